@@ -1,0 +1,125 @@
+"""The texts of the errors that several rooms raise: one wording for every framework.
+
+Nothing here is on a fast path: it is imported when something is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devshim.errors import (
+    AlreadyStartedError,
+    ConversionError,
+    CopyNeededError,
+    DeviceNotFoundError,
+    PlacementError,
+    SimulationError,
+    TracingError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from devshim.backend import Backend
+    from devshim.device import Device
+
+
+def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
+    """The device does not exist here: how many there are, why, and what to type instead."""
+    count = backend.count(device.kind)
+    have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
+    if backend.simulated and device.kind == "gpu":
+        why = f"devshim simulates {backend.simulated}"
+    else:
+        why = backend.absence(device.kind)
+    if count:
+        hint = f"use {device.kind}:0 to {device.kind}:{count - 1}, or ds.try_gpu({device.index}) to fall back to the CPU"
+    else:
+        hint = "use ds.try_gpu() to fall back to the CPU, run `devshim doctor` to see why, or ds.simulate(gpus=2) to go on without cards"
+    return DeviceNotFoundError(f"{device} was asked for, and {backend.title} has {have}: {why}", hint)
+
+
+def copy_needed(source: Device, target: Device) -> CopyNeededError:
+    """``copy=False``, and the tensor is elsewhere."""
+    return CopyNeededError(
+        f"copy=False was given, and a tensor on {source} cannot be on {target} without a copy",
+        "leave copy out to copy when it is needed",
+    )
+
+
+def cannot_share(what: str, why: str) -> CopyNeededError:
+    """``copy=False``, and the memory cannot be shared."""
+    return CopyNeededError(
+        f"copy=False was given, and {what} cannot share its memory: {why}", "leave copy out to get a copy of its own"
+    )
+
+
+def misplaced(backend: Backend, asked: Device, found: Device) -> PlacementError:
+    """The postcondition of every placement failed."""
+    return PlacementError(
+        f"{asked} was asked for, and {backend.title} put the result on {found}",
+        "this is a defect of the framework's build or of its adapter: please report it with `devshim doctor`",
+    )
+
+
+def unsupported(backend: Backend, feature: str) -> UnsupportedError:
+    """A declared gap was asked for."""
+    from devshim.backend import FEATURES
+
+    gap = backend.gaps[feature]
+    again = {
+        "planned": "devshim plans this: see CHANGELOG.md",
+        "upstream": f"{backend.title} has to offer this first",
+        "never": "do this step outside devshim, or on another backend: ds.backends() lists them",
+    }
+    return UnsupportedError(f"{backend.title} cannot {_verb(FEATURES[feature])}: {gap.reason}", again[gap.kind])
+
+
+def _verb(feature: str) -> str:
+    return f"keep the promise «{feature}»"
+
+
+def tracing(backend: Backend, call: str, instead: str) -> TracingError:
+    """The call cannot do its work inside a compiled function.
+
+    Args:
+        backend: Who is tracing.
+        call: The devshim call, such as ``"place"``.
+        instead: What to do outside, as an imperative clause.
+    """
+    return TracingError(f"ds.{call} cannot work inside a function that {backend.title} is compiling", instead)
+
+
+def no_dtype(backend: Backend, name: str, instead: str = "float32") -> ConversionError:
+    """The framework has no such dtype."""
+    return ConversionError(
+        f"{backend.title} has no dtype {name!r}", f"convert the values first, for example to {instead!r}"
+    )
+
+
+def no_numpy_dtype(name: str) -> ConversionError:
+    """NumPy itself has no such dtype."""
+    return ConversionError(
+        f"NumPy has no dtype {name!r} of its own, so the values cannot be kept to the bit",
+        "pip install ml_dtypes, which gives NumPy that dtype, or cast to 'float32' first",
+    )
+
+
+def simulated_too_late(backend: Backend, why: str, move: str) -> SimulationError:
+    """The framework started its devices before the simulation was asked for."""
+    return SimulationError(f"{backend.title} cannot simulate GPUs now: {why}", move)
+
+
+def real_cards(backend: Backend, count: int) -> SimulationError:
+    """Simulated and real cards do not stand side by side."""
+    return SimulationError(
+        f"{backend.title} sees {count} real GPU{'' if count == 1 else 's'}, and simulated ones do not stand beside them",
+        "hide the real ones first: CUDA_VISIBLE_DEVICES='' in the environment, or use them",
+    )
+
+
+def already_started(backend: Backend, call: str) -> AlreadyStartedError:
+    """A setting came after the framework started its devices."""
+    return AlreadyStartedError(
+        f"{call} came too late: {backend.title} has already started its devices",
+        f"move {call} to the top of the program, before the first tensor",
+    )

@@ -1,0 +1,358 @@
+"""The contract an adapter fulfils: one abstract class, and gaps that are declared rather than hidden.
+
+Requirements this module answers:
+
+* One adapter per framework, and nothing about any framework here: this module knows nobody.
+* An adapter does one small thing per method.  Validation, messages, the ledger, the check that a
+  result is where it should be, trees and defaults exist once, in the neutral half; so an adapter
+  may assume that devices are `Device` objects that exist, that shapes are tuples of ints, and that a
+  dtype is the framework's own.
+* What a framework cannot do is a value (`Gap`), from which both the error and the support table come.
+
+Methods stand in the same order in every adapter, in rooms of the same names (``devices.py``,
+``tensors.py``, ``creation.py``, ``draws.py``, ``scopes.py``, ``runtime.py``, ``interop.py``,
+``simulation.py``, ``lines.py``, ``gaps.py``), so that two adapters can be read side by side.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import numpy as np
+
+    from devshim.device import Device
+    from devshim.info import DeviceInfo, MemoryInfo
+
+__all__ = ["FEATURES", "Backend", "Gap", "Tensor"]
+
+Tensor = Any
+"""A framework's own tensor. There is no common type to name: that is what an adapter is for."""
+
+FEATURES: Mapping[str, str] = {
+    "count": "count devices and describe them without starting the framework",
+    "place": "move a tensor; the same object when it is already there; the result's device is checked",
+    "copy": "`copy=True` gives new memory, always",
+    "gradient": "gradients flow through `place` and `copy`",
+    "missing_device": "a device that does not exist is refused at the call",
+    "numpy": "to and from NumPy without aliasing and without a change of dtype",
+    "float64": "64-bit floats and integers keep their width",
+    "bfloat16": "bfloat16 tensors are created, moved and converted",
+    "bool": "boolean tensors are created, moved and converted",
+    "complex": "complex tensors are created, moved and converted",
+    "create": "create on a device: asarray, zeros, ones, full, empty, arange, linspace, eye, *_like",
+    "random": "draw on a device, with one seed for all",
+    "convert": "convert from and to other frameworks",
+    "zero_copy": "convert without a copy where both sides share the device (DLPack)",
+    "op_scope": "`on(D)` also moves the framework's own operators, not only creation",
+    "follow_data": "`run` computes where its arguments live",
+    "refuse_mixing": "the framework's own operators refuse arguments on different devices",
+    "trace_device_of": "`device_of` inside a compiled function",
+    "trace_place": "`place` inside a compiled function",
+    "trace_run": "`run` inside a compiled function",
+    "trace_on": "`on` inside a compiled function",
+    "non_blocking": "`non_blocking=True` overlaps a copy with other work",
+    "memory": "used and free memory of a device",
+    "empty_cache": "give cached memory back",
+    "memory_policy": "keep the framework from taking a whole card at first use",
+    "visible_devices": "hide cards before the framework starts",
+    "simulate": "simulated GPUs on a machine without one",
+    "simulate_memory": "simulated GPUs count their memory and run out of it",
+    "models": "move whole models and optimizers",
+}
+"""What a backend may be asked for, each in the words of the support table."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something a backend cannot do, with the reason.
+
+    Attributes:
+        kind: ``"planned"``: ours to write; ``"upstream"``: the framework lacks it today;
+            ``"never"``: it cannot be had there.
+        reason: Why, in one sentence fragment that can follow a colon, with the issue or version where one is known.
+    """
+
+    kind: Literal["planned", "upstream", "never"]
+    reason: str
+
+
+class Backend(ABC):
+    """One framework, behind the few operations from which devshim builds everything else.
+
+    An adapter never returns a wrapper: what goes in and comes out are the framework's own objects.
+    It never changes state that outlives the call (a current device, a default dtype, a seed), except
+    where the method says so.
+    """
+
+    name: ClassVar[str]
+    """The framework's root import name, such as ``"torch"``."""
+    title: ClassVar[str]
+    """The framework's name as its makers write it, such as ``"PyTorch"``."""
+    gaps: ClassVar[Mapping[str, Gap]]
+    """What it cannot do: a key of `FEATURES` -> why."""
+    lines: ClassVar[Mapping[str, str]]
+    """The native line each devshim call stands for: call name -> template (see `devshim._explain`)."""
+
+    immutable: ClassVar[bool] = False
+    """Whether the framework's tensors cannot be written to (TensorFlow, JAX)."""
+
+    simulated: int = 0
+    """How many simulated GPUs this backend shows; 0 where none are."""
+
+    # ------------------------------------------------------------------ which objects are mine
+    @abstractmethod
+    def is_tensor(self, cls: type) -> bool:
+        """Whether instances of ``cls`` are this framework's tensors; tracers and variables count.
+
+        Asked once per type and remembered.
+        """
+
+    @abstractmethod
+    def is_model(self, cls: type) -> bool:
+        """Whether instances of ``cls`` are models or optimizers: leaves that are moved whole."""
+
+    @abstractmethod
+    def is_tracer(self, x: Tensor) -> bool:
+        """Whether ``x`` stands for a value that only exists while a function is being compiled."""
+
+    # ------------------------------------------------------------------ devices
+    @abstractmethod
+    def kinds(self) -> Sequence[str]:
+        """The kinds of accelerator this build could have, such as ``("gpu",)``; the host is not named."""
+
+    @abstractmethod
+    def count(self, kind: str) -> int:
+        """How many devices of a kind there are, simulated ones included; 0 for none, never an error.
+
+        ``count("cpu")`` is 1.  Allocates nothing on a device and makes no context.
+        """
+
+    @abstractmethod
+    def absence(self, kind: str) -> str:
+        """Why there are no (more) devices of this kind, as a sentence fragment.
+
+        For example ``"this PyTorch is a CPU-only build"`` or ``"no NVIDIA driver answers"``.
+        """
+
+    @abstractmethod
+    def to_native(self, device: Device) -> Any:
+        """The framework's own object for a device."""
+
+    @abstractmethod
+    def from_native(self, native: object) -> Device | None:
+        """The `Device` that one of the framework's own device objects names, or None for any other object."""
+
+    @abstractmethod
+    def describe(self, device: Device) -> DeviceInfo:
+        """What an existing device is; for the host, see `devshim._host.describe`."""
+
+    # ------------------------------------------------------------------ tensors
+    @abstractmethod
+    def device_of(self, x: Tensor) -> Device:
+        """Where the data of ``x`` really is. Called on every placement: one or two dictionary lookups.
+
+        Raises:
+            TracingError: ``x`` is a tracer, and its device cannot be known (`devshim._refusals.tracing`).
+            UnsupportedError: The data is on several devices, or on none.
+        """
+
+    @abstractmethod
+    def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
+        """A copy of ``x`` in new memory on an existing device, also when it is there already.
+
+        Values, dtype and shape are equal to the bit, a view becomes an independent tensor, gradients
+        flow from the copy to ``x``, and flags that govern gradients are kept.  A copy from a device to
+        the host is complete on return whatever ``non_blocking`` says.
+        """
+
+    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Sequence[Tensor]:
+        """`copy_to` for many tensors at once; override where the framework does that faster."""
+        return [self.copy_to(x, device, non_blocking) for x in xs]
+
+    @abstractmethod
+    def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
+        """The values of ``x`` in host memory, detached from any gradient.
+
+        Args:
+            x: A tensor on any device.
+            copy: True: new, writable memory. False: an array over the tensor's own memory.
+
+        Raises:
+            CopyNeededError: ``copy`` is False and the memory cannot be shared.
+            ConversionError: NumPy has no such dtype (bfloat16 needs ``ml_dtypes``).
+        """
+
+    @abstractmethod
+    def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
+        """A tensor with an array's values, dtype (to the bit) and shape, on an existing device.
+
+        Args:
+            array: Any strides, byte order, zero size and 0-d included; may be read-only.
+            device: Where to.
+            copy: True: the tensor shares no memory with the array. False: it must share it.
+
+        Raises:
+            CopyNeededError: ``copy`` is False and the memory cannot be shared.
+            ConversionError: The framework has no such dtype.
+        """
+
+    @abstractmethod
+    def dtype_name(self, x: Tensor) -> str:
+        """The array-API name of a tensor's dtype, such as ``"float32"``, ``"bfloat16"`` or ``"bool"``."""
+
+    @abstractmethod
+    def shape(self, x: Tensor) -> tuple[int, ...]:
+        """The tensor's shape as a tuple of ints."""
+
+    @abstractmethod
+    def is_writable(self, x: Tensor) -> bool:
+        """Whether the tensor's values may be changed in place by those who hold it."""
+
+    @abstractmethod
+    def nbytes(self, x: Tensor) -> int:
+        """How many bytes the tensor's values take: elements times element size."""
+
+    @abstractmethod
+    def synchronize(self, device: Device) -> None:
+        """Wait until an existing device has done all that was asked of it; returns at once on the host where nothing is pending."""
+
+    # ------------------------------------------------------------------ creation
+    @abstractmethod
+    def dtype(self, name: str) -> Any:
+        """The framework's own dtype for an array-API name.
+
+        Raises:
+            ConversionError: The framework has no such dtype (`devshim._refusals.no_dtype`).
+        """
+
+    @abstractmethod
+    def is_dtype(self, value: object) -> bool:
+        """Whether ``value`` is one of the framework's own dtypes."""
+
+    @abstractmethod
+    def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
+        """A new tensor from a Python scalar or nested sequences of them; without ``dtype`` the framework's default."""
+
+    @abstractmethod
+    def cast(self, x: Tensor, dtype: Any) -> Tensor:
+        """``x`` in another dtype, on its own device; gradients flow where both are floating."""
+
+    @abstractmethod
+    def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        """A tensor whose values are not set."""
+
+    @abstractmethod
+    def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
+        """A tensor of one value; without ``dtype`` the framework's default for that kind of Python number."""
+
+    @abstractmethod
+    def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        """A tensor of zeros; without ``dtype`` the framework's default float."""
+
+    @abstractmethod
+    def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        """A tensor of ones; without ``dtype`` the framework's default float."""
+
+    @abstractmethod
+    def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
+        """Evenly spaced values in ``[start, stop)``; integers where all three are ints."""
+
+    @abstractmethod
+    def linspace(
+        self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
+    ) -> Tensor:
+        """``num`` evenly spaced values from ``start`` to ``stop``."""
+
+    @abstractmethod
+    def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
+        """Ones on the k-th diagonal, zeros elsewhere."""
+
+    # ------------------------------------------------------------------ draws
+    @abstractmethod
+    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        """Values drawn from ``[low, high)``, on the device; without ``dtype`` the framework's default float."""
+
+    @abstractmethod
+    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        """Values drawn from a normal distribution, on the device."""
+
+    @abstractmethod
+    def seed(self, value: int) -> None:
+        """Restart the framework's own generators on every device; the same seed gives the same draws."""
+
+    # ------------------------------------------------------------------ scopes
+    @abstractmethod
+    def scope(self, device: Device) -> AbstractContextManager[object]:
+        """A context in which the framework's own operators and creation default to an existing device.
+
+        For this thread alone, and restored on exit whatever happens.  Where the framework has no such
+        thing for a thread, a context that does nothing, and the gap ``op_scope``.
+        """
+
+    def compiling(self) -> bool:
+        """Whether the calling code is being compiled or traced right now."""
+        return False
+
+    # ------------------------------------------------------------------ runtime
+    @abstractmethod
+    def started(self) -> bool:
+        """Whether the framework has started its devices, so that it is too late to choose or to simulate them."""
+
+    @abstractmethod
+    def set_visible(self, indices: Sequence[int]) -> None:
+        """Show only these real GPUs, renumbered from 0. ``CUDA_VISIBLE_DEVICES`` is set already."""
+
+    @abstractmethod
+    def memory(self, device: Device) -> MemoryInfo:
+        """Bytes on an existing device, None where the framework cannot know."""
+
+    @abstractmethod
+    def empty_cache(self, device: Device) -> None:
+        """Give memory that the framework keeps for reuse back to the device; nothing on the host."""
+
+    @abstractmethod
+    def memory_policy(self, policy: Literal["grow"] | float) -> None:
+        """Take memory as needed (``"grow"``), or at most a fraction of each card; before `started`."""
+
+    @abstractmethod
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether an error of the framework's says that a device is full."""
+
+    # ------------------------------------------------------------------ simulation
+    @abstractmethod
+    def simulate(self, gpus: int, memory: int | None) -> None:
+        """Show this many simulated GPUs of this many bytes each from now on (0: none).
+
+        Sets `simulated`.
+
+        Raises:
+            SimulationError: It is too late, or real cards are visible (`devshim._refusals`).
+        """
+
+    # ------------------------------------------------------------------ interop
+    @abstractmethod
+    def to_dlpack(self, x: Tensor) -> Any:
+        """An object with ``__dlpack__`` and ``__dlpack_device__`` over the tensor's own memory.
+
+        Raises:
+            ConversionError: This tensor cannot be shared, with the reason; never an abort.
+        """
+
+    @abstractmethod
+    def from_dlpack(self, source: Any) -> Tensor:
+        """A tensor over the memory of an object with ``__dlpack__``, values, dtype and shape equal to the bit.
+
+        Raises:
+            ConversionError: The memory cannot be shared, with the reason; never an abort.
+        """
+
+    # ------------------------------------------------------------------ explaining
+    @abstractmethod
+    def native_text(self, device: Device) -> str:
+        """How a user of the framework writes a device in source code, such as ``"cuda:1"`` in quotes."""

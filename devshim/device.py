@@ -1,0 +1,169 @@
+"""`Device`: which processor, as a value, and nothing else.
+
+Requirements this module answers:
+
+* One spelling for one device.  ``cuda``, ``cuda:0``, ``GPU:0`` and ``/device:GPU:0`` are all ``gpu:0``;
+  every ``cpu:N`` is ``cpu``, because a CPU has no index that means anything to a user.
+* A device is compared on every placement, so equality must be identity: devices are interned.
+* A value, not a handle: it names a device without asking whether that device exists.
+
+The parser for everything a user might write instead of a `Device` is in `devshim._spec`.
+"""
+
+from __future__ import annotations
+
+from devshim.errors import DeviceSpecError
+
+__all__ = ["ALIASES", "KINDS", "Device", "cpu", "gpu"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from devshim.backend import Backend
+
+KINDS = ("cpu", "gpu", "tpu", "mps", "xpu", "npu", "hpu", "mlu")
+"""Every kind of device, host first; the order is also the sort order of devices."""
+
+ALIASES = {
+    **{kind: kind for kind in KINDS},
+    "cuda": "gpu",
+    "rocm": "gpu",
+    "hip": "gpu",
+    "host": "cpu",
+    "metal": "mps",
+}
+"""What users and frameworks call the kinds, in lower case."""
+
+MAX_INDEX = 65535
+_INTERNED: dict[tuple[str, int], Device] = {}
+
+
+class Device:
+    """One processor that can hold tensors: a frozen, hashable, ordered value.
+
+    Args:
+        kind: ``"cpu"``, ``"gpu"``, or another accelerator a framework reports (``tpu``, ``mps``,
+            ``xpu``, ``npu``, ``hpu``, ``mlu``).  CUDA and ROCm cards are both ``gpu``.
+        index: Which one, from 0.  A CPU has no index: it is always 0.
+
+    Raises:
+        DeviceSpecError: The kind is unknown, or the index is not a small non-negative integer.
+
+    Two devices that are equal are the same object, so ``is`` and ``==`` agree, also after pickling
+    and copying.  Making one asks no framework anything.
+
+    >>> Device("gpu", 1)
+    Device('gpu', 1)
+    >>> str(Device("cpu", 3)), str(Device("cuda"))
+    ('cpu', 'gpu:0')
+    """
+
+    __slots__ = ("__weakref__", "index", "kind")
+    kind: str
+    index: int
+
+    def __new__(cls, kind: str, index: int = 0) -> Device:
+        found = _INTERNED.get((kind, index)) if type(kind) is str and type(index) is int else None
+        return found if found is not None else _intern(kind, index)
+
+    def native(self, backend: str | None = None) -> object:
+        """Return the framework's own object for this device.
+
+        Args:
+            backend: A framework's name; without it the current backend answers.
+
+        Returns:
+            A ``torch.device``, a TensorFlow device string, an ``mx.Context`` or ``mx.Device``, a
+            Paddle place, a JAX device, or the text ``"cpu"`` for NumPy.  Under simulation, whatever
+            stands for the card.
+
+        Raises:
+            BackendNotFoundError: That framework is not installed, or none is chosen.
+            DeviceNotFoundError: The framework can only name devices that exist, and this one does not.
+        """
+        from devshim import _context, _registry
+
+        serving: Backend = _context.current() if backend is None else _registry.load(backend)
+        return serving.to_native(self)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Device is frozen: cannot set {name!r}, make another one instead")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a Device is frozen: cannot delete {name!r}")
+
+    def __reduce__(self) -> tuple[type[Device], tuple[str, int]]:
+        return (Device, (self.kind, self.index))
+
+    def __copy__(self) -> Device:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Device:
+        return self
+
+    def __str__(self) -> str:
+        return "cpu" if self.kind == "cpu" else f"{self.kind}:{self.index}"
+
+    def __repr__(self) -> str:
+        return "Device('cpu')" if self.kind == "cpu" else f"Device({self.kind!r}, {self.index})"
+
+    def _key(self) -> tuple[int, int]:
+        return (KINDS.index(self.kind), self.index)
+
+    def __lt__(self, other: object) -> bool:
+        return self._key() < other._key() if isinstance(other, Device) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        return self._key() <= other._key() if isinstance(other, Device) else NotImplemented
+
+    def __gt__(self, other: object) -> bool:
+        return self._key() > other._key() if isinstance(other, Device) else NotImplemented
+
+    def __ge__(self, other: object) -> bool:
+        return self._key() >= other._key() if isinstance(other, Device) else NotImplemented
+
+
+def _intern(kind: object, index: object) -> Device:
+    canonical = ALIASES.get(kind.lower()) if isinstance(kind, str) else None
+    if canonical is None:
+        shown = repr(kind) if len(repr(kind)) <= 40 else repr(kind)[:37] + "..."
+        raise DeviceSpecError(f"no device kind is called {shown}", f"the kinds are {', '.join(KINDS)}")
+    if isinstance(index, bool) or not hasattr(index, "__index__"):
+        raise DeviceSpecError(f"a device index is an integer, not {type(index).__name__}", f"type Device({canonical!r}, 0)")
+    number = index.__index__()
+    if not 0 <= number <= MAX_INDEX:
+        raise DeviceSpecError(
+            f"a device index is between 0 and {MAX_INDEX}, and this one is not",
+            f"the first {canonical} is Device({canonical!r}, 0)",
+        )
+    if canonical == "cpu":
+        number = 0
+    made = _INTERNED.get((canonical, number))
+    if made is None:
+        made = object.__new__(Device)
+        object.__setattr__(made, "kind", canonical)
+        object.__setattr__(made, "index", number)
+        made = _INTERNED.setdefault((canonical, number), made)  # atomic: two threads get one object
+    return made
+
+
+def cpu() -> Device:
+    """Return the host's `Device`, without asking any framework."""
+    return CPU
+
+
+def gpu(i: int = 0) -> Device:
+    """Return the `Device` of the i-th GPU, without asking whether it exists.
+
+    Args:
+        i: Which GPU, from 0.
+
+    Raises:
+        DeviceSpecError: ``i`` is not a small non-negative integer.
+    """
+    return Device("gpu", i)
+
+
+CPU = Device("cpu")
+Device.__module__ = "devshim"

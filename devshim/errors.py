@@ -1,0 +1,141 @@
+"""Every error devshim raises, in one tree.
+
+::
+
+    DevshimError
+    ├── DeviceError
+    │   ├── DeviceSpecError (ValueError)        the text or object names no device
+    │   ├── DeviceNotFoundError (LookupError)   it names one, and this machine has not got it
+    │   └── DeviceMismatchError (ValueError)    arguments live on different devices
+    ├── BackendError
+    │   ├── BackendNotFoundError (ImportError)  the framework is not installed, or none is chosen
+    │   ├── BackendBrokenError (ImportError)    it is installed, and its import fails
+    │   └── BackendConflictError (ImportError)  two distributions claim one name, or two frameworks clash
+    ├── PlacementError (RuntimeError)           a result is not where it was asked to be
+    │   └── CopyNeededError (ValueError)        copy=False, and only a copy could do it
+    ├── ConversionError (TypeError)             no faithful way from this framework to that one
+    ├── TransferError (RuntimeError)            a guarded transfer happened
+    ├── TracingError (RuntimeError)             not possible inside a compiled function
+    ├── SimulationError (RuntimeError)          simulated GPUs cannot be switched on now
+    ├── AlreadyStartedError (RuntimeError)      a setting came after a framework started its devices
+    ├── OutOfMemoryError (MemoryError)          a device has no room left
+    └── UnsupportedError (NotImplementedError)  the backend declares that it cannot do this, and why
+
+A message is one sentence that says what was asked and what is true, then a blank line, then
+``Hint:`` and what to type next.  The texts are made in the neutral half, so that they read the same
+on every framework; an error of the framework's own is chained as ``__cause__``.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AlreadyStartedError",
+    "BackendBrokenError",
+    "BackendConflictError",
+    "BackendError",
+    "BackendNotFoundError",
+    "ConversionError",
+    "CopyNeededError",
+    "DeviceError",
+    "DeviceMismatchError",
+    "DeviceNotFoundError",
+    "DeviceSpecError",
+    "DevshimError",
+    "OutOfMemoryError",
+    "PlacementError",
+    "SimulationError",
+    "TracingError",
+    "TransferError",
+    "UnsupportedError",
+]
+
+
+class DevshimError(Exception):
+    """The root of every error devshim raises.
+
+    Attributes:
+        problem: One sentence: what was asked, and what is true.
+        hint: What to type next, or None where there is nothing to do.
+    """
+
+    def __init__(self, problem: str, hint: str | None = None) -> None:
+        super().__init__(problem if hint is None else f"{problem}\n\nHint: {hint}")
+        self.problem = problem
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exception pickles its args, which here are the joined text: give back the two parts.
+        return (type(self), (self.problem, self.hint))
+
+
+class DeviceError(DevshimError):
+    """Something about a device: its name, its existence, or its neighbours."""
+
+
+class DeviceSpecError(DeviceError, ValueError):
+    """The value given names no device in any spelling devshim knows."""
+
+
+class DeviceNotFoundError(DeviceError, LookupError):
+    """A well-named device that this machine, or this framework's build, does not have."""
+
+
+class DeviceMismatchError(DeviceError, ValueError):
+    """Arguments that must share a device live on different ones."""
+
+
+class BackendError(DevshimError):
+    """Something about a framework as a whole."""
+
+
+class BackendNotFoundError(BackendError, ImportError):
+    """The framework asked for is not installed, or none was chosen among several."""
+
+
+class BackendBrokenError(BackendError, ImportError):
+    """The framework is installed and its import fails; its own traceback is in the message."""
+
+
+class BackendConflictError(BackendError, ImportError):
+    """Two distributions claim one backend name, or two frameworks cannot share this process."""
+
+
+class PlacementError(DevshimError, RuntimeError):
+    """A result was checked and is not on the device that was asked for."""
+
+
+class CopyNeededError(PlacementError, ValueError):
+    """``copy=False`` was given, and the request can only be met by a copy."""
+
+
+class ConversionError(DevshimError, TypeError):
+    """No faithful conversion exists between two frameworks for this tensor."""
+
+
+class TransferError(DevshimError, RuntimeError):
+    """A transfer between devices happened where a guard forbids it."""
+
+
+class TracingError(DevshimError, RuntimeError):
+    """The call cannot do its work inside a compiled or traced function."""
+
+
+class SimulationError(DevshimError, RuntimeError):
+    """Simulated GPUs cannot be switched on, off or changed at this moment."""
+
+
+class AlreadyStartedError(DevshimError, RuntimeError):
+    """A setting that must come before a framework starts its devices came after."""
+
+
+class OutOfMemoryError(DevshimError, MemoryError):
+    """A device has not enough free memory for the request."""
+
+
+class UnsupportedError(DevshimError, NotImplementedError):
+    """The backend declares that it cannot do this; the message carries its reason."""
+
+
+for _name in __all__:  # users meet these as devshim.DeviceSpecError, so that is what they should read
+    globals()[_name].__module__ = "devshim"
+del _name
