@@ -1,0 +1,37 @@
+"""The PyTorch backend: its rooms put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from devshim_backends._torch.creation import TorchCreation
+from devshim_backends._torch.devices import TorchDevices
+from devshim_backends._torch.draws import TorchDraws
+from devshim_backends._torch.gaps import GAPS
+from devshim_backends._torch.interop import TorchInterop
+from devshim_backends._torch.lines import LINES
+from devshim_backends._torch.runtime import TorchRuntime
+from devshim_backends._torch.scopes import TorchScopes
+from devshim_backends._torch.simulation import TorchSimulation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devshim.backend import Gap
+
+
+class TorchBackend(
+    TorchDevices,
+    TorchCreation,
+    TorchDraws,
+    TorchScopes,
+    TorchRuntime,
+    TorchSimulation,
+    TorchInterop,  # with it TorchTensors, on which it builds
+):
+    """PyTorch, 2.10 and newer: CUDA and ROCm cards as ``gpu``, and ``mps``, ``xpu`` and plug-ins by their names."""
+
+    name: ClassVar[str] = "torch"
+    title: ClassVar[str] = "PyTorch"
+    gaps: ClassVar[Mapping[str, Gap]] = GAPS
+    lines: ClassVar[Mapping[str, str]] = LINES

@@ -1,0 +1,102 @@
+"""New tensors on exactly the device asked for, and the dtypes they are made of.
+
+Requirements this module answers:
+
+* Every call names its device, so neither ``torch.set_default_device`` nor a scope of the user's decides.
+* One meaning for every dtype: PyTorch has no ``arange``, ``linspace`` or ``eye`` for bool, complex and the
+  wider unsigned integers (``"arange_cpu" not implemented for 'UInt16'``, 2.13), so those are made in a wider
+  dtype and cast.
+* An empty range is an empty tensor, where ``torch.arange(1, 0, 1)`` raises.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from devshim import _refusals
+from devshim.backend import Backend
+from devshim_backends._torch.devices import native
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+NUMPY = {
+    name: np.dtype(name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+}
+"""The dtypes that PyTorch and NumPy share, by name."""
+
+SMALL: dict[str, Any] = {
+    "bfloat16": torch.int16,
+    **{
+        name: torch.int8
+        for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
+        if hasattr(torch, name)
+    },
+}
+"""Floats that NumPy knows through ``ml_dtypes`` alone, by name -> PyTorch's integer of their width."""
+
+TORCH: dict[str, Any] = {name: getattr(torch, name) for name in (*NUMPY, *SMALL)}
+"""PyTorch's dtype for every name."""
+
+_UNRANGED = frozenset({torch.bool, torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.complex128})
+
+
+class TorchCreation(Backend):
+    """The room of creation."""
+
+    def dtype(self, name: str) -> Any:
+        found = TORCH.get(name)
+        if found is None:
+            raise _refusals.no_dtype(self, name)
+        return found
+
+    def is_dtype(self, value: object) -> bool:
+        return isinstance(value, torch.dtype)
+
+    def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=native(device))
+
+    def cast(self, x: Tensor, dtype: Any) -> Tensor:
+        return x.to(dtype)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=native(device))
+
+    def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
+        return torch.full(shape, value, dtype=dtype, device=native(device))
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=native(device))
+
+    def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return torch.ones(shape, dtype=dtype, device=native(device))
+
+    def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
+        if step and (stop - start) / step <= 0:
+            start, stop, step = type(start + stop + step)(0), 0, 1
+        if dtype in _UNRANGED:
+            return torch.arange(start, stop, step, device=native(device)).to(dtype)
+        return torch.arange(start, stop, step, dtype=dtype, device=native(device))
+
+    def linspace(
+        self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
+    ) -> Tensor:
+        wide = torch.float64 if dtype in _UNRANGED and not dtype.is_complex else dtype
+        made = torch.linspace(start, stop, num if endpoint else num + 1, dtype=wide, device=native(device))
+        if not endpoint:
+            made = made[:num].clone()  # a tensor of its own, not a view of a longer one
+        return made if wide is dtype else made.to(dtype)
+
+    def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
+        made = torch.zeros((n_rows, n_cols), dtype=dtype, device=native(device))
+        if -n_rows < k < n_cols:
+            made.diagonal(k).fill_(1)
+        return made

@@ -1,0 +1,92 @@
+"""PyTorch's runtime: whether it has started, which cards it sees, and their memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from devshim import _host, _refusals
+from devshim.backend import Backend
+from devshim.device import CPU
+from devshim.info import MemoryInfo
+from devshim_backends._torch.devices import cards, module
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.device import Device
+
+_FULL = (
+    "out of memory",  # CUDA, HIP, XPU and MPS
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+)
+"""What a device that is full says where PyTorch raises a plain RuntimeError."""
+
+
+class TorchRuntime(Backend):
+    """The room of the runtime."""
+
+    def started(self) -> bool:
+        return bool(torch.cuda.is_initialized() or torch.xpu.is_initialized() or _driver_started())
+
+    def set_visible(self, indices: Sequence[int]) -> None:
+        if self.started():
+            raise _refusals.already_started(self, "ds.set_visible_devices()")
+        if torch.version.hip is not None:
+            for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+                os.environ.pop(name, None)  # ROCm also reads CUDA_VISIBLE_DEVICES, and these would win over it
+
+    def memory(self, device: Device) -> MemoryInfo:
+        if device is CPU:
+            return _host.memory()
+        if device.kind == "mps":
+            return _memory_mps()
+        served = module(device.kind)
+        free, total = served.mem_get_info(device.index)
+        used = served.memory_allocated(device.index)
+        # What PyTorch's cache holds and no tensor uses can be asked for as well as what the driver has left.
+        spare = served.memory_reserved(device.index) - used
+        return MemoryInfo(total=total, used=used, free=free + spare, peak=served.max_memory_allocated(device.index))
+
+    def empty_cache(self, device: Device) -> None:
+        if device is not CPU:
+            module(device.kind).empty_cache()
+
+    def memory_policy(self, policy: Literal["grow"] | float) -> None:
+        if policy == "grow":
+            return  # what PyTorch does anyway
+        for kind in ("gpu", "xpu"):
+            for index in range(cards(kind)):
+                module(kind).set_per_process_memory_fraction(float(policy), index)
+        if cards("mps"):
+            torch.mps.set_per_process_memory_fraction(float(policy))
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        if isinstance(error, torch.OutOfMemoryError):
+            return True
+        return isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)
+
+
+def _memory_mps() -> MemoryInfo:
+    total, used = int(torch.mps.recommended_max_memory()), int(torch.mps.current_allocated_memory())
+    return MemoryInfo(total=total, used=used, free=max(0, total - int(torch.mps.driver_allocated_memory())))
+
+
+def _driver_started() -> bool:
+    """Whether anybody in this process has initialised the CUDA driver, which reads CUDA_VISIBLE_DEVICES once, then.
+
+    ``torch.cuda.is_available()`` does so without PyTorch counting as started.  The driver is asked only if
+    it is loaded already, and ``cuDeviceGetCount`` answers CUDA_ERROR_NOT_INITIALIZED (3) before ``cuInit``.
+    """
+    if not hasattr(os, "RTLD_NOLOAD"):
+        return False
+    try:
+        driver: Any = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        return int(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != 3
+    except (OSError, AttributeError):
+        return False

@@ -1,0 +1,81 @@
+"""The default device of a block, for one thread, eagerly and inside ``torch.compile``.
+
+Requirements this module answers:
+
+* ``with torch.device(d)`` is a thread's own and nests; for CUDA the current card is set with it, so that
+  ``"cuda"`` without an index, and kernels of extensions, mean the same card.
+* ``torch.compile(fullgraph=True)`` cannot enter a ``torch.device`` ("Unsupported context manager", 2.13), and it
+  can trace a function mode of a plain class: inside a compiled function that takes its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+from devshim.backend import Backend
+from devshim_backends._torch.devices import native
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from devshim.device import Device
+
+_CONSTRUCTORS = frozenset(_device_constructors())
+"""The functions that ``with torch.device(...)`` gives a default device."""
+
+
+class TorchScopes(Backend):
+    """The room of scopes."""
+
+    def scope(self, device: Device) -> AbstractContextManager[object]:
+        if torch.compiler.is_compiling():
+            return _Traced(native(device))
+        if device.kind == "gpu":
+            return _Card(native(device), torch.cuda.device(device.index))
+        if device.kind == "xpu":
+            return _Card(native(device), torch.xpu.device(device.index))
+        scope: AbstractContextManager[object] = torch.device(native(device))
+        return scope
+
+    def compiling(self) -> bool:
+        return bool(torch.compiler.is_compiling())
+
+
+class _Card:
+    """Both halves of "the default device": where creation goes, and which card is current."""
+
+    def __init__(self, default: Any, current: Any) -> None:
+        self._default = default
+        self._current = current
+
+    def __enter__(self) -> object:
+        self._current.__enter__()
+        try:
+            return self._default.__enter__()
+        except BaseException:
+            self._current.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *failure: object) -> None:
+        try:
+            self._default.__exit__(*failure)
+        finally:
+            self._current.__exit__(*failure)
+
+
+class _Traced(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is Any to the type checker
+    """What ``with torch.device(...)`` does, in a form that the compiler can trace."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__()
+        self._device = device
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs) if kwargs else {}
+        if func in _CONSTRUCTORS and options.get("device") is None:
+            options["device"] = self._device
+        return func(*args, **options)

@@ -1,0 +1,190 @@
+"""PyTorch's tensors: where they are, copies of them, and host memory.
+
+Requirements this module answers:
+
+* A copy is new memory always.  ``x.to(device)`` gives ``x`` itself when it is there already; with
+  ``copy=True`` it never does, gradients flow through it, and strides (``channels_last``) are kept.
+* A copy to the host is complete on return.  ``non_blocking=True`` in that direction hands out memory that is
+  still being written (pytorch/pytorch#140296), so it is passed on towards accelerators only.
+* Nothing is ever written into a caller's read-only array, and no warning about one is provoked: PyTorch takes
+  such an array as writable, so it is copied by NumPy instead.
+* bfloat16 and the 8-bit floats keep their bits on the way to NumPy and back, through the ``ml_dtypes`` package.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.fx
+
+from devshim import _refusals
+from devshim.backend import Backend
+from devshim.device import CPU
+from devshim.errors import ConversionError, UnsupportedError
+from devshim_backends._torch.creation import NUMPY, SMALL, TORCH
+from devshim_backends._torch.devices import DEVICES, module, native
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+_NAMES = {dtype: name for name, dtype in TORCH.items()}
+_QUANTIZED = {
+    getattr(torch, name) for name in ("quint8", "qint8", "qint32", "quint4x2", "quint2x4") if hasattr(torch, name)
+}
+
+
+class TorchTensors(Backend):
+    """The room of tensors."""
+
+    def is_tensor(self, cls: type) -> bool:
+        return issubclass(cls, (torch.Tensor, torch.fx.Proxy))
+
+    def is_model(self, cls: type) -> bool:
+        return issubclass(cls, (torch.nn.Module, torch.optim.Optimizer))
+
+    def is_tracer(self, x: Tensor) -> bool:
+        return isinstance(x, torch.fx.Proxy)  # torch.compile shows real tensor types, and their devices
+
+    def device_of(self, x: Tensor) -> Device:
+        found = DEVICES.get(x.device)
+        return found if found is not None else self._rare_device_of(x)
+
+    def _rare_device_of(self, x: Tensor) -> Device:
+        if isinstance(x, torch.fx.Proxy):
+            raise _refusals.tracing(self, "device_of", "ask before torch.fx traces the function, or use torch.compile")
+        found = self.from_native(x.device)
+        if found is not None:
+            return found
+        if x.device.type == "meta":
+            raise UnsupportedError(
+                "a meta tensor has a shape and a dtype, and its data is on no device",
+                "give it memory first, for example torch.empty_like(x, device='cpu')",
+            )
+        raise UnsupportedError(f"PyTorch has this tensor on {x.device}, a kind of device that devshim does not know")
+
+    def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
+        self.device_of(x)  # a meta tensor has no values to copy: refused here, in one wording
+        return x.to(native(device), non_blocking=non_blocking and device is not CPU, copy=True)
+
+    def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
+        self._require_dense(x, "NumPy")
+        seen = x.detach()
+        if self.device_of(x) is not CPU:
+            if not copy:
+                raise _refusals.copy_needed(self.device_of(x), CPU)
+            seen, copy = seen.cpu(), False  # what arrives is ours alone
+        if seen.is_conj() or seen.is_neg():
+            if not copy:
+                raise _refusals.cannot_share("this tensor", "its conjugation or negation is still to be done")
+            seen, copy = seen.resolve_conj().resolve_neg(), False
+        array = self._host_array(seen)
+        return np.array(array) if copy else array
+
+    def _host_array(self, x: Tensor) -> np.ndarray:
+        """A NumPy array over a dense, detached host tensor; small floats are reinterpreted, never converted."""
+        name = self.dtype_name(x)
+        if name in SMALL:
+            array: np.ndarray = x.view(SMALL[name]).numpy()
+            return array.view(_ml_dtype(name))
+        if name not in NUMPY:
+            raise _refusals.no_numpy_dtype(name)
+        shared: np.ndarray = x.numpy()
+        return shared
+
+    def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
+        name = array.dtype.name
+        dtype = TORCH.get(name)
+        if dtype is None:
+            raise _refusals.no_dtype(self, name)
+        if not copy:
+            return self._over(array, name, device)
+        if device is not CPU and _torch_reads(array):
+            return self._over(array, name, CPU).to(native(device), copy=True)
+        made = torch.empty(array.shape, dtype=dtype, device="cpu")
+        _bits(made, name)[...] = array.view(_plain(name)) if name in SMALL else array
+        return made if device is CPU else made.to(native(device))
+
+    def _over(self, array: np.ndarray, name: str, device: Device) -> Tensor:
+        """A tensor over an array's own memory."""
+        if device is not CPU:
+            raise _refusals.copy_needed(CPU, device)
+        if not _torch_reads(array):
+            why = "PyTorch has no negative or uneven strides" if array.flags.writeable else "it is read-only"
+            raise _refusals.cannot_share("this array", why)
+        if name in SMALL:
+            return torch.from_numpy(array.view(_plain(name))).view(TORCH[name])
+        return torch.from_numpy(array)
+
+    def dtype_name(self, x: Tensor) -> str:
+        return _NAMES.get(x.dtype) or str(x.dtype).removeprefix("torch.")
+
+    def shape(self, x: Tensor) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def is_writable(self, x: Tensor) -> bool:
+        return True
+
+    def nbytes(self, x: Tensor) -> int:
+        if x.layout is torch.strided or x.layout is torch.jagged:
+            return int(x.numel() * x.element_size())
+        return sum(int(part.numel() * part.element_size()) for part in _parts(x))
+
+    def synchronize(self, device: Device) -> None:
+        if device is CPU:
+            return
+        if device.kind == "mps":
+            torch.mps.synchronize()
+        elif module(device.kind).is_initialized():  # else nothing was ever asked of it
+            module(device.kind).synchronize(device.index)
+
+    def _require_dense(self, x: Tensor, whom: str) -> None:
+        """Refuse what has no plain block of memory, with the call that gives it one."""
+        self.device_of(x)
+        if x.is_nested:
+            what, instead = "a nested tensor", "pad it first: x.to_padded_tensor(0.0)"
+        elif x.layout is not torch.strided:
+            what, instead = f"a tensor of layout {str(x.layout).removeprefix('torch.')}", "call x.to_dense() first"
+        elif x.dtype in _QUANTIZED:
+            what, instead = f"a quantized tensor ({self.dtype_name(x)})", "call x.dequantize() or x.int_repr() first"
+        else:
+            return
+        raise ConversionError(f"{what} has no counterpart in {whom}", instead)
+
+
+def _parts(x: Tensor) -> list[Tensor]:
+    """The dense tensors that a sparse one is made of."""
+    if x.layout is torch.sparse_coo:
+        return [x._indices(), x._values()]
+    if x.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [x.ccol_indices(), x.row_indices(), x.values()]
+    if x.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [x.crow_indices(), x.col_indices(), x.values()]
+    return [x]  # mkldnn: dense, in an order of its own
+
+
+def _torch_reads(array: np.ndarray) -> bool:
+    """Whether ``torch.from_numpy`` takes an array as it is: writable, with whole, non-negative strides."""
+    size = array.itemsize
+    return array.flags.writeable and all(step >= 0 and step % size == 0 for step in array.strides)
+
+
+def _plain(name: str) -> Any:
+    """The NumPy integer as wide as a small float."""
+    return NUMPY["int16" if name == "bfloat16" else "int8"]
+
+
+def _bits(x: Tensor, name: str) -> np.ndarray:
+    """A fresh host tensor's memory as an array that NumPy can fill."""
+    array: np.ndarray = (x.view(SMALL[name]) if name in SMALL else x).numpy()
+    return array
+
+
+def _ml_dtype(name: str) -> Any:
+    try:
+        return np.dtype(getattr(import_module("ml_dtypes"), name))
+    except (ImportError, AttributeError) as error:
+        raise _refusals.no_numpy_dtype(name) from error
