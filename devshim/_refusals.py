@@ -5,13 +5,18 @@ Nothing here is on a fast path: it is imported when something is refused.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from devshim.errors import (
     AlreadyStartedError,
+    ArgumentError,
     ConversionError,
     CopyNeededError,
+    DeviceMismatchError,
     DeviceNotFoundError,
+    NotATensorError,
+    OutOfMemoryError,
     PlacementError,
     SimulationError,
     TracingError,
@@ -19,6 +24,8 @@ from devshim.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from devshim.backend import Backend
     from devshim.device import Device
 
@@ -30,7 +37,9 @@ def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
     if backend.simulated and device.kind == "gpu":
         why = f"devshim simulates {backend.simulated}"
     else:
-        why = backend.absence(device.kind)
+        from devshim import simulation
+
+        why = simulation.why_not(backend) or backend.absence(device.kind)
     if count:
         hint = f"use {device.kind}:0 to {device.kind}:{count - 1}, or ds.try_gpu({device.index}) to fall back to the CPU"
     else:
@@ -123,3 +132,45 @@ def already_started(backend: Backend, call: str) -> AlreadyStartedError:
         f"{call} came too late: {backend.title} has already started its devices",
         f"move {call} to the top of the program, before the first tensor",
     )
+
+
+def out_of_memory(backend: Backend, device: Device, nbytes: int | None) -> OutOfMemoryError:
+    """A device is full: which, what was asked, and what is free."""
+    asked = "an allocation" if nbytes is None else f"{nbytes:,} bytes"
+    free = backend.memory(device).free
+    room = "how much is free is not known" if free is None else f"{free:,} bytes are free"
+    return OutOfMemoryError(
+        f"{device} has no room for {asked}: {room}",
+        "free tensors and call ds.empty_cache(), use a smaller batch (ds.shrink_batch), or another device",
+    )
+
+
+def not_a_tensor(x: object, call: str) -> NotATensorError:
+    """The call takes tensors, and this is something else."""
+    name = f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+    return NotATensorError(
+        f"ds.{call} takes a tensor of an installed framework, and this is a {name}",
+        "make one with ds.asarray(...); for a dict or list of tensors, ask each of its leaves",
+    )
+
+
+def bad_argument(name: str, value: object, accepted: str) -> ArgumentError:
+    """An argument that makes no sense: what was given and what is accepted."""
+    try:
+        shown = repr(value)
+    except Exception:  # a foreign object's repr may fail, and the message is about something else
+        shown = f"an object of type {type(value).__name__}"
+    if len(shown) > 60:
+        shown = shown[:57] + "..."
+    return ArgumentError(f"{name} is {shown}, and it must be {accepted}", f"pass {name} as {accepted}")
+
+
+def mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchError:
+    """Arguments on different devices: each with its device, and the line that mends it."""
+    counted = Counter(located.values())
+    best = max(counted, key=lambda device: (counted[device], device))  # most arguments; among equals not the host
+    told = ", ".join(f"{name} is on {device}" for name, device in located.items())
+    mend = "; ".join(
+        f"{name} = ds.place({name}, {str(best)!r})" for name, device in located.items() if device is not best
+    )
+    return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {told}", mend)

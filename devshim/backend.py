@@ -17,7 +17,7 @@ Methods stand in the same order in every adapter, in rooms of the same names (``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -351,6 +351,13 @@ class Backend(ABC):
         Raises:
             ConversionError: The memory cannot be shared, with the reason; never an abort.
         """
+
+    def flatten_once(self, node: object) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
+        """The children of a container registered with the framework's own pytree registry, and how to rebuild it.
+
+        None for anything else, and where the framework has no such registry.
+        """
+        return None
 
     # ------------------------------------------------------------------ explaining
     @abstractmethod

@@ -3,6 +3,8 @@
 ::
 
     DevshimError
+    ├── ArgumentError (ValueError)              an argument that makes no sense on any framework
+    ├── NotATensorError (TypeError)             no framework known here owns the object
     ├── DeviceError
     │   ├── DeviceSpecError (ValueError)        the text or object names no device
     │   ├── DeviceNotFoundError (LookupError)   it names one, and this machine has not got it
@@ -30,6 +32,7 @@ from __future__ import annotations
 
 __all__ = [
     "AlreadyStartedError",
+    "ArgumentError",
     "BackendBrokenError",
     "BackendConflictError",
     "BackendError",
@@ -41,6 +44,7 @@ __all__ = [
     "DeviceNotFoundError",
     "DeviceSpecError",
     "DevshimError",
+    "NotATensorError",
     "OutOfMemoryError",
     "PlacementError",
     "SimulationError",
@@ -63,9 +67,22 @@ class DevshimError(Exception):
         self.problem = problem
         self.hint = hint
 
+    def add_leaf(self, path: str) -> None:
+        """Say which leaf of a tree the error is about; the tree itself is unchanged."""
+        self.problem = f"{self.problem} (at the leaf {path} of the tree, which is unchanged)"
+        self.args = (self.problem if self.hint is None else f"{self.problem}\n\nHint: {self.hint}",)
+
     def __reduce__(self) -> tuple[object, ...]:
         # Exception pickles its args, which here are the joined text: give back the two parts.
         return (type(self), (self.problem, self.hint))
+
+
+class ArgumentError(DevshimError, ValueError):
+    """An argument that makes no sense on any framework, such as a negative length."""
+
+
+class NotATensorError(DevshimError, TypeError):
+    """The object is no tensor of a framework devshim serves."""
 
 
 class DeviceError(DevshimError):

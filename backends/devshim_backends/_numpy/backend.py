@@ -1,0 +1,26 @@
+"""NumPy's rooms put together."""
+
+from __future__ import annotations
+
+from devshim.device import Device
+
+from .creation import NumpyCreation
+from .devices import NumpyDevices
+from .draws import NumpyDraws
+from .gaps import GAPS
+from .interop import NumpyInterop
+from .lines import LINES
+from .runtime import NumpyRuntime
+from .scopes import NumpyScopes
+
+
+class NumpyBackend(NumpyDevices, NumpyCreation, NumpyDraws, NumpyScopes, NumpyRuntime, NumpyInterop):
+    """NumPy: the host, and simulated cards for those who have nothing else installed."""
+
+    name = "numpy"
+    title = "NumPy"
+    gaps = GAPS
+    lines = LINES
+
+    def native_text(self, device: Device) -> str:
+        return f'"{device}"'

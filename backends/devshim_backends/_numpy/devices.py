@@ -1,0 +1,36 @@
+"""NumPy's devices: the host, and simulated cards where they were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from devshim import _host
+from devshim.device import CPU, Device
+
+from .simulation import NumpySimulation
+
+if TYPE_CHECKING:
+    from devshim.info import DeviceInfo
+
+
+class NumpyDevices(NumpySimulation):
+    """Counting, naming and describing."""
+
+    def kinds(self) -> Sequence[str]:
+        return ("gpu",) if self.simulated else ()
+
+    def count(self, kind: str) -> int:
+        return {"cpu": 1, "gpu": self.simulated}.get(kind, 0)
+
+    def absence(self, kind: str) -> str:
+        return "NumPy computes on the CPU alone"
+
+    def to_native(self, device: Device) -> str:
+        return str(device)
+
+    def from_native(self, native: object) -> Device | None:
+        return None  # NumPy's device is the text "cpu", which the parser knows
+
+    def describe(self, device: Device) -> DeviceInfo:
+        return _host.describe(self.name) if device is CPU else self.describe_card(device)

@@ -1,0 +1,36 @@
+"""NumPy at run time: the host's memory, and that of simulated cards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from devshim import _host, _refusals
+from devshim.device import CPU, Device
+
+from .simulation import NumpySimulation
+
+if TYPE_CHECKING:
+    from devshim.info import MemoryInfo
+
+
+class NumpyRuntime(NumpySimulation):
+    """Nothing is started, cached or reserved."""
+
+    def started(self) -> bool:
+        return False
+
+    def set_visible(self, indices: Sequence[int]) -> None:
+        return None
+
+    def memory(self, device: Device) -> MemoryInfo:
+        return _host.memory() if device is CPU else self.card_memory(device)
+
+    def empty_cache(self, device: Device) -> None:
+        return None
+
+    def memory_policy(self, policy: Literal["grow"] | float) -> None:
+        raise _refusals.unsupported(self, "memory_policy")
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, MemoryError)

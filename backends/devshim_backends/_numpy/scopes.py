@@ -1,0 +1,15 @@
+"""NumPy has no scope of its own: its operators follow their arguments."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+from devshim.backend import Backend
+from devshim.device import Device
+
+
+class NumpyScopes(Backend):
+    """A context that does nothing (gap ``op_scope``)."""
+
+    def scope(self, device: Device) -> AbstractContextManager[object]:
+        return nullcontext()

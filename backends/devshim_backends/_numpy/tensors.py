@@ -1,0 +1,82 @@
+"""NumPy arrays: where they are, and copies of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from devshim import _refusals
+from devshim.backend import Backend, Tensor
+from devshim.device import CPU, Device
+
+from .simulation import SimulatedArray, on_card
+
+
+class NumpyTensors(Backend):
+    """Plain arrays are on the host, `SimulatedArray` on its card."""
+
+    def is_tensor(self, cls: type) -> bool:
+        return issubclass(cls, np.ndarray)
+
+    def is_model(self, cls: type) -> bool:
+        return False
+
+    def is_tracer(self, x: Tensor) -> bool:
+        return False
+
+    def device_of(self, x: Tensor) -> Device:
+        return x._card if type(x) is SimulatedArray else CPU
+
+    def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
+        return self._settle(np.array(_host_view(x), copy=True, subok=True), device)
+
+    def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
+        view = _host_view(x)
+        return np.array(view, copy=True) if copy else np.asarray(view)
+
+    def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
+        return self._settle(np.array(array, copy=True), device) if copy else array
+
+    def dtype_name(self, x: Tensor) -> str:
+        return str(x.dtype.name)
+
+    def shape(self, x: Tensor) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def is_writable(self, x: Tensor) -> bool:
+        return bool(x.flags.writeable)
+
+    def nbytes(self, x: Tensor) -> int:
+        return int(x.nbytes)
+
+    def synchronize(self, device: Device) -> None:
+        return None
+
+    def dtype(self, name: str) -> Any:
+        if name == "bfloat16":
+            return _bfloat16(self)
+        return np.dtype(name)
+
+    def is_dtype(self, value: object) -> bool:
+        return isinstance(value, np.dtype)
+
+    def cast(self, x: Tensor, dtype: Any) -> Tensor:
+        return x.astype(dtype)
+
+    def _settle(self, array: np.ndarray, device: Device) -> np.ndarray:
+        """The array itself on the host, or labelled as a card's."""
+        return array if device is CPU else on_card(array, device)
+
+
+def _host_view(x: np.ndarray) -> np.ndarray:
+    """The array without a card's label; other subclasses (masked arrays, memory maps) as they are."""
+    return x.view(np.ndarray) if type(x) is SimulatedArray else x
+
+
+def _bfloat16(backend: Backend) -> Any:
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError as error:
+        raise _refusals.no_numpy_dtype("bfloat16") from error
+    return np.dtype(bfloat16)

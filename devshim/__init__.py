@@ -1,0 +1,165 @@
+"""One Device/Placement API that behaves the same on PyTorch, TensorFlow, MXNet, PaddlePaddle, JAX and NumPy.
+
+>>> import devshim as ds
+>>> ds.use("numpy")
+>>> ds.device("cuda:1")
+Device('gpu', 1)
+
+Importing devshim imports no framework and not even NumPy.  What is needed on every call is here from the
+start; the rest is loaded when it is first named (PEP 562).
+"""
+
+from __future__ import annotations
+
+from devshim._context import backends, framework, use, using
+from devshim._explain import explain
+from devshim._queries import describe, device_count, devices, require, try_all_gpus, try_gpu
+from devshim._spec import device
+from devshim.device import Device, cpu, gpu
+from devshim.errors import (
+    AlreadyStartedError,
+    ArgumentError,
+    BackendBrokenError,
+    BackendConflictError,
+    BackendError,
+    BackendNotFoundError,
+    ConversionError,
+    CopyNeededError,
+    DeviceError,
+    DeviceMismatchError,
+    DeviceNotFoundError,
+    DeviceSpecError,
+    DevshimError,
+    NotATensorError,
+    OutOfMemoryError,
+    PlacementError,
+    SimulationError,
+    TracingError,
+    TransferError,
+    UnsupportedError,
+)
+from devshim.scopes import on, require_same_device, run, same_device, set_device
+from devshim.simulation import simulate
+from devshim.tensors import copy, device_of, from_numpy, place, to_numpy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from devshim import random
+    from devshim.convert import convert
+    from devshim.creation import (
+        arange,
+        asarray,
+        empty,
+        empty_like,
+        eye,
+        full,
+        full_like,
+        linspace,
+        ones,
+        ones_like,
+        zeros,
+        zeros_like,
+    )
+    from devshim.info import BackendInfo, DeviceInfo, MemoryInfo
+    from devshim.runtime import empty_cache, memory, memory_policy, set_visible_devices, shrink_batch, synchronize
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    **dict.fromkeys(("BackendInfo", "DeviceInfo", "MemoryInfo"), "devshim.info"),
+    **dict.fromkeys(("arange", "asarray", "empty", "empty_like", "eye", "full", "full_like"), "devshim.creation"),
+    **dict.fromkeys(("linspace", "ones", "ones_like", "zeros", "zeros_like"), "devshim.creation"),
+    **dict.fromkeys(("empty_cache", "memory", "memory_policy"), "devshim.runtime"),
+    **dict.fromkeys(("set_visible_devices", "shrink_batch", "synchronize"), "devshim.runtime"),
+    "convert": "devshim.convert",
+}
+
+__all__ = [
+    "AlreadyStartedError",
+    "ArgumentError",
+    "BackendBrokenError",
+    "BackendConflictError",
+    "BackendError",
+    "BackendInfo",
+    "BackendNotFoundError",
+    "ConversionError",
+    "CopyNeededError",
+    "Device",
+    "DeviceError",
+    "DeviceInfo",
+    "DeviceMismatchError",
+    "DeviceNotFoundError",
+    "DeviceSpecError",
+    "DevshimError",
+    "MemoryInfo",
+    "NotATensorError",
+    "OutOfMemoryError",
+    "PlacementError",
+    "SimulationError",
+    "TracingError",
+    "TransferError",
+    "UnsupportedError",
+    "__version__",
+    "arange",
+    "asarray",
+    "backends",
+    "convert",
+    "copy",
+    "cpu",
+    "describe",
+    "device",
+    "device_count",
+    "device_of",
+    "devices",
+    "empty",
+    "empty_cache",
+    "empty_like",
+    "explain",
+    "eye",
+    "framework",
+    "from_numpy",
+    "full",
+    "full_like",
+    "gpu",
+    "linspace",
+    "memory",
+    "memory_policy",
+    "on",
+    "ones",
+    "ones_like",
+    "place",
+    "random",
+    "require",
+    "require_same_device",
+    "run",
+    "same_device",
+    "set_device",
+    "set_visible_devices",
+    "shrink_batch",
+    "simulate",
+    "synchronize",
+    "to_numpy",
+    "try_all_gpus",
+    "try_gpu",
+    "use",
+    "using",
+    "zeros",
+    "zeros_like",
+]
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name == "random":
+        return import_module("devshim.random")
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'devshim' has no attribute {name!r}")
+    found = getattr(import_module(module), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,172 @@
+"""Which framework and which device are current: per process, per context, per environment.
+
+A context is what `contextvars` means by it: a thread or an asyncio task, each with its own choice.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from os import environ
+
+from devshim import _registry
+from devshim.device import CPU, Device
+from devshim.errors import BackendNotFoundError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextvars import Token
+    from types import ModuleType
+
+    from devshim.backend import Backend
+    from devshim.info import BackendInfo
+
+COMPILERS: list[Backend] = []
+"""Loaded backends whose compiler traces Python and cannot follow a context variable (`Backend.compiling`)."""
+
+_process: str | None = None
+_CHOSEN: ContextVar[str | None] = ContextVar("devshim_backend", default=None)
+DEVICE: ContextVar[Device | None] = ContextVar("devshim_device", default=None)
+"""The device of the innermost `on`, or of `set_device`, in this thread or task."""
+
+
+def use(backend: str | None) -> None:
+    """Make a framework the current one for the whole process.
+
+    Args:
+        backend: ``"torch"``, ``"tensorflow"``, ``"mxnet"``, ``"paddle"``, ``"jax"``, ``"numpy"``, a
+            nickname (``"tf"``, ``"mx"``, ...) or a third party's name; None forgets the choice.
+
+    Raises:
+        BackendNotFoundError: No such backend, or its framework is not installed.
+
+    The framework is not imported yet: that happens at the first call that needs it.  From here on a
+    plain ``import mxnet`` or ``import paddle`` of your own gets what that framework needs, too.
+    """
+    global _process
+    _process = None if backend is None else _choose(backend)
+
+
+class using:
+    """A ``with`` block in which a framework is the current one, for this thread or task.
+
+    Args:
+        backend: As for `use`.
+
+    Raises:
+        BackendNotFoundError: No such backend, or its framework is not installed.
+    """
+
+    def __init__(self, backend: str) -> None:
+        self._name = _choose(backend)
+        self._tokens: list[Token[str | None]] = []
+
+    def __enter__(self) -> str:
+        self._tokens.append(_CHOSEN.set(self._name))
+        return self._name
+
+    def __exit__(self, *failure: object) -> None:
+        _CHOSEN.reset(self._tokens.pop())
+
+
+def _choose(backend: str) -> str:
+    name = _registry.canonical(backend)
+    if not _registry.is_installed(name):
+        raise _registry.not_installed(name)
+    from devshim import _imports
+
+    _imports.watch(name)
+    return name
+
+
+def current() -> Backend:
+    """Return the current backend, loading it when it is first needed."""
+    return _registry.load(_CHOSEN.get() or _process or _by_environment())
+
+
+def chosen() -> str | None:
+    """Return the name of the current backend without loading it, or None where none is chosen."""
+    try:
+        return _CHOSEN.get() or _process or _by_environment()
+    except BackendNotFoundError:
+        return None
+
+
+def _by_environment() -> str:
+    asked = environ.get("DEVSHIM_BACKEND")
+    if asked:
+        return _choose(asked)
+    return _only_one()
+
+
+_only: str | None = None
+
+
+def _only_one() -> str:
+    """The only framework installed; NumPy, which comes with all of them, counts where nothing else is there."""
+    global _only
+    if _only is None:
+        have = _registry.installed()
+        frameworks = [name for name in have if name != "numpy"] or have
+        if len(frameworks) != 1:
+            what = f"installed are {', '.join(frameworks)}" if frameworks else "none is installed"
+            raise BackendNotFoundError(
+                f"no backend is chosen, and {what}",
+                f"call ds.use({(frameworks or ['numpy'])[0]!r}) once, or set DEVSHIM_BACKEND in the environment",
+            )
+        from devshim import _imports
+
+        _imports.watch(frameworks[0])
+        _only = frameworks[0]
+    return _only
+
+
+def framework(backend: str | None = None) -> ModuleType:
+    """Return the framework's own module, imported the way it needs beside the others.
+
+    Args:
+        backend: As for `use`; without it the current backend.
+
+    Raises:
+        BackendNotFoundError: Not installed, or none is chosen.
+        BackendBrokenError: Its import fails.
+
+    >>> ds.framework("numpy").__name__  # doctest: +SKIP
+    'numpy'
+    """
+    from importlib import import_module
+
+    serving = current() if backend is None else _registry.load(backend)
+    return import_module(serving.name)
+
+
+def backends() -> dict[str, BackendInfo]:
+    """Return what is installed, by name, without importing any framework.
+
+    Returns:
+        For each installed framework its `BackendInfo`: version, whether it is imported, and known
+        trouble of importing it beside those that are.
+    """
+    from devshim import _imports
+    from devshim._versions import version_of
+    from devshim.info import BackendInfo
+
+    imported = _registry.imported()
+    return {
+        name: BackendInfo(
+            name=name,
+            title=_registry.TITLES.get(name, name),
+            version=version_of(name),
+            imported=name in imported,
+            clashes=() if name in imported else _imports.clashes(name),
+        )
+        for name in _registry.installed()
+    }
+
+
+def default_device() -> Device:
+    """Return the device of the innermost `on` or of `set_device`, else the CPU."""
+    return DEVICE.get() or CPU
+
+
+for _public in (backends, framework, use, using):
+    _public.__module__ = "devshim"

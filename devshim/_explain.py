@@ -1,0 +1,107 @@
+"""`explain`: the native line each devshim call stands for, recorded and printed.
+
+The templates are the adapters' (their ``lines.py``); what a call passes is filled in here.  Off, it costs
+the callers one look at `HOOK`.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import Token
+
+    from devshim.backend import Backend
+    from devshim.device import Device
+
+    Hook = Callable[..., None]
+
+HOOK: Hook | None = None
+"""Called as ``HOOK(backend, call, device, args)`` while any `explain` is open in any thread; else None."""
+
+_open = 0
+_LISTENING: ContextVar[tuple[explain, ...]] = ContextVar("devshim_explain", default=())
+
+
+class explain:
+    """A ``with`` block that records, and prints, the native line each devshim call stands for.
+
+    Args:
+        file: Where to print, as for `print`; None records without printing. Standard output by default.
+
+    ``with ds.explain() as lines`` gives a list of text that grows with each call of this thread or task.
+    The line shown is the one for a real card: what stands for it under simulation differs.
+
+    >>> with ds.explain(file=None) as lines:  # doctest: +SKIP
+    ...     y = ds.place(x, "gpu:1")
+    >>> lines  # doctest: +SKIP
+    ['x.to("cuda:1")']
+    """
+
+    def __init__(self, file: object = ...) -> None:
+        self._file = file
+        self._lines: list[str] = []
+        self._tokens: list[Token[tuple[explain, ...]]] = []
+
+    def __enter__(self) -> list[str]:
+        global HOOK, _open
+        self._tokens.append(_LISTENING.set((*_LISTENING.get(), self)))
+        _open += 1
+        HOOK = _tell
+        return self._lines
+
+    def __exit__(self, *failure: object) -> None:
+        global HOOK, _open
+        _LISTENING.reset(self._tokens.pop())
+        _open -= 1
+        if _open == 0:
+            HOOK = None
+
+    def _hear(self, line: str) -> None:
+        self._lines.append(line)
+        if self._file is not None:
+            print(line, file=sys.stdout if self._file is ... else self._file)  # type: ignore[call-overload]
+
+
+def _tell(backend: Backend, call: str, device: Device | None = None, args: tuple[object, ...] = (), dtype: object = None) -> None:
+    listeners = _LISTENING.get()
+    if not listeners:
+        return
+    line = native_line(backend, call, device, args, dtype)
+    for listener in listeners:
+        listener._hear(line)
+
+
+def native_line(
+    backend: Backend, call: str, device: Device | None = None, args: tuple[object, ...] = (), dtype: object = None
+) -> str:
+    """Return the native line that stands for one devshim call on one backend.
+
+    Args:
+        backend: Whose line.
+        call: The devshim call, such as ``"place"``.
+        device: The device it is about, if any.
+        args: Its positional arguments, shown as source text; long ones are abridged.
+        dtype: The array-API name of the dtype asked for, or None.
+    """
+    named = backend.lines["dtype"].format(name=dtype) if isinstance(dtype, str) else str(dtype)
+    return backend.lines[call].format(
+        x="x",
+        device="" if device is None else backend.native_text(device),
+        index=0 if device is None else device.index,
+        args=", ".join(_source(value) for value in args),
+        dtype="" if dtype is None else f", dtype={named}",
+    )
+
+
+def _source(value: object) -> str:
+    if isinstance(value, (bool, int, float, complex, str, tuple, list, type(None))):
+        text = repr(value)
+        return text if len(text) <= 60 else text[:57] + "..."
+    return "a" if hasattr(value, "shape") else type(value).__name__
+
+
+explain.__module__ = "devshim"

@@ -1,0 +1,88 @@
+"""The NVIDIA driver, asked through NVML (nvidia-ml-py): no framework and no CUDA context is needed.
+
+NVML counts all cards of the machine; ``CUDA_VISIBLE_DEVICES`` does not concern it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Card", "all_indices", "cards", "driver_version", "why_none"]
+
+
+@dataclass(frozen=True)
+class Card:
+    """One NVIDIA card as its driver sees it.
+
+    Attributes:
+        index: The driver's own number, before ``CUDA_VISIBLE_DEVICES``.
+        name: The model.
+        uuid: ``GPU-...``.
+        total_memory: Bytes.
+        free_memory: Bytes not used by any process.
+    """
+
+    index: int
+    name: str
+    uuid: str
+    total_memory: int
+    free_memory: int
+
+
+def _asked(question: Any) -> tuple[Any, str | None]:
+    """The answer of ``question(pynvml)``, or None and the reason."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return None, _reason(error)
+    try:
+        return question(pynvml), None
+    except pynvml.NVMLError as error:
+        return None, _reason(error)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _reason(error: Exception) -> str:
+    if type(error).__name__ == "NVMLError_LibraryNotFound":
+        return "no NVIDIA driver is installed (libnvidia-ml.so.1 is not there)"
+    return f"the NVIDIA driver does not answer ({error})"
+
+
+def cards() -> list[Card]:
+    """Return all NVIDIA cards of the machine; an empty list where no driver answers."""
+    return _asked(_list)[0] or []
+
+
+def _list(pynvml: Any) -> list[Card]:
+    found = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
+        found.append(Card(index, _text(name), _text(uuid), int(memory.total), int(memory.free)))
+    return found
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value  # bytes in nvidia-ml-py before 11.515
+
+
+def all_indices() -> list[str]:
+    """Return the numbers of all cards as text, as ``CUDA_VISIBLE_DEVICES`` lists them."""
+    return [str(card.index) for card in cards()]
+
+
+def driver_version() -> str | None:
+    """Return the NVIDIA driver's version, or None where none answers."""
+    version = _asked(lambda pynvml: pynvml.nvmlSystemGetDriverVersion())[0]
+    return None if version is None else _text(version)
+
+
+def why_none() -> str:
+    """Return why there are no NVIDIA cards, as a sentence fragment."""
+    count, reason = _asked(lambda pynvml: pynvml.nvmlDeviceGetCount())
+    return reason or (f"the driver shows {count}" if count else "the NVIDIA driver answers, and has no card")

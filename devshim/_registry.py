@@ -1,0 +1,265 @@
+"""Which backend serves this name, and which serves this object: the only place that loads an adapter.
+
+Requirements this module answers:
+
+* Nothing is imported that the user did not ask for.  A name is looked up in a static table (and, only
+  when it is not there, among the entry points of other distributions); an object is recognised by the
+  root package of its type, which is imported already or the object would not exist.
+* Deciding costs one dictionary lookup on ``type(x)`` from the second time on: `TENSORS`.
+* Missing, broken and contested are three different things, and each says so.
+* Importing a framework beside another is this module's business: see `devshim._imports`.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import RLock  # threading costs 3 ms to import, and only its lock is wanted
+
+from devshim.errors import BackendBrokenError, BackendConflictError, BackendNotFoundError, DevshimError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from importlib.metadata import EntryPoint
+
+    from devshim.backend import Backend, Gap
+
+GROUP = "devshim.backends"
+
+BUILTIN: dict[str, str] = {
+    "torch": "devshim_backends._torch.backend:TorchBackend",
+    "tensorflow": "devshim_backends._tensorflow.backend:TensorflowBackend",
+    "mxnet": "devshim_backends._mxnet.backend:MxnetBackend",
+    "paddle": "devshim_backends._paddle.backend:PaddleBackend",
+    "jax": "devshim_backends._jax.backend:JaxBackend",
+    "numpy": "devshim_backends._numpy.backend:NumpyBackend",
+}
+TITLES = {
+    "torch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "mxnet": "MXNet",
+    "paddle": "PaddlePaddle",
+    "jax": "JAX",
+    "numpy": "NumPy",
+}
+DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos", "tf-nightly"),
+    "paddle": ("paddlepaddle", "paddlepaddle-gpu", "paddlepaddle-xpu"),
+    "mxnet": ("mxnet", "mxnet-cu112", "mxnet-cu110", "mxnet-cu102", "mxnet-native"),
+    "jax": ("jax",),
+}
+"""Distributions that carry a framework under another name than its import name."""
+
+NICKNAMES = {"pytorch": "torch", "tf": "tensorflow", "mx": "mxnet", "paddlepaddle": "paddle", "np": "numpy"}
+ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax"}
+"""Root package of a type -> the backend that knows it."""
+
+TENSORS: dict[type, Backend] = {}
+"""The backend of every tensor type met so far: the hot path of every public call."""
+
+_OTHERS: set[type] = set()
+_LOADED: dict[str, Backend] = {}
+_LOCK = RLock()
+_entry_points: dict[str, list[EntryPoint]] | None = None
+
+
+def canonical(name: str) -> str:
+    """Return the backend's name for a name or nickname; an unknown one raises `BackendNotFoundError`."""
+    if not isinstance(name, str):
+        raise BackendNotFoundError(f"a backend is named by text, not by {type(name).__name__}", _known())
+    found = NICKNAMES.get(name.lower(), name.lower())
+    if found in BUILTIN or found in third_party():
+        return found
+    raise BackendNotFoundError(f"no backend is called {name[:40]!r}", _known())
+
+
+def known() -> list[str]:
+    """Return the names of all backends, built in or registered by others, installed or not."""
+    return [*BUILTIN, *(name for name in third_party() if name not in BUILTIN)]
+
+
+def third_party() -> Mapping[str, list[EntryPoint]]:
+    """Return the entry points of other distributions by name, read once."""
+    global _entry_points
+    if _entry_points is None:
+        from importlib.metadata import entry_points
+
+        found: dict[str, list[EntryPoint]] = {}
+        for point in entry_points(group=GROUP):
+            found.setdefault(point.name, []).append(point)
+        _entry_points = found
+    return _entry_points
+
+
+def is_installed(name: str) -> bool:
+    """Whether the framework could be imported, without importing it."""
+    if name in sys.modules:
+        return sys.modules[name] is not None  # None is Python's own mark for a blocked import
+    from importlib.util import find_spec
+
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    # A folder that happens to carry the name is a namespace package: it has no file of its own.
+    return spec is not None and spec.origin is not None
+
+
+def installed() -> list[str]:
+    """Return the names of the backends whose framework is installed, in the table's order."""
+    return [name for name in known() if is_installed(name)]
+
+
+def loaded() -> list[Backend]:
+    """Return the backends loaded so far."""
+    return list(_LOADED.values())
+
+
+def imported() -> list[str]:
+    """Return the names of the backends whose framework this process has imported, through devshim or not."""
+    return [name for name in known() if sys.modules.get(name) is not None]
+
+
+def load(name: str) -> Backend:
+    """Return the one backend of a name, importing its framework the first time.
+
+    Raises:
+        BackendNotFoundError: No such backend, or its framework is not installed.
+        BackendBrokenError: The framework is installed and its import fails.
+        BackendConflictError: Two distributions claim the name, or the import would crash this process.
+    """
+    found = _LOADED.get(name)
+    if found is not None:
+        return found
+    name = canonical(name)
+    with _LOCK:
+        if name not in _LOADED:
+            made = _make(name)
+            _adopt(made)
+            _LOADED[name] = made
+        return _LOADED[name]
+
+
+def _adopt(backend: Backend) -> None:
+    """Give a new backend what the process has asked for before it was there."""
+    from devshim import _context, simulation
+    from devshim.backend import Backend as Contract
+
+    simulation.apply_request(backend)
+    if type(backend).compiling is not Contract.compiling:
+        _context.COMPILERS.append(backend)
+
+
+def _make(name: str) -> Backend:
+    from devshim import _imports
+
+    target = _target(name)
+    if not is_installed(name):
+        raise not_installed(name)
+    _imports.watch(name)
+    module_name, _, class_name = target.partition(":")
+    try:
+        from importlib import import_module
+
+        made: Backend = getattr(import_module(module_name), class_name)()
+    except DevshimError:
+        raise
+    except Exception as error:
+        raise _broken(name, error) from error
+    return made
+
+
+def _target(name: str) -> str:
+    """The ``module:class`` behind a name; more than one claimant is refused."""
+    points = third_party().get(name, [])
+    claims = [f"{point.value} of {_distribution(point)}" for point in points]
+    if name in BUILTIN:
+        if claims:
+            raise _contested(name, ["devshim itself", *claims])
+        return BUILTIN[name]
+    if len(claims) > 1:
+        raise _contested(name, claims)
+    return points[0].value
+
+
+def _distribution(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "an unnamed distribution"
+
+
+def _contested(name: str, claims: list[str]) -> BackendConflictError:
+    return BackendConflictError(
+        f"the backend name {name!r} is claimed by {len(claims)}: {'; '.join(claims)}",
+        "uninstall all but one of them",
+    )
+
+
+def not_installed(name: str) -> BackendNotFoundError:
+    """The framework is not there; what is."""
+    have = ", ".join(installed()) or "none"
+    extra = f"pip install 'devshim[{name}]'" if name in BUILTIN else f"install {name}"
+    return BackendNotFoundError(f"{TITLES.get(name, name)} is not installed; installed here: {have}", extra)
+
+
+def _known() -> str:
+    return f"the backends are {', '.join(known())}; installed here: {', '.join(installed()) or 'none'}"
+
+
+def _broken(name: str, error: Exception) -> BackendError:
+    from traceback import format_exception
+
+    if isinstance(error, ModuleNotFoundError) and error.name == name:
+        return not_installed(name)
+    told = "".join(format_exception(error)).rstrip()
+    return BackendBrokenError(
+        f"{TITLES.get(name, name)} is installed, and importing it fails:\n\n{told}",
+        f"try `python -c 'import {name}'`, then reinstall it; `devshim doctor` shows what is here",
+    )
+
+
+def owner(cls: type) -> Backend | None:
+    """Return the backend whose framework defines a type or one of its bases, or None.
+
+    The framework is imported already, so loading its adapter imports no other.
+    """
+    roots = [str(base.__module__).partition(".")[0] for base in cls.__mro__]
+    for root in roots:
+        if root in ROOTS:
+            return load(ROOTS[root])
+    unknown = [root for root in roots if root not in _PLAIN]
+    for name in third_party() if unknown else ():
+        if name in unknown:
+            return load(name)
+    return None
+
+
+_PLAIN = {"builtins", "collections", "typing", "enum", "abc", "types", "pathlib", "datetime", "devshim"}
+"""Roots that are never a framework's: their types are settled without reading entry points."""
+
+
+def serving(x: object) -> Backend | None:
+    """Return the backend of a tensor, or None for anything else; remembered by type."""
+    cls = type(x)
+    found = TENSORS.get(cls)
+    if found is not None or cls in _OTHERS:
+        return found
+    backend = owner(cls)
+    if backend is not None and backend.is_tensor(cls):
+        TENSORS[cls] = backend
+        return backend
+    if len(_OTHERS) < 4096:  # types made in a loop must not be kept for ever
+        _OTHERS.add(cls)
+    return None
+
+
+def gaps(name: str) -> Mapping[str, Gap]:
+    """Return what a backend declares it cannot do, without importing its framework where it ships with devshim."""
+    if name in BUILTIN:
+        from importlib import import_module
+
+        declared: Mapping[str, Gap] = import_module(BUILTIN[name].replace(".backend:", ".gaps:").partition(":")[0]).GAPS
+        return declared
+    return load(name).gaps
+
+
+if TYPE_CHECKING:
+    from devshim.errors import BackendError

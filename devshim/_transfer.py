@@ -1,0 +1,108 @@
+"""The one path every copy takes, and every new tensor: check, copy, check again.
+
+Requirements this module answers:
+
+* A device that does not exist is refused before anything is touched, on every framework.
+* A result is where it was asked to be, or the call raises: nothing lands elsewhere silently.
+* A full device is the same error everywhere, naming the device and the bytes.
+* What looks at copies (a ledger, a guard, a rollback) has one place to stand.
+"""
+
+from __future__ import annotations
+
+from devshim import _explain
+from devshim.device import CPU, Device
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from devshim.backend import Backend, Tensor
+
+
+def require(backend: Backend, device: Device) -> Device:
+    """Return the device if the backend has it; else raise `DeviceNotFoundError`."""
+    if device is not CPU and device.index >= backend.count(device.kind):
+        from devshim import _refusals
+
+        raise _refusals.not_found(backend, device)
+    return device
+
+
+def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False) -> Tensor:
+    """Copy one tensor to a device within its framework: new memory, checked on arrival."""
+    require(backend, target)
+    try:
+        result = backend.copy_to(x, target, non_blocking)
+    except Exception as error:
+        _raise_if_full(backend, error, target, backend.nbytes(x))
+        raise
+    if backend.device_of(result) is not target:
+        _raise_misplaced(backend, target, result)
+    return result
+
+
+def move_many(backend: Backend, xs: Sequence[Tensor], target: Device, non_blocking: bool = False) -> Sequence[Tensor]:
+    """Copy many tensors to a device at once, each checked on arrival."""
+    require(backend, target)
+    try:
+        results = backend.copy_many(xs, target, non_blocking)
+    except Exception as error:
+        _raise_if_full(backend, error, target, sum(backend.nbytes(x) for x in xs))
+        raise
+    for result in results:
+        if backend.device_of(result) is not target:
+            _raise_misplaced(backend, target, result)
+    return results
+
+
+def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray:
+    """Copy a tensor's values into NumPy memory (or, with ``copy=False``, look at them there)."""
+    if not copy and backend.device_of(x) is not CPU:
+        from devshim import _refusals
+
+        raise _refusals.copy_needed(backend.device_of(x), CPU)
+    return backend.to_numpy(x, copy)
+
+
+def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -> Tensor:
+    """Copy NumPy memory into a new tensor on a device (or, with ``copy=False``, share it)."""
+    require(backend, target)
+    if not copy and target is not CPU:
+        from devshim import _refusals
+
+        raise _refusals.copy_needed(CPU, target)
+    return make(backend, target, array.nbytes, backend.from_numpy, array, target, copy)
+
+
+def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[..., Tensor], *args: object) -> Tensor:
+    """Create a tensor on an existing device by calling ``how(*args)``, and check where it is."""
+    try:
+        result = how(*args)
+    except Exception as error:
+        _raise_if_full(backend, error, target, nbytes)
+        raise
+    if backend.device_of(result) is not target:
+        _raise_misplaced(backend, target, result)
+    return result
+
+
+def _raise_misplaced(backend: Backend, asked: Device, result: Tensor) -> None:
+    from devshim import _refusals
+
+    raise _refusals.misplaced(backend, asked, backend.device_of(result))
+
+
+def _raise_if_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
+    if backend.is_out_of_memory(error):
+        from devshim import _refusals
+
+        raise _refusals.out_of_memory(backend, device, nbytes) from error
+
+
+def explain(backend: Backend, call: str, device: Device | None, *args: object, dtype: object = None) -> None:
+    """Tell an open `explain` which native line a call stands for; nothing where none is open."""
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, call, device, args, dtype)

@@ -1,0 +1,113 @@
+"""`convert`: a tensor of one framework as a tensor of another, values, dtype and shape equal to the bit.
+
+Two ways lead there.  Where both sides have the tensor's memory within reach, DLPack hands it over without a copy.
+Elsewhere, and wherever sharing would be wrong, the values go through the host:
+
+* simulated cards: their labels do not survive DLPack;
+* memory that must not be written (a read-only array, a TensorFlow or JAX tensor) behind a tensor that can be: a
+  view would let the one framework change what the other believes immutable, so such a tensor is copied;
+* whatever one side's adapter refuses (`Backend.to_dlpack`, `Backend.from_dlpack`), with its reason kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devshim import _context, _explain, _registry, _spec, _transfer
+from devshim.device import CPU
+from devshim.errors import ConversionError, CopyNeededError
+from devshim.tensors import tensor_backend
+
+if TYPE_CHECKING:
+    from devshim._spec import DeviceLike
+    from devshim.backend import Backend, Tensor
+    from devshim.device import Device
+
+__all__ = ["convert"]
+
+
+def convert(
+    x: Tensor, backend: str | None = None, device: DeviceLike | None = None, *, copy: bool | None = None
+) -> Tensor:
+    """Return a tensor of another framework with the same values, dtype and shape.
+
+    Args:
+        x: A tensor of any framework.
+        backend: The framework of the result; the current one without it.
+        device: Where the result shall be; without it where ``x`` is.
+        copy: None: share memory where that is safe, else copy. True: new memory. False: shared memory or an error.
+
+    Returns:
+        A tensor cut from any gradient: differentiation does not cross frameworks.  Of the same framework,
+        `place`'s answer.
+
+    Raises:
+        ConversionError: The other framework has no such dtype, or the values cannot be read.
+        CopyNeededError: ``copy=False``, and the memory cannot be shared.
+        DeviceNotFoundError: The other framework does not have the device.
+        BackendNotFoundError: It is not installed.
+    """
+    source = tensor_backend(x, "convert")
+    target = _context.current() if backend is None else _registry.load(_registry.canonical(backend))
+    here = source.device_of(x)
+    there = _transfer.require(target, here if device is None else _spec.device(device))
+    if source is target:
+        from devshim.tensors import place
+
+        return place(x, there, copy=copy)
+    if source.is_tracer(x):
+        from devshim import _refusals
+
+        raise _refusals.tracing(source, "convert", "convert before or after the compiled function")
+    if _explain.HOOK is not None:
+        _explain.HOOK(target, "convert", there)
+    target.dtype(source.dtype_name(x))  # refuses a dtype the other side lacks before anything is exported
+    if copy is True:
+        return _copied(source, target, x, here, there)
+    shared, why = _shared(source, target, x, here, there)
+    if why is None:
+        return shared
+    if copy is False:
+        from devshim import _refusals
+
+        raise _refusals.cannot_share(f"{source.title} with {target.title}", why)
+    return _copied(source, target, x, here, there)
+
+
+def _shared(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> tuple[Tensor, str | None]:
+    """The tensor over the same memory and None, or nothing and the reason."""
+    if here is not there:
+        return None, f"the tensor is on {here}, and {there} was asked for"
+    if here is not CPU and (source.simulated or target.simulated):
+        return None, "a simulated card's label does not cross frameworks"
+    if not source.is_writable(x) and not target.immutable:
+        return None, "the memory must not be written, and the result could be"
+    try:
+        result = target.from_dlpack(source.to_dlpack(x))
+    except (ConversionError, CopyNeededError) as error:
+        return None, error.problem
+    faithful = target.device_of(result) is there and _same_form(source, target, x, result)
+    return (result, None) if faithful else (None, "the exchange changed the device, dtype or shape")
+
+
+def _same_form(source: Backend, target: Backend, x: Tensor, result: Tensor) -> bool:
+    return target.dtype_name(result) == source.dtype_name(x) and target.shape(result) == source.shape(x)
+
+
+def _copied(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor:
+    """New memory: through the host, or, where NumPy has no such dtype, by a copy of shared memory."""
+    try:
+        array = _transfer.to_host(source, x, copy=True)
+    except ConversionError:
+        shared, why = _shared(source, target, _on_host(source, x, here), CPU, CPU)
+        if why is not None:
+            raise
+        return _transfer.move(target, shared, there)
+    return _transfer.from_host(target, array, there, copy=True)
+
+
+def _on_host(source: Backend, x: Tensor, here: Device) -> Tensor:
+    return x if here is CPU else _transfer.move(source, x, CPU)
+
+
+convert.__module__ = "devshim"

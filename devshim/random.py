@@ -1,0 +1,82 @@
+"""Random tensors, drawn on the device they are asked for: ``ds.random``.
+
+The draws are the framework's own: equal seeds give equal draws on one framework, not across frameworks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devshim import _arguments, _context, _explain, _transfer
+from devshim._refusals import bad_argument
+
+if TYPE_CHECKING:
+    from devshim._spec import DeviceLike
+    from devshim.backend import Tensor
+
+__all__ = ["normal", "seed", "uniform"]
+
+
+def uniform(
+    low: float = 0, high: float = 1, size: object = None, *, dtype: object = None, device: DeviceLike | None = None
+) -> Tensor:
+    """Return values drawn evenly from ``[low, high)``.
+
+    Args:
+        low: The smallest value.
+        high: The bound that is not reached; not below ``low``.
+        size: The shape, an int or a tuple of ints; None for a single 0-d value.
+        dtype: A floating dtype; the framework's default float without it.
+        device: Where to draw; the CPU, or `on`'s device, without it.
+    """
+    bounds = _arguments.number("low", low), _arguments.number("high", high)
+    if not bounds[0] <= bounds[1]:
+        raise bad_argument("high", high, f"at least low ({low})")
+    return _draw("uniform", bounds, size, dtype, device)
+
+
+def normal(
+    loc: float = 0, scale: float = 1, size: object = None, *, dtype: object = None, device: DeviceLike | None = None
+) -> Tensor:
+    """Return values drawn from a normal distribution.
+
+    Args:
+        loc: The mean.
+        scale: The standard deviation; not negative.
+        size: The shape, an int or a tuple of ints; None for a single 0-d value.
+        dtype: A floating dtype; the framework's default float without it.
+        device: Where to draw; the CPU, or `on`'s device, without it.
+    """
+    parameters = _arguments.number("loc", loc), _arguments.number("scale", scale)
+    if not parameters[1] >= 0:
+        raise bad_argument("scale", scale, "a number that is not negative")
+    return _draw("normal", parameters, size, dtype, device)
+
+
+def _draw(
+    call: str, parameters: tuple[float, float], size: object, dtype: object, device: DeviceLike | None
+) -> Tensor:
+    backend = _context.current()
+    target = _arguments.target(backend, device)
+    shape = () if size is None else _arguments.shape(size)
+    wanted = _arguments.dtype(backend, dtype)
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, call, target, (*parameters, shape), dtype)
+    return _transfer.make(backend, target, None, getattr(backend, call), *parameters, shape, wanted, target)
+
+
+def seed(n: int) -> None:
+    """Restart the current framework's generators on every device.
+
+    Args:
+        n: The seed, from 0 to 2**32 - 1.
+
+    The framework's own draws restart too, not only devshim's.
+    """
+    value = _arguments.integer("n", n)
+    if not 0 <= value < 2**32:
+        raise bad_argument("n", n, "between 0 and 2**32 - 1")
+    backend = _context.current()
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "seed", None, (value,))
+    backend.seed(value)

@@ -1,0 +1,197 @@
+"""Running: waiting, memory, and what must be settled before a framework starts its devices."""
+
+from __future__ import annotations
+
+from os import environ
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from devshim import _arguments, _context, _explain, _registry, _spec, _transfer, simulation
+from devshim._refusals import already_started, bad_argument, unsupported
+from devshim.device import CPU, Device
+from devshim.errors import DeviceNotFoundError, OutOfMemoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from devshim._spec import DeviceLike
+    from devshim.backend import Backend
+    from devshim.info import MemoryInfo
+
+    R = TypeVar("R")
+
+__all__ = ["empty_cache", "memory", "memory_policy", "set_visible_devices", "shrink_batch", "synchronize"]
+
+
+def synchronize(device: DeviceLike | None = None) -> None:
+    """Wait until a device has done all that was asked of it.
+
+    Args:
+        device: Which; without it every device of the current framework.  The CPU needs no waiting.
+
+    Raises:
+        DeviceNotFoundError: The device named does not exist. Never for want of GPUs where none is named.
+    """
+    backend = _context.current()
+    if device is None:
+        targets = [CPU, *(Device(kind, i) for kind in backend.kinds() for i in range(backend.count(kind)))]
+    else:
+        targets = [_transfer.require(backend, _spec.device(device))]
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "synchronize", targets[-1])
+    for target in targets:
+        backend.synchronize(target)
+
+
+def memory(device: DeviceLike) -> MemoryInfo:
+    """Return the memory of a device in bytes, as the current framework knows it.
+
+    Args:
+        device: Which.  For the CPU: the machine's total and free memory, and this process's resident set.
+
+    Returns:
+        ``MemoryInfo(total, used, free, peak)``, None in each place the framework cannot know.
+    """
+    backend = _context.current()
+    target = _transfer.require(backend, _spec.device(device))
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "memory", target)
+    return backend.memory(target)
+
+
+def empty_cache(device: DeviceLike | None = None) -> None:
+    """Give memory the current framework keeps for reuse back to a device, or to every device; nothing on the CPU."""
+    backend = _context.current()
+    if device is None:
+        targets = [Device(kind, i) for kind in backend.kinds() for i in range(backend.count(kind))]
+    else:
+        targets = [_transfer.require(backend, _spec.device(device))]
+    for target in targets:
+        if _explain.HOOK is not None:
+            _explain.HOOK(backend, "empty_cache", target)
+        backend.empty_cache(target)
+
+
+def memory_policy(policy: Literal["grow"] | float) -> None:
+    """Keep the current framework from taking whole cards at first use (TensorFlow and JAX do, by themselves).
+
+    Args:
+        policy: ``"grow"`` to take memory as it is needed, or the fraction of each card, in (0, 1], to take at most.
+
+    Raises:
+        AlreadyStartedError: The framework has started its devices; it must come before the first tensor.
+        UnsupportedError: The framework has no such setting.
+    """
+    if policy != "grow" and not (
+        isinstance(policy, (int, float)) and not isinstance(policy, bool) and 0 < policy <= 1
+    ):
+        raise bad_argument("policy", policy, "'grow' or a fraction above 0 and at most 1")
+    backend = _context.current()
+    if "memory_policy" in backend.gaps:
+        raise unsupported(backend, "memory_policy")
+    if backend.started():
+        raise already_started(backend, f"ds.memory_policy({policy!r})")
+    backend.memory_policy(policy)
+
+
+def shrink_batch(fn: Callable[[int], R], start: int) -> tuple[R, int]:
+    """Call ``fn(batch_size)``, halving the size each time a device is full, until it fits.
+
+    Args:
+        fn: Called with a batch size, one or more times; raise inside it what you like.
+        start: The first size to try, at least 1.
+
+    Returns:
+        What ``fn`` returned, and the size that fitted.
+
+    Raises:
+        OutOfMemoryError: Not even a size of 1 fits.
+    """
+    size = _arguments.integer("start", start)
+    if size < 1:
+        raise bad_argument("start", start, "at least 1")
+    while True:
+        try:
+            return fn(size), size
+        except Exception as error:
+            if not _is_full(error):
+                raise
+            if size == 1:
+                raise OutOfMemoryError(
+                    "not even a batch of 1 fits on the device", "use a smaller model or input, or another device"
+                ) from error
+        size //= 2  # outside the handler: the failed call's frames, and the tensors in them, are gone here
+        for backend in _registry.loaded():
+            _empty_all(backend)
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or any(backend.is_out_of_memory(error) for backend in _registry.loaded())
+
+
+def _empty_all(backend: Backend) -> None:
+    for kind in backend.kinds():
+        for i in range(backend.count(kind)):
+            backend.empty_cache(Device(kind, i))
+
+
+def set_visible_devices(indices: Iterable[int]) -> None:
+    """Show only some GPUs, renumbered from 0, to every framework of this process.
+
+    Args:
+        indices: Which GPUs, in the order they shall have, among those visible now; an empty list hides all.
+
+    Raises:
+        AlreadyStartedError: A framework has started its devices; says which. Nothing has changed.
+        DeviceNotFoundError: There are not so many.
+        ArgumentError: Not a list of distinct non-negative ints.
+
+    Sets ``CUDA_VISIBLE_DEVICES`` (and, where it is in use, ``HIP_VISIBLE_DEVICES``) for this process and its children.
+    """
+    try:
+        wanted = [_arguments.integer("indices", index) for index in indices]
+    except TypeError as error:
+        raise bad_argument("indices", indices, "a list of ints") from error
+    if len(set(wanted)) != len(wanted) or any(index < 0 for index in wanted):
+        raise bad_argument("indices", wanted, "made of distinct non-negative ints")
+    call = f"ds.set_visible_devices({wanted})"
+    concerned = [_registry.load(name) for name in _registry.imported() if name in _registry.BUILTIN]
+    for backend in concerned:
+        if backend.started():
+            raise already_started(backend, call)
+    if simulation.simulated_gpus():
+        _show_simulated(wanted, call)
+        return
+    _set_environment(wanted, call)
+    for backend in concerned:
+        backend.set_visible(wanted)
+
+
+def _show_simulated(wanted: list[int], call: str) -> None:
+    have = simulation.simulated_gpus()
+    _check(wanted, have, call, f"devshim simulates {have}")
+    simulation.keep(len(wanted))
+
+
+def _set_environment(wanted: list[int], call: str) -> None:
+    from devshim import _nvml
+
+    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        visible = environ.get(variable)
+        if visible is None and variable != "CUDA_VISIBLE_DEVICES":
+            continue
+        names = _nvml.all_indices() if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
+        why = _nvml.why_none() if visible is None else f"{variable} is {visible!r}"
+        _check(wanted, len(names), call, why)
+        environ[variable] = ",".join(names[index] for index in wanted)
+
+
+def _check(wanted: list[int], have: int, call: str, why: str) -> None:
+    if wanted and max(wanted) >= have:
+        raise DeviceNotFoundError(
+            f"{call} asks for gpu:{max(wanted)}, and {have} {'is' if have == 1 else 'are'} visible: {why}",
+            "run `devshim devices` to see the cards, or ds.simulate(gpus=...) to go on without them",
+        )
+
+
+for _public in (empty_cache, memory, memory_policy, set_visible_devices, shrink_batch, synchronize):
+    _public.__module__ = "devshim"

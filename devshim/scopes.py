@@ -1,0 +1,215 @@
+"""Default devices: `on` for a block, `set_device` for the rest of a thread or task, `run` for one call.
+
+Two things have a default device.  devshim's own creation functions follow a context variable, so each
+thread and each asyncio task has its own.  A framework's operators follow the framework's scope, where it
+has one, and that belongs to a thread: so inside an asyncio task, where another task of the same thread may
+run at every ``await``, only the first is set.  `run` is right in both.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import _local
+
+from devshim import _context, _explain, _spec, _transfer
+from devshim.device import Device
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from contextvars import Token
+    from types import TracebackType
+    from typing import Any, ParamSpec, TypeVar
+
+    from devshim._spec import DeviceLike
+    from devshim.backend import Backend
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+__all__ = ["on", "require_same_device", "run", "same_device", "set_device"]
+
+
+class _Native(_local):
+    """The framework scopes this thread has entered, innermost last."""
+
+    def __init__(self) -> None:
+        self.open: list[AbstractContextManager[object]] = []
+        self.held: AbstractContextManager[object] | None = None
+
+
+_native = _Native()
+
+
+class on:
+    """A ``with`` block whose default device is another one.
+
+    Args:
+        device: Where devshim's creation functions put new tensors and, where the current framework has such a
+            scope, where its own operators compute.
+
+    Raises:
+        DeviceNotFoundError: On entry, where the current framework does not have the device.
+
+    For this thread or task alone, nested at will, restored on exit whatever happens.  The same object can be
+    entered again.
+    """
+
+    def __init__(self, device: DeviceLike) -> None:
+        self._device = _spec.device(device)
+        self._entered: list[tuple[Token[Device | None] | None, int | AbstractContextManager[object]]] = []
+
+    def __enter__(self) -> Device:
+        tracing = _compiler()
+        if tracing is not None:  # the compiler traces the framework's own scope, and nothing of ours
+            scope = tracing.scope(_transfer.require(tracing, self._device))
+            scope.__enter__()
+            self._entered.append((None, scope))
+            return self._device
+        backend = _context.current()
+        _transfer.require(backend, self._device)
+        if _explain.HOOK is not None:
+            _explain.HOOK(backend, "on", self._device)
+        depth = len(_native.open)
+        _enter(backend, self._device)
+        self._entered.append((_context.DEVICE.set(self._device), depth))
+        return self._device
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        token, scope = self._entered.pop()
+        if token is None:
+            scope.__exit__(kind, error, trace)  # type: ignore[union-attr]
+            return
+        _context.DEVICE.reset(token)
+        _leave(scope, kind, error, trace)  # type: ignore[arg-type]
+
+
+def _compiler() -> Backend | None:
+    """The backend whose compiler is tracing this code in a way that cannot follow our context variables."""
+    for backend in _context.COMPILERS:
+        if backend.compiling():
+            return backend
+    return None
+
+
+def _enter(backend: Backend, device: Device) -> None:
+    if _in_task():
+        return
+    scope = backend.scope(device)
+    scope.__enter__()
+    _native.open.append(scope)
+
+
+def _leave(
+    depth: int,
+    kind: type[BaseException] | None = None,
+    error: BaseException | None = None,
+    trace: TracebackType | None = None,
+) -> None:
+    """Leave the scopes entered since there were ``depth`` of them, innermost first."""
+    while len(_native.open) > depth:
+        scope = _native.open.pop()
+        if scope is _native.held:
+            _native.held = None
+        scope.__exit__(kind, error, trace)
+
+
+def _in_task() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
+def set_device(device: DeviceLike) -> None:
+    """Make a device the default for the rest of this thread or task, or of the `on` block it is called in.
+
+    Args:
+        device: As for `on`.
+
+    Raises:
+        DeviceNotFoundError: The current framework does not have the device; nothing has changed.
+    """
+    backend = _context.current()
+    target = _transfer.require(backend, _spec.device(device))
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "set_device", target)
+    if _native.open and _native.open[-1] is _native.held:
+        _leave(len(_native.open) - 1)
+    _enter(backend, target)
+    _native.held = _native.open[-1] if _native.open else None
+    _context.DEVICE.set(target)
+
+
+def run(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function where its arguments live: compute follows data, on every framework.
+
+    Args:
+        fn: Any callable.
+        *args: Its arguments; tensors are found in trees, too.
+        **kwargs: Its keyword arguments.
+
+    Returns:
+        What ``fn`` returns, computed on the one device all tensors among the arguments are on; without tensors it is
+        called as it is.
+
+    Raises:
+        DeviceMismatchError: The arguments are on different devices; ``fn`` is not called.
+    """
+    located = _located((args, kwargs), "run")
+    if not located:
+        return fn(*args, **kwargs)
+    names = {("" if path[0] == 0 else "kwargs") + _label(path[1:]): where for path, where in located.items()}
+    backend, device = _agree(names, "run")
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "run", device, (getattr(fn, "__qualname__", type(fn).__name__),))
+    with backend.scope(device):
+        return fn(*args, **kwargs)
+
+
+def same_device(*objs: object) -> bool:
+    """Return whether all tensors among the arguments, and in trees of them, are on one device.
+
+    True where there is at most one tensor.
+    """
+    return len({device for _, device in _located(objs, "same_device").values()}) <= 1
+
+
+def require_same_device(**objs: object) -> Device | None:
+    """Return the one device of all tensors among the named arguments, or None where there are none.
+
+    Raises:
+        DeviceMismatchError: They are on different ones; names each argument, its device, and the line that mends it.
+    """
+    located = _located(objs, "require_same_device")
+    if not located:
+        return None
+    return _agree({_label(path): where for path, where in located.items()}, "require_same_device")[1]
+
+
+def _located(tree: Any, call: str) -> dict[tuple[object, ...], tuple[Backend, Device]]:
+    """Where every tensor of a tree is, by its path."""
+    from devshim import _trees
+
+    return {path: (backend, backend.device_of(x)) for path, x, backend in _trees.tensors(tree, call)}
+
+
+def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backend, Device]:
+    """The backend and device all tensors share, or `DeviceMismatchError`."""
+    backend, device = next(iter(located.values()))
+    if any(other is not device for _, other in located.values()):
+        from devshim import _refusals
+
+        raise _refusals.mismatch({name: where for name, (_, where) in located.items()}, call)
+    return backend, device
+
+
+def _label(path: tuple[object, ...]) -> str:
+    first, rest = (path[0], path[1:]) if path else ("", ())
+    head = first if isinstance(first, str) else f"args[{first!r}]"
+    return head + "".join(f"[{part!r}]" for part in rest)
+
+
+for _public in (on, require_same_device, run, same_device, set_device):
+    _public.__module__ = "devshim"

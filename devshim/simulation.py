@@ -1,0 +1,204 @@
+"""Simulated GPUs: `simulate`, and what the environment asks for.
+
+A request is made once for the process.  Frameworks that are imported already get it at once, so that "too
+late" is said where it can still be mended; the others when devshim first loads them.  Nothing is simulated
+beside real cards, and everything printed about a simulated card says that it is one.
+"""
+
+from __future__ import annotations
+
+from os import environ
+
+from devshim import _context, _registry
+from devshim.errors import ArgumentError, SimulationError, UnsupportedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from devshim.backend import Backend
+
+__all__ = ["simulate", "simulated_gpus"]
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+MAX_GPUS = 64
+
+_asked: tuple[int, int | None] | None = None
+_failed: dict[str, str] = {}
+
+
+class Simulation:
+    """What `simulate` returns: usable as a ``with`` block, at whose end the earlier state is back.
+
+    Attributes:
+        gpus: How many simulated GPUs were asked for.
+        memory: Bytes of each, or None for no limit.
+    """
+
+    def __init__(self, gpus: int, memory: int | None, before: tuple[int, int | None]) -> None:
+        self.gpus = gpus
+        self.memory = memory
+        self._before = before
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        _switch(*self._before)
+
+    def __repr__(self) -> str:
+        return f"<{self.gpus} simulated GPUs{'' if self.memory is None else f' of {self.memory:,} bytes'}>"
+
+
+def simulate(gpus: int = 2, memory: str | int | None = None) -> Simulation:
+    """Show simulated GPUs on a machine that has none, in every framework that can.
+
+    Args:
+        gpus: How many, 0 to 64; 0 switches them off.
+        memory: Of each, in bytes or as text such as ``"4GiB"``; None for no limit.
+
+    Returns:
+        A handle that, used as a ``with`` block, restores the earlier state; it need not be kept.
+
+    Raises:
+        SimulationError: A framework has started its devices already, or sees real cards; nothing has changed.
+        UnsupportedError: The current framework declares that it cannot simulate.
+        ArgumentError: ``gpus`` or ``memory`` makes no sense.
+
+    A simulated card holds real data, carries its own label, and computes on the CPU.  The same can be asked for
+    by ``DEVSHIM_SIMULATE_GPUS=2`` and ``DEVSHIM_SIMULATE_MEMORY=4GiB`` in the environment.
+    """
+    before = _request()
+    count, limit = _read_count(gpus), _read_memory(memory)
+    _switch(count, limit)
+    return Simulation(count, limit, before)
+
+
+def simulated_gpus() -> int:
+    """Return how many simulated GPUs were asked for, by `simulate` or by the environment; 0 for none."""
+    return _request()[0]
+
+
+def keep(gpus: int) -> None:
+    """Show only so many of the simulated GPUs asked for: they are all alike, so which ones does not matter."""
+    _switch(gpus, _request()[1])
+
+
+def apply_request(backend: Backend) -> None:
+    """Give a backend that is being loaded the simulated GPUs this process asked for."""
+    gpus, memory = _request()
+    if gpus == 0:
+        return
+    try:
+        _apply(backend, gpus, memory)
+    except (SimulationError, UnsupportedError) as error:
+        # Loading goes on, for work on the CPU; whoever asks for a card is told this reason.
+        _failed[backend.name] = error.problem
+
+
+def why_not(backend: Backend) -> str | None:
+    """Return why a backend shows no simulated GPUs although they were asked for, or None."""
+    return _failed.get(backend.name)
+
+
+def _request() -> tuple[int, int | None]:
+    if _asked is not None:
+        return _asked
+    gpus = environ.get("DEVSHIM_SIMULATE_GPUS")
+    if not gpus:
+        return (0, None)
+    memory = environ.get("DEVSHIM_SIMULATE_MEMORY") or None
+    return (_read_count(gpus, "DEVSHIM_SIMULATE_GPUS"), _read_memory(memory, "DEVSHIM_SIMULATE_MEMORY"))
+
+
+def _switch(gpus: int, memory: int | None) -> None:
+    """Make a request the process's own, on all frameworks at once or on none."""
+    global _asked
+    name = _context.chosen()
+    if gpus and name is not None:
+        _refuse_gap(name, memory)
+    concerned = [_registry.load(each) for each in _registry.imported() if each in _registry.BUILTIN]
+    changed: list[tuple[Backend, tuple[int, int | None]]] = []
+    before, failed = _request(), dict(_failed)
+    try:
+        for backend in concerned:
+            was = (backend.simulated, before[1])
+            if backend.simulated or gpus:
+                _offer(backend, gpus, memory, backend.name == name)
+            changed.append((backend, was))
+    except BaseException:
+        for backend, was in reversed(changed):
+            backend.simulate(*was)
+        _failed.clear()
+        _failed.update(failed)
+        raise
+    _asked = (gpus, memory)
+
+
+def _offer(backend: Backend, gpus: int, memory: int | None, current: bool) -> None:
+    """Switch one backend; one that is not current and cannot keeps its reason for whoever asks it for a card."""
+    _failed.pop(backend.name, None)
+    try:
+        _apply(backend, gpus, memory)
+    except (SimulationError, UnsupportedError) as error:
+        if current or backend.simulated:
+            raise
+        _failed[backend.name] = error.problem
+
+
+def _apply(backend: Backend, gpus: int, memory: int | None) -> None:
+    from devshim import _refusals
+
+    if "simulate" in backend.gaps:
+        raise _refusals.unsupported(backend, "simulate")
+    if gpus and not backend.simulated and (real := backend.count("gpu")):
+        raise _refusals.real_cards(backend, real)
+    backend.simulate(gpus, memory)
+
+
+def _refuse_gap(name: str, memory: int | None) -> None:
+    """Refuse for the current backend what it declares it cannot, before anything is imported or changed."""
+    declared = _registry.gaps(name)
+    for feature in ("simulate", "simulate_memory") if memory is not None else ("simulate",):
+        if feature in declared:
+            from devshim import _refusals
+
+            raise _refusals.unsupported(_registry.load(name), feature)
+
+
+def _read_count(gpus: object, name: str = "gpus") -> int:
+    try:
+        count = int(gpus) if isinstance(gpus, str) else gpus.__index__()  # type: ignore[attr-defined]
+    except (ValueError, AttributeError):
+        count = -1
+    if isinstance(gpus, bool) or not 0 <= count <= MAX_GPUS:
+        raise ArgumentError(f"{name} is {str(gpus)[:40]!r}, and it must be 0 to {MAX_GPUS}", f"set {name}=2")
+    return int(count)
+
+
+def _read_memory(memory: object, name: str = "memory") -> int | None:
+    if memory is None:
+        return None
+    if isinstance(memory, str):
+        text = memory.strip().lower().replace("_", "")[:40]
+        number = text.rstrip("bikmgt")
+        factor = _UNITS.get(text[len(number) :].strip())
+        size = _times(number.strip(), factor)
+    else:
+        size = memory.__index__() if hasattr(memory, "__index__") and not isinstance(memory, bool) else None
+    if size is None or size <= 0:
+        raise ArgumentError(
+            f"{name} is {str(memory)[:40]!r}, and it must be a positive number of bytes or text with a unit",
+            f"set {name} to '4GiB', '512MiB' or a number of bytes",
+        )
+    return size
+
+
+def _times(number: str, factor: int | None) -> int | None:
+    try:
+        return None if factor is None else int(float(number) * factor)
+    except (ValueError, OverflowError):
+        return None
+
+
+for _public in (Simulation, simulate):
+    _public.__module__ = "devshim"

@@ -1,0 +1,179 @@
+"""Where a tensor is, and putting it elsewhere: `device_of`, `place`, `copy`, and host memory.
+
+The way of a call is short: one dictionary hit on the tensor's type gives its backend, the backend says
+where it is, and only when it must move does `devshim._transfer` take over.
+"""
+
+from __future__ import annotations
+
+from devshim import _explain, _registry, _spec, _transfer
+from devshim.device import Device
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import numpy as np
+
+    from devshim._spec import DeviceLike
+    from devshim.backend import Backend, Tensor
+
+__all__ = ["copy", "device_of", "from_numpy", "place", "to_numpy"]
+
+_TENSORS = _registry.TENSORS
+
+
+def device_of(x: Tensor) -> Device:
+    """Return the device that holds a tensor's data.
+
+    Args:
+        x: A tensor of any installed framework, of any shape and dtype.
+
+    Returns:
+        The true device: where TensorFlow's ``x.device`` and the backing memory disagree, the memory's.
+
+    Raises:
+        NotATensorError: ``x`` is no tensor of a framework.
+        UnsupportedError: The data is spread over several devices, or is on none.
+        TracingError: Inside a compiled function whose framework does not tell.
+    """
+    backend = _TENSORS.get(type(x))
+    if backend is None:
+        backend = tensor_backend(x, "device_of")
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "device_of")
+    return backend.device_of(x)
+
+
+def place(x: Tensor, device: DeviceLike, *, copy: bool | None = None, non_blocking: bool = False) -> Tensor:
+    """Return a tensor, or every tensor of a tree, on a device.
+
+    Args:
+        x: A tensor, or a tree of them: dicts, lists, tuples, named tuples, dataclasses and registered
+            pytrees, nested at will.  Whatever is no tensor passes through.
+        device: Where to; anything `ds.device` accepts.
+        copy: None: the same object where it is there already, else a copy. True: new memory, always.
+            False: never a copy.
+        non_blocking: Let a copy from host to device overlap with other work where the framework can;
+            `synchronize` waits for it.  A copy from a device to the host is complete on return all the same.
+
+    Returns:
+        A tensor of the same framework with the same values, dtype and shape to the bit.  Of a tree, a
+        new tree of the same types that shares what did not move; the same object where nothing moved.
+        Gradients flow through to ``x``.
+
+    Raises:
+        DeviceSpecError: ``device`` names nothing.
+        DeviceNotFoundError: The framework does not have that device.
+        CopyNeededError: ``copy=False``, and the tensor is elsewhere.
+        OutOfMemoryError: The device is full; nothing has moved.
+        PlacementError: The framework put the result elsewhere.
+        UnsupportedError: The backend declares that it cannot, and why.
+        TracingError: Inside a compiled function in which the framework would ignore it.
+    """
+    target = device if type(device) is Device else _spec.device(device)
+    backend = _TENSORS.get(type(x))
+    if backend is None:
+        backend = _registry.serving(x)
+        if backend is None:
+            from devshim import _trees
+
+            return _trees.place(x, target, copy, non_blocking)
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "copy" if copy else "place", target)
+    if copy is None:
+        if backend.device_of(x) is target:
+            return x
+    elif _settled(backend, x, target, copy):
+        return x
+    return _transfer.move(backend, x, target, non_blocking)
+
+
+def _settled(backend: Backend, x: Tensor, target: Device, copy: bool) -> bool:
+    """Whether an explicit ``copy`` lets ``x`` itself be the answer."""
+    from devshim import _refusals
+
+    if type(copy) is not bool:
+        raise _refusals.bad_argument("copy", copy, "None, True or False")
+    if copy:
+        return False
+    source = backend.device_of(x)
+    if source is not target:
+        _transfer.require(backend, target)
+        raise _refusals.copy_needed(source, target)
+    return True
+
+
+def copy(x: Tensor, device: DeviceLike) -> Tensor:
+    """Return a copy of a tensor, or of every tensor of a tree, in new memory on a device.
+
+    The same as ``place(x, device, copy=True)``: also where the tensor is there already.
+
+    Args:
+        x: A tensor or a tree of them.
+        device: Where to.
+
+    Raises:
+        DeviceNotFoundError: The framework does not have that device.
+        OutOfMemoryError: The device is full.
+    """
+    return place(x, device, copy=True)
+
+
+def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray:
+    """Return a tensor's values as a NumPy array in host memory, detached from any gradient.
+
+    Args:
+        x: A tensor of any framework, on any device.
+        copy: None or True: new, writable memory. False: a view of the tensor's own host memory.
+
+    Raises:
+        NotATensorError: ``x`` is no tensor.
+        CopyNeededError: ``copy=False``, and the memory cannot be shared.
+        ConversionError: NumPy has no such dtype (bfloat16 needs the ``ml_dtypes`` package).
+    """
+    backend = _TENSORS.get(type(x))
+    if backend is None:
+        backend = tensor_backend(x, "to_numpy")
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "to_numpy")
+    return _transfer.to_host(backend, x, copy is not False)
+
+
+def from_numpy(a: np.ndarray, device: DeviceLike | None = None, *, copy: bool | None = None) -> Tensor:
+    """Return a tensor of the current framework with a NumPy array's values.
+
+    Args:
+        a: An array of any strides and byte order; a NumPy scalar counts as 0-d.
+        device: Where to; without it the device of the innermost `on`, else the CPU.
+        copy: None or True: the tensor shares no memory with the array. False: it must share it, so that a
+            later write to the array is seen by the tensor.
+
+    Returns:
+        A tensor of the same shape and dtype: 64-bit values stay 64 bits wide on every framework.
+
+    Raises:
+        ConversionError: The framework has no such dtype.
+        CopyNeededError: ``copy=False``, and the memory cannot be shared.
+        DeviceNotFoundError: The framework does not have that device.
+    """
+    from devshim import _arguments, _context
+
+    backend = _context.current()
+    target = _arguments.target(backend, device)
+    array = _arguments.numpy_array(a)
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "from_numpy", target, (array,))
+    return _transfer.from_host(backend, array, target, copy is not False)
+
+
+def tensor_backend(x: object, call: str) -> Backend:
+    """Return the backend of a tensor, or raise `NotATensorError` naming the public call."""
+    backend = _registry.serving(x)
+    if backend is None:
+        from devshim import _refusals
+
+        raise _refusals.not_a_tensor(x, call)
+    return backend
+
+
+for _public in (copy, device_of, from_numpy, place, to_numpy):
+    _public.__module__ = "devshim"
