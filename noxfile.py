@@ -1,0 +1,178 @@
+"""The test matrix: ``nox`` runs all that a change must pass, each session in an environment it makes itself.
+
+Versions stand in pyproject's dependency groups, none here.  Frameworks install with pip and
+virtualenv: PyTorch's CPU builds are found through pip's own configuration.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10.9"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.stop_on_first_error = False
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+DEFAULT = "3.11"  # the one Python for which every framework of the matrix has a wheel
+RESULTS = Path("build/results")
+TOURS = Path("build/tours")
+
+FRAMEWORKS = {
+    "numpy": ("numpy",),
+    "torch": ("torch",),
+    "tensorflow": ("tensorflow",),
+    "paddle": ("paddle",),
+    "jax": ("jax",),
+    "mxnet1": ("numpy1", "mxnet-needs"),
+    "mxnet2": ("numpy", "mxnet-needs"),
+}
+"""Session name -> dependency groups; MXNet itself is added without its dependencies."""
+
+
+def group(*names: str) -> list[str]:
+    """Return the requirements of dependency groups."""
+    return nox.project.dependency_groups(PYPROJECT, *names)
+
+
+def backend_of(name: str) -> str:
+    """Return the backend a framework session tests."""
+    return "mxnet" if name.startswith("mxnet") else name
+
+
+def install_framework(session: nox.Session, name: str, *more: str) -> None:
+    """Install one framework, devshim, and what the tests need, into this session's environment."""
+    if name.startswith("mxnet"):
+        session.install("--no-deps", *group(name))
+    session.install(*group(*FRAMEWORKS[name], *more), ".")
+
+
+def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
+    """Run a backend's part of the conformance kit, plain and on two simulated cards, each in a process of its own."""
+    backend = backend_of(name)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    tests = [f"tests/backends/test_{backend}.py", f"tests/backends/test_{backend}_traps.py"]
+    tests = [path for path in tests if Path(path).exists()]
+    for gpus in (0, 2):
+        record = [f"--devshim-results={RESULTS / name}-{gpus}.json"] if results else []
+        session.run(
+            "pytest", "-q", "-p", "devshim.testing.plugin", f"--devshim-gpus={gpus}", *record, *tests, *session.posargs
+        )
+
+
+@nox.session(python=DEFAULT, tags=["quick"])
+def lint(session: nox.Session) -> None:
+    """Check style and formatting."""
+    session.install(*group("lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session(python=DEFAULT, tags=["quick"])
+def typing(session: nox.Session) -> None:
+    """Check types, strictly; the frameworks themselves count as untyped."""
+    session.install(*group("typing"))
+    session.run("mypy")
+
+
+@nox.session(python=PYTHONS)
+def core(session: nox.Session) -> None:
+    """Test the neutral half, the command line and the kit itself, with no framework installed but NumPy."""
+    session.install(*group("test"), ".")
+    session.run("pytest", "-q", "tests/neutral", "tests/cli", "tests/kit", *session.posargs)
+
+
+@nox.session(python=DEFAULT)
+@nox.parametrize("name", list(FRAMEWORKS), ids=list(FRAMEWORKS))
+def framework(session: nox.Session, name: str) -> None:
+    """Test one framework's adapter in its own environment, plain and on simulated cards."""
+    install_framework(session, name, "test")
+    conform(session, name)
+
+
+@nox.session(python=["3.12", "3.13"])
+def mxnet_revived(session: nox.Session) -> None:
+    """Test both MXNets on the Pythons and the NumPy that came after them."""
+    for name in ("mxnet1", "mxnet2"):
+        session.install("--no-deps", *group(name))
+        session.install(*group("numpy", "mxnet-needs", "test"), ".")
+        conform(session, name, results=False)
+
+
+@nox.session(python=DEFAULT)
+def together(session: nox.Session) -> None:
+    """Test all frameworks in one interpreter, MXNet included, in the import orders that crash by themselves."""
+    session.install("--no-deps", *group("mxnet2"))
+    session.install(*group("together", "mxnet-needs", "test"), ".")
+    session.run("pytest", "-q", "tests/together", *session.posargs)
+
+
+@nox.session(python=DEFAULT)
+def package(session: nox.Session) -> None:
+    """Build sdist and wheel, check what is in them, and run what was installed from the sdist."""
+    session.install(*group("package", "test"))
+    dist = Path(session.create_tmp()) / "dist"
+    session.run("python", "-m", "build", "--outdir", str(dist), ".", silent=True)
+    session.run("pytest", "-q", "tests/package", f"--dist={dist}")
+    session.install("--force-reinstall", "--no-deps", str(next(dist.glob("*.tar.gz"))))
+    session.install("devshim", f"--find-links={dist}")
+    session.run("devshim", "tour", "--backend", "numpy")
+
+
+@nox.session(python=DEFAULT)
+def docs(session: nox.Session) -> None:
+    """Run every example of README and docs, check the generated table, and build the pages without a warning."""
+    session.install(*group("docs", "test"), ".")
+    session.run("pytest", "-q", "README.md", "docs")
+    session.run("python", "-m", "devshim.testing.table", "--check", "docs/support.json", "docs/support.md")
+    session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session(python=DEFAULT, default=False)
+@nox.parametrize("name", ["numpy", "tensorflow", "paddle", "jax"], ids=["numpy", "tensorflow", "paddle", "jax"])
+def oldest(session: nox.Session, name: str) -> None:
+    """Test the oldest supported version of a framework (PyTorch's and MXNet's are in the default matrix or not on 3.11)."""
+    session.install(*group(f"oldest-{name}", "test"), ".")
+    conform(session, name, results=False)
+
+
+@nox.session(python=DEFAULT, default=False)
+def tour(session: nox.Session) -> None:
+    """Run the tour on every framework, each in its environment, and show all side by side."""
+    TOURS.mkdir(parents=True, exist_ok=True)
+    for name in FRAMEWORKS:
+        session.notify(f"tour_one-{DEFAULT}({name})")
+    session.notify(f"tour_compare-{DEFAULT}")
+
+
+@nox.session(python=DEFAULT, default=False)
+@nox.parametrize("name", list(FRAMEWORKS), ids=list(FRAMEWORKS))
+def tour_one(session: nox.Session, name: str) -> None:
+    """Run the tour on one framework."""
+    install_framework(session, name)
+    record = TOURS / f"{name}.json"
+    session.run("devshim", "tour", "--backend", backend_of(name), "--gpus", "2", "--json", str(record))
+
+
+@nox.session(python=DEFAULT, default=False)
+def tour_compare(session: nox.Session) -> None:
+    """Show the tours side by side."""
+    session.install(".")
+    session.run("devshim", "tour", "--compare", *(str(TOURS / f"{name}.json") for name in FRAMEWORKS))
+
+
+@nox.session(python=DEFAULT, default=False)
+def support(session: nox.Session) -> None:
+    """Generate docs/support.md from the adapters' declarations and the results the framework sessions left."""
+    session.install(".")
+    found = sorted(str(path) for path in RESULTS.glob("*.json"))
+    session.run("python", "-m", "devshim.testing.table", "--write", "docs/support.json", "docs/support.md", *found)
+
+
+@nox.session(python=False, default=False)
+def gpu(session: nox.Session) -> None:
+    """Run the GPU part of the suite with whatever frameworks this Python has, on a machine with cards."""
+    session.run("pytest", "-q", "-m", "gpu", "-p", "devshim.testing.plugin", "tests/backends", *session.posargs)
