@@ -57,7 +57,9 @@ ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax"}
 TENSORS: dict[type, Backend] = {}
 """The backend of every tensor type met so far: the hot path of every public call."""
 
-_OTHERS: set[type] = set()
+_OTHERS: set[type] = {bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, slice, range}
+"""Types known to be no tensors; Python's own stand here from the start."""
+
 _LOADED: dict[str, Backend] = {}
 _LOCK = RLock()
 _entry_points: dict[str, list[EntryPoint]] | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from _thread import _local
 
-from devshim import _context, _explain, _spec, _transfer
+from devshim import _context, _explain, _registry, _spec, _transfer
 from devshim.device import Device
 
 TYPE_CHECKING = False
@@ -157,15 +157,34 @@ def run(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     Raises:
         DeviceMismatchError: The arguments are on different devices; ``fn`` is not called.
     """
-    located = _located((args, kwargs), "run")
-    if not located:
+    where = _of_arguments(args, kwargs)
+    if where is None:
         return fn(*args, **kwargs)
-    names = {("" if path[0] == 0 else "kwargs") + _label(path[1:]): where for path, where in located.items()}
-    backend, device = _agree(names, "run")
+    backend, device = where
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "run", device, (getattr(fn, "__qualname__", type(fn).__name__),))
     with backend.scope(device):
         return fn(*args, **kwargs)
+
+
+def _of_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
+    """The backend and device of a call's arguments, or None without tensors."""
+    located: dict[str, tuple[Backend, Device]] = {}
+    for i, value in enumerate(args):
+        _locate(value, f"args[{i}]", located)
+    for name, value in kwargs.items():
+        _locate(value, name, located)
+    return _agree(located, "run") if located else None
+
+
+def _locate(value: Any, name: str, located: dict[str, tuple[Backend, Device]]) -> None:
+    """Note where an argument, or each tensor of a tree, is; a bare tensor takes one dictionary lookup."""
+    backend = _registry.TENSORS.get(type(value))
+    if backend is not None:
+        located[name] = (backend, backend.device_of(value))
+        return
+    for path, where in _located(value, "run").items():
+        located[name + "".join([f"[{part!r}]" for part in path])] = where
 
 
 def same_device(*objs: object) -> bool:
