@@ -46,7 +46,8 @@ SMALL: dict[str, Any] = {
 TORCH: dict[str, Any] = {name: getattr(torch, name) for name in (*NUMPY, *SMALL)}
 """PyTorch's dtype for every name."""
 
-_UNRANGED = frozenset({torch.bool, torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.complex128})
+_UNRANGED_REAL = frozenset({torch.bool, torch.uint16, torch.uint32, torch.uint64})
+_UNRANGED = _UNRANGED_REAL | {torch.complex64, torch.complex128}
 
 
 class TorchCreation(Backend):
@@ -89,7 +90,7 @@ class TorchCreation(Backend):
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
-        wide = torch.float64 if dtype in _UNRANGED and not dtype.is_complex else dtype
+        wide = torch.float64 if dtype in _UNRANGED_REAL else dtype
         made = torch.linspace(start, stop, num if endpoint else num + 1, dtype=wide, device=native(device))
         if not endpoint:
             made = made[:num].clone()  # a tensor of its own, not a view of a longer one

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from devshim.device import Device
 
-_CONSTRUCTORS = frozenset(_device_constructors())
-"""The functions that ``with torch.device(...)`` gives a default device."""
-
 
 class TorchScopes(Backend):
     """The room of scopes."""
@@ -76,6 +73,6 @@ class _Traced(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is Any to the
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs) if kwargs else {}
-        if func in _CONSTRUCTORS and options.get("device") is None:
+        if func in _device_constructors() and options.get("device") is None:
             options["device"] = self._device
         return func(*args, **options)

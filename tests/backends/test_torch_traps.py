@@ -1,0 +1,454 @@
+"""What is peculiar to PyTorch: each test names the trap, and fails without the adapter's mend for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+
+CPU = ds.cpu()
+COMPILERS = pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
+
+
+@pytest.fixture(autouse=True)
+def _torch():
+    ds.use("torch")
+    yield
+    ds.use(None)
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """A ``gpu:0`` that is PyTorch's meta device: it has a label of its own and no values, on any machine."""
+    from devshim_backends._torch import backend, devices
+
+    meta = torch.device("meta")
+    monkeypatch.setitem(devices.NATIVE, ds.gpu(0), meta)
+    monkeypatch.setitem(devices.DEVICES, meta, ds.gpu(0))
+    monkeypatch.setattr(backend.TorchBackend, "count", lambda self, kind: 1)
+    monkeypatch.setattr(torch.cuda, "device", lambda index: torch.device("meta"))  # no card to make current
+    return ds.gpu(0)
+
+
+@pytest.fixture
+def compiled():
+    def compile_whole(fn, compiler="eager"):
+        torch._dynamo.reset()
+        return torch.compile(fn, backend=compiler, fullgraph=True)
+
+    import torch._dynamo
+
+    yield compile_whole
+    torch._dynamo.reset()
+
+
+# ---------------------------------------------------------------- naming
+
+
+@pytest.mark.parametrize("spec", ["cpu", "cpu:0", "cpu:7", "CPU:1", torch.device("cpu"), torch.device("cpu", 3)])
+def test_every_cpu_is_one(spec):
+    """``x.to("cpu:0") is x`` is False: a silent copy on the device it is on already."""
+    x = torch.ones(3)
+    assert ds.place(x, spec) is x
+    assert ds.copy(x, spec).device == torch.device("cpu")
+
+
+def test_cuda_without_an_index_is_the_current_card(monkeypatch):
+    """``torch.device("cuda")`` is the current card, not card 0 (pytorch/pytorch#115405), and asking must not start CUDA."""
+    assert ds.device(torch.device("cuda")) is ds.gpu(0)
+    assert not torch.cuda.is_initialized()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    assert ds.device(torch.device("cuda")) is ds.gpu(3)
+    assert ds.device(torch.device("cuda", 1)) is ds.gpu(1)
+
+
+@pytest.mark.parametrize("spec", ["gpu:99", "cuda:99", torch.device("cuda", 99)])
+def test_a_card_that_is_not_there(spec):
+    """PyTorch accepts ``cuda:99`` without a look."""
+    with pytest.raises(ds.DeviceNotFoundError, match="gpu:99 was asked for"):
+        ds.place(torch.ones(1), spec)
+
+
+def test_meta_tensors_are_nowhere():
+    """A meta tensor has a device and no data: moving it would make values up."""
+    x = torch.ones(2, device="meta")
+    for call in (ds.device_of, ds.to_numpy, lambda x: ds.place(x, "cpu"), lambda x: ds.copy(x, "cpu")):
+        with pytest.raises(ds.UnsupportedError, match="meta"):
+            call(x)
+
+
+def test_a_default_device_of_the_users_is_not_ours():
+    """``torch.set_default_device`` changes PyTorch's own creation, and devshim's default stays the host."""
+    torch.set_default_device("meta")
+    try:
+        made = [ds.zeros(2), ds.asarray([1.0]), ds.arange(3), ds.eye(2), ds.random.normal(size=2)]
+        made.append(ds.from_numpy(np.ones(2)))
+        assert torch.ones(1).device.type == "meta"
+    finally:
+        torch.set_default_device(None)
+    assert {x.device.type for x in made} == {"cpu"}
+
+
+# ---------------------------------------------------------------- copies
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x,
+        lambda x: x.t(),
+        lambda x: x[:, ::2],
+        lambda x: x[0].expand(5, 4),
+        lambda x: x.detach(),
+        lambda x: torch.nn.Parameter(x),
+        lambda x: torch.nn.Buffer(x),
+    ],
+)
+def test_a_copy_of_a_view_is_memory_of_its_own(view):
+    """``x.to(device)`` of a view is that view, so writing to the "copy" would change the base."""
+    base = torch.arange(12.0).reshape(3, 4)
+    x = view(base)
+    before = base.clone()
+    copied = ds.copy(x, "cpu")
+    with torch.no_grad():
+        copied.fill_(-1)
+    assert torch.equal(base, before)
+    assert copied.shape == x.shape
+
+
+def test_a_copy_keeps_channels_last():
+    """Strides are part of how a convolution is run: a copy keeps them."""
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert ds.copy(x, "cpu").is_contiguous(memory_format=torch.channels_last)
+
+
+def test_conjugate_views():
+    """A conjugated tensor is a view with a flag, which NumPy cannot see."""
+    x = torch.tensor([1 + 2j]).conj()
+    assert ds.to_numpy(x)[0] == 1 - 2j
+    assert ds.to_numpy(x.imag)[0] == -2
+    assert ds.copy(x, "cpu")[0] == 1 - 2j
+    with pytest.raises(ds.CopyNeededError):
+        ds.to_numpy(x, copy=False)
+
+
+@pytest.mark.parametrize("make", [torch.nn.Parameter, lambda x: x.requires_grad_()])
+def test_gradient_flows_through_a_copy(make):
+    """A moved leaf is no leaf: its ``.grad`` is None, and the source must get the gradient."""
+    leaf = make(torch.ones(3))
+    copied = ds.copy(leaf, "cpu")
+    assert copied.requires_grad
+    assert not copied.is_leaf
+    (copied * 2).sum().backward()
+    assert torch.equal(leaf.grad, torch.full((3,), 2.0))
+
+
+def test_to_the_host_is_never_left_unfinished(fake_gpu, monkeypatch):
+    """``non_blocking=True`` towards the host returns memory that is still being written (pytorch/pytorch#140296)."""
+    seen = []
+    to = torch.Tensor.to
+
+    def spy(x, *args, **options):
+        seen.append(options.get("non_blocking"))
+        return to(x, *args, **options)
+
+    monkeypatch.setattr(torch.Tensor, "to", spy)
+    x = torch.ones(2)
+    ds.place(x, "cpu", copy=True, non_blocking=True)
+    ds.place(x, fake_gpu, non_blocking=True)
+    assert seen == [False, True]
+
+
+# ---------------------------------------------------------------- NumPy
+
+
+def test_negative_strides_and_read_only_arrays():
+    """``from_numpy`` raises on negative strides, and warns on read-only memory and then writes into it."""
+    frozen = np.arange(3.0)
+    frozen.flags.writeable = False
+    for array in (np.arange(3.0)[::-1], frozen, np.broadcast_to(np.arange(3.0), (2, 3))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            x = ds.from_numpy(array)
+        np.testing.assert_array_equal(x.numpy(), array)
+        x.fill_(7)
+        assert not (array == 7).any()
+        with pytest.raises(ds.CopyNeededError):
+            ds.from_numpy(array, copy=False)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_small_floats_keep_their_bits(name):
+    """``.numpy()`` of bfloat16 raises; through ``ml_dtypes`` every bit arrives, and returns."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = torch.randn(3, 4).to(getattr(torch, name)).t()
+    array = ds.to_numpy(x)
+    assert array.dtype == getattr(ml_dtypes, name)
+    back = ds.from_numpy(array)
+    assert back.dtype is x.dtype
+    assert torch.equal(back.view(torch.uint8), x.contiguous().view(torch.uint8))
+
+
+def test_bfloat16_without_ml_dtypes(monkeypatch):
+    """NumPy has no bfloat16 of its own: the error says what to install, rather than giving other numbers."""
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(ds.ConversionError, match="ml_dtypes"):
+        ds.to_numpy(torch.ones(2, dtype=torch.bfloat16))
+
+
+@pytest.mark.filterwarnings("ignore:.*Sparse")
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+def test_sparse_tensors(layout):
+    """Sparse tensors move as they are; they become no array unless the user makes them dense."""
+    x = getattr(torch.eye(3), layout)()
+    assert ds.place(x, "cpu") is x
+    copied = ds.copy(x, "cpu")
+    assert copied.layout is x.layout
+    copied.values().zero_() if layout != "to_sparse" else copied._values().zero_()
+    assert torch.equal(x.to_dense(), torch.eye(3))
+    with pytest.raises(ds.ConversionError, match="to_dense"):
+        ds.to_numpy(x)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint16", "uint32", "uint64"])
+def test_creation_in_dtypes_that_pytorch_leaves_out(dtype):
+    """``torch.arange``, ``linspace`` and ``eye`` are not implemented for these."""
+    assert ds.dtype_name(ds.eye(2, dtype=dtype)) == dtype if hasattr(ds, "dtype_name") else True
+    np.testing.assert_array_equal(ds.to_numpy(ds.arange(0, 2, dtype=dtype)), np.arange(2).astype(dtype))
+    np.testing.assert_array_equal(ds.to_numpy(ds.linspace(0, 4, 3, dtype=dtype)), np.linspace(0, 4, 3).astype(dtype))
+    np.testing.assert_array_equal(ds.to_numpy(ds.eye(2, 3, k=1, dtype=dtype)), np.eye(2, 3, 1).astype(dtype))
+
+
+def test_an_empty_range():
+    """``torch.arange(3, 0)`` raises where the range is merely empty."""
+    assert ds.arange(3, 0).shape == (0,)
+    assert ds.arange(3, 0).dtype is torch.int64
+    assert ds.arange(0.0, 3.0, -1.0).dtype is torch.float32
+
+
+def test_uniform_does_not_reach_its_bound():
+    """In float16 one draw in some thousands is rounded up to ``high``."""
+    assert ds.random.uniform(1, 2, 200_000, dtype="float16").max() < 2
+
+
+# ---------------------------------------------------------------- DLPack
+
+
+def test_negative_strides_do_not_abort():
+    """``torch.from_dlpack(a[::-1])`` ends the process (pytorch/pytorch#188023)."""
+    backward = np.arange(3.0)[::-1]
+    x = ds.convert(backward, "torch")
+    assert x.tolist() == [2.0, 1.0, 0.0]
+    with pytest.raises(ds.CopyNeededError):
+        ds.convert(backward, "torch", copy=False)
+
+
+def test_read_only_memory_is_not_shared():
+    """``torch.from_dlpack`` ignores the mark and gives a tensor that writes into the array."""
+    frozen = np.arange(3.0)
+    frozen.flags.writeable = False
+    ds.convert(frozen, "torch").fill_(7)
+    assert frozen.tolist() == [0.0, 1.0, 2.0]
+
+
+class _Capsule:
+    """A producer of the older protocol, whose device has no number, as Paddle's has none."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return (1, None)
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+
+def test_producers_of_the_older_protocol():
+    """Paddle says ``(1, None)`` for the host and knows no ``max_version``; the checks hold there, too."""
+    from devshim._registry import load
+
+    array = np.arange(3.0)
+    shared = load("torch").from_dlpack(_Capsule(array))
+    array[0] = 5
+    assert shared[0] == 5
+    with pytest.raises(ds.ConversionError, match="negative strides"):
+        load("torch").from_dlpack(_Capsule(array[::-1]))
+
+
+def test_what_dlpack_cannot_carry_is_refused_or_detached():
+    """Gradients, conjugation and sparse layouts raise BufferError in PyTorch, each in other words."""
+    from devshim._registry import load
+
+    backend = load("torch")
+    leaf = torch.nn.Parameter(torch.ones(2))
+    assert np.from_dlpack(backend.to_dlpack(leaf)).tolist() == [1.0, 1.0]
+    for x in (torch.tensor([1j]).conj(), torch.eye(2).to_sparse()):
+        with pytest.raises(ds.ConversionError):
+            backend.to_dlpack(x)
+
+
+# ---------------------------------------------------------------- scopes
+
+
+def test_a_scope_is_this_threads_own(fake_gpu):
+    """``with torch.device`` must not reach another thread, and must end whatever happens."""
+    seen = []
+    with pytest.raises(ZeroDivisionError), ds.on(fake_gpu):
+        assert torch.zeros(1).device.type == "meta"
+        with ds.on("cpu"):
+            assert torch.zeros(1).device.type == "cpu"
+        assert torch.zeros(1).device.type == "meta"
+        thread = threading.Thread(target=lambda: seen.append(torch.zeros(1).device.type))
+        thread.start()
+        thread.join()
+        _ = 1 / 0
+    assert seen == ["cpu"]
+    assert torch.zeros(1).device.type == "cpu"
+    assert torch._C._len_torch_function_stack() == 0
+
+
+# ---------------------------------------------------------------- tracing
+
+
+@COMPILERS
+def test_device_of_compiled(compiled, compiler):
+    """A graph break in `device_of` would make ``fullgraph=True`` fail."""
+    fn = compiled(lambda x, w: (ds.device_of(x), x + w if ds.device_of(w).kind == "cpu" else x), compiler)
+    device, y = fn(torch.ones(2), torch.nn.Parameter(torch.ones(2)))
+    assert device is CPU
+    assert y.tolist() == [2.0, 2.0]
+
+
+@COMPILERS
+@pytest.mark.parametrize("spec", ["cpu", "cpu:0", CPU, torch.device("cpu")], ids=str)
+def test_place_compiled(compiled, compiler, spec):
+    """Both ways of `place`: nothing to do, and a copy that is one inside the graph as well."""
+    x = torch.ones(2)
+    assert compiled(lambda x: ds.place(x, spec) + 1, compiler)(x).tolist() == [2.0, 2.0]
+    copied = compiled(lambda x: ds.copy(x, spec), compiler)(x)
+    copied.fill_(5)
+    assert x.tolist() == [1.0, 1.0]
+
+
+def test_place_compiled_moves(compiled, fake_gpu):
+    """A move inside the graph is a move, with its gradient."""
+    moved = compiled(lambda x: ds.place(x, "gpu:0") * 2)(torch.ones(2, requires_grad=True))
+    assert moved.device.type == "meta"
+    assert moved.requires_grad
+
+
+@COMPILERS
+def test_run_compiled(compiled, compiler):
+    """`run` looks into its arguments and opens a scope; both must be traced."""
+    x = torch.ones(2)
+    assert compiled(lambda x: ds.run(torch.add, x, x, alpha=3), compiler)(x).tolist() == [4.0, 4.0]
+
+
+def test_run_compiled_follows_data(compiled, fake_gpu):
+    """What ``fn`` creates inside the graph lands beside its arguments."""
+    made = compiled(lambda x: ds.run(lambda t: torch.ones(2), x))(torch.ones(2, device="meta"))
+    assert made.device.type == "meta"
+
+
+@COMPILERS
+def test_on_compiled(compiled, compiler):
+    """``torch.compile`` cannot enter a ``torch.device`` ("Unsupported context manager")."""
+
+    def fn(x):
+        with ds.on("cpu"):
+            return torch.zeros(2) + x
+
+    assert compiled(fn, compiler)(torch.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_on_compiled_means_what_it_means_eagerly(compiled, fake_gpu):
+    """Nested scopes, explicit devices and what follows the block: the same placement in and out of the graph."""
+
+    def fn(x):
+        with ds.on("gpu:0"):
+            a = torch.zeros(2)
+            with ds.on("cpu"):
+                b = torch.tensor(3)
+            c = torch.arange(3)
+            d = torch.zeros(2, device="cpu")
+            e = torch.zeros_like(x)
+        return a, b, c, d, e, torch.ones(2)
+
+    x = torch.ones(2)
+    eagerly = [y.device.type for y in fn(x)]
+    assert eagerly == ["meta", "cpu", "meta", "cpu", "cpu", "cpu"]
+    assert [y.device.type for y in compiled(fn)(x)] == eagerly
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_a_compiled_function_inside_a_scope(compiled, fake_gpu):
+    """The graph is kept by what the scope was when it was made: it must not be reused outside of it."""
+    fn = compiled(lambda x: torch.zeros(2))
+    with ds.on("gpu:0"):
+        assert fn(torch.ones(2)).device.type == "meta"
+    assert fn(torch.ones(2)).device.type == "cpu"
+
+
+def test_the_first_call_of_all_is_compiled():
+    """Loading the adapter takes a lock and imports, which cannot be traced: it must not need an eager call before."""
+    program = """
+import torch, devshim as ds
+ds.use("torch")
+whole = lambda fn: torch.compile(fn, backend="eager", fullgraph=True)
+def scoped(x):
+    with ds.on("cpu"):
+        return torch.zeros(2) + x
+x, w = torch.ones(2), torch.nn.Parameter(torch.ones(2))
+CALL
+"""
+    calls = (
+        "assert whole(ds.device_of)(x) is ds.cpu()",
+        "whole(lambda x: ds.place(x, 'cpu') + 1)(x)",
+        "whole(lambda x, w: ds.run(torch.add, x, w))(x, w)",
+        "whole(scoped)(x)",
+    )
+    for call in calls:
+        ran = subprocess.run(
+            [sys.executable, "-c", program.replace("CALL", call)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )
+        assert ran.returncode == 0, f"{call}: {ran.stderr[-1500:]}"
+
+
+def test_torch_fx_cannot_know():
+    """A ``torch.fx`` proxy has no device; an answer would be made up."""
+    with pytest.raises(ds.TracingError):
+        torch.fx.symbolic_trace(lambda x: ds.place(x, "cpu"))
+
+
+# ---------------------------------------------------------------- runtime
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="a machine with cards may start them")
+def test_nothing_is_started_or_raised_for_want_of_a_card():
+    """``torch.cuda.synchronize`` and ``torch.accelerator.synchronize`` raise on a CPU build."""
+    ds.synchronize()
+    ds.empty_cache()
+    assert ds.device_count() == 0
+    assert ds.memory("cpu").total > 0
+    assert not torch.cuda.is_initialized()
+
+
+def test_a_full_host_is_out_of_memory():
+    """On the host PyTorch raises a plain RuntimeError."""
+    with pytest.raises(ds.OutOfMemoryError):
+        ds.empty(2**50)
