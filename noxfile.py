@@ -56,6 +56,7 @@ def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     tests = [f"tests/backends/test_{backend}.py", f"tests/backends/test_{backend}_traps.py"]
     tests = [path for path in tests if Path(path).exists()]
+    session.run("pytest", "-q", f"docs/frameworks/{backend}.md")
     for gpus in (0, 2):
         record = [f"--devshim-results={RESULTS / name}-{gpus}.json"] if results else []
         session.run(
@@ -126,7 +127,7 @@ def package(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Run every example of README and docs, check the generated table, and build the pages without a warning."""
     session.install(*group("docs", "test"), ".")
-    session.run("pytest", "-q", "README.md", "docs")
+    session.run("pytest", "-q", "README.md", *(str(page) for page in sorted(Path("docs").glob("*.md"))))
     session.run("python", "-m", "devshim.testing.table", "--check", "docs/support.json", "docs/support.md")
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 

@@ -1,0 +1,72 @@
+"""The built sdist and wheel hold what they must, and nothing else."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {"devshim": ROOT / "devshim", "devshim_backends": ROOT / "backends" / "devshim_backends"}
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> zipfile.ZipFile:
+    (found,) = dist.glob("*.whl")
+    return zipfile.ZipFile(found)
+
+
+@pytest.fixture(scope="module")
+def sdist(dist: Path) -> set[str]:
+    (found,) = dist.glob("*.tar.gz")
+    with tarfile.open(found) as archive:
+        return {str(PurePosixPath(*PurePosixPath(name).parts[1:])) for name in archive.getnames()}
+
+
+def sources() -> set[str]:
+    """Every file of the two packages in this checkout, by its installed path."""
+    found = set()
+    for name, folder in PACKAGES.items():
+        for path in folder.rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                found.add(f"{name}/{path.relative_to(folder).as_posix()}")
+    return found
+
+
+def test_the_wheel_holds_both_packages_whole_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    inside = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert inside == sources()
+    assert {"devshim/py.typed", "devshim_backends/py.typed"} <= inside
+
+
+def test_every_adapter_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
+    for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "numpy"):
+        assert f"devshim_backends/_{name}/backend.py" in wheel.namelist()
+
+
+def test_the_metadata_is_what_pyproject_promises(wheel: zipfile.ZipFile) -> None:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = Parser().parsestr(wheel.read(name).decode())
+    assert metadata["Name"] == "devshim"
+    assert metadata["Requires-Python"] == ">=3.10"
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert set(metadata.get_all("Provides-Extra", [])) == {"numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"}
+    plain = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert {line.partition(">")[0] for line in plain} == {"numpy", "nvidia-ml-py", "optree", "rich", "typer"}
+
+
+def test_the_wheel_carries_the_licence_and_the_command(wheel: zipfile.ZipFile) -> None:
+    (licence,) = (name for name in wheel.namelist() if name.endswith("licenses/LICENSE"))
+    assert b"Apache License" in wheel.read(licence)
+    (scripts,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+    assert "devshim = devshim.cli:main" in wheel.read(scripts).decode()
+
+
+def test_the_sdist_can_be_built_tested_and_read(sdist: set[str]) -> None:
+    assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "noxfile.py", "docs/index.md"} <= sdist
+    assert "backends/README.md" in sdist
+    assert any(name.startswith("tests/neutral/test_") for name in sdist)
+    assert not [name for name in sdist if "__pycache__" in name or name.endswith(".pyc")]
