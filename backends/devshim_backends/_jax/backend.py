@@ -1,0 +1,24 @@
+"""The JAX adapter, its rooms put together."""
+
+from __future__ import annotations
+
+from typing import final
+
+from devshim.device import CPU, Device
+from devshim_backends._jax.lines import LINES
+from devshim_backends._jax.simulation import JaxSimulation
+
+__all__ = ["JaxBackend"]
+
+
+@final
+class JaxBackend(JaxSimulation):
+    """JAX, from 0.4.30 on."""
+
+    name = "jax"
+    title = "JAX"
+    lines = LINES
+    immutable = True
+
+    def native_text(self, device: Device) -> str:
+        return 'jax.devices("cpu")[0]' if device is CPU else f'jax.devices("{device.kind}")[{device.index}]'

@@ -1,0 +1,138 @@
+"""Which cards JAX could have, seen without starting it.
+
+JAX answers questions about GPUs only by starting, which takes most of their memory and makes it too late to
+choose or to simulate.  So until it has started, this room looks at what is installed (a GPU plugin, without
+which there is no GPU), and asks the driver for the cards that ``CUDA_VISIBLE_DEVICES`` leaves visible.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+import jax
+
+from devshim import _nvml
+
+if TYPE_CHECKING:
+    from devshim._nvml import Card
+
+_BUNDLED = ("jaxlib.cuda._versions", "jaxlib.rocm._versions")
+"""GPU support inside jaxlib itself, as older wheels had it."""
+
+_AMD_NODES = "/sys/class/kfd/kfd/topology/nodes"
+
+
+@cache
+def gpu_plugin() -> str | None:
+    """Return the name of the installed GPU plugin, or None: then no JAX of this process has a GPU."""
+    for name in (*_plugins(), *_BUNDLED):
+        if ("cuda" in name or "rocm" in name) and _exists(name):
+            return name
+    return None
+
+
+def is_rocm() -> bool:
+    """Whether the GPUs are AMD's."""
+    return "rocm" in (gpu_plugin() or "")
+
+
+def _plugins() -> list[str]:
+    """The modules JAX would load as plugins: those in its namespace package, and advertised ones."""
+    from importlib.metadata import entry_points
+
+    spec = find_spec("jax_plugins")
+    folders = spec.submodule_search_locations if spec is not None else None
+    found = [f"jax_plugins.{module.name}" for module in iter_modules(folders)] if folders else []
+    return found + [point.value for point in entry_points(group="jax_plugins")]
+
+
+def _exists(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+@cache
+def has_tpu_library() -> bool:
+    """Whether libtpu is installed."""
+    return _exists("libtpu")
+
+
+def allowed(kind: str) -> bool:
+    """Whether ``JAX_PLATFORMS`` lets JAX use this kind of device."""
+    chosen = jax.config.jax_platforms
+    names = {"gpu": {"gpu", "cuda", "rocm"}, "tpu": {"tpu"}}[kind]
+    return not chosen or bool(names & set(chosen.split(",")))
+
+
+def count() -> int:
+    """How many GPUs JAX will find when it starts."""
+    return _count_amd() if is_rocm() else len(visible())
+
+
+def _count_amd() -> int:
+    """AMD's cards, each of which the kernel's driver shows as a node with SIMDs (CPUs have none)."""
+    found = 0
+    for node in os.listdir(_AMD_NODES) if os.path.isdir(_AMD_NODES) else ():
+        with open(f"{_AMD_NODES}/{node}/properties", encoding="ascii") as lines:
+            found += any(line.startswith("simd_count ") and line.split()[1] != "0" for line in lines)
+    hidden = os.environ.get("HIP_VISIBLE_DEVICES", os.environ.get("ROCR_VISIBLE_DEVICES"))
+    return found if hidden is None else min(found, len([name for name in hidden.split(",") if name.strip()]))
+
+
+def visible() -> list[Card]:
+    """The NVIDIA cards ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver."""
+    cards = _nvml.cards()
+    asked = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if asked is None:
+        return cards
+    found: list[Card] = []
+    for name in (part.strip() for part in asked.split(",")):
+        card = _named(name, cards)
+        if card is None or card in found:
+            break  # CUDA ignores everything from the first entry on that it does not know
+        found.append(card)
+    return found
+
+
+def _named(name: str, cards: list[Card]) -> Card | None:
+    if name.isdecimal():
+        return cards[int(name)] if int(name) < len(cards) else None
+    matching = [card for card in cards if name.startswith("GPU-") and card.uuid.startswith(name)]
+    return matching[0] if len(matching) == 1 else None
+
+
+def known(index: int) -> Card | None:
+    """Return the driver's card behind CUDA's index, or None where that is not sure.
+
+    CUDA numbers unlike cards by speed and the driver by bus, unless CUDA is told to do the same.
+    """
+    if is_rocm():
+        return None
+    same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({c.name for c in _nvml.cards()}) == 1
+    cards = visible()
+    return cards[index] if same_order and index < len(cards) else None
+
+
+def absence(kind: str) -> str:
+    """Why there are no (more) devices of a kind."""
+    if kind == "tpu":
+        return "JAX_PLATFORMS leaves TPUs out" if has_tpu_library() else "libtpu is not installed"
+    if kind != "gpu":
+        return f"JAX has no devices of kind {kind!r}"
+    if gpu_plugin() is None:
+        return "this JAX is a CPU-only build (no CUDA or ROCm plugin is installed)"
+    if not allowed("gpu"):
+        return f"JAX_PLATFORMS={jax.config.jax_platforms!r} leaves GPUs out"
+    if is_rocm():
+        return "the AMD driver shows no more"
+    total = len(_nvml.cards())
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if total and hidden is not None and len(visible()) < total:
+        return f"CUDA_VISIBLE_DEVICES={hidden!r} hides {total - len(visible())} of {total} cards"
+    return _nvml.why_none()

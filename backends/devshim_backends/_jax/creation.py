@@ -1,0 +1,142 @@
+"""Making JAX arrays on a device.
+
+Traps mended here:
+
+* JAX creates on its default device, uncommitted: an array that later follows any other.  Here it is made under
+  ``jax.default_device`` and then committed to that device, so that mixing devices raises.
+* Without ``jax_enable_x64`` a ``dtype=float64`` gives float32 with a warning: see `wide`.
+* ``jnp.full((2,), 2**40)`` gives zeros: an integer that does not fit the dtype is refused.
+* ``jnp.full((2,), 3)`` is weakly typed, so that adding a float changes its dtype: here dtypes are explicit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from devshim import _refusals
+from devshim.errors import ConversionError
+from devshim_backends._jax.devices import concrete
+from devshim_backends._jax.tensors import JaxTensors, wide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+_SCALAR_TYPES = type(jnp.float32)
+_PYTHON = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+_FROM_NUMPY = 1
+"""``np.dtype.isbuiltin`` of NumPy's own dtypes; those of ml_dtypes have 2."""
+NAMES = frozenset(
+    {
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+    }
+)
+"""What JAX arrays, the array API and DLPack have in common."""
+
+
+def default_dtype(kind: type) -> np.dtype:
+    """Return the dtype JAX gives Python numbers of a type, in this thread: it depends on ``jax_enable_x64``."""
+    found: np.dtype = jnp.result_type(kind)
+    return found
+
+
+class JaxCreation(JaxTensors):
+    """The room "creation" of the JAX adapter."""
+
+    def dtype(self, name: str) -> Any:
+        if name not in NAMES:
+            raise _refusals.no_dtype(self, name)
+        return jnp.dtype(name)
+
+    def is_dtype(self, value: object) -> bool:
+        if isinstance(value, np.dtype):
+            return value.isbuiltin != _FROM_NUMPY and value.kind not in "SUOMm" and value.fields is None
+        return isinstance(value, _SCALAR_TYPES)
+
+    def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
+        host = np.array(values)
+        if host.dtype.kind not in _PYTHON:
+            raise ConversionError(
+                "these values are no numbers that JAX has a dtype for",
+                "pass numbers, and integers between -2**63 and 2**64 - 1",
+            )
+        wanted = default_dtype(_PYTHON[host.dtype.kind]) if dtype is None else np.dtype(dtype)
+        if host.dtype.kind in "iu" and host.size:
+            check_fits(int(host.min()), wanted)
+            check_fits(int(host.max()), wanted)
+        return self.from_numpy(host.astype(wanted), device, True)
+
+    def cast(self, x: Tensor, dtype: Any) -> Tensor:
+        value = concrete(x)
+        wanted = np.dtype(dtype)
+        if not isinstance(value, jax.Array) or len(value.sharding.device_set) != 1:
+            with wide(wanted), wide(x.dtype):
+                return x.astype(wanted)
+        (native,) = value.sharding.device_set
+        # An uncommitted array would go to the default device on the way.
+        with jax.default_device(native), wide(wanted), wide(x.dtype):
+            return x.astype(wanted)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self.make(jnp.empty, shape, dtype=self._float(dtype), device=device)
+
+    def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
+        wanted = default_dtype(type(value)) if dtype is None else np.dtype(dtype)
+        check_fits(value, wanted)
+        return self.make(jnp.full, shape, value, dtype=wanted, device=device)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self.make(jnp.zeros, shape, dtype=self._float(dtype), device=device)
+
+    def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self.make(jnp.ones, shape, dtype=self._float(dtype), device=device)
+
+    def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
+        whole = all(isinstance(bound, int) for bound in (start, stop, step))
+        wanted = default_dtype(int if whole else float) if dtype is None else np.dtype(dtype)
+        if whole and (values := range(int(start), int(stop), int(step))):
+            check_fits(values[0], wanted)
+            check_fits(values[-1], wanted)
+        return self.make(jnp.arange, start, stop, step, dtype=wanted, device=device)
+
+    def linspace(
+        self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
+    ) -> Tensor:
+        return self.make(jnp.linspace, start, stop, num, endpoint=endpoint, dtype=self._float(dtype), device=device)
+
+    def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
+        return self.make(jnp.eye, n_rows, n_cols, k, dtype=self._float(dtype), device=device)
+
+    def _float(self, dtype: Any | None) -> np.dtype:
+        return default_dtype(float) if dtype is None else np.dtype(dtype)
+
+    def make(
+        self, how: Callable[..., Tensor], *args: object, dtype: np.dtype, device: Device, **options: object
+    ) -> Tensor:
+        """Call one of JAX's functions so that its result is made on a device, kept wide, and committed."""
+        if self.compiling():
+            name = how.__name__
+            raise _refusals.tracing(
+                self, name, f"create it outside and pass it in, or use jnp.{name}, which follows the function's device"
+            )
+        native = self.to_native(device)
+        with jax.default_device(native), wide(dtype):
+            return jax.device_put(how(*args, dtype=dtype, **options), native)
+
+
+def check_fits(value: complex, dtype: np.dtype) -> None:
+    """Refuse an integer that a dtype would wrap around silently."""
+    if isinstance(value, int) and dtype.kind in "iu":
+        limits = jnp.iinfo(dtype)
+        if not int(limits.min) <= value <= int(limits.max):
+            raise ConversionError(
+                f"{value} does not fit into {dtype.name}",
+                "pass dtype='int64', or a floating dtype" if dtype.name != "int64" else "pass a floating dtype",
+            )

@@ -1,0 +1,203 @@
+"""Which devices JAX has, what they are called, and which of them holds an array.
+
+Traps mended here:
+
+* Asking JAX starts it, and starting it takes 75 % of a card: a card is counted by `cards` until JAX has
+  started by itself.  ``jax.devices("gpu")`` raises where there is none: here that is a count of 0.
+* ``Device.id`` is global in a job of several processes: an index is a place among the local devices.
+* JAX has several CPU "devices" when asked to, and only devshim's simulation gives them a meaning: otherwise all
+  of them are the host.
+* Under ``jax.grad`` and ``jax.vmap`` an array arrives as a tracer without a device (jax-ml/jax#26000), but around a
+  concrete array, whose device is the answer.  Under ``jax.jit`` there is none: a trace serves all devices.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax._src import xla_bridge
+from jax._src.interpreters import partial_eval
+from jax.core import Tracer
+
+from devshim import _host, _refusals
+from devshim.backend import Backend
+from devshim.device import ALIASES, CPU, Device
+from devshim.errors import UnsupportedError
+from devshim.info import DeviceInfo
+from devshim_backends._jax import cards
+from devshim_backends._jax.gaps import GAPS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from devshim._nvml import Card
+    from devshim.backend import Tensor
+
+DEVICES: dict[Any, Device] = {}
+"""JAX's device -> ours, filled when first met; emptied when the simulation changes."""
+
+_HOST_VALUES = (np.ndarray, np.generic, bool, int, float, complex)
+
+
+def concrete(x: Tensor) -> Any | None:
+    """Return the array (or host value) inside ``grad`` and ``vmap`` tracers, or None where `jit` left none."""
+    while isinstance(x, Tracer):
+        if isinstance(x, partial_eval.DynamicJaxprTracer):
+            return None
+        x = x.primal if hasattr(x, "primal") else getattr(x, "val", None)
+    return x if isinstance(x, (jax.Array, *_HOST_VALUES)) else None
+
+
+def started() -> bool:
+    """Whether JAX has started its devices."""
+    return bool(xla_bridge.backends_are_initialized())
+
+
+class JaxDevices(Backend):
+    """The rooms "which objects are mine" and "devices" of the JAX adapter."""
+
+    gaps = GAPS
+
+    shown: int = 0
+    """The most simulated GPUs shown so far: an array stays on its card when the card is no longer shown."""
+
+    # ------------------------------------------------------------------ which objects are mine
+    def is_tensor(self, cls: type) -> bool:
+        return issubclass(cls, (jax.Array, Tracer))
+
+    def is_model(self, cls: type) -> bool:
+        return False
+
+    def is_tracer(self, x: Tensor) -> bool:
+        return isinstance(x, Tracer) and concrete(x) is None
+
+    # ------------------------------------------------------------------ devices
+    def kinds(self) -> Sequence[str]:
+        return ("gpu", "tpu") if cards.has_tpu_library() else ("gpu",)
+
+    def count(self, kind: str) -> int:
+        if kind == "cpu":
+            return 1
+        if kind == "gpu":
+            if self.simulated:
+                return self.simulated
+            if cards.gpu_plugin() is None or not cards.allowed("gpu"):
+                return 0
+            return len(_local("gpu")) if started() else cards.count()
+        if kind == "tpu" and cards.has_tpu_library() and cards.allowed("tpu"):
+            return len(_local("tpu"))
+        return 0
+
+    def absence(self, kind: str) -> str:
+        return cards.absence(kind)
+
+    def to_native(self, device: Device) -> Any:
+        if device is CPU:
+            return host()
+        if self.simulated and device.kind == "gpu":
+            found = _local("cpu")[1 : self.simulated + 1]
+        else:
+            found = _local(device.kind)
+        if device.index >= len(found):
+            raise _refusals.not_found(self, device)
+        return found[device.index]
+
+    def from_native(self, native: object) -> Device | None:
+        if isinstance(native, jax.sharding.SingleDeviceSharding):
+            (native,) = native.device_set
+        if not isinstance(native, jax.Device):
+            return None
+        kind = ALIASES.get(native.platform.lower())
+        if kind is None:
+            return None
+        local = jax.local_devices(backend=native.platform)
+        index = local.index(native) if native in local else native.id
+        if kind != "cpu":
+            return Device(kind, index)
+        return Device("gpu", index - 1) if 1 <= index <= self.shown else CPU
+
+    def describe(self, device: Device) -> DeviceInfo:
+        if device is CPU:
+            return _host.describe(self.name)
+        if self.simulated:
+            return _host.describe_simulated(self.name, device, None)
+        card = cards.known(device.index) if device.kind == "gpu" else None
+        if card is None or started():
+            return self._describe_native(device, card)
+        return DeviceInfo(device, card.name, self.name, card.total_memory, uuid=card.uuid)
+
+    def _describe_native(self, device: Device, card: Card | None) -> DeviceInfo:
+        """What JAX and, where it is sure to mean the same card, the driver know; JAX starts."""
+        native = self.to_native(device)
+        major, _, minor = str(getattr(native, "compute_capability", "")).partition(".")
+        limit = (native.memory_stats() or {}).get("bytes_limit")  # JAX's own share, where the driver tells no more
+        return DeviceInfo(
+            device=device,
+            name=native.device_kind,
+            backend=self.name,
+            total_memory=limit if card is None else card.total_memory,
+            compute_capability=(int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None,
+            uuid=None if card is None else card.uuid,
+        )
+
+    # ------------------------------------------------------------------ where a tensor is
+    def device_of(self, x: Tensor) -> Device:
+        try:
+            # The one private name on the hot path: `x.device` is slower, and absent from JAX 0.4.30.
+            return DEVICES[x.sharding._device]
+        except (KeyError, AttributeError):
+            return self._locate(x)
+
+    def _locate(self, x: Tensor) -> Device:
+        """The device of an array that is new to us, sharded, or inside a tracer."""
+        value = concrete(x)
+        if value is None:
+            raise self._untraceable("device_of")
+        if isinstance(value, _HOST_VALUES):
+            return CPU  # jax.grad and jax.vmap wrap NumPy arrays and numbers as they are
+        natives = value.sharding.device_set
+        if len(natives) != 1:
+            raise self._spread(natives)
+        (native,) = natives
+        found = self.from_native(native)
+        if found is None:
+            raise UnsupportedError(f"this array is on {native}, which devshim has no name for")
+        DEVICES[native] = found
+        return found
+
+    def _untraceable(self, call: str) -> Exception:
+        return _refusals.tracing(
+            self,
+            call,
+            "call it on the arguments before, or on the results after: a jitted function runs where its arguments are",
+        )
+
+    def _spread(self, natives: Collection[Any]) -> UnsupportedError:
+        ours = [self.from_native(native) for native in natives]
+        # Without a simulation all of JAX's CPU devices are "cpu" to us, which would name nothing.
+        names = sorted(str(our) for our in ours) if len(set(ours)) > 1 else sorted(repr(native) for native in natives)
+        return UnsupportedError(
+            f"this array is spread over {len(names)} devices ({', '.join(names)}), so it has no single one",
+            "take one part with x.addressable_shards[i].data, or gather it with jax.device_put(x, jax.devices()[0])",
+        )
+
+
+def host() -> Any:
+    """Return JAX's own device for the host."""
+    found = _local("cpu")
+    if not found:
+        raise UnsupportedError(
+            f"JAX_PLATFORMS={jax.config.jax_platforms!r} leaves the CPU out, where devshim's host memory is",
+            f"set JAX_PLATFORMS={jax.config.jax_platforms},cpu",
+        )
+    return found[0]
+
+
+def _local(platform: str) -> list[Any]:
+    """JAX's own devices of a platform; asking starts JAX."""
+    try:
+        return list(jax.local_devices(backend=platform))
+    except RuntimeError:  # JAX raises where a platform is absent, or fails to start
+        return []

@@ -1,0 +1,50 @@
+"""What JAX cannot do for devshim, and why: the rows of the support table. Imports no framework.
+
+The four about tracing have one root: `jax.jit` traces a function once for every device, and runs the result where
+the arguments are.  Under `jax.grad` and `jax.vmap` values exist, and everything works as it does eagerly.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from devshim.backend import Gap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GAPS: Mapping[str, Gap] = MappingProxyType(
+    {
+        "trace_device_of": Gap(
+            "upstream",
+            "jax.jit traces a function once for every device, so a traced value has none (jax-ml/jax#26000); "
+            "under jax.grad and jax.vmap it works",
+        ),
+        "trace_place": Gap(
+            "upstream",
+            "inside jax.jit JAX ignores device_put: what is compiled runs where its arguments are; "
+            "under jax.grad and jax.vmap it works",
+        ),
+        "trace_run": Gap(
+            "upstream",
+            "inside jax.jit arguments have no device yet (jax-ml/jax#26000), and all run on one; "
+            "under jax.grad and jax.vmap it works",
+        ),
+        "trace_on": Gap(
+            "upstream",
+            "inside jax.jit JAX ignores default_device: what is compiled runs where its arguments are; "
+            "under jax.grad and jax.vmap it works",
+        ),
+        "empty_cache": Gap(
+            "upstream",
+            "JAX's allocator has no call that gives its pool back; XLA_PYTHON_CLIENT_ALLOCATOR=platform, set before "
+            "the start, makes it keep none",
+        ),
+        "simulate_memory": Gap(
+            "planned",
+            "JAX's operators allocate without asking anyone, so a limit would not hold; what arrays take is counted",
+        ),
+        "models": Gap("planned", "moving whole models and optimizers comes after tensors"),
+    }
+)

@@ -1,0 +1,40 @@
+"""The native line each devshim call stands for, as a JAX user writes it. Imports no framework."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LINES: Mapping[str, str] = MappingProxyType(
+    {
+        "device_count": 'len(jax.local_devices(backend="gpu"))',
+        "device_of": "next(iter({x}.devices()))",
+        "place": "jax.device_put({x}, {device})",
+        "copy": "jnp.copy(jax.device_put({x}, {device}))",
+        "to_numpy": "np.array({x})",
+        "from_numpy": "jax.device_put(np.copy({args}), {device})",
+        "asarray": "jax.device_put(np.array({args}{dtype}), {device})",
+        "zeros": "jnp.zeros({args}{dtype}, device={device})",
+        "ones": "jnp.ones({args}{dtype}, device={device})",
+        "full": "jnp.full({args}{dtype}, device={device})",
+        "empty": "jnp.empty({args}{dtype}, device={device})",
+        "arange": "jax.device_put(jnp.arange({args}{dtype}), {device})",
+        "linspace": "jax.device_put(jnp.linspace({args}{dtype}), {device})",
+        "eye": "jax.device_put(jnp.eye({args}{dtype}), {device})",
+        "uniform": "with jax.default_device({device}): x = jax.random.uniform(key, size{dtype})  # {args}",
+        "normal": "with jax.default_device({device}): x = jax.random.normal(key, size{dtype})  # {args}",
+        "seed": "key = jax.random.key({args})",
+        "on": "with jax.default_device({device}):",
+        "set_device": 'jax.config.update("jax_default_device", {device})',
+        "run": "f({args})",
+        "synchronize": "jax.block_until_ready({x})",
+        "memory": "{device}.memory_stats()",
+        "empty_cache": "jax.clear_caches()",
+        "convert": "jax.dlpack.from_dlpack({x})",
+        "try_gpu": 'jax.devices("gpu")[{index}]  # a RuntimeError where there is none',
+        "dtype": "jnp.{name}",
+    }
+)

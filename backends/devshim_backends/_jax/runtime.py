@@ -1,0 +1,91 @@
+"""Starting JAX, and the memory of its devices.
+
+JAX reads its memory settings when it starts its devices, and takes 75 % of each card then: so they are environment
+variables that have to be set before.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal
+
+import jax
+
+from devshim import _host, _refusals
+from devshim.backend import Backend
+from devshim.device import CPU
+from devshim.info import MemoryInfo
+from devshim_backends._jax import cards, devices
+from devshim_backends._jax.scopes import JaxScopes
+from devshim_backends._jax.tensors import alive
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from devshim.device import Device
+
+_PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
+_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_NEW_FRACTION = "XLA_CLIENT_MEM_FRACTION"
+"""The newer name of the fraction; JAX refuses to start when both are set."""
+
+
+class JaxRuntime(JaxScopes, Backend):
+    """The room "runtime" of the JAX adapter."""
+
+    def started(self) -> bool:
+        return devices.started()
+
+    def set_visible(self, indices: Sequence[int]) -> None:
+        if self.started():
+            raise _refusals.already_started(self, "ds.set_visible_devices")
+        if cards.is_rocm():  # CUDA_VISIBLE_DEVICES is NVIDIA's
+            jax.config.update("jax_rocm_visible_devices", ",".join(map(str, indices)))
+
+    def memory(self, device: Device) -> MemoryInfo:
+        if device is CPU:
+            return _host.memory()
+        native = self.to_native(device)
+        if self.simulated:
+            return MemoryInfo(used=held(native))
+        stats = native.memory_stats() or {}
+        total, used = stats.get("bytes_limit"), stats.get("bytes_in_use")
+        return MemoryInfo(
+            total=total,
+            used=used,
+            free=None if total is None or used is None else total - used,
+            peak=stats.get("peak_bytes_in_use"),
+        )
+
+    def empty_cache(self, device: Device) -> None:
+        if device is not CPU:
+            raise _refusals.unsupported(self, "empty_cache")
+
+    def memory_policy(self, policy: Literal["grow"] | float) -> None:
+        if self.started():
+            raise _refusals.already_started(self, "ds.memory_policy")
+        if policy == "grow":
+            os.environ[_PREALLOCATE] = "false"
+            return
+        name = _NEW_FRACTION if _NEW_FRACTION in os.environ else _FRACTION
+        os.environ[name] = str(policy)
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        # XLA's error class has moved between modules; it has always been a RuntimeError with a status code in its text.
+        return isinstance(error, MemoryError) or (
+            isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+        )
+
+
+def held(native: Any) -> int:
+    """Bytes of the arrays alive on one of JAX's devices; a buffer that several arrays share counts once."""
+    buffers: dict[int, int] = {}
+    for x in alive(native):
+        if x.is_deleted():
+            continue
+        for shard in x.addressable_shards:
+            if shard.device == native:
+                size = int(shard.data.size) * int(shard.data.dtype.itemsize)
+                buffers[shard.data.unsafe_buffer_pointer()] = size
+    return sum(buffers.values())

@@ -1,0 +1,105 @@
+"""Simulated GPUs: JAX's own CPU devices.  ``cpu:0`` is the host, ``cpu:1`` to ``cpu:N`` are the GPUs.
+
+They hold real data in memory of their own, arrays on different ones refuse to be mixed, and what JAX compiles
+for one runs there.  From JAX 0.5 on the number can change as long as no array is held on the devices; before,
+XLA reads its flags once, so room for several is made at the start.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from typing import Any
+
+import jax
+from jax._src import xla_bridge
+
+from devshim import _refusals
+from devshim.backend import Backend
+from devshim_backends._jax import devices
+from devshim_backends._jax.interop import JaxInterop
+
+_FLAG = "--xla_force_host_platform_device_count"
+_ROOM = 8
+"""How many GPUs a JAX whose number cannot change is given at once."""
+
+
+class JaxSimulation(JaxInterop, Backend):
+    """The room "simulation" of the JAX adapter."""
+
+    def simulate(self, gpus: int, memory: int | None) -> None:
+        if gpus and memory is not None:
+            raise _refusals.unsupported(self, "simulate_memory")
+        real = 0 if self.simulated else self.count("gpu")
+        if gpus and real:
+            raise _refusals.real_cards(self, real)
+        if gpus:
+            self._provide(gpus + 1)
+        self.shown = max(self.shown, gpus)
+        self.simulated = gpus
+        devices.DEVICES.clear()  # what was the host to us may be a card now
+
+    def _provide(self, wanted: int) -> None:
+        """See to it that JAX has this many CPU devices, the host included."""
+        if not devices.started():
+            _start(wanted)
+        elif len(jax.local_devices(backend="cpu")) < wanted:
+            self._restart(wanted)
+        have = len(jax.local_devices(backend="cpu"))
+        if have < wanted:
+            raise self._too_late(f"it has started with {have} CPU device{'' if have == 1 else 's'}")
+
+    def _restart(self, wanted: int) -> None:
+        """Start JAX's devices anew, which is only safe where nothing is held on the old ones."""
+        if not _adjustable():
+            raise self._too_late("it has started its devices, and this version reads their number once")
+        gc.collect()
+        held = sum(x.committed for x in _client().live_arrays())
+        if held:
+            raise self._too_late(
+                f"it has started its devices, and {held} array{' is' if held == 1 else 's are'} on them"
+            )
+        from jax.extend.backend import clear_backends
+
+        clear_backends()
+        _start(wanted)
+
+    def _too_late(self, why: str) -> Exception:
+        return _refusals.simulated_too_late(
+            self, why, "call ds.simulate before the first JAX array, or set DEVSHIM_SIMULATE_GPUS in the environment"
+        )
+
+
+def _adjustable() -> bool:
+    return hasattr(jax.config, "jax_num_cpu_devices")
+
+
+def _client() -> Any:
+    return xla_bridge.get_backend("cpu")
+
+
+def _start(wanted: int) -> None:
+    """Start JAX with at least this many CPU devices."""
+    if _adjustable():
+        jax.config.update("jax_num_cpu_devices", max(wanted, _asked()))
+        _client()
+        return
+    # Before JAX 0.5 the environment is the only way; XLA reads it once, and it is put back.
+    flags = os.environ.get("XLA_FLAGS")
+    count = max(wanted, _ROOM + 1, _asked())
+    os.environ["XLA_FLAGS"] = f"{re.sub(_FLAG + r'=[0-9]+', '', flags or '')} {_FLAG}={count}".strip()
+    try:
+        _client()
+    finally:
+        if flags is None:
+            del os.environ["XLA_FLAGS"]
+        else:
+            os.environ["XLA_FLAGS"] = flags
+
+
+def _asked() -> int:
+    """How many CPU devices the user asked for himself."""
+    found = re.search(_FLAG + r"=([0-9]+)", os.environ.get("XLA_FLAGS", ""))
+    by_flag = int(found.group(1)) if found else 1
+    return max(by_flag, getattr(jax.config, "jax_num_cpu_devices", 1))

@@ -1,0 +1,176 @@
+"""Moving, copying and reading JAX arrays.
+
+Traps mended here:
+
+* ``device_put(numpy_array)`` shares the array's memory when that happens to be 64-byte aligned, and a later write
+  to the array changes the "immutable" tensor; ``may_alias=False`` is ignored (jax-ml/jax#37830).  So an array is
+  copied here, into aligned memory, which JAX then shares with nobody else: one copy, not two.
+* ``device_put`` onto the device an array is on already gives a new object over the same buffer: `copy_to` copies.
+* Without ``jax_enable_x64``, 64-bit values are cut to 32 bits on their way in: `wide` is the way around it.
+* Inside ``jax.jit`` a ``device_put`` is ignored: there it is refused.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax._src import core
+from jax._src.interpreters import partial_eval
+from jax.core import Tracer
+
+from devshim import _refusals
+from devshim.backend import Backend
+from devshim.device import CPU
+from devshim.errors import ConversionError
+from devshim_backends._jax.devices import JaxDevices, concrete, host, started
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+ALIGNMENT = 64
+"""XLA on the CPU shares host memory from this alignment on."""
+
+try:
+    enable_x64: Any = jax.enable_x64
+except AttributeError:  # before JAX 0.8, which deprecates this
+    from jax import experimental
+
+    enable_x64 = experimental.enable_x64
+
+
+def is_compiling() -> bool:
+    """Whether the calling code is being traced by ``jax.jit`` or one of its kin (`scan`, `checkpoint`, ...)."""
+    try:
+        trace = core.trace_ctx.trace
+    except AttributeError:  # before JAX 0.4.36
+        return core.thread_local_state.trace_state.trace_stack.dynamic.trace_type is not core.EvalTrace
+    while trace is not None:
+        if isinstance(trace, partial_eval.DynamicJaxprTrace):
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
+
+
+def wide(dtype: Any) -> AbstractContextManager[object]:
+    """Return a context in which values of a dtype keep their width; for this thread alone."""
+    width = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    return enable_x64(True) if width == 8 and dtype.kind in "iufc" else nullcontext()
+
+
+def private_copy(array: np.ndarray) -> np.ndarray:
+    """Return a copy that JAX may keep: C-ordered, in aligned memory nobody else knows."""
+    raw = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    copied = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copied[...] = array
+    return copied
+
+
+class JaxTensors(JaxDevices, Backend):
+    """The room "tensors" of the JAX adapter."""
+
+    def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
+        (copied,) = self.copy_many([x], device, non_blocking)
+        return copied
+
+    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Sequence[Tensor]:
+        if self.compiling():
+            raise self._untraceable("place")
+        native = self.to_native(device)
+        moved = jax.device_put(list(xs), native)
+        results = [_unshare(y, x, native) for x, y in zip(xs, moved, strict=True)]
+        if device is CPU:
+            jax.block_until_ready([array for array in map(concrete, results) if isinstance(array, jax.Array)])
+        return results
+
+    # ------------------------------------------------------------------ host memory
+    def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
+        value = x if not isinstance(x, Tracer) else _primal(x)
+        if value is None:
+            raise self._untraceable("to_numpy")
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+            raise ConversionError(
+                f"NumPy has no dtype for a JAX array of {value.dtype}", "convert jax.random.key_data(x) instead"
+            )
+        if copy:
+            return _read(value).copy()
+        if self.device_of(value) is not CPU:
+            raise _refusals.copy_needed(self.device_of(value), CPU)
+        seen: np.ndarray = np.asarray(value)
+        if seen.size and seen.ctypes.data != value.unsafe_buffer_pointer():
+            raise _refusals.cannot_share("this JAX array", f"NumPy cannot look at {value.dtype} in place")
+        return seen
+
+    def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
+        if self.compiling():
+            raise self._untraceable("from_numpy")
+        if not copy and device is not CPU:
+            raise _refusals.copy_needed(CPU, device)
+        native = self.to_native(device)
+        with wide(array.dtype):
+            try:
+                x = jax.device_put(private_copy(array) if copy else array, native)
+            except TypeError as error:
+                raise _refusals.no_dtype(self, array.dtype.name, "float64") from error
+        if not copy and x.size and x.unsafe_buffer_pointer() != array.ctypes.data:
+            raise _refusals.cannot_share(
+                "this array", f"JAX takes over C-contiguous memory aligned to {ALIGNMENT} bytes only"
+            )
+        return x
+
+    # ------------------------------------------------------------------ facts
+    def dtype_name(self, x: Tensor) -> str:
+        name: str = x.dtype.name
+        return name
+
+    def shape(self, x: Tensor) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def is_writable(self, x: Tensor) -> bool:
+        return False
+
+    def nbytes(self, x: Tensor) -> int:
+        # Not `x.nbytes`: JAX 0.4.30 halves it for 64-bit arrays while x64 is off.
+        return int(x.size) * int(x.dtype.itemsize)
+
+    def synchronize(self, device: Device) -> None:
+        if not started():
+            return
+        native = self.to_native(device)
+        jax.effects_barrier()
+        jax.block_until_ready([x for x in alive(native) if not x.is_deleted()])
+
+
+def alive(native: Any) -> list[Any]:
+    """Return the arrays that hold memory on one of JAX's devices."""
+    return [x for x in native.client.live_arrays() if native in x.sharding.device_set]
+
+
+def _unshare(y: Tensor, x: Tensor, native: Any) -> Tensor:
+    """Give ``y``, which ``device_put`` made of ``x``, memory of its own where it was there already."""
+    value = concrete(x)
+    there = isinstance(value, jax.Array) and native in value.sharding.device_set
+    return jax.lax.copy_p.bind(y) if there else y
+
+
+def _primal(x: Tensor) -> Any | None:
+    """The array whose gradient is asked for; None under ``vmap``, where ``x`` is one row of it, and under ``jit``."""
+    while isinstance(x, Tracer):
+        x = getattr(x, "primal", None)
+    return x
+
+
+def _read(value: Any) -> np.ndarray:
+    """Look at an array in host memory, without JAX keeping a host copy of what is on a card."""
+    if not isinstance(value, jax.Array):
+        return np.asarray(value)
+    if any(native.platform != "cpu" for native in value.sharding.device_set):
+        value = jax.device_put(value, host())
+    return np.asarray(value)
