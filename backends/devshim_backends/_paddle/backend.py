@@ -1,0 +1,37 @@
+"""The PaddlePaddle backend: its rooms put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from devshim_backends._paddle.creation import PaddleCreation
+from devshim_backends._paddle.devices import PaddleDevices
+from devshim_backends._paddle.draws import PaddleDraws
+from devshim_backends._paddle.gaps import GAPS
+from devshim_backends._paddle.interop import PaddleInterop
+from devshim_backends._paddle.lines import LINES
+from devshim_backends._paddle.runtime import PaddleRuntime
+from devshim_backends._paddle.scopes import PaddleScopes
+from devshim_backends._paddle.simulation import PaddleSimulation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devshim.backend import Gap
+
+
+class PaddleBackend(
+    PaddleDevices,
+    PaddleCreation,
+    PaddleDraws,
+    PaddleScopes,
+    PaddleRuntime,
+    PaddleSimulation,
+    PaddleInterop,  # with it PaddleTensors, on which it builds
+):
+    """PaddlePaddle, 2.6 and newer: CUDA and ROCm cards as ``gpu``, XPUs, and plug-ins by the names of their kinds."""
+
+    name: ClassVar[str] = "paddle"
+    title: ClassVar[str] = "PaddlePaddle"
+    gaps: ClassVar[Mapping[str, Gap]] = GAPS
+    lines: ClassVar[Mapping[str, str]] = LINES

@@ -1,0 +1,151 @@
+"""New tensors on exactly the device asked for, and the dtypes they are made of.
+
+Requirements this module answers:
+
+* No call looks at or touches Paddle's process-wide device: a place is handed to the C++ layer each time.
+  ``paddle.to_tensor([1.0], place=...)`` does look at it where there is one value (3.3: it calls ``paddle.full``).
+* The dtypes are those that Paddle computes with.  ``paddle.uint16``, ``uint32`` and ``uint64`` (3.x) are names
+  without kernels: a tensor of theirs cannot even be copied, and NumPy's uint16 is read as bfloat16.
+* One meaning for every dtype: Paddle has no ``arange``, ``linspace`` or ``eye`` for bool, the small integers and
+  floats, or complex; it adds a float step up, so that errors add up too.  NumPy computes them here, once for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import paddle
+from paddle import _C_ops
+
+from devshim import _refusals
+from devshim.backend import Backend
+from devshim.device import CPU
+from devshim.errors import ConversionError
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+NUMPY = {
+    name: np.dtype(name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+}
+"""The dtypes that Paddle computes with and NumPy has, by name."""
+
+PADDLE: dict[str, Any] = {name: getattr(paddle, name) for name in (*NUMPY, "bfloat16")}
+"""Paddle's dtype for every name."""
+
+NAMES: dict[Any, str] = {dtype: name for name, dtype in PADDLE.items()}
+"""The name of each of them; Paddle's dtypes, unlike its places, can be keys."""
+
+_Eager = paddle.base.core.eager.Tensor
+
+
+class PaddleCreation(Backend):
+    """The room of creation."""
+
+    def dtype(self, name: str) -> Any:
+        found = PADDLE.get(name)
+        if found is None:
+            raise _refusals.no_dtype(self, name, "int64" if name.startswith("uint") else "float32")
+        return found
+
+    def is_dtype(self, value: object) -> bool:
+        return isinstance(value, paddle.dtype)
+
+    def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
+        try:
+            array = np.array(values)
+            default = _default_for(array)
+            if default is not None and dtype is not None:  # again, for NumPy's check of the dtype's range
+                array = np.array(values, dtype=NUMPY.get(self._name(dtype), NUMPY["float32"]))
+        except (OverflowError, ValueError, TypeError) as error:
+            raise ConversionError(
+                f"PaddlePaddle cannot read these values: {str(error)[:200]}",
+                "pass a number, or nested sequences of numbers whose rows are equally long, within the dtype's range",
+            ) from error
+        if default is None:
+            raise ConversionError(
+                f"these values hold {array.dtype.name}, and PaddlePaddle has no such dtype",
+                "pass numbers, or nested sequences of numbers; integers from -2**63 to 2**63 - 1",
+            )
+        return self._from_host(array, dtype or PADDLE[default], device)
+
+    def cast(self, x: Tensor, dtype: Any) -> Tensor:
+        if self.is_tracer(x):
+            return x.astype(dtype)
+        with self.scope(self.device_of(x)):
+            return x.astype(dtype)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self._filled(_C_ops.empty, shape, (), dtype, device)
+
+    def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
+        wanted = dtype or PADDLE[_default_for(np.array(value)) or "float32"]
+        return self._filled(_C_ops.full, shape, (value,), wanted, device)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self._filled(_C_ops.full, shape, (0,), dtype, device)
+
+    def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self._filled(_C_ops.full, shape, (1,), dtype, device)
+
+    def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
+        array = np.arange(start, stop, step)
+        return self._from_host(array, dtype or (PADDLE["int64"] if array.dtype.kind == "i" else None), device)
+
+    def linspace(
+        self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
+    ) -> Tensor:
+        return self._from_host(np.linspace(start, stop, num, endpoint=endpoint), dtype, device)
+
+    def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
+        return self._from_host(np.eye(n_rows, n_cols, k, dtype="int8"), dtype, device)
+
+    def _filled(
+        self, how: Any, shape: tuple[int, ...], value: tuple[complex, ...], dtype: Any | None, device: Device
+    ) -> Tensor:
+        wanted = dtype or _default_float()
+        self._name(wanted)
+        place = self.to_native(device)
+        made = how(list(shape), *value, wanted, place)
+        # A plug-in that lacks the kernel has the host's, and then the result stays on the host.
+        return made if self.device_of(made) is device else made._copy_to(place, True)
+
+    def _name(self, dtype: Any) -> str:
+        found = NAMES.get(dtype)
+        if found is None:
+            raise _refusals.no_dtype(self, str(dtype).removeprefix("paddle."), "int64")
+        return found
+
+    def _from_host(self, array: np.ndarray, dtype: Any | None, device: Device) -> Tensor:
+        """An array of NumPy's in another dtype (without one the default float's), on a device; always new memory."""
+        wanted = dtype or _default_float()
+        name = self._name(wanted)
+        if name in NUMPY:
+            return eager(array.astype(NUMPY[name], copy=False), self.to_native(device))
+        made = _C_ops.cast(eager(array.astype("float32", copy=False), self.to_native(CPU)), wanted)
+        return made if device is CPU else made._copy_to(self.to_native(device), True)
+
+
+def eager(array: np.ndarray, place: Any, share: bool = False) -> Tensor:
+    """Return a tensor with an array's values on a place; with ``share``, over a host array's own memory.
+
+    NumPy's uint16 arrives as bfloat16.
+    """
+    return _Eager(value=array, place=place, persistable=False, zero_copy=share, name=None, stop_gradient=True)
+
+
+def _default_float() -> Any:
+    return PADDLE[paddle.get_default_dtype()]
+
+
+def _default_for(array: np.ndarray) -> str | None:
+    """The name of Paddle's default dtype for Python values that NumPy has read, or None where they are no numbers."""
+    default: str = paddle.get_default_dtype()
+    complexes = "complex128" if default == "float64" else "complex64"
+    return {"b": "bool", "i": "int64", "f": default, "c": complexes}.get(array.dtype.kind)

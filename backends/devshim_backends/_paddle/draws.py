@@ -1,0 +1,80 @@
+"""Random tensors, drawn on the device they are asked for, and one seed for all of Paddle's generators.
+
+Requirements this module answers:
+
+* Drawn there, not copied there, and without a look at the process-wide device.
+* ``[low, high)`` holds in every dtype: rounding a draw to 16 bits reaches ``high`` once in 512 draws of bfloat16,
+  so draws are kept at or below the largest 16-bit number under it before they are rounded.
+* ``paddle.seed`` restarts a plug-in's generators only while one of its devices is the process-wide one
+  (3.3); here always.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import paddle
+from paddle import _C_ops
+
+from devshim.backend import Backend
+from devshim.errors import ConversionError
+from devshim_backends._paddle.creation import NAMES, PADDLE
+from devshim_backends._paddle.devices import core
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+_GLOBAL = 0
+"""The seed that stands for "draw from the device's own generator"."""
+
+
+class PaddleDraws(Backend):
+    """The room of draws."""
+
+    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        name, wide = _drawn(dtype, "uniform")
+        place = self.to_native(device)
+        made = _C_ops.uniform(list(shape), wide, float(low), float(high), _GLOBAL, place)
+        if PADDLE[name] is wide:
+            return made
+        with self.scope(device):
+            return paddle.clip(made, max=max(float(low), _below(high, name))).astype(PADDLE[name])
+
+    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        name, wide = _drawn(dtype, "normal")
+        made = _C_ops.gaussian(list(shape), float(loc), float(scale), _GLOBAL, wide, self.to_native(device))
+        return made if PADDLE[name] is wide else self.cast(made, PADDLE[name])
+
+    def seed(self, value: int) -> None:
+        paddle.seed(value)
+        for name in core.get_all_custom_device_type() or ():
+            for index in range(core.get_custom_device_count(name)):
+                core.default_custom_device_generator(core.CustomPlace(name, index)).manual_seed(value)
+
+
+def _drawn(dtype: Any | None, call: str) -> tuple[str, Any]:
+    """The name of the dtype asked for, and the dtype to draw in: Paddle 2.6 draws no 16-bit floats on the host."""
+    name = paddle.get_default_dtype() if dtype is None else NAMES.get(dtype, str(dtype))
+    if name in ("float32", "float64"):
+        return name, PADDLE[name]
+    if name in ("float16", "bfloat16"):
+        return name, PADDLE["float32"]
+    raise ConversionError(f"PaddlePaddle draws floats, and ds.random.{call} was asked for {name}", "draw, then cast")
+
+
+def _below(high: float, name: str) -> float:
+    """The largest number of a 16-bit dtype that is less than ``high``."""
+    if name == "float16":
+        found = np.float16(high)
+        return float(found if float(found) < high else np.nextafter(found, np.float16(-np.inf)))
+    bits = np.array(high, "float32").view("uint32")
+    cut = (bits & np.uint32(0xFFFF0000)).view("float32")  # towards zero
+    if float(cut) < high:
+        return float(cut)
+    step = np.uint32(0x10000)
+    if float(cut) == 0.0:
+        return float(np.array(0x80010000, "uint32").view("float32"))
+    moved = cut.view("uint32") - step if float(cut) > 0 else cut.view("uint32") + step
+    return float(np.array(moved, "uint32").view("float32"))

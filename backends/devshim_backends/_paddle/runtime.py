@@ -1,0 +1,72 @@
+"""PaddlePaddle's runtime: whether it has started, which cards it sees, and their memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import paddle
+
+from devshim import _host, _refusals
+from devshim.backend import Backend
+from devshim.device import CPU
+from devshim.info import MemoryInfo
+from devshim_backends._paddle.devices import core, is_custom
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.device import Device
+
+_FULL = ("out of memory", "resourceexhausted", "fail to alloc memory", "cannot allocate", "bad_alloc")
+"""What Paddle's errors say, in lower case, where a device or the host is full."""
+
+
+class PaddleRuntime(Backend):
+    """The room of the runtime."""
+
+    def started(self) -> bool:
+        # What is reserved is asked for: Paddle looks for cards when it is imported, and uses one much later.
+        kinds = [kind for kind in self.kinds() if self.count(kind)]
+        return any(
+            core.device_memory_stat_peak_value("Reserved", index) for kind in kinds for index in range(self.count(kind))
+        )
+
+    def set_visible(self, indices: Sequence[int]) -> None:
+        if core.is_compiled_with_cuda():  # it read CUDA_VISIBLE_DEVICES while it was imported
+            raise _refusals.already_started(self, "ds.set_visible_devices()")
+
+    def memory(self, device: Device) -> MemoryInfo:
+        if device is CPU:
+            return _host.memory()
+        # Paddle counts by index alone, whatever the kind of card.
+        used = int(core.device_memory_stat_current_value("Allocated", device.index))
+        peak = int(core.device_memory_stat_peak_value("Allocated", device.index))
+        total = None if is_custom(device) or device.kind != "gpu" else self.describe(device).total_memory
+        return MemoryInfo(total=total, used=used, free=None, peak=peak)
+
+    def empty_cache(self, device: Device) -> None:
+        if device is CPU:
+            return
+        if device.kind == "xpu" and not is_custom(device):
+            paddle.device.xpu.empty_cache()
+        elif not is_custom(device):
+            paddle.device.cuda.empty_cache()
+        elif hasattr(core, "device_empty_cache"):  # from 3.1 on
+            core.device_empty_cache()
+
+    def memory_policy(self, policy: Literal["grow"] | float) -> None:
+        if policy == "grow":
+            return  # what Paddle does anyway: FLAGS_allocator_strategy is auto_growth
+        totals = [
+            paddle.device.cuda.get_device_properties(index).total_memory
+            for index in range(paddle.device.cuda.device_count())
+        ]
+        if totals:  # one limit for all cards: the smallest decides
+            paddle.set_flags({"FLAGS_gpu_memory_limit_mb": max(1, int(min(totals) * policy) >> 20)})
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        if isinstance(error, MemoryError):
+            return True
+        # Paddle has no class for it: a full card is a MemoryError, a RuntimeError, an OSError or a SystemError.
+        told = isinstance(error, (RuntimeError, OSError, SystemError))
+        return told and any(text in str(error).lower() for text in _FULL)

@@ -1,0 +1,187 @@
+"""PaddlePaddle's tensors: where they are, copies of them, and host memory.
+
+Requirements this module answers:
+
+* Gradients flow through a copy.  Paddle's own moves (``.to``, ``.cpu``, ``.cuda``, ``_copy_to``) return a leaf, and
+  ``.to`` even says that it needs a gradient: the backward pass succeeds and the source gets none (3.3;
+  PaddlePaddle/Paddle#72246 restores the flag alone).  So a copy that needs a gradient goes through a `PyLayer`.
+* A copy is new memory always, never a second ``Parameter``: ``_copy_to`` of one gives another with the same *name*,
+  by which optimizers and checkpoints know it.  And the source is left alone: ``.to`` empties it where a card is full.
+* bfloat16 leaves for NumPy as itself (``ml_dtypes``), not as the uint16 bits that ``.numpy()`` gives, and NumPy's
+  uint16, which Paddle takes for bfloat16 bits, is refused.
+* A sparse tensor is refused: ``_copy_to`` of one ends the process (2.6.2) or reads its shape wrong (3.3).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import paddle
+from paddle.autograd import PyLayer
+
+from devshim import _refusals
+from devshim.backend import Backend
+from devshim.device import CPU
+from devshim.errors import UnsupportedError
+from devshim_backends._paddle.creation import NAMES, NUMPY, eager
+from devshim_backends._paddle.devices import HOST, device_at
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+SYMBOLS = tuple(
+    cls
+    for cls in (paddle.static.Variable, getattr(getattr(paddle, "pir", None), "Value", None))
+    if isinstance(cls, type)
+)
+"""What stands for a tensor while a function or a static program is being built."""
+
+_ITEM_SIZES = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, "bfloat16": 2}
+_OUTSIDE = "call it before or after the compiled function; inside, tensors are where its inputs are"
+
+
+class PaddleTensors(Backend):
+    """The room of tensors."""
+
+    def is_tensor(self, cls: type) -> bool:
+        return issubclass(cls, (paddle.Tensor, *SYMBOLS))
+
+    def is_model(self, cls: type) -> bool:
+        return issubclass(cls, (paddle.nn.Layer, paddle.optimizer.Optimizer))
+
+    def is_tracer(self, x: Tensor) -> bool:
+        return issubclass(type(x), SYMBOLS)  # isinstance(x, Variable) is true for every tensor: Paddle overrides it
+
+    def device_of(self, x: Tensor) -> Device:
+        try:
+            place = x.place
+            found = HOST.get(place._type())
+        except Exception as error:
+            return self._nowhere(x, error)
+        return found if found is not None else self._on_card(place)
+
+    def _on_card(self, place: Any) -> Device:
+        found = device_at(place)
+        if found is None:
+            raise UnsupportedError(
+                f"PaddlePaddle has this tensor on {place}, a kind of device that devshim does not know"
+            )
+        return found
+
+    def _nowhere(self, x: Tensor, error: Exception) -> Device:
+        if self.is_tracer(x):
+            return self._traced(x, "device_of")
+        raise UnsupportedError(
+            "this tensor has no memory yet, so it is on no device", "give it values first: paddle.zeros(x.shape)"
+        ) from error
+
+    def _traced(self, x: Tensor, call: str) -> Device:
+        """Where a value will be that exists only while a program is being built: known where there is only the host."""
+        if any(self.count(kind) for kind in self.kinds()):
+            raise _refusals.tracing(self, call, _OUTSIDE)
+        return CPU
+
+    def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
+        if self.is_tracer(x):
+            self._traced(x, "copy")
+            return paddle.assign(x)
+        self._require_dense(x, "be copied")
+        place, blocking = self.to_native(device), device is CPU or not non_blocking
+        if x.stop_gradient:
+            return x.detach()._copy_to(place, blocking)
+        return _Copy.apply(x, place, blocking)
+
+    def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
+        if self.is_tracer(x):
+            raise _refusals.tracing(self, "to_numpy", _OUTSIDE)
+        self._require_dense(x, "become a NumPy array")
+        name = self.dtype_name(x)
+        if copy:
+            array = np.asarray(x.detach().numpy())
+        elif self.device_of(x) is not CPU:
+            raise _refusals.copy_needed(self.device_of(x), CPU)
+        else:
+            array = np.asarray(_Memory(x, name))
+        return array.view(_bfloat16()) if name == "bfloat16" else array
+
+    def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
+        name = array.dtype.name
+        if name == "bfloat16":
+            array = array.view("uint16")
+        elif name not in NUMPY:
+            raise _refusals.no_dtype(self, name, "int64" if name.startswith("uint") else "float32")
+        if not copy:
+            if device is not CPU:
+                raise _refusals.copy_needed(CPU, device)
+            if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
+                why = "it is not contiguous" if array.flags.writeable else "it is read-only"
+                raise _refusals.cannot_share("this array", why)
+        return eager(array, self.to_native(device), share=not copy)
+
+    def dtype_name(self, x: Tensor) -> str:
+        return NAMES.get(x.dtype) or str(x.dtype).removeprefix("paddle.")
+
+    def shape(self, x: Tensor) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def is_writable(self, x: Tensor) -> bool:
+        return not self.is_tracer(x)
+
+    def nbytes(self, x: Tensor) -> int:
+        return int(prod(x.shape)) * _ITEM_SIZES.get(self.dtype_name(x), 8)
+
+    def synchronize(self, device: Device) -> None:
+        if device is not CPU:
+            paddle.device.synchronize(self.to_native(device))
+
+    def _require_dense(self, x: Tensor, what: str) -> None:
+        if not x.is_dense():
+            raise UnsupportedError(f"a sparse tensor of PaddlePaddle's cannot {what}", "call x.to_dense() first")
+        if x.dtype not in NAMES:
+            raise _refusals.no_dtype(self, _unknown(x), "int64")
+
+
+class _Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
+    """A copy on another place, whose gradient is copied back; itself differentiable, for gradients of gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, place: Any, blocking: bool) -> Tensor:
+        ctx.source = x.place
+        return x.detach()._copy_to(place, blocking)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        if gradient.stop_gradient:
+            return gradient._copy_to(ctx.source, True)
+        return _Copy.apply(gradient, ctx.source, True)
+
+
+class _Memory:
+    """A host tensor's memory as NumPy's array interface, version 3; keeps the tensor alive."""
+
+    def __init__(self, x: Tensor, name: str) -> None:
+        self._x = x.detach()
+        size = _ITEM_SIZES[name]
+        self.__array_interface__ = {
+            "shape": tuple(x.shape),
+            "typestr": "<u2" if name == "bfloat16" else NUMPY[name].str,
+            "data": (self._x.data_ptr() if prod(x.shape) else 0, False),
+            "strides": tuple(step * size for step in self._x.strides),
+            "version": 3,
+        }
+
+
+def _unknown(x: Tensor) -> str:
+    name = str(x.dtype).removeprefix("paddle.")
+    return "uint16" if name == "bfloat16" else name  # what Paddle 3.x prints for its uint16
+
+
+def _bfloat16() -> Any:
+    try:
+        return np.dtype(import_module("ml_dtypes").bfloat16)
+    except ImportError as error:
+        raise _refusals.no_numpy_dtype("bfloat16") from error
