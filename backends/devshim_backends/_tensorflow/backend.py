@@ -1,0 +1,31 @@
+"""The TensorFlow backend: its rooms put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from devshim_backends._tensorflow.creation import TensorflowCreation
+from devshim_backends._tensorflow.draws import TensorflowDraws
+from devshim_backends._tensorflow.gaps import GAPS
+from devshim_backends._tensorflow.interop import TensorflowInterop
+from devshim_backends._tensorflow.lines import LINES
+from devshim_backends._tensorflow.simulation import TensorflowSimulation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devshim.backend import Gap
+
+
+class TensorflowBackend(
+    TensorflowCreation,  # with it TensorflowTensors, TensorflowDevices and TensorflowScopes, on which it builds
+    TensorflowDraws,
+    TensorflowSimulation,  # with it TensorflowRuntime
+    TensorflowInterop,
+):
+    """TensorFlow, 2.16 to 2.21, with Keras 3 on its TensorFlow backend."""
+
+    name: ClassVar[str] = "tensorflow"
+    title: ClassVar[str] = "TensorFlow"
+    gaps: ClassVar[Mapping[str, Gap]] = GAPS
+    lines: ClassVar[Mapping[str, str]] = LINES

@@ -1,0 +1,125 @@
+"""Making tensors on exactly the device asked for, in TensorFlow's own dtypes.
+
+Requirements this module answers:
+
+* On that device and no other: TensorFlow would take ``GPU:0`` by itself, and keep int32 on the host.
+* A 0-d tensor has memory of its own.  ``tf.constant(3.0)`` gives every caller the same buffer, which a view from
+  another framework could write to for the whole process; an array of NumPy's is not shared like that.
+* The array API's lengths and values: ranges are counted in 64 bits (``tf.range(0., .3, .1)`` counts in 32), an empty
+  range is no error, and integers too wide for int32, TensorFlow's default, become int64.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from devshim import _refusals
+from devshim.errors import ConversionError
+from devshim_backends._tensorflow.scopes import TensorflowScopes
+from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+_DTYPES = {name: tf.as_dtype(name) for name in NAMES}
+
+
+class TensorflowCreation(TensorflowTensors, TensorflowScopes):
+    """The room of creation."""
+
+    def dtype(self, name: str) -> Any:
+        found = _DTYPES.get(name)
+        if found is None:
+            raise _refusals.no_dtype(self, name)
+        return found
+
+    def is_dtype(self, value: object) -> bool:
+        return isinstance(value, tf.DType)
+
+    def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
+        with self.scope(device):
+            return self.settled(_constant(values, dtype), device)
+
+    def cast(self, x: Tensor, dtype: Any) -> Tensor:
+        if self.is_tracer(x):
+            return tf.cast(x, dtype)
+        where = self.device_of(x)
+        with self.scope(where):
+            return self.settled(tf.cast(x, dtype), where)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        with self.scope(device):
+            sizes = tf.constant(shape, tf.int32)
+            return self.settled(tf.raw_ops.Empty(shape=sizes, dtype=dtype or tf.float32, init=False), device)
+
+    def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
+        with self.scope(device):
+            return self.settled(tf.fill(shape, _constant(value, dtype)), device)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        with self.scope(device):
+            return self.settled(tf.zeros(shape, dtype or tf.float32), device)
+
+    def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        with self.scope(device):
+            return self.settled(tf.ones(shape, dtype or tf.float32), device)
+
+    def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
+        whole = all(isinstance(value, int) for value in (start, stop, step))
+        wide = _default_integer(start, stop) if whole else tf.float32
+        end = max(start, stop) if step > 0 else min(start, stop)  # tf.range refuses a stop on the wrong side
+        with self.scope(device):
+            counted = tf.range(start, end, step, tf.int64 if whole else tf.float64)
+            return self.settled(tf.cast(counted, dtype or wide), device)
+
+    def linspace(
+        self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
+    ) -> Tensor:
+        values = np.linspace(start, stop, num, endpoint=endpoint)  # tf.linspace has no endpoint, and refuses num=0
+        with self.scope(device):
+            return self.settled(_constant(values, dtype or tf.float32), device)
+
+    def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
+        shift = max(-n_rows, min(k, n_cols))
+        with self.scope(device):
+            rows, columns = tf.range(n_rows)[:, None] + shift, tf.range(n_cols)[None, :]
+            return self.settled(tf.cast(tf.equal(rows, columns), dtype or tf.float32), device)
+
+
+def _constant(values: Any, dtype: Any | None) -> Tensor:
+    """A tensor of Python or NumPy numbers in the current scope, never TensorFlow's shared scalar.
+
+    Without a dtype TensorFlow chooses, except for integers that its int32 cannot hold; with one, values are
+    converted the way NumPy converts them, as on the other frameworks.
+    """
+    if dtype is None:
+        dtype = _default_dtype(values)
+    elif dtype == tf.string:
+        return tf.constant(values, dtype)
+    try:
+        array = np.asarray(values).astype(dtype.as_numpy_dtype) if dtype is not None else None
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ConversionError(
+            f"these values cannot be read as {getattr(dtype, 'name', dtype)}: {str(error)[:200]}",
+            "pass a number, or nested sequences of numbers whose rows are equally long",
+        ) from error
+    return tf.constant(values) if array is None else tf.constant(array, dtype)
+
+
+def _default_dtype(values: Any) -> Any | None:
+    """TensorFlow's default dtype for Python numbers, or None for values that are not all numbers."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of unequal length: TensorFlow's own words are better
+        return None
+    if array.dtype.kind in "iu":
+        return _default_integer(array.min(initial=0), array.max(initial=0))
+    return {"b": tf.bool, "f": tf.float32, "c": tf.complex128}.get(array.dtype.kind)
+
+
+def _default_integer(*values: Any) -> Any:
+    return tf.int32 if all(-(2**31) <= value < 2**31 for value in values) else tf.int64

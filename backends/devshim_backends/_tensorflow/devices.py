@@ -1,0 +1,136 @@
+"""TensorFlow's devices: naming, counting and describing them without starting them.
+
+Requirements this module answers:
+
+* Counting starts nothing.  ``tf.config.list_logical_devices`` creates the context, and with it takes the memory
+  of every card; physical devices and their planned partition are asked instead.
+* A name says nothing about existence.  With soft placement, which is on by default, an absent ``/GPU:7`` is
+  silently the CPU (tensorflow/tensorflow#29342); that switch is the user's and is left alone, so existence is
+  settled by `count` before a name is used.
+* A simulated card is a logical CPU: ``CPU:0`` is always the host, ``CPU:1`` stands for ``gpu:0``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from devshim import _host
+from devshim.backend import Backend
+from devshim.device import ALIASES, CPU, KINDS, Device
+from devshim.info import DeviceInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PLACES: dict[str, Device] = {}
+"""TensorFlow's device strings -> `Device`; filled when first met, emptied when a simulation changes."""
+
+
+def parse(name: str) -> tuple[str, int] | None:
+    """Read the type and number out of a device string, or return None where it has none (``""``, a job alone)."""
+    last = name.rpartition("/")[2].removeprefix("physical_").removeprefix("device:")
+    kind, _, number = last.partition(":")
+    return (kind.upper(), int(number)) if kind.lower() in KINDS and number.isdecimal() else None
+
+
+class TensorflowDevices(Backend):
+    """The room of devices."""
+
+    def kinds(self) -> Sequence[str]:
+        seen = {found.device_type.lower() for found in tf.config.get_visible_devices()}
+        return ("gpu", *(kind for kind in KINDS[2:] if kind in seen))
+
+    def count(self, kind: str) -> int:
+        if kind == "cpu":
+            return 1
+        if self.simulated:
+            return self.simulated if kind == "gpu" else 0
+        return len(_cards(kind))
+
+    def absence(self, kind: str) -> str:
+        if kind != "gpu":
+            return f"TensorFlow shows no {kind.upper()} among its physical devices"
+        hidden = len(tf.config.list_physical_devices("GPU"))
+        if hidden:
+            return f"tf.config.set_visible_devices shows {len(_cards('gpu'))} of {hidden}"
+        if not tf.test.is_built_with_gpu_support():
+            return "this TensorFlow is a CPU-only build (tf.test.is_built_with_gpu_support() is False)"
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if visible is not None:
+            return f"CUDA_VISIBLE_DEVICES is {visible!r}"
+        from devshim import _nvml
+
+        if _nvml.cards():
+            return "the driver shows cards, and TensorFlow cannot load CUDA (pip install 'tensorflow[and-cuda]')"
+        return _nvml.why_none()
+
+    def to_native(self, device: Device) -> Any:
+        if device is CPU:
+            return "/CPU:0"
+        if self.simulated and device.kind == "gpu":
+            return f"/CPU:{device.index + 1}"
+        return f"/{device.kind.upper()}:{device.index}"
+
+    def from_native(self, native: object) -> Device | None:
+        if isinstance(native, (tf.config.LogicalDevice, tf.config.PhysicalDevice)):
+            return self.named(native.name)
+        if isinstance(native, (tf.DeviceSpec, tf.compat.v1.DeviceSpec)):
+            return self.named(native.to_string())
+        return None
+
+    def named(self, name: str) -> Device | None:
+        """The `Device` behind one of TensorFlow's device strings, remembered; None where it names none."""
+        found = PLACES.get(name)
+        if found is None:
+            read = parse(name)
+            if read is None:
+                return None
+            kind, index = read
+            if kind != "CPU":
+                found = Device(ALIASES[kind.lower()], index)
+            else:
+                found = Device("gpu", index - 1) if 0 < index <= self.simulated else CPU
+            PLACES[name] = found
+        return found
+
+    def is_card(self, device: Device) -> bool:
+        """Whether a device is a real accelerator, with memory that is not the host's."""
+        return device is not CPU and not self.simulated
+
+    def describe(self, device: Device) -> DeviceInfo:
+        if device is CPU:
+            return _host.describe(self.name)
+        if self.simulated:
+            return _host.describe_simulated(self.name, device, None)
+        details = tf.config.experimental.get_device_details(_cards(device.kind)[device.index])
+        model = details.get("device_name") or device.kind.upper()
+        return DeviceInfo(
+            device=device,
+            name=model,
+            backend=self.name,
+            total_memory=_total_memory(model),
+            compute_capability=details.get("compute_capability"),
+        )
+
+    def native_text(self, device: Device) -> str:
+        return f'"/{device.kind.upper()}:{device.index}"'
+
+
+def _cards(kind: str) -> list[Any]:
+    """The physical card behind each logical device of a kind, in order; a split card stands there repeatedly."""
+    return [
+        card
+        for card in tf.config.get_visible_devices(kind.upper())
+        for _ in tf.config.get_logical_device_configuration(card) or (None,)
+    ]
+
+
+def _total_memory(model: str) -> int | None:
+    """What NVML says about cards of this model, if they are all alike: TensorFlow's order need not be the driver's."""
+    from devshim import _nvml
+
+    sizes = {card.total_memory for card in _nvml.cards() if card.name == model}
+    return sizes.pop() if len(sizes) == 1 else None

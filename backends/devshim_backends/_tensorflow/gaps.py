@@ -1,0 +1,36 @@
+"""What TensorFlow, or this adapter, cannot do, and why. Imports no framework: the support table is made from it."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from devshim.backend import Gap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GAPS: Mapping[str, Gap] = MappingProxyType(
+    {
+        "refuse_mixing": Gap(
+            "upstream",
+            "TensorFlow copies arguments to where an operator runs; ds.run and ds.require_same_device refuse, and "
+            "tf.config.experimental.set_device_policy('explicit') makes TensorFlow itself refuse",
+        ),
+        "trace_device_of": Gap(
+            "upstream",
+            "one trace of a tf.function serves calls from every device, so its arguments have none yet; variables, "
+            "captured tensors and what ds.place made inside have one, and are answered",
+        ),
+        "trace_run": Gap(
+            "upstream", "it follows the device of its arguments, which a tf.function does not know of its own arguments"
+        ),
+        "non_blocking": Gap("upstream", "TensorFlow decides by itself which copies overlap, and has no switch for it"),
+        "empty_cache": Gap("upstream", "TensorFlow never gives memory back to a card before the process ends"),
+        "simulate_memory": Gap(
+            "planned",
+            "TensorFlow counts nothing on logical CPUs, so devshim has to count for itself, which comes later",
+        ),
+        "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
+    }
+)

@@ -1,0 +1,71 @@
+"""Running TensorFlow: what must come before its devices start, and memory.
+
+TensorFlow starts its devices with its eager context, at the first operator or `tf.device` block; from then on neither
+visibility nor memory growth nor logical devices can be changed.  There is no public way to ask whether that
+has happened that does not make it happen.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Literal
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from devshim import _host, _refusals
+from devshim.device import CPU
+from devshim.info import MemoryInfo
+from devshim_backends._tensorflow.devices import TensorflowDevices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.device import Device
+
+
+class TensorflowRuntime(TensorflowDevices):
+    """The room of running."""
+
+    def started(self) -> bool:
+        return bool(getattr(context._context, "_initialized", False))
+
+    def set_visible(self, indices: Sequence[int]) -> None:
+        if self.started():
+            raise _refusals.already_started(self, f"ds.set_visible_devices({list(indices)})")
+        if getattr(context._context, "_physical_devices", None) is None:
+            return  # TensorFlow has not looked yet, and will look through CUDA_VISIBLE_DEVICES
+        cards = tf.config.get_visible_devices("GPU")
+        tf.config.set_visible_devices([cards[index] for index in indices if index < len(cards)], "GPU")
+
+    def memory(self, device: Device) -> MemoryInfo:
+        if device is CPU:
+            return _host.memory()
+        if not self.is_card(device) or device.kind != "gpu":
+            return MemoryInfo()
+        known = tf.config.experimental.get_memory_info(f"GPU:{device.index}")
+        total = self.describe(device).total_memory
+        return MemoryInfo(total=total, used=known["current"], peak=known["peak"])
+
+    def empty_cache(self, device: Device) -> None:
+        if self.is_card(device):
+            gc.collect()  # TensorFlow keeps the card's memory, and reuses what dead tensors in cycles still hold
+
+    def memory_policy(self, policy: Literal["grow"] | float) -> None:
+        if self.started():
+            raise _refusals.already_started(self, f"ds.memory_policy({policy!r})")
+        if policy == "grow":
+            for card in tf.config.get_visible_devices("GPU"):
+                tf.config.experimental.set_memory_growth(card, True)
+            return
+        # A logical device's limit is in bytes, and would need the card's size; TensorFlow's own
+        # option is a fraction, which tf.config does not show (2.16 to 2.21).
+        chosen = context.context()
+        settings = tf.compat.v1.ConfigProto()
+        if chosen._config is not None:
+            settings.CopyFrom(chosen._config)
+        settings.gpu_options.per_process_gpu_memory_fraction = float(policy)
+        chosen._config = settings
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, tf.errors.ResourceExhaustedError)
