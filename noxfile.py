@@ -135,7 +135,7 @@ def docs(session: nox.Session) -> None:
 @nox.session(python=DEFAULT, default=False)
 @nox.parametrize("name", ["numpy", "tensorflow", "paddle", "jax"], ids=["numpy", "tensorflow", "paddle", "jax"])
 def oldest(session: nox.Session, name: str) -> None:
-    """Test the oldest supported version of a framework (PyTorch's and MXNet's are in the default matrix or not on 3.11)."""
+    """Test the oldest supported version of a framework; MXNet's is in the default matrix already."""
     session.install(*group(f"oldest-{name}", "test"), ".")
     conform(session, name, results=False)
 

@@ -27,10 +27,10 @@ def target(backend: Backend, device: DeviceLike | None) -> Device:
     return _transfer.require(backend, _context.default_device() if device is None else _spec.device(device))
 
 
-def shape(value: object) -> tuple[int, ...]:
+def shape(value: Any) -> tuple[int, ...]:
     """Return a shape given as an int or a sequence of ints as a tuple of non-negative ints."""
     try:
-        sizes = (value,) if hasattr(value, "__index__") else tuple(value)  # type: ignore[call-overload]
+        sizes = (value,) if hasattr(value, "__index__") else tuple(value)
         found = tuple(_index(size) for size in sizes)
     except TypeError as error:
         raise bad_argument("shape", value, "an int or a tuple of ints") from error

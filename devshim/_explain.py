@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextvars import Token
+    from typing import Any
 
     from devshim.backend import Backend
     from devshim.device import Device
@@ -41,7 +42,7 @@ class explain:
     ['x.to("cuda:1")']
     """
 
-    def __init__(self, file: object = ...) -> None:
+    def __init__(self, file: Any = ...) -> None:
         self._file = file
         self._lines: list[str] = []
         self._tokens: list[Token[tuple[explain, ...]]] = []
@@ -63,10 +64,12 @@ class explain:
     def _hear(self, line: str) -> None:
         self._lines.append(line)
         if self._file is not None:
-            print(line, file=sys.stdout if self._file is ... else self._file)  # type: ignore[call-overload]
+            print(line, file=sys.stdout if self._file is ... else self._file)
 
 
-def _tell(backend: Backend, call: str, device: Device | None = None, args: tuple[object, ...] = (), dtype: object = None) -> None:
+def _tell(
+    backend: Backend, call: str, device: Device | None = None, args: tuple[object, ...] = (), dtype: object = None
+) -> None:
     listeners = _LISTENING.get()
     if not listeners:
         return

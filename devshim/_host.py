@@ -40,7 +40,7 @@ def processor_name() -> str:
 
 
 def memory() -> MemoryInfo:
-    """Return the host's memory in bytes, from ``sysconf`` and ``/proc/meminfo``; None where the system does not tell."""
+    """Return the host's memory in bytes (``sysconf``, ``/proc``); None in each place the system does not tell."""
     try:
         page = os.sysconf("SC_PAGE_SIZE")
         total = page * os.sysconf("SC_PHYS_PAGES")

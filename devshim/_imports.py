@@ -61,7 +61,7 @@ def watch(name: str) -> None:
         return
     _WATCHED[name] = watching.around
     if _Finder not in sys.meta_path:
-        sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder)
 
 
 def importing(name: str) -> ModuleType | None:

@@ -41,9 +41,13 @@ def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
 
         why = simulation.why_not(backend) or backend.absence(device.kind)
     if count:
-        hint = f"use {device.kind}:0 to {device.kind}:{count - 1}, or ds.try_gpu({device.index}) to fall back to the CPU"
+        last = f" to {device.kind}:{count - 1}" if count > 1 else ""
+        hint = f"use {device.kind}:0{last}, or ds.try_gpu({device.index}) to fall back to the CPU"
     else:
-        hint = "use ds.try_gpu() to fall back to the CPU, run `devshim doctor` to see why, or ds.simulate(gpus=2) to go on without cards"
+        hint = (
+            "use ds.try_gpu() to fall back to the CPU, run `devshim doctor` to see why, "
+            "or ds.simulate(gpus=2) to go on without cards"
+        )
     return DeviceNotFoundError(f"{device} was asked for, and {backend.title} has {have}: {why}", hint)
 
 
@@ -121,7 +125,7 @@ def simulated_too_late(backend: Backend, why: str, move: str) -> SimulationError
 def real_cards(backend: Backend, count: int) -> SimulationError:
     """Simulated and real cards do not stand side by side."""
     return SimulationError(
-        f"{backend.title} sees {count} real GPU{'' if count == 1 else 's'}, and simulated ones do not stand beside them",
+        f"{backend.title} sees {count} real GPU{'' if count == 1 else 's'}, beside which none can be simulated",
         "hide the real ones first: CUDA_VISIBLE_DEVICES='' in the environment, or use them",
     )
 

@@ -16,7 +16,7 @@ from devshim.errors import DeviceSpecError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
 DeviceLike: TypeAlias = "Device | str | int | tuple[int, int] | object"
 """Anything `device` accepts."""
@@ -131,18 +131,16 @@ def _from_number(spec: object) -> Device | None:
     return Device("gpu", index)
 
 
-def _from_pair(spec: object) -> Device | None:
-    if len(spec) != 2:  # type: ignore[arg-type]
+def _from_pair(spec: Any) -> Device | None:
+    """Read DLPack's ``(device type, device id)``; the type may be an enum that counts as an int."""
+    if len(spec) != 2 or any(isinstance(part, bool) for part in spec):
         return None
-    kind, index = spec  # type: ignore[misc]
-    if isinstance(kind, bool) or isinstance(index, bool):
-        return None
-    name = _DLPACK_KINDS.get(int(kind)) if hasattr(type(kind), "__index__") or hasattr(type(kind), "__int__") else None
-    if name is None or not (index is None or hasattr(type(index), "__index__")):
-        return None
+    kind, index = spec
+    name = _DLPACK_KINDS.get(kind.__index__()) if hasattr(type(kind), "__index__") else None
     if name == "cpu":
-        return CPU  # Paddle exports (kDLCPU, None), JAX and TensorFlow their own CPU numbers
-    return None if index is None else Device(name, index)
+        # Paddle exports (kDLCPU, None), JAX and TensorFlow their own CPU numbers: all are the host.
+        return CPU if index is None or hasattr(type(index), "__index__") else None
+    return None if name is None or index is None else Device(name, index)
 
 
 def _from_framework(spec: object) -> Device | None:

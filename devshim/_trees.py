@@ -47,7 +47,7 @@ def children(node: Any) -> tuple[list[object], list[Any], Rebuild] | None:
         if cls is tuple:
             return list(range(len(node))), list(node), tuple
         if fields is not None and hasattr(cls, "_make"):
-            return list(fields), list(node), cls._make  # type: ignore[attr-defined]
+            return list(fields), list(node), cls._make
     if hasattr(cls, "__dataclass_fields__"):
         names = [name for name in cls.__dataclass_fields__ if hasattr(node, name)]
         return list(names), [getattr(node, name) for name in names], lambda new: _replaced(node, names, new)
@@ -76,11 +76,11 @@ def _registered(node: Any) -> tuple[list[object], list[Any], Rebuild] | None:
     import optree
 
     try:
-        found, _, entries, rebuild = optree.tree_flatten_one_level(node, none_is_leaf=True, namespace=NAMESPACE)
+        found, metadata, entries, rebuild = optree.tree_flatten_one_level(node, none_is_leaf=True, namespace=NAMESPACE)
     except ValueError:  # optree's word for a leaf
         pass
     else:
-        return list(entries), list(found), lambda new: rebuild(tuple(new))  # type: ignore[arg-type]
+        return list(entries), list(found), lambda new: rebuild(metadata, tuple(new))
     for backend in _registry.loaded():
         flat = backend.flatten_once(node)
         if flat is not None:

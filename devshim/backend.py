@@ -220,7 +220,7 @@ class Backend(ABC):
 
     @abstractmethod
     def synchronize(self, device: Device) -> None:
-        """Wait until an existing device has done all that was asked of it; returns at once on the host where nothing is pending."""
+        """Wait until an existing device has done all that was asked of it."""
 
     # ------------------------------------------------------------------ creation
     @abstractmethod

@@ -1,8 +1,8 @@
 """Making tensors on a device: the array API's creation functions, with ``device=``.
 
 Without ``device=``, and outside `devshim.on`, a new tensor is on the CPU on every framework; TensorFlow, JAX and
-Paddle would take GPU 0 by themselves.  A ``*_like`` tensor is where its model is.  Dtypes are the framework's own, NumPy's, or
-the array API's names (``"float32"``); without one the framework's default holds.
+Paddle would take GPU 0 by themselves.  A ``*_like`` tensor is where its model is.  Dtypes are the framework's own,
+NumPy's, or the array API's names (``"float32"``); without one the framework's default holds.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ def _new(backend: Backend, call: str, device: Device, args: tuple[object, ...], 
     return _transfer.make(backend, device, None, getattr(backend, call), *args, dtype, device)
 
 
-def asarray(
-    obj: object, *, dtype: object = None, device: DeviceLike | None = None, copy: bool | None = None
-) -> Tensor:
+def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
     """Return a tensor with the values of an object.
 
     Args:
@@ -228,7 +226,7 @@ def eye(
 
 
 def empty_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-    """Return a tensor of another's shape whose values are not set; dtype, device and framework are ``x``'s unless given."""
+    """Return a tensor of another's shape, values not set; dtype, device and framework are ``x``'s unless given."""
     return _like("empty", x, dtype, device)
 
 

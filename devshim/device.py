@@ -130,7 +130,8 @@ def _intern(kind: object, index: object) -> Device:
         shown = repr(kind) if len(repr(kind)) <= 40 else repr(kind)[:37] + "..."
         raise DeviceSpecError(f"no device kind is called {shown}", f"the kinds are {', '.join(KINDS)}")
     if isinstance(index, bool) or not hasattr(index, "__index__"):
-        raise DeviceSpecError(f"a device index is an integer, not {type(index).__name__}", f"type Device({canonical!r}, 0)")
+        told = f"a device index is an integer, not {type(index).__name__}"
+        raise DeviceSpecError(told, f"type Device({canonical!r}, 0)")
     number = index.__index__()
     if not 0 <= number <= MAX_INDEX:
         raise DeviceSpecError(

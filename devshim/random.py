@@ -53,9 +53,7 @@ def normal(
     return _draw("normal", parameters, size, dtype, device)
 
 
-def _draw(
-    call: str, parameters: tuple[float, float], size: object, dtype: object, device: DeviceLike | None
-) -> Tensor:
+def _draw(call: str, parameters: tuple[float, float], size: object, dtype: object, device: DeviceLike | None) -> Tensor:
     backend = _context.current()
     target = _arguments.target(backend, device)
     shape = () if size is None else _arguments.shape(size)

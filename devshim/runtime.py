@@ -81,9 +81,7 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
         AlreadyStartedError: The framework has started its devices; it must come before the first tensor.
         UnsupportedError: The framework has no such setting.
     """
-    if policy != "grow" and not (
-        isinstance(policy, (int, float)) and not isinstance(policy, bool) and 0 < policy <= 1
-    ):
+    if policy != "grow" and not (isinstance(policy, (int, float)) and not isinstance(policy, bool) and 0 < policy <= 1):
         raise bad_argument("policy", policy, "'grow' or a fraction above 0 and at most 1")
     backend = _context.current()
     if "memory_policy" in backend.gaps:
@@ -179,7 +177,9 @@ def _set_environment(wanted: list[int], call: str) -> None:
         visible = environ.get(variable)
         if visible is None and variable != "CUDA_VISIBLE_DEVICES":
             continue
-        names = _nvml.all_indices() if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
+        names = (
+            _nvml.all_indices() if visible is None else [name for name in visible.replace(" ", "").split(",") if name]
+        )
         why = _nvml.why_none() if visible is None else f"{variable} is {visible!r}"
         _check(wanted, len(names), call, why)
         environ[variable] = ",".join(names[index] for index in wanted)

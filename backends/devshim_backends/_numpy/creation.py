@@ -34,7 +34,7 @@ class NumpyCreation(NumpyTensors):
         return self._settle(np.ones(shape, dtype), device)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
-        return self._settle(np.arange(start, stop, step, dtype), device)
+        return self._settle(np.arange(start, stop, step, dtype=dtype), device)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool

@@ -73,7 +73,7 @@ class SimulatedArray(np.ndarray):
             self._card = card
 
     @property
-    def device(self) -> str:
+    def device(self) -> str:  # type: ignore[override]
         """The card's label, such as ``"gpu:1 (simulated)"``."""
         return f"{self._card} (simulated)"
 
