@@ -1,0 +1,33 @@
+"""The MXNet backend: its rooms put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from devshim_backends._mxnet.draws import MxnetDraws
+from devshim_backends._mxnet.gaps import GAPS
+from devshim_backends._mxnet.interop import MxnetInterop
+from devshim_backends._mxnet.lines import LINES
+from devshim_backends._mxnet.runtime import MxnetRuntime
+from devshim_backends._mxnet.scopes import MxnetScopes
+from devshim_backends._mxnet.simulation import MxnetSimulation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devshim.backend import Gap
+
+
+class MxnetBackend(
+    MxnetDraws,  # with it MxnetCreation, MxnetTensors and MxnetDevices, each building on the next
+    MxnetScopes,
+    MxnetRuntime,
+    MxnetSimulation,
+    MxnetInterop,
+):
+    """MXNet 1.9.1 and 2.0.0b1: NVIDIA cards as ``gpu``, and ``cpu(1)``, ``cpu(2)``, ... as simulated ones."""
+
+    name: ClassVar[str] = "mxnet"
+    title: ClassVar[str] = "MXNet"
+    gaps: ClassVar[Mapping[str, Gap]] = GAPS
+    lines: ClassVar[Mapping[str, str]] = LINES

@@ -1,0 +1,110 @@
+"""MXNet's devices: naming, counting and describing them.
+
+Requirements this module answers:
+
+* One `Device` for the host.  MXNet's ``cpu(0) != cpu(1)`` although they are the same memory, and pinned and shared
+  host memory are kinds of their own: all of them are ``cpu``.
+* Under simulation ``cpu(1)`` to ``cpu(N)`` stand for ``gpu:0`` to ``gpu:N-1``; ``cpu(0)`` stays the host.
+* MXNet never says that a device is missing before an operator fails, and ``cpu(99)`` always exists.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import mxnet as mx
+
+from devshim import _host, _nvml, _refusals
+from devshim.backend import Backend
+from devshim.device import CPU, Device
+from devshim.info import DeviceInfo
+from devshim_backends._mxnet.native import NATIVE, place_number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CPU, _GPU, _PINNED, _SHARED = 1, 2, 3, 5
+"""MXNet's numbers for the kinds of memory (``Context.devtype2str``)."""
+
+HAS_CUDA: bool = mx.runtime.Features().is_enabled("CUDA")
+"""Whether this build of MXNet can use NVIDIA cards."""
+
+
+class MxnetDevices(Backend):
+    """The room of devices."""
+
+    def kinds(self) -> Sequence[str]:
+        return ("gpu",)
+
+    def count(self, kind: str) -> int:
+        if kind == "gpu":
+            return self.simulated or _cards()
+        return 1 if kind == "cpu" else 0
+
+    def absence(self, kind: str) -> str:
+        if kind != "gpu":
+            return f"MXNet knows no {kind}"
+        if not HAS_CUDA:
+            return f"this MXNet ({mx.__version__}) is a CPU-only build"
+        value, count = os.environ.get("CUDA_VISIBLE_DEVICES"), _cards()
+        if value is not None:
+            return f"CUDA_VISIBLE_DEVICES={value[:40]!r} hides {'the others' if count else 'them'}"
+        return "that is all the driver shows" if count else _nvml.why_none()
+
+    def to_native(self, device: Device) -> Any:
+        if device is CPU:
+            return mx.cpu(0)
+        if device.kind != "gpu":
+            raise _refusals.not_found(self, device)
+        return mx.cpu(device.index + 1) if self.simulated else mx.gpu(device.index)
+
+    def from_native(self, native: object) -> Device | None:
+        return read(place_number(native), self.simulated) if isinstance(native, NATIVE) else None
+
+    def describe(self, device: Device) -> DeviceInfo:
+        if device is CPU:
+            return _host.describe(self.name)
+        if self.simulated:
+            return _host.describe_simulated(self.name, device, None)
+        card = _card(device.index)
+        return DeviceInfo(
+            device=device,
+            name=card.name if card is not None else "NVIDIA GPU",
+            backend=self.name,
+            total_memory=int(mx.context.gpu_memory_info(device.index)[1]),
+            uuid=card.uuid if card is not None else None,
+        )
+
+    def native_text(self, device: Device) -> str:
+        return "mx.cpu()" if device is CPU else f"mx.gpu({device.index})"
+
+
+def read(number: int, simulated: int) -> Device | None:
+    """Return the `Device` of a place number (`native.where`), or None for an array that is nowhere."""
+    kind, index = number & 0xFFFFFFFF, number >> 32
+    if kind == _GPU:
+        return Device("gpu", index)
+    if kind == _CPU and 1 <= index <= simulated:
+        return Device("gpu", index - 1)
+    return CPU if kind in (_CPU, _PINNED, _SHARED) else None
+
+
+def _cards() -> int:
+    """How many cards CUDA shows this process; asking makes no context."""
+    if not HAS_CUDA:
+        return 0
+    try:
+        return int(mx.context.num_gpus())
+    except mx.MXNetError:  # no driver
+        return 0
+
+
+def _card(index: int) -> _nvml.Card | None:
+    """What the driver tells about CUDA's card of this index, or None where the two ways of counting may differ."""
+    cards = _nvml.cards()
+    if len({card.name for card in cards}) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        return None  # CUDA puts the fastest first, the driver goes by slot
+    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    name = visible[index] if index < len(visible) else str(index)
+    return next((card for card in cards if name == str(card.index) or card.uuid.startswith(name)), None)

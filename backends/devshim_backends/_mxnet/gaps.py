@@ -1,0 +1,37 @@
+"""What MXNet, or this adapter, cannot do, and why. Imports no framework: the support table is made from it."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from devshim.backend import Gap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GAPS: Mapping[str, Gap] = MappingProxyType(
+    {
+        "complex": Gap("upstream", "MXNet has no complex dtype"),
+        "op_scope": Gap(
+            "never", "MXNet's operators compute where their arguments are, so a scope moves creation alone"
+        ),
+        "refuse_mixing": Gap(
+            "upstream",
+            "its imperative operators compare the kind of device alone (GetContext in imperative_utils.h), so real "
+            "gpu(0) and gpu(1) mix silently; simulated ones are refused by devshim, and so is cpu with gpu by MXNet",
+        ),
+        "trace_place": Gap(
+            "upstream",
+            "a hybridized block is compiled for the device of its inputs: inside it only a move to that one works",
+        ),
+        "trace_on": Gap(
+            "upstream",
+            "a hybridized block is compiled for the device of its inputs: inside it only that one can be the default",
+        ),
+        "simulate_memory": Gap(
+            "planned", "MXNet gives a tensor's memory out of sight of Python, so counting it needs hooks of its own"
+        ),
+        "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
+    }
+)

@@ -1,0 +1,161 @@
+"""Let MXNet, whose last release is from 2022, be imported beside the NumPy and Python of today.
+
+Requirements this module answers:
+
+* MXNet 1.9.1 and 2.0.0b1 read names that NumPy 1.24 and 2.0 removed (apache/mxnet#21165), and ``distutils``, which
+  Python 3.12 removed.  They get them, and nobody else does: **NumPy is never written to.**  What MXNet's own
+  modules receive for ``import numpy`` is a second module object, which holds NumPy's contents and the lost names.
+* MXNet reads some of them (``np.bool``) only when a function is called, so what it was given has to stay.
+* It holds in every thread and after a failed import, because there is nothing to put back but one import hook,
+  which looks at names below ``mxnet.`` alone.
+
+How: a module's ``__builtins__`` decide what its ``import`` statement does (Python's execution model, "Builtins and
+restricted execution"), so every module below ``mxnet`` is run with an ``__import__`` of its own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import warnings
+from contextlib import contextmanager
+from importlib.machinery import PathFinder, SourceFileLoader
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+
+__all__ = ["around", "clashes"]
+
+_ROOT = "mxnet"
+_LEFT_IN_1_20 = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
+"""Financial functions: NumPy 1.20 moved them to a package of their own (NEP 32); MXNet lists them all the same."""
+
+
+@contextmanager
+def around() -> Iterator[None]:
+    """Run MXNet's own import inside this: it then finds the NumPy and the ``distutils`` it was written for.
+
+    Raises:
+        ImportError: Python 3.12 or later, and setuptools, which carries ``distutils`` on, is not installed.
+    """
+    finder = next((found for found in sys.meta_path if isinstance(found, _Finder)), None)
+    fresh = finder is None
+    if finder is None:
+        sys.meta_path.insert(0, finder := _Finder())
+    try:
+        with warnings.catch_warnings():  # escapes in docstrings, distutils.version: MXNet's age, not the user's doing
+            warnings.simplefilter("ignore")
+            yield
+    except BaseException:
+        if fresh:
+            sys.meta_path.remove(finder)
+        raise
+
+
+def clashes() -> tuple[str, ...]:
+    """Return what is known to go wrong beside the frameworks this process has imported: nothing."""
+    return ()
+
+
+class _Finder:
+    """Find the modules below ``mxnet`` where Python itself would, and have them run by `_Loader`."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if not name.startswith(_ROOT + "."):
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """Run one of MXNet's modules with an import statement of its own."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import}
+        super().exec_module(module)
+
+
+def _import(
+    name: str,
+    globals: Mapping[str, object] | None = None,
+    locals: Mapping[str, object] | None = None,
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> ModuleType:
+    """What ``import`` does in MXNet's modules; the arguments are those of `builtins.__import__`."""
+    if level == 0 and name == "distutils.version" and fromlist and sys.version_info >= (3, 12):
+        return _distutils_version()
+    module = builtins.__import__(name, globals, locals, fromlist or (), level)
+    return _numpy(module) if level == 0 and module.__name__ == "numpy" else module
+
+
+def _distutils_version() -> ModuleType:
+    try:
+        from setuptools._distutils import version  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ImportError(
+            "MXNet needs distutils, which Python 3.12 removed and setuptools carries on: pip install setuptools",
+            name="distutils",
+        ) from error
+    module: ModuleType = version
+    return module
+
+
+class _NumPy(ModuleType):
+    """NumPy as MXNet knew it; what is not in here yet is asked of NumPy itself."""
+
+    _real: ModuleType
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+_SECOND: list[_NumPy] = []
+
+
+def _numpy(real: ModuleType) -> ModuleType:
+    if not _SECOND:
+        second = _NumPy("numpy")
+        second.__dict__.update(vars(real), _real=real)
+        for name, value in _lost(real).items():
+            second.__dict__.setdefault(name, value)
+        _SECOND.append(second)
+    return _SECOND[0]
+
+
+def _lost(np: Any) -> dict[str, object]:
+    """The names MXNet reads, with the values they had; only those that NumPy lacks are used."""
+    names: dict[str, object] = {name: _moved(name) for name in _LEFT_IN_1_20}
+    names.update(bool=bool, int=int, compat=SimpleNamespace(basestring=str))
+    names.update(PZERO=0.0, NZERO=-0.0, NINF=-np.inf, PINF=np.inf, Inf=np.inf, NAN=np.nan, NaN=np.nan)
+    names.update(alltrue=np.all, sometrue=np.any, product=np.prod, round_=np.round)
+    names.update(trapz=getattr(np, "trapezoid", None), **_rewritten(np))
+    return names
+
+
+def _rewritten(np: Any) -> dict[str, object]:
+    """The two that left without a function of the same behaviour under another name."""
+
+    def in1d(ar1: object, ar2: object, assume_unique: bool = False, invert: bool = False) -> object:
+        """Test whether each element of a flattened array is also in a second one."""
+        return np.isin(np.asarray(ar1).ravel(), ar2, assume_unique=assume_unique, invert=invert)
+
+    def msort(a: object) -> object:
+        """Return a copy of an array sorted along its first axis."""
+        return np.sort(a, axis=0)
+
+    return {"in1d": in1d, "msort": msort}
+
+
+def _moved(name: str) -> Callable[..., object]:
+    def moved(*args: object, **kwargs: object) -> object:
+        raise RuntimeError(f"{name} left NumPy in version 1.20 (NEP 32): it is in the package numpy-financial")
+
+    moved.__name__ = name
+    moved.__doc__ = f"Removed from NumPy 1.20: ``{name}`` is in the package numpy-financial."
+    return moved

@@ -1,0 +1,69 @@
+"""MXNet's runtime: whether CUDA has started, and memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import mxnet as mx
+
+from devshim import _host, _refusals
+from devshim.backend import Backend
+from devshim.device import CPU
+from devshim.errors import UnsupportedError
+from devshim.info import MemoryInfo
+from devshim_backends._mxnet.devices import HAS_CUDA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.device import Device
+
+_FULL = ("out of memory", "cudaMalloc", "Failed to allocate", "bad_alloc", "CUDNN_STATUS_ALLOC_FAILED")
+"""What MXNet's storage managers say when a device is full; all of it comes as an MXNetError."""
+
+
+class MxnetRuntime(Backend):
+    """The room of the runtime."""
+
+    def started(self) -> bool:
+        return HAS_CUDA and _driver_started()
+
+    def set_visible(self, indices: Sequence[int]) -> None:
+        if self.started():
+            raise _refusals.already_started(self, "ds.set_visible_devices()")
+
+    def memory(self, device: Device) -> MemoryInfo:
+        if device is CPU:
+            return _host.memory()
+        if self.simulated:
+            return MemoryInfo()
+        free, total = mx.context.gpu_memory_info(device.index)
+        return MemoryInfo(total=int(total), free=int(free))  # of all processes: MXNet does not tell its own share
+
+    def empty_cache(self, device: Device) -> None:
+        if device is not CPU and not self.simulated:
+            self.to_native(device).empty_cache()
+
+    def memory_policy(self, policy: Literal["grow"] | float) -> None:
+        if policy != "grow":  # what MXNet does anyway
+            raise UnsupportedError(
+                "MXNet takes a card's memory as it needs it, and has no setting that limits it to a fraction",
+                "use ds.memory_policy('grow'), or smaller batches (ds.shrink_batch)",
+            )
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, (mx.MXNetError, MemoryError)) and any(text in str(error) for text in _FULL)
+
+
+def _driver_started() -> bool:
+    """Whether anybody in this process has initialised the CUDA driver, which reads CUDA_VISIBLE_DEVICES only then.
+
+    The driver is asked only if it is loaded: before ``cuInit`` every call of it answers CUDA_ERROR_NOT_INITIALIZED (3).
+    """
+    try:
+        driver: Any = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        return int(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != 3
+    except (OSError, AttributeError):
+        return False

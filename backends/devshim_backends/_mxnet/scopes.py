@@ -1,0 +1,32 @@
+"""The default device of a block, for one thread (1.9) or one context (2.0).
+
+MXNet's device objects are the scopes themselves, and keep what to restore on the object: one that is entered twice
+restores the wrong device.  Every scope here is therefore a new object.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devshim import _refusals
+from devshim_backends._mxnet.native import IS_2
+from devshim_backends._mxnet.tensors import MxnetTensors
+from devshim_backends._mxnet.tracing import OUTSIDE, device_of_block, is_deferred
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from devshim.device import Device
+
+
+class MxnetScopes(MxnetTensors):
+    """The room of scopes."""
+
+    # `compiling` stays False: Gluon runs a block's Python as it is while it compiles, context variables included.
+
+    def scope(self, device: Device) -> AbstractContextManager[object]:
+        block = device_of_block(self.device_of) if not IS_2 or is_deferred() else None
+        if block is not None and block is not device:
+            raise _refusals.tracing(self, "on", OUTSIDE)  # the compiled graph would ignore it
+        entered: AbstractContextManager[object] = self.to_native(device)
+        return entered

@@ -1,0 +1,201 @@
+"""MXNet's arrays: where they are, copies, and host memory.
+
+Requirements this module answers:
+
+* Both kinds of array are tensors and stay what they are: ``mx.np.ndarray`` and the older ``mx.nd.NDArray``.
+* Gradients flow through a copy made inside ``autograd.record()``, as MXNet records it.  Outside it nothing is
+  recorded, by MXNet's own rule (as under ``torch.no_grad``), but the moved array would also lose its ``attach_grad``
+  (apache/mxnet#14391): there the copy gets one of its own.
+* MXNet copies asynchronously and allocates late; here memory is allocated at the call, so that a full device is
+  an error of the call, and a copy to the host is waited for.
+* Symbols, which stand for arrays while 1.9 compiles a hybridized block, have a ``handle`` too, and asking the array
+  interface about one reads foreign memory: types are told apart first.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+import mxnet as mx
+import numpy as np
+
+from devshim import _refusals
+from devshim.device import CPU, Device
+from devshim.errors import ConversionError, UnsupportedError
+from devshim_backends._mxnet.devices import MxnetDevices, read
+from devshim_backends._mxnet.native import (
+    BFLOAT16,
+    CODES,
+    NAMES,
+    address,
+    allocate,
+    dtype_code,
+    numpy_shapes,
+    where,
+    write,
+)
+from devshim_backends._mxnet.tracing import OUTSIDE, copy_symbol, device_of_block, is_deferred
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+
+_ARRAYS: set[type] = {mx.np.ndarray, mx.nd.NDArray}
+_MODELS = (mx.gluon.Block, mx.gluon.Trainer, mx.optimizer.Optimizer)
+_SPARSE = mx.nd.sparse.BaseSparseNDArray
+
+
+class MxnetTensors(MxnetDevices):
+    """The room of tensors."""
+
+    def __init__(self) -> None:
+        self._devices: dict[int, Device] = {}
+        """Place number -> `Device`; replaced by a new dictionary when the simulation changes."""
+
+    def is_tensor(self, cls: type) -> bool:
+        return issubclass(cls, (mx.nd.NDArray, mx.sym.Symbol))
+
+    def is_model(self, cls: type) -> bool:
+        return issubclass(cls, _MODELS)
+
+    def is_tracer(self, x: Tensor) -> bool:
+        return isinstance(x, mx.sym.Symbol) or is_deferred()
+
+    def device_of(self, x: Tensor) -> Device:
+        if type(x) in _ARRAYS:
+            devices = self._devices
+            number = where(x)
+            found = devices.get(number)
+            return found if found is not None else self._met(devices, number)
+        return self._of_rare(x)
+
+    def _met(self, devices: dict[int, Device], number: int) -> Device:
+        found = read(number, self.simulated)
+        if found is None:
+            raise UnsupportedError("this MXNet array holds no data, so it is on no device")
+        return devices.setdefault(number, found)
+
+    def _of_rare(self, x: Tensor) -> Device:
+        """Sparse arrays, subclasses, and symbols."""
+        if isinstance(x, mx.nd.NDArray):
+            return self._met(self._devices, where(x))
+        found = device_of_block(self.device_of)
+        if found is None:
+            raise _refusals.tracing(self, "device_of", OUTSIDE)
+        return found
+
+    def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
+        if self.is_tracer(x):
+            return self._copy_traced(x, device)
+        with numpy_shapes():
+            if isinstance(x, _SPARSE):
+                copied = x.copyto(self.to_native(device))
+            else:
+                copied = x.copyto(allocate(x.shape, dtype_code(x), self.to_native(device), _array_class(x)))
+            if not mx.autograd.is_recording() and x.grad is not None:
+                copied.attach_grad()
+        if device is CPU and self.device_of(x) is not CPU:
+            copied.wait_to_read()
+        return copied
+
+    def _copy_traced(self, x: Tensor, device: Device) -> Tensor:
+        """While a block is compiled: a copy on the block's own device becomes part of the graph, no other can."""
+        if device_of_block(self.device_of) is not device:
+            raise _refusals.tracing(self, "place", OUTSIDE)
+        if isinstance(x, mx.sym.Symbol):
+            return copy_symbol(x)
+        with numpy_shapes():
+            return x.copyto(self.to_native(device))
+
+    def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
+        if self.is_tracer(x):
+            raise _refusals.tracing(self, "to_numpy", "return the array from the block and read it outside")
+        if not copy:
+            return _shared_view(x)
+        with numpy_shapes():
+            array: np.ndarray = x.asnumpy()
+        return array if array.dtype != BFLOAT16 else array.view(np.uint16).view(_ml_bfloat16())
+
+    def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
+        self.dtype(array.dtype.name)  # refuses what MXNet lacks
+        if not copy:
+            return self._over(array)
+        data = array if array.flags.c_contiguous else array.copy(order="C")
+        made = allocate(array.shape, CODES[array.dtype.name], self.to_native(device))
+        write(made, data)
+        return made
+
+    def _over(self, array: np.ndarray) -> Tensor:
+        """An array over NumPy's own memory."""
+        what = "the NumPy array"
+        if not array.flags.c_contiguous:
+            raise _refusals.cannot_share(what, "MXNet's arrays are C-contiguous, and this one is not")
+        if not array.flags.writeable:
+            raise _refusals.cannot_share(what, "it is read-only, and MXNet's arrays can be written")
+        try:
+            return self.from_dlpack(array)
+        except ConversionError as error:
+            raise _refusals.cannot_share(what, error.problem) from error
+
+    def dtype_name(self, x: Tensor) -> str:
+        if isinstance(x, mx.sym.Symbol):
+            raise _refusals.tracing(self, "convert", OUTSIDE)
+        return NAMES[dtype_code(x)]
+
+    def shape(self, x: Tensor) -> tuple[int, ...]:
+        if isinstance(x, mx.sym.Symbol):
+            raise _refusals.tracing(self, "convert", OUTSIDE)
+        return tuple(x.shape)
+
+    def is_writable(self, x: Tensor) -> bool:
+        return bool(getattr(x, "writable", False))
+
+    def nbytes(self, x: Tensor) -> int:
+        if isinstance(x, mx.sym.Symbol):
+            return 0  # a graph node holds nothing
+        elements: int = prod(x.shape)
+        return elements * itemsize(self.dtype_name(x))
+
+    def synchronize(self, device: Device) -> None:
+        mx.nd.waitall()  # MXNet waits for all devices or for one array; work on the host is asynchronous, too
+
+
+def itemsize(name: str) -> int:
+    """Return the bytes of one element."""
+    return 2 if name == "bfloat16" else int(np.dtype(name).itemsize)
+
+
+def _array_class(x: Tensor) -> type:
+    return mx.np.ndarray if isinstance(x, mx.np.ndarray) else mx.nd.NDArray  # type: ignore[no-any-return]
+
+
+class _Window:
+    """What NumPy is shown of an array's memory; it keeps the array alive."""
+
+    def __init__(self, x: Tensor, kind: np.dtype) -> None:
+        self._x = x
+        self.__array_interface__ = {
+            "data": (address(x), False),
+            "shape": tuple(x.shape),
+            "typestr": kind.str,
+            "version": 3,
+        }
+
+
+def _shared_view(x: Tensor) -> np.ndarray:
+    """A NumPy array over an MXNet array's own host memory, bool and bfloat16 included."""
+    if isinstance(x, _SPARSE):
+        raise _refusals.cannot_share("a sparse array", "its values are not stored as an array")
+    name = NAMES[dtype_code(x)]
+    kind = np.dtype(np.uint16) if name == "bfloat16" else np.dtype(name)
+    view = np.asarray(_Window(x, kind)) if prod(x.shape) else np.empty(x.shape, kind)
+    return view.view(_ml_bfloat16()) if name == "bfloat16" else view
+
+
+def _ml_bfloat16() -> np.dtype:
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise _refusals.no_numpy_dtype("bfloat16") from error
+    found: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    return found

@@ -1,0 +1,64 @@
+"""What happens while Gluon compiles a hybridized block, and what that leaves possible.
+
+1.9 runs ``hybrid_forward`` once with symbols; 2.0 runs ``forward`` once with real arrays and records what is done to
+them ("deferred compute").  In both the graph then runs wholly on the device of the block's inputs: a copy to another
+device, recorded by 2.0, is silently ignored there (seen in 2.0.0b1), so it has to be refused at the call.  That
+device is known while the block is compiled: from the arrays it was called with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import TYPE_CHECKING, Any
+
+import mxnet as mx
+
+from devshim_backends._mxnet.native import IS_2, QUICK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+OUTSIDE = "do it to the block's inputs before calling it: a hybridized block runs on their device"
+_GLUON = "mxnet.gluon.block"
+_COMPILING = "_get_graph"
+"""The method of ``HybridBlock`` that is running while a block is compiled, in both releases."""
+
+
+def is_deferred() -> bool:
+    """Whether 2.0 is recording a block in this thread; False in 1.9, which uses symbols."""
+    if not IS_2:
+        return False
+    found = ctypes.c_bool()
+    QUICK.MXNDArrayIsDeferredCompute(ctypes.byref(found))
+    return found.value
+
+
+def device_of_block(device_of: Callable[[Tensor], Device]) -> Device | None:
+    """Return the device of the arrays with which the block that is being compiled was called; None where none is."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == _COMPILING and frame.f_globals.get("__name__") == _GLUON:
+            for x in _arrays(frame.f_locals.get("args", ())):
+                return device_of(x)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _arrays(values: Any) -> Iterator[Tensor]:
+    """The real arrays among a block's arguments, which may be nested."""
+    if isinstance(values, mx.nd.NDArray):
+        yield values
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from _arrays(value)
+    elif isinstance(values, dict):
+        yield from _arrays(list(values.values()))
+
+
+def copy_symbol(x: Any) -> Any:
+    """Return a symbol for a copy of what a symbol stands for."""
+    return mx.sym.np.copy(x) if isinstance(x, mx.sym.np._Symbol) else mx.sym.identity(x)
