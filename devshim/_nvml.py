@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Card", "all_indices", "cards", "driver_version", "why_none"]
+__all__ = ["Card", "cards", "driver_version", "why_none"]
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,6 @@ def _list(pynvml: Any) -> list[Card]:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value  # bytes in nvidia-ml-py before 11.515
-
-
-def all_indices() -> list[str]:
-    """Return the numbers of all cards as text, as ``CUDA_VISIBLE_DEVICES`` lists them."""
-    return [str(card.index) for card in cards()]
 
 
 def driver_version() -> str | None:

@@ -63,7 +63,7 @@ class Device:
     kind: str
     index: int
 
-    def __new__(cls, kind: str, index: int = 0) -> Device:
+    def __new__(cls, kind: str, index: int = 0) -> Device:  # noqa: D102, the class docstring describes it
         found = _INTERNED.get((kind, index)) if type(kind) is str and type(index) is int else None
         return found if found is not None else _intern(kind, index)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from os import environ
+import os
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from devshim import _arguments, _context, _explain, _registry, _spec, _transfer, simulation
@@ -171,18 +171,23 @@ def _show_simulated(wanted: list[int], call: str) -> None:
 
 
 def _set_environment(wanted: list[int], call: str) -> None:
+    amd = os.path.exists("/dev/kfd")  # ROCm's driver; its runtime reads HIP_VISIBLE_DEVICES
+    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES") if amd else ("CUDA_VISIBLE_DEVICES",):
+        names, why = _visible(variable, wanted)
+        _check(wanted, len(names), call, why)
+        os.environ[variable] = ",".join(names[index] for index in wanted)
+
+
+def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
+    """The cards a variable shows now, by the driver's names, and why they are so many."""
     from devshim import _nvml
 
-    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
-        visible = environ.get(variable)
-        if visible is None and variable != "CUDA_VISIBLE_DEVICES":
-            continue
-        names = (
-            _nvml.all_indices() if visible is None else [name for name in visible.replace(" ", "").split(",") if name]
-        )
-        why = _nvml.why_none() if visible is None else f"{variable} is {visible!r}"
-        _check(wanted, len(names), call, why)
-        environ[variable] = ",".join(names[index] for index in wanted)
+    value = os.environ.get(variable)
+    if value is not None:
+        return [name for name in value.replace(" ", "").split(",") if name], f"{variable} is {value!r}"
+    if variable == "HIP_VISIBLE_DEVICES":  # nothing light counts AMD cards: the framework will refuse what is not there
+        return [str(index) for index in range(max(wanted, default=-1) + 1)], ""
+    return [str(card.index) for card in _nvml.cards()], _nvml.why_none()
 
 
 def _check(wanted: list[int], have: int, call: str, why: str) -> None:
