@@ -51,6 +51,20 @@ def compiled():
     torch._dynamo.reset()
 
 
+def python(program, folder, **environment):
+    """Run a program in a process of its own, in which nothing of devshim has been called before."""
+    path = os.pathsep.join(part for part in sys.path if part)
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+    )
+    assert ran.returncode == 0, f"{program}\n{ran.stderr[-1500:]}"
+
+
 # ---------------------------------------------------------------- naming
 
 
@@ -63,9 +77,7 @@ def test_every_cpu_is_one(spec):
 
 
 def test_cuda_without_an_index_is_the_current_card(monkeypatch):
-    """``torch.device("cuda")`` is the current card, not card 0 (pytorch/pytorch#115405), and asking must not start CUDA."""
-    assert ds.device(torch.device("cuda")) is ds.gpu(0)
-    assert not torch.cuda.is_initialized()
+    """``torch.device("cuda")`` is the current card, not card 0 (pytorch/pytorch#115405)."""
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     assert ds.device(torch.device("cuda")) is ds.gpu(3)
@@ -223,7 +235,6 @@ def test_sparse_tensors(layout):
 @pytest.mark.parametrize("dtype", ["bool", "uint16", "uint32", "uint64"])
 def test_creation_in_dtypes_that_pytorch_leaves_out(dtype):
     """``torch.arange``, ``linspace`` and ``eye`` are not implemented for these."""
-    assert ds.dtype_name(ds.eye(2, dtype=dtype)) == dtype if hasattr(ds, "dtype_name") else True
     np.testing.assert_array_equal(ds.to_numpy(ds.arange(0, 2, dtype=dtype)), np.arange(2).astype(dtype))
     np.testing.assert_array_equal(ds.to_numpy(ds.linspace(0, 4, 3, dtype=dtype)), np.linspace(0, 4, 3).astype(dtype))
     np.testing.assert_array_equal(ds.to_numpy(ds.eye(2, 3, k=1, dtype=dtype)), np.eye(2, 3, 1).astype(dtype))
@@ -304,15 +315,20 @@ def test_what_dlpack_cannot_carry_is_refused_or_detached():
 def test_a_scope_is_this_threads_own(fake_gpu):
     """``with torch.device`` must not reach another thread, and must end whatever happens."""
     seen = []
-    with pytest.raises(ZeroDivisionError), ds.on(fake_gpu):
-        assert torch.zeros(1).device.type == "meta"
-        with ds.on("cpu"):
-            assert torch.zeros(1).device.type == "cpu"
-        assert torch.zeros(1).device.type == "meta"
-        thread = threading.Thread(target=lambda: seen.append(torch.zeros(1).device.type))
-        thread.start()
-        thread.join()
-        _ = 1 / 0
+
+    def fail():
+        with ds.on(fake_gpu):
+            assert torch.zeros(1).device.type == "meta"
+            with ds.on("cpu"):
+                assert torch.zeros(1).device.type == "cpu"
+            assert torch.zeros(1).device.type == "meta"
+            thread = threading.Thread(target=lambda: seen.append(torch.zeros(1).device.type))
+            thread.start()
+            thread.join()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert seen == ["cpu"]
     assert torch.zeros(1).device.type == "cpu"
     assert torch._C._len_torch_function_stack() == 0
@@ -400,7 +416,7 @@ def test_a_compiled_function_inside_a_scope(compiled, fake_gpu):
     assert fn(torch.ones(2)).device.type == "cpu"
 
 
-def test_the_first_call_of_all_is_compiled():
+def test_the_first_call_of_all_is_compiled(tmp_path):
     """Loading the adapter takes a lock and imports, which cannot be traced: it must not need an eager call before."""
     program = """
 import torch, devshim as ds
@@ -419,14 +435,7 @@ CALL
         "whole(scoped)(x)",
     )
     for call in calls:
-        ran = subprocess.run(
-            [sys.executable, "-c", program.replace("CALL", call)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        )
-        assert ran.returncode == 0, f"{call}: {ran.stderr[-1500:]}"
+        python(program.replace("CALL", call), tmp_path)
 
 
 def test_torch_fx_cannot_know():
@@ -438,17 +447,142 @@ def test_torch_fx_cannot_know():
 # ---------------------------------------------------------------- runtime
 
 
-@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="a machine with cards may start them")
-def test_nothing_is_started_or_raised_for_want_of_a_card():
-    """``torch.cuda.synchronize`` and ``torch.accelerator.synchronize`` raise on a CPU build."""
-    ds.synchronize()
-    ds.empty_cache()
-    assert ds.device_count() == 0
-    assert ds.memory("cpu").total > 0
-    assert not torch.cuda.is_initialized()
+def test_nothing_is_started_or_raised_for_want_of_a_card(tmp_path):
+    """``torch.cuda.synchronize`` and ``torch.accelerator.synchronize`` raise where there is no card, and start CUDA."""
+    python(
+        """
+import torch, devshim as ds
+ds.use("torch")
+ds.synchronize()
+ds.empty_cache()
+assert ds.device_count() == 0
+assert ds.try_all_gpus() == [ds.cpu()]
+assert ds.device(torch.device("cuda")) is ds.gpu(0)
+assert ds.memory("cpu").total > 0
+assert not torch.cuda.is_initialized()
+""",
+        tmp_path,
+        CUDA_VISIBLE_DEVICES="",
+    )
 
 
 def test_a_full_host_is_out_of_memory():
     """On the host PyTorch raises a plain RuntimeError."""
     with pytest.raises(ds.OutOfMemoryError):
         ds.empty(2**50)
+
+
+# ---------------------------------------------------------------- a real card: pytest -m gpu
+
+CARD = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA or ROCm card")]
+
+
+class TestOnACard:
+    pytestmark = CARD
+
+    def test_there_and_back(self):
+        """Values, gradients and identity, on a card that is named with its index."""
+        leaf = torch.randn(5, 7, requires_grad=True)
+        there = ds.place(leaf, "gpu:0")
+        assert there.device == torch.device("cuda", 0)
+        assert ds.device_of(there) is ds.gpu(0)
+        assert ds.place(there, "cuda") is there
+        back = ds.place(there, "cpu", non_blocking=True)
+        assert torch.equal(back, leaf)
+        back.sum().backward()
+        assert torch.equal(leaf.grad, torch.ones(5, 7))
+
+    def test_a_copy_on_the_card_is_new_memory(self):
+        """``x.to(device)`` of what is there already is ``x`` itself."""
+        x = torch.ones(3, device="cuda:0")
+        ds.copy(x, "gpu:0").zero_()
+        assert x.tolist() == [1.0, 1.0, 1.0]
+
+    def test_overlapping_copies(self):
+        """From pinned memory a copy to the card may still be running on return; towards the host it may not."""
+        x = torch.randn(1 << 22, pin_memory=True)
+        there = ds.place(x, "gpu:0", non_blocking=True)
+        ds.synchronize("gpu:0")
+        assert torch.equal(there.cpu(), x)
+        assert torch.equal(ds.place(there * 2, "cpu", non_blocking=True), x * 2)
+
+    def test_numpy(self):
+        """Every layout, and a read-only array, arrives without a warning and without sharing."""
+        frozen = np.broadcast_to(np.arange(3.0), (2, 3))
+        for array in (frozen, np.arange(6.0)[::-2], np.arange(6.0).reshape(2, 3).T, np.array(2.0), np.zeros((0, 3))):
+            x = ds.from_numpy(array, "gpu:0")
+            assert ds.device_of(x) is ds.gpu(0)
+            np.testing.assert_array_equal(ds.to_numpy(x), array)
+
+    def test_a_scope_sets_the_current_card_and_restores_it(self):
+        """``with torch.device`` leaves the current card alone, so ``"cuda"`` without an index could be another one."""
+        last = torch.cuda.device_count() - 1
+        before = torch.cuda.current_device()
+        with ds.on(ds.gpu(last)):
+            assert torch.zeros(1).device.index == last
+            assert torch.zeros(1, device="cuda").device.index == last
+            assert torch.cuda.current_device() == last
+        assert torch.cuda.current_device() == before
+        assert torch.zeros(1).device.type == "cpu"
+
+    @COMPILERS
+    def test_compiled(self, compiled, compiler):
+        """All four calls in one graph, on the card."""
+
+        def fn(x):
+            y = ds.place(x, "gpu:0")
+            with ds.on(ds.device_of(y)):
+                z = torch.ones(3)
+            return ds.run(torch.add, y, z)
+
+        assert compiled(fn, compiler)(torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
+
+    def test_dlpack_from_a_card_that_is_not_current(self):
+        """PyTorch refuses to export from any but the current card."""
+        from devshim._registry import load
+
+        backend = load("torch")
+        x = torch.arange(3.0, device=f"cuda:{torch.cuda.device_count() - 1}")
+        shared = backend.from_dlpack(backend.to_dlpack(x))
+        shared[0] = 9
+        assert x[0] == 9
+        assert ds.device_of(shared) is ds.device_of(x)
+
+    def test_what_a_card_is_and_holds(self):
+        """Byte counts are of this process's tensors; the UUID is spelled as NVML spells it."""
+        info = ds.describe("gpu:0")
+        assert info.name
+        assert info.total_memory
+        assert not info.simulated
+        before = ds.memory("gpu:0").used
+        kept = ds.zeros(1 << 20, device="gpu:0")
+        seen = ds.memory("gpu:0")
+        assert seen.used - before == kept.nbytes
+        assert seen.peak >= seen.used
+        assert seen.used + seen.free <= seen.total
+        with pytest.raises(ds.OutOfMemoryError):
+            ds.empty(1 << 50, device="gpu:0")
+
+    def test_one_seed_for_all(self):
+        """The card has a generator of its own."""
+        draws = []
+        for _ in range(2):
+            ds.random.seed(3)
+            draws.append((ds.random.normal(size=4), ds.random.normal(size=4, device="gpu:0").cpu()))
+        assert torch.equal(draws[0][0], draws[1][0])
+        assert torch.equal(draws[0][1], draws[1][1])
+
+    def test_choosing_cards_after_the_driver_has_read_its_environment(self, tmp_path):
+        """``torch.cuda.is_available`` initialises the driver, and from then on CUDA_VISIBLE_DEVICES is ignored."""
+        python(
+            """
+import torch, devshim as ds
+ds.use("torch")
+assert ds.device_count() > 0
+from devshim._registry import load
+assert not load("torch").started()
+torch.cuda.is_available()
+assert load("torch").started()
+""",
+            tmp_path,
+        )
