@@ -143,7 +143,7 @@ def set_visible_devices(indices: Iterable[int]) -> None:
         DeviceNotFoundError: There are not so many.
         ArgumentError: Not a list of distinct non-negative ints.
 
-    Sets ``CUDA_VISIBLE_DEVICES`` (and, where it is in use, ``HIP_VISIBLE_DEVICES``) for this process and its children.
+    Sets ``CUDA_VISIBLE_DEVICES`` (``HIP_VISIBLE_DEVICES`` beside AMD's driver) for this process and its children.
     """
     try:
         wanted = [_arguments.integer("indices", index) for index in indices]
@@ -171,11 +171,11 @@ def _show_simulated(wanted: list[int], call: str) -> None:
 
 
 def _set_environment(wanted: list[int], call: str) -> None:
-    amd = os.path.exists("/dev/kfd")  # ROCm's driver; its runtime reads HIP_VISIBLE_DEVICES
-    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES") if amd else ("CUDA_VISIBLE_DEVICES",):
-        names, why = _visible(variable, wanted)
-        _check(wanted, len(names), call, why)
-        os.environ[variable] = ",".join(names[index] for index in wanted)
+    amd = os.path.exists("/dev/kfd")  # ROCm's driver; its runtime reads a variable of its own
+    variable = "HIP_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
+    names, why = _visible(variable, wanted)
+    _check(wanted, len(names), call, why)
+    os.environ[variable] = ",".join(names[index] for index in wanted)
 
 
 def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
