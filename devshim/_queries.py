@@ -7,7 +7,7 @@ still ask at import, so write ``devices=None`` there and ask inside.
 from __future__ import annotations
 
 from devshim import _context, _explain, _spec, _transfer
-from devshim.device import ALIASES, CPU, Device
+from devshim.device import ALIASES, CPU, Device, kind_of
 from devshim.errors import DeviceSpecError
 
 TYPE_CHECKING = False
@@ -80,7 +80,7 @@ def try_gpu(i: int = 0) -> Device:
     wanted = Device("gpu", i)
     found = wanted if wanted.index < backend.count("gpu") else CPU
     if _explain.HOOK is not None:
-        _explain.HOOK(backend, "try_gpu", found)
+        _explain.HOOK(backend, "try_gpu", wanted)
     return found
 
 
@@ -90,10 +90,12 @@ def try_all_gpus() -> list[Device]:
 
 
 def _kind(kind: str) -> str:
-    found = ALIASES.get(kind.lower()) if isinstance(kind, str) else None
+    found = kind_of(kind)
     if found is None:
-        shown = repr(kind)[:40] if isinstance(kind, (str, int)) else f"an object of type {type(kind).__name__}"
-        raise DeviceSpecError(f"no device kind is called {shown}", f"the kinds are {', '.join(dict.fromkeys(ALIASES))}")
+        from devshim._show import show
+
+        told = f"no device kind is called {show(kind)}"
+        raise DeviceSpecError(told, f"the kinds are {', '.join(dict.fromkeys(ALIASES))}")
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from devshim._show import type_name
 from devshim.errors import (
     AlreadyStartedError,
     ArgumentError,
@@ -151,9 +152,8 @@ def out_of_memory(backend: Backend, device: Device, nbytes: int | None) -> OutOf
 
 def not_a_tensor(x: object, call: str) -> NotATensorError:
     """The call takes tensors, and this is something else."""
-    name = f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
     return NotATensorError(
-        f"ds.{call} takes a tensor of an installed framework, and this is a {name}",
+        f"ds.{call} takes a tensor of an installed framework, and this is of type {type_name(x)}",
         "make one with ds.asarray(...); for a dict or list of tensors, ask each of its leaves",
     )
 
@@ -163,7 +163,7 @@ def bad_argument(name: str, value: object, accepted: str) -> ArgumentError:
     try:
         shown = repr(value)
     except Exception:  # a foreign object's repr may fail, and the message is about something else
-        shown = f"an object of type {type(value).__name__}"
+        shown = f"an object of type {type_name(value)}"
     if len(shown) > 60:
         shown = shown[:57] + "..."
     return ArgumentError(f"{name} is {shown}, and it must be {accepted}", f"pass {name} as {accepted}")

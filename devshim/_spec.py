@@ -11,7 +11,8 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from devshim.device import ALIASES, CPU, MAX_INDEX, Device
+from devshim._show import show
+from devshim.device import ALIASES, CPU, MAX_INDEX, Device, as_int
 from devshim.errors import DeviceSpecError
 
 TYPE_CHECKING = False
@@ -51,7 +52,9 @@ def device(spec: DeviceLike) -> Device:
     if kind is Device:
         return spec  # type: ignore[return-value]
     if kind is str:
-        return _TEXTS.get(spec) or _remember(spec)  # type: ignore[arg-type]
+        # Even a dictionary reads a text to its end: a long one is not looked up.
+        found = _TEXTS.get(spec) if len(spec) <= _LONGEST else None  # type: ignore[arg-type]
+        return _remember(spec) if found is None else found  # type: ignore[arg-type]
     return _from_object(spec)
 
 
@@ -65,9 +68,9 @@ def _remember(text: str) -> Device:
 def _from_text(text: str) -> Device:
     if len(text) > _LONGEST:
         raise DeviceSpecError(
-            f"a device is named in at most {_LONGEST} characters, and this text has {len(text)}", f"write {_ACCEPTED}"
+            f"{show(text)} names no device: a name has at most {_LONGEST} characters, and this text more", _hint(text)
         )
-    found = _read(text.lower())
+    found = _read(text.lower()) if text.isascii() else None  # some other letters' lower case is ASCII
     if found is None:
         raise _refusal(text)
     return found
@@ -107,11 +110,12 @@ def _numbered(kind: str, digits: str) -> Device | None:
     return Device(kind, int(digits)) if plain and int(digits) <= MAX_INDEX else None
 
 
-def _from_object(spec: object) -> Device:
+def _from_object(spec: Any) -> Device:
     """Everything but exact text: subclasses of str, indices, pairs, and the frameworks' objects."""
     try:
-        if isinstance(spec, str):
-            return _from_text(str.__str__(spec))
+        if issubclass(type(spec), str):
+            # What a subclass overrides is not asked, and a long one is not copied to its end.
+            return _from_text(str.__getitem__(spec, slice(_LONGEST + 1)))
         found = _from_pair(spec) if type(spec) is tuple else _from_number(spec)
         if found is None:
             found = _from_framework(spec)
@@ -124,22 +128,20 @@ def _from_object(spec: object) -> Device:
     return found
 
 
-def _from_number(spec: object) -> Device | None:
-    if isinstance(spec, bool) or not hasattr(type(spec), "__index__") or getattr(spec, "shape", ()) != ():
+def _from_number(spec: Any) -> Device | None:
+    if type(spec) is bool or not hasattr(type(spec), "__index__") or getattr(spec, "shape", ()) != ():
         return None
-    index: int = spec.__index__()  # type: ignore[attr-defined]
-    return Device("gpu", index)
+    return Device("gpu", as_int(spec))
 
 
-def _from_pair(spec: Any) -> Device | None:
+def _from_pair(spec: tuple[Any, ...]) -> Device | None:
     """Read DLPack's ``(device type, device id)``; the type may be an enum that counts as an int."""
-    if len(spec) != 2 or any(isinstance(part, bool) for part in spec):
+    if len(spec) != 2:
         return None
-    kind, index = spec
-    name = _DLPACK_KINDS.get(kind.__index__()) if hasattr(type(kind), "__index__") else None
-    if name == "cpu":
-        # Paddle exports (kDLCPU, None), JAX and TensorFlow their own CPU numbers: all are the host.
-        return CPU if index is None or hasattr(type(index), "__index__") else None
+    name = _DLPACK_KINDS.get(as_int(spec[0]))
+    index = None if spec[1] is None else as_int(spec[1])
+    if name == "cpu":  # Paddle exports (kDLCPU, None), JAX and TensorFlow their own CPU numbers: all are the host
+        return CPU
     return None if name is None or index is None else Device(name, index)
 
 
@@ -155,38 +157,28 @@ def _from_framework(spec: object) -> Device | None:
 
 
 def _refusal(spec: object) -> DeviceSpecError:
-    shown = _shown(spec)
-    near = _nearest(spec) if isinstance(spec, str) else None
-    hint = f"write {_ACCEPTED}" if near is None else f"did you mean {near!r}? Accepted are {_ACCEPTED}"
-    return DeviceSpecError(f"{shown} names no device", hint)
+    return DeviceSpecError(f"{show(spec)} names no device", _hint(spec))
 
 
-def _shown(spec: object) -> str:
-    if isinstance(spec, str):
-        text = str.__str__(spec)
-        return repr(text if len(text) <= 40 else text[:37] + "...")
-    if type(spec) in (int, float, bool, bytes, tuple, type(None)):
-        try:
-            text = repr(spec)
-        except Exception:  # a tuple repr calls its items, and an int may be too long to print
-            text = ""
-        if 0 < len(text) <= 40:
-            return text
-    return f"an object of type {type(spec).__name__}"
+def _hint(spec: object) -> str:
+    near = _nearest(spec) if issubclass(type(spec), str) else None  # type: ignore[arg-type]
+    return f"write {_ACCEPTED}" if near is None else f"did you mean {near!r}? Accepted are {_ACCEPTED}"
 
 
 def _nearest(text: str) -> str | None:
     """The valid spelling closest to at most 24 characters of refused text, or None."""
-    squeezed = "".join(c for c in str.__str__(text)[:24].lower() if c.isascii() and c.isalnum())
-    name = squeezed.rstrip("0123456789")
-    digits = squeezed[len(name) :].lstrip("0")
-    if not name:
+    start = str.__getitem__(text, slice(24)).lower()
+    squeezed = "".join([c for c in start if c.isascii() and c.isalnum()])
+    name = squeezed[: next((i for i, c in enumerate(squeezed) if c.isdigit()), len(squeezed))]
+    rest = squeezed[len(name) :]
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))].lstrip("0")
+    if not name and not rest:
         return None
-    close = min(ALIASES, key=lambda alias: (_distance(name, alias), alias))
-    if _distance(name, close) > 1 + len(close) // 4:
+    close = min(ALIASES, key=lambda alias: (_distance(name, alias), alias)) if name else "gpu"
+    if name and _distance(name, close) > 1 + len(close) // 4:
         return None
     kind = ALIASES[close]
-    return kind if kind == "cpu" or not digits else f"{kind}:{min(int(digits), MAX_INDEX)}"
+    return kind if kind == "cpu" or not (digits or not name) else f"{kind}:{min(int(digits or 0), MAX_INDEX)}"
 
 
 def _distance(a: str, b: str) -> int:

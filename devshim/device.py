@@ -12,6 +12,8 @@ The parser for everything a user might write instead of a `Device` is in `devshi
 
 from __future__ import annotations
 
+from _operator import index as _exact
+
 from devshim.errors import DeviceSpecError
 
 __all__ = ["ALIASES", "KINDS", "Device", "cpu", "gpu"]
@@ -87,6 +89,9 @@ class Device:
         serving: Backend = _context.current() if backend is None else _registry.load(backend)
         return serving.to_native(self)
 
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("Device cannot be subclassed: equal devices are the same object")
+
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a Device is frozen: cannot set {name!r}, make another one instead")
 
@@ -124,19 +129,36 @@ class Device:
         return self._key() >= other._key() if isinstance(other, Device) else NotImplemented
 
 
+def kind_of(name: object) -> str | None:
+    """Return the kind a user's or framework's name for it means, in any case; None for any other object."""
+    if not issubclass(type(name), str) or str.__len__(name) > 8:  # type: ignore[arg-type]
+        return None
+    return ALIASES.get(str.lower(name))  # type: ignore[arg-type]
+
+
+def as_int(value: object) -> int:
+    """Return what counts as an integer as an exact `int`; anything else, a bool too, raises `TypeError`."""
+    if type(value) is bool:
+        raise TypeError("a bool is no index")
+    return int.__index__(_exact(value))  # type: ignore[arg-type]  # a subclass of int could compare as it likes
+
+
 def _intern(kind: object, index: object) -> Device:
-    canonical = ALIASES.get(kind.lower()) if isinstance(kind, str) else None
+    from devshim._show import show, type_name
+
+    canonical = kind_of(kind)
     if canonical is None:
-        shown = repr(kind) if len(repr(kind)) <= 40 else repr(kind)[:37] + "..."
-        raise DeviceSpecError(f"no device kind is called {shown}", f"the kinds are {', '.join(KINDS)}")
-    if isinstance(index, bool) or not hasattr(index, "__index__"):
-        told = f"a device index is an integer, not {type(index).__name__}"
-        raise DeviceSpecError(told, f"type Device({canonical!r}, 0)")
-    number = index.__index__()
+        raise DeviceSpecError(f"no device kind is called {show(kind)}", f"the kinds are {', '.join(KINDS)}")
+    try:
+        number = as_int(index)
+    except Exception as error:  # an object may raise anything from its own __index__
+        told = f"a device index is an integer, not {type_name(index)}"
+        raise DeviceSpecError(told, f"type Device({canonical!r}, 0)") from error
     if not 0 <= number <= MAX_INDEX:
+        nearest = 0 if number < 0 else MAX_INDEX
         raise DeviceSpecError(
-            f"a device index is between 0 and {MAX_INDEX}, and this one is not",
-            f"the first {canonical} is Device({canonical!r}, 0)",
+            f"a device index is between 0 and {MAX_INDEX}, and {show(number)} is not",
+            f"did you mean '{canonical}:{nearest}'?",
         )
     if canonical == "cpu":
         number = 0

@@ -1,0 +1,44 @@
+"""Showing a foreign value in a message: bounded work, and nothing of the value's own is called.
+
+A message about a hostile object must not run its ``__repr__``, believe its ``__class__``, or read ten million
+characters; so what is not plain data is shown by its type's name alone.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["show", "type_name"]
+
+_LONGEST = 40
+_NAME_OF_TYPE = type.__dict__["__name__"]  # a metaclass can hide it behind a property of its own
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's type, as `type` itself keeps it."""
+    name: str = _NAME_OF_TYPE.__get__(type(value))
+    return name if name.isprintable() and len(name) <= _LONGEST else repr(name[:_LONGEST])
+
+
+def show(value: object) -> str:
+    """Return at most about 40 characters of text for a value; a short tuple of plain values is shown by its items."""
+    cls = type(value)
+    if cls is tuple and len(value) <= 3:  # type: ignore[arg-type]
+        items = [_plain(item) or type_name(item) for item in value]  # type: ignore[attr-defined]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    return _plain(value) or f"an object of type {type_name(value)}"
+
+
+def _plain(value: Any) -> str | None:
+    """The repr of a plain value, abridged; None for everything else."""
+    cls = type(value)
+    if issubclass(cls, str):
+        start = str.__getitem__(value, slice(_LONGEST))
+        return repr(start if str.__len__(value) <= _LONGEST else start[:-3] + "...")
+    if cls is bytes:
+        return repr(value[:_LONGEST])
+    if cls is int and value.bit_length() > 128:
+        return f"an int of {value.bit_length()} bits"
+    return repr(value) if cls in (int, float, complex, bool, type(None)) else None
