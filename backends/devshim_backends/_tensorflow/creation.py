@@ -96,18 +96,26 @@ def _constant(values: Any, dtype: Any | None) -> Tensor:
     Without a dtype TensorFlow chooses, except for integers that its int32 cannot hold; with one, values are
     converted the way NumPy converts them, as on the other frameworks.
     """
-    if dtype is None:
-        dtype = _default_dtype(values)
-    elif dtype == tf.string:
-        return tf.constant(values, dtype)
+    dtype = _default_dtype(values) if dtype is None else dtype
     try:
-        array = np.asarray(values).astype(dtype.as_numpy_dtype) if dtype is not None else None
+        if dtype is None or dtype == tf.string:
+            return tf.constant(values, dtype)
+        return tf.constant(_fitted(np.asarray(values), dtype.as_numpy_dtype), dtype)
     except (OverflowError, TypeError, ValueError) as error:
         raise ConversionError(
-            f"these values cannot be read as {getattr(dtype, 'name', dtype)}: {str(error)[:200]}",
+            f"TensorFlow cannot read these values: {str(error)[:200]}",
             "pass a number, or nested sequences of numbers whose rows are equally long",
         ) from error
-    return tf.constant(values) if array is None else tf.constant(array, dtype)
+
+
+def _fitted(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """An array in another dtype; integers that do not fit raise OverflowError instead of wrapping around."""
+    wanted = np.dtype(dtype)
+    if array.dtype.kind in "iu" and wanted.kind in "iu" and array.size:
+        bounds = np.iinfo(wanted)
+        if int(array.min()) < bounds.min or int(array.max()) > bounds.max:
+            raise OverflowError(f"{wanted.name} holds {bounds.min} to {bounds.max}")
+    return array.astype(wanted)
 
 
 def _default_dtype(values: Any) -> Any | None:

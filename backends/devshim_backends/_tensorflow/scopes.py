@@ -4,8 +4,9 @@ Inside a ``tf.function`` the scope is written into each operator and holds where
 XLA (``jit_compile=True``) compiles the whole function for one device and drops such wishes without a word, so
 there a scope is refused.
 
-AutoGraph, which reads a ``tf.function``'s source, replaces an error by a ``StagingError`` of its own unless the error is
-marked (2.16 to 2.21: ``ag_pass_through`` in ``autograph/impl/api.py``); so ours are, and `except ds.TracingError` holds.
+AutoGraph, which reads a ``tf.function``'s source, replaces an error by a ``StagingError`` of its own unless the error
+is marked (2.16 to 2.21: ``ag_pass_through`` in ``autograph/impl/api.py``); so ours are, and catching
+``ds.TracingError`` works.
 """
 
 from __future__ import annotations
