@@ -14,7 +14,6 @@ from devshim.errors import BackendNotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from contextvars import Token
     from types import ModuleType
 
     from devshim.backend import Backend
@@ -24,7 +23,9 @@ COMPILERS: list[Backend] = []
 """Loaded backends whose compiler traces Python and cannot follow a context variable (`Backend.compiling`)."""
 
 _process: str | None = None
-_CHOSEN: ContextVar[str | None] = ContextVar("devshim_backend", default=None)
+_CHOSEN: ContextVar[tuple[str, ...]] = ContextVar("devshim_backend", default=())
+"""The backends of the open `using` blocks of this thread or task, innermost last."""
+
 DEVICE: ContextVar[Device | None] = ContextVar("devshim_device", default=None)
 """The device of the innermost `on`, or of `set_device`, in this thread or task."""
 
@@ -58,14 +59,15 @@ class using:
 
     def __init__(self, backend: str) -> None:
         self._name = _choose(backend)
-        self._tokens: list[Token[str | None]] = []
 
     def __enter__(self) -> str:
-        self._tokens.append(_CHOSEN.set(self._name))
+        _CHOSEN.set((*_CHOSEN.get(), self._name))
         return self._name
 
     def __exit__(self, *failure: object) -> None:
-        _CHOSEN.reset(self._tokens.pop())
+        # No token is kept: the same object may be open in two threads, or be left in another context than it was
+        # entered in (an asynchronous generator's).
+        _CHOSEN.set(_CHOSEN.get()[:-1])
 
 
 def _choose(backend: str) -> str:
@@ -80,22 +82,30 @@ def _choose(backend: str) -> str:
 
 def current() -> Backend:
     """Return the current backend, loading it when it is first needed."""
-    return _registry.load(_CHOSEN.get() or _process or _by_environment())
+    open_blocks = _CHOSEN.get()
+    return _registry.load(open_blocks[-1] if open_blocks else _process or _by_environment())
 
 
 def chosen() -> str | None:
     """Return the name of the current backend without loading it, or None where none is chosen."""
+    open_blocks = _CHOSEN.get()
     try:
-        return _CHOSEN.get() or _process or _by_environment()
+        return open_blocks[-1] if open_blocks else _process or _by_environment()
     except BackendNotFoundError:
         return None
 
 
+_asked: dict[str, str] = {}
+"""What `DEVSHIM_BACKEND` was found to mean, by its text: it is read on every call, and looked up once."""
+
+
 def _by_environment() -> str:
     asked = environ.get("DEVSHIM_BACKEND")
-    if asked:
-        return _choose(asked)
-    return _only_one()
+    if not asked:
+        return _only_one()
+    if asked not in _asked:
+        _asked[asked] = _choose(asked)
+    return _asked[asked]
 
 
 _only: str | None = None

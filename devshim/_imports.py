@@ -13,7 +13,6 @@ The finder is installed when a framework is first asked for (`use`, `using`, a l
 from __future__ import annotations
 
 import sys
-from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,26 +27,36 @@ _WATCHED: dict[str, Around] = {}
 
 
 class _Finder:
-    """Finds the watched root modules as Python itself would, and wraps their loaders."""
+    """Lets the other finders find the watched root modules, and wraps their loaders."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         around = _WATCHED.get(name)
         if around is None:
             return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            _wrap(spec, around)
-        return spec
+        for finder in sys.meta_path:  # not Python's own alone: an editable installation brings one of its own
+            find = None if finder is _Finder else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
+            if spec is not None:
+                _wrap(spec, around)
+                return spec
+        return None
 
 
 def _wrap(spec: ModuleSpec, around: Around) -> None:
-    """Make the loader execute its module inside ``around()``; for this spec's loader only."""
-    loader = spec.loader
-    assert loader is not None
+    """Make the loader execute this spec's module, once, inside ``around()``."""
+    loader, name = spec.loader, spec.name
+    own = getattr(loader, "__dict__", None)
+    # A class as loader is Python's own and shared by everything; so is a loader that is wrapped already.
+    if loader is None or isinstance(loader, type) or own is None or "exec_module" in own:
+        return
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
+        if module.__name__ != name:  # one loader may serve many modules: a zip file's does
+            execute(module)
+            return
+        own.pop("exec_module", None)
         with around():
             execute(module)
 

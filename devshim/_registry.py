@@ -20,6 +20,7 @@ from devshim.errors import BackendBrokenError, BackendConflictError, BackendNotF
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from importlib.machinery import ModuleSpec
     from importlib.metadata import EntryPoint
 
     from devshim.backend import Backend, Gap
@@ -69,10 +70,18 @@ def canonical(name: str) -> str:
     """Return the backend's name for a name or nickname; an unknown one raises `BackendNotFoundError`."""
     if not isinstance(name, str):
         raise BackendNotFoundError(f"a backend is named by text, not by {type(name).__name__}", _known())
-    found = NICKNAMES.get(name.lower(), name.lower())
-    if found in BUILTIN or found in third_party():
-        return found
-    raise BackendNotFoundError(f"no backend is called {name[:40]!r}", _known())
+    for each in (name, NICKNAMES.get(name.lower(), name.lower())):  # a third party's name may have capitals
+        if each in BUILTIN or each in third_party():
+            return each
+    raise BackendNotFoundError(f"no backend is called {name[:40]!r}", _nearest(name) + _known())
+
+
+def _nearest(name: str) -> str:
+    """The backend a misspelt name may have meant, as the start of a hint; empty where none is close."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name[:40].lower(), [*known(), *NICKNAMES], 1)
+    return f"did you mean {NICKNAMES.get(close[0], close[0])!r}? " if close else ""
 
 
 def known() -> list[str]:
@@ -96,15 +105,25 @@ def third_party() -> Mapping[str, list[EntryPoint]]:
 def is_installed(name: str) -> bool:
     """Whether the framework could be imported, without importing it."""
     if name in sys.modules:
-        return sys.modules[name] is not None  # None is Python's own mark for a blocked import
+        return is_imported(name)
     from importlib.util import find_spec
 
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):
         return False
-    # A folder that happens to carry the name is a namespace package: it has no file of its own.
-    return spec is not None and spec.origin is not None
+    return spec is not None and not _is_folder(spec)
+
+
+def is_imported(name: str) -> bool:
+    """Whether the framework is among this process's modules, through devshim or not."""
+    module = sys.modules.get(name)  # None is Python's own mark for a blocked import
+    return module is not None and not _is_folder(getattr(module, "__spec__", None))
+
+
+def _is_folder(spec: ModuleSpec | None) -> bool:
+    """Whether a spec is a mere folder's that happens to carry the name: a namespace package has no file of its own."""
+    return spec is not None and spec.origin is None and spec.submodule_search_locations is not None
 
 
 def installed() -> list[str]:
@@ -119,7 +138,7 @@ def loaded() -> list[Backend]:
 
 def imported() -> list[str]:
     """Return the names of the backends whose framework this process has imported, through devshim or not."""
-    return [name for name in known() if sys.modules.get(name) is not None]
+    return [name for name in known() if is_imported(name)]
 
 
 def load(name: str) -> Backend:
@@ -168,24 +187,33 @@ def _make(name: str) -> Backend:
         raise
     except Exception as error:
         raise _broken(name, error) from error
+    _check(name, made, target)
     return made
+
+
+def _check(name: str, made: object, target: str) -> None:
+    """Refuse what a third party registered if it is no adapter, or another framework's."""
+    from devshim.backend import Backend as Contract
+
+    if not isinstance(made, Contract) or made.name != name:
+        what = f"a backend called {made.name!r}" if isinstance(made, Contract) else "no devshim.backend.Backend"
+        raise BackendBrokenError(
+            f"the backend name {name!r} is registered for {target}, which is {what}",
+            "this is a defect of the distribution that registers it: see backends/README.md",
+        )
 
 
 def _target(name: str) -> str:
     """The ``module:class`` behind a name; more than one claimant is refused."""
     points = third_party().get(name, [])
-    claims = [f"{point.value} of {_distribution(point)}" for point in points]
+    claims = [f"{point.value} of {point.dist.name if point.dist else 'an unnamed distribution'}" for point in points]
     if name in BUILTIN:
         if claims:
             raise _contested(name, ["devshim itself", *claims])
         return BUILTIN[name]
     if len(claims) > 1:
         raise _contested(name, claims)
-    return points[0].value
-
-
-def _distribution(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else "an unnamed distribution"
+    return points[0].value.partition("[")[0].strip()  # an entry point may name extras after its object
 
 
 def _contested(name: str, claims: list[str]) -> BackendConflictError:
@@ -206,11 +234,9 @@ def _known() -> str:
     return f"the backends are {', '.join(known())}; installed here: {', '.join(installed()) or 'none'}"
 
 
-def _broken(name: str, error: Exception) -> BackendError:
+def _broken(name: str, error: Exception) -> BackendBrokenError:
     from traceback import format_exception
 
-    if isinstance(error, ModuleNotFoundError) and error.name == name:
-        return not_installed(name)
     told = "".join(format_exception(error)).rstrip()
     return BackendBrokenError(
         f"{TITLES.get(name, name)} is installed, and importing it fails:\n\n{told}",
@@ -223,17 +249,26 @@ def owner(cls: type) -> Backend | None:
 
     The framework is imported already, so loading its adapter imports no other.
     """
-    roots = [str(base.__module__).partition(".")[0] for base in cls.__mro__]
+    roots = [_root(base) for base in _MRO.__get__(cls)]
     for root in roots:
-        if root in ROOTS:
+        if root in ROOTS and is_imported(root):  # a type may say what it likes, and imports nothing by that
             return load(ROOTS[root])
     unknown = [root for root in roots if root not in _PLAIN]
     for name in third_party() if unknown else ():
-        if name in unknown:
+        if name in unknown and is_imported(name):
             return load(name)
     return None
 
 
+def _root(cls: type) -> str:
+    """The root package of a type; empty where its metaclass does not let it be asked."""
+    try:
+        return str(cls.__module__).partition(".")[0]
+    except Exception:
+        return ""
+
+
+_MRO = type.__dict__["__mro__"]  # a metaclass can hide it
 _PLAIN = {"builtins", "collections", "typing", "enum", "abc", "types", "pathlib", "datetime", "devshim"}
 """Roots that are never a framework's: their types are settled without reading entry points."""
 
@@ -261,7 +296,3 @@ def gaps(name: str) -> Mapping[str, Gap]:
         declared: Mapping[str, Gap] = import_module(BUILTIN[name].replace(".backend:", ".gaps:").partition(":")[0]).GAPS
         return declared
     return load(name).gaps
-
-
-if TYPE_CHECKING:
-    from devshim.errors import BackendError
