@@ -19,6 +19,7 @@ import builtins
 import sys
 import warnings
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.machinery import PathFinder, SourceFileLoader
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -88,22 +89,43 @@ def _import(
     level: int = 0,
 ) -> ModuleType:
     """What ``import`` does in MXNet's modules; the arguments are those of `builtins.__import__`."""
-    if level == 0 and name == "distutils.version" and fromlist and sys.version_info >= (3, 12):
+    if level == 0 and name == "distutils.version" and fromlist:
         return _distutils_version()
     module = builtins.__import__(name, globals, locals, fromlist or (), level)
     return _numpy(module) if level == 0 and module.__name__ == "numpy" else module
 
 
+_KEPT: dict[str, ModuleType] = {}
+"""The modules made for MXNet, each made once; two threads that make one at the same time make equal ones."""
+
+
 def _distutils_version() -> ModuleType:
+    """``distutils.version`` whose classes warn nobody: MXNet 1.9 also makes them while it computes."""
+    if "distutils.version" not in _KEPT:
+        real, quiet = _real_version(), ModuleType("distutils.version")
+        for name in ("StrictVersion", "LooseVersion"):
+            base = getattr(real, name)
+            setattr(quiet, name, type(name, (base,), {"__init__": _parsed}))
+        _KEPT["distutils.version"] = quiet
+    return _KEPT["distutils.version"]
+
+
+def _parsed(self: Any, vstring: str | None = None) -> None:
+    """What `distutils.version.Version.__init__` does, without its DeprecationWarning."""
+    if vstring:
+        self.parse(vstring)
+
+
+def _real_version() -> ModuleType:
+    if sys.version_info < (3, 12):
+        return import_module("distutils.version")
     try:
-        from setuptools._distutils import version  # type: ignore[import-untyped]
+        return import_module("setuptools._distutils.version")
     except ImportError as error:
         raise ImportError(
             "MXNet needs distutils, which Python 3.12 removed and setuptools carries on: pip install setuptools",
             name="distutils",
         ) from error
-    module: ModuleType = version
-    return module
 
 
 class _NumPy(ModuleType):
@@ -115,17 +137,14 @@ class _NumPy(ModuleType):
         return getattr(self._real, name)
 
 
-_SECOND: list[_NumPy] = []
-
-
 def _numpy(real: ModuleType) -> ModuleType:
-    if not _SECOND:
+    if "numpy" not in _KEPT:
         second = _NumPy("numpy")
         second.__dict__.update(vars(real), _real=real)
         for name, value in _lost(real).items():
             second.__dict__.setdefault(name, value)
-        _SECOND.append(second)
-    return _SECOND[0]
+        _KEPT["numpy"] = second
+    return _KEPT["numpy"]
 
 
 def _lost(np: Any) -> dict[str, object]:

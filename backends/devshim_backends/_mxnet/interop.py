@@ -9,8 +9,6 @@ Requirements this module answers:
   because ``cpu(1)`` is a simulated card here.
 * What MXNet cannot express (strides, int16 in 1.9, complex) is refused before it looks at it.
 * 1.9 has no ``__dlpack__``, and 2.0's takes none of the arguments of today's protocol: an exporter of our own has.
-* The interpreter's capsule functions are fetched through a library object of our own: those of
-  ``ctypes.pythonapi`` are shared, MXNet's own destructor relies on their default prototypes, and others set theirs.
 """
 
 from __future__ import annotations
@@ -23,65 +21,26 @@ from mxnet.base import _LIB, NDArrayHandle, check_call
 
 from devshim import _refusals
 from devshim.errors import ConversionError
-from devshim_backends._mxnet.native import CODES, NAMES, dtype_code, numpy_shapes
+from devshim_backends._mxnet.capsules import (
+    BOOL,
+    CPU,
+    CUDA,
+    CUDA_HOST,
+    FORMS,
+    NAME,
+    PYTHON,
+    READABLE,
+    UINT,
+    USED,
+    DLTensor,
+    forget,
+    read,
+)
+from devshim_backends._mxnet.native import NAMES, dtype_code, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
 
 if TYPE_CHECKING:
     from devshim.backend import Tensor
-
-_NAME, _USED = b"dltensor", b"used_dltensor"
-_CPU, _CUDA, _CUDA_HOST = 1, 2, 3
-_INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
-_FORMS = {"bool": (_BOOL, 8), "bfloat16": (_BFLOAT, 16)}
-_FORMS |= {f"{kind}{bits}": (code, bits) for kind, code in (("int", _INT), ("uint", _UINT)) for bits in (8, 16, 32, 64)}
-_FORMS |= {f"float{bits}": (_FLOAT, bits) for bits in (16, 32, 64)}
-_READABLE = {form: name for name, form in _FORMS.items() if name in CODES}
-
-
-class _DLTensor(ctypes.Structure):
-    """DLTensor of dlpack.h, the same in every version of the protocol; a DLManagedTensor starts with one."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-_python = ctypes.PyDLL(None)
-_Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_python.PyCapsule_New.restype = ctypes.py_object
-_python.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, _Destructor)
-for _function, _returned in (
-    (_python.PyCapsule_GetPointer, ctypes.c_void_p),
-    (_python.PyCapsule_IsValid, ctypes.c_int),
-):
-    _function.restype = _returned
-    _function.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_python.PyCapsule_SetName.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_python.PyCapsule_SetDestructor.argtypes = (ctypes.py_object, ctypes.c_void_p)
-
-
-@_Destructor  # type: ignore[untyped-decorator]
-def _forget(capsule: int) -> None:
-    """Free what a capsule offers if nobody took it; the capsule is being destroyed, so it must not be referenced."""
-    name = _raw.PyCapsule_GetName(capsule)
-    if name == _NAME:
-        check_call(_LIB.MXNDArrayCallDLPackDeleter(ctypes.c_void_p(_raw.PyCapsule_GetPointer(capsule, _NAME))))
-
-
-_raw = ctypes.PyDLL(None)
-_raw.PyCapsule_GetName.restype = ctypes.c_char_p
-_raw.PyCapsule_GetName.argtypes = (ctypes.c_void_p,)
-_raw.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_raw.PyCapsule_GetPointer.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
 
 
 class _Exported:
@@ -107,10 +66,10 @@ class _Exported:
         check_call(_LIB.MXNDArrayWaitToWrite(self._x.handle))
         managed = ctypes.c_void_p()
         check_call(_LIB.MXNDArrayToDLPack(self._x.handle, ctypes.byref(managed)))
-        tensor = _DLTensor.from_address(managed.value or 0)
+        tensor = DLTensor.from_address(managed.value or 0)
         tensor.device_type, tensor.device_id = self._device
-        tensor.code, tensor.bits = _FORMS[NAMES[dtype_code(self._x)]]
-        return _python.PyCapsule_New(managed, _NAME, _forget)
+        tensor.code, tensor.bits = FORMS[NAMES[dtype_code(self._x)]]
+        return PYTHON.PyCapsule_New(managed, NAME, forget)
 
 
 class MxnetInterop(MxnetTensors):
@@ -123,12 +82,12 @@ class MxnetInterop(MxnetTensors):
             raise ConversionError("DLPack has no sparse arrays", "call x.tostype('default') first")
         device = self.device_of(x)
         real = device.kind == "gpu" and not self.simulated
-        return _Exported(x, (_CUDA, device.index) if real else (_CPU, 0))
+        return _Exported(x, (CUDA, device.index) if real else (CPU, 0))
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
             capsule = source.__dlpack__()
-            if not _python.PyCapsule_IsValid(capsule, _NAME):
+            if not PYTHON.PyCapsule_IsValid(capsule, NAME):
                 raise BufferError("it gives no capsule that MXNet could read")
             return self._taken(capsule)
         except ConversionError:
@@ -140,8 +99,8 @@ class MxnetInterop(MxnetTensors):
 
     def _taken(self, capsule: Any) -> Tensor:
         """The array over a capsule's memory; the capsule is marked as used, as the protocol wants."""
-        managed = ctypes.c_void_p(_python.PyCapsule_GetPointer(capsule, _NAME))
-        tensor = _DLTensor.from_address(managed.value or 0)
+        managed = ctypes.c_void_p(PYTHON.PyCapsule_GetPointer(capsule, NAME))
+        tensor = read(capsule)
         why = _why_not(tensor)
         if why is not None:
             raise ConversionError(f"MXNet cannot share this memory: {why}", "let it be copied")
@@ -150,22 +109,22 @@ class MxnetInterop(MxnetTensors):
         create = getattr(_LIB, "MXNDArrayFromDLPackEx", None) or _LIB.MXNDArrayFromDLPack
         with numpy_shapes():
             check_call(create(managed, ctypes.c_bool(False), ctypes.byref(handle)))
-        _python.PyCapsule_SetName(capsule, _USED)
-        _python.PyCapsule_SetDestructor(capsule, None)  # from here on MXNet calls the deleter
+        PYTHON.PyCapsule_SetName(capsule, USED)
+        PYTHON.PyCapsule_SetDestructor(capsule, None)  # from here on MXNet calls the deleter
         return mx.np.ndarray(handle)
 
 
-def _why_not(tensor: _DLTensor) -> str | None:
-    if (tensor.code, tensor.bits) not in _READABLE or tensor.lanes != 1:
+def _why_not(tensor: DLTensor) -> str | None:
+    if (tensor.code, tensor.bits) not in READABLE or tensor.lanes != 1:
         return f"MXNet {mx.__version__} has no dtype of kind {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes"
-    if tensor.device_type not in (_CPU, _CUDA, _CUDA_HOST):
+    if tensor.device_type not in (CPU, CUDA, CUDA_HOST):
         return f"it is on a device of DLPack's kind {tensor.device_type}"
     if not _contiguous(tensor):
         return "MXNet's arrays are C-contiguous, and it is not"
     return None
 
 
-def _contiguous(tensor: _DLTensor) -> bool:
+def _contiguous(tensor: DLTensor) -> bool:
     """Whether the strides say what no strides say; those of axes with one element, or of no elements, do not matter."""
     shape = tensor.shape[: tensor.ndim]
     if not tensor.strides or 0 in shape:
@@ -178,12 +137,12 @@ def _contiguous(tensor: _DLTensor) -> bool:
     return True
 
 
-def _adapt(tensor: _DLTensor) -> None:
+def _adapt(tensor: DLTensor) -> None:
     """Say the same about the memory in the words of MXNet's old DLPack."""
-    if tensor.code == _BOOL:
-        tensor.code, tensor.bits = _UINT, 1
-    if tensor.device_type != _CUDA:
-        tensor.device_type, tensor.device_id = _CPU, 0
+    if tensor.code == BOOL:
+        tensor.code, tensor.bits = UINT, 1
+    if tensor.device_type != CUDA:
+        tensor.device_type, tensor.device_id = CPU, 0
     tensor.data = (tensor.data or 0) + tensor.byte_offset
     tensor.byte_offset = 0
     tensor.strides = None

@@ -32,7 +32,7 @@ WHERE = "device" if IS_2 else "ctx"
 
 QUICK = ctypes.PyDLL(_LIB._name)
 """MXNet's library, for calls that answer at once."""
-_context = QUICK.MXNDArrayGetContext
+get_context = QUICK.MXNDArrayGetContext
 _dtype = QUICK.MXNDArrayGetDType
 _shapes = QUICK.MXSetIsNumpyShape
 _create = getattr(_LIB, ("MXNDArrayCreate" if IS_2 else "MXNDArrayCreateEx") + ("64" if _int64_enabled() else ""))
@@ -49,7 +49,7 @@ NAMES = {code: name for name, code in CODES.items()}
 def where(x: Any) -> int:
     """Return the place of an array as one number: MXNet's kind of device, and its index times 2**32."""
     found = c_int64()
-    _context(x.handle, byref(found), byref(found, 4))
+    get_context(x.handle, byref(found), byref(found, 4))
     return found.value
 
 

@@ -14,6 +14,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from ctypes import byref, c_int64
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ import numpy as np
 from devshim import _refusals
 from devshim.device import CPU, Device
 from devshim.errors import ConversionError, UnsupportedError
+from devshim_backends._mxnet.capsules import HostArray
 from devshim_backends._mxnet.devices import MxnetDevices, read
 from devshim_backends._mxnet.native import (
     BFLOAT16,
@@ -31,6 +33,7 @@ from devshim_backends._mxnet.native import (
     address,
     allocate,
     dtype_code,
+    get_context,
     numpy_shapes,
     where,
     write,
@@ -64,9 +67,10 @@ class MxnetTensors(MxnetDevices):
     def device_of(self, x: Tensor) -> Device:
         if type(x) in _ARRAYS:
             devices = self._devices
-            number = where(x)
-            found = devices.get(number)
-            return found if found is not None else self._met(devices, number)
+            number = c_int64()  # `native.where`, written out: a call less on the hottest path
+            get_context(x.handle, byref(number), byref(number, 4))
+            found = devices.get(number.value)
+            return found if found is not None else self._met(devices, number.value)
         return self._of_rare(x)
 
     def _met(self, devices: dict[int, Device], number: int) -> Device:
@@ -133,7 +137,7 @@ class MxnetTensors(MxnetDevices):
         if not array.flags.writeable:
             raise _refusals.cannot_share(what, "it is read-only, and MXNet's arrays can be written")
         try:
-            return self.from_dlpack(array)
+            return self.from_dlpack(HostArray(array))
         except ConversionError as error:
             raise _refusals.cannot_share(what, error.problem) from error
 

@@ -1,0 +1,448 @@
+"""What is peculiar to MXNet: each test names the trap, and fails without the adapter's mend for it."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+if "mxnet" not in ds.backends():
+    pytest.skip("MXNet is not installed", allow_module_level=True)
+
+mx = ds.framework("mxnet")
+IS_2 = hasattr(mx, "Device")
+WHERE = "device" if IS_2 else "ctx"
+CPU, GPU0, GPU1 = ds.cpu(), ds.gpu(0), ds.gpu(1)
+KINDS = pytest.mark.parametrize("make", [mx.np.array, mx.nd.array], ids=["np", "nd"])
+
+
+@pytest.fixture(autouse=True)
+def _mxnet():
+    ds.use("mxnet")
+    yield
+    ds.use(None)
+
+
+@pytest.fixture
+def two():
+    with ds.simulate(gpus=2):
+        yield
+
+
+def native_device(x):
+    return getattr(x, WHERE)
+
+
+def backend():
+    from devshim import _registry
+
+    return _registry.load("mxnet")
+
+
+def script(text, *flags):
+    """Run a program in a fresh interpreter and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", textwrap.dedent(text)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip()
+
+
+# ------------------------------------------------------------------ importing beside today's NumPy and Python
+
+
+def test_import_leaves_numpy_as_it_was_and_warns_nobody():
+    """MXNet reads names NumPy removed (apache/mxnet#21165): it gets them, NumPy does not, and no warning comes out."""
+    printed = script(
+        """
+        import sys, types, warnings
+        import numpy as np
+        before, filters = dict(vars(np)), list(warnings.filters)
+        import devshim as ds
+        ds.use("mxnet")
+        import mxnet
+        after = {k: v for k, v in vars(np).items() if not isinstance(v, types.ModuleType)}
+        print(sorted(k for k in after if k not in before or after[k] is not before[k]),
+              sorted(k for k in before if k not in vars(np)), warnings.filters == filters, mxnet.np.NaN)
+        """,
+        "-W",
+        "error",
+    )
+    assert printed == "[] [] True nan"
+
+
+def test_names_are_there_when_a_function_is_called_later():
+    """``np.bool``, ``np.in1d`` and others are read at the call, long after the import."""
+    x = mx.np.array([[1.0, -2.0], [3.0, 4.0]])
+    mask = mx.np.array([[True, False], [True, True]], dtype="bool")
+    assert x[mask].asnumpy().tolist() == [1.0, 3.0, 4.0]
+    assert callable(mx.np.mirr)
+    assert mx.np.trapz(mx.np.array([1.0, 3.0])).item() == 2.0
+
+
+def test_failed_import_leaves_nothing_behind(tmp_path):
+    """An MXNet whose import fails: the import hook is gone, NumPy is as it was, and the reason is shown."""
+    package = tmp_path / "mxnet"
+    package.mkdir()
+    (package / "__init__.py").write_text("from . import inner\n")
+    (package / "inner.py").write_text(
+        "import numpy as onp\nassert onp.PZERO == 0.0\nraise RuntimeError('broken wheel')\n"
+    )
+    printed = script(
+        f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import numpy as np
+        before = dict(vars(np))
+        import devshim as ds
+        ds.use("mxnet")
+        hooks = len(sys.meta_path)
+        try:
+            ds.zeros((2,))
+        except ds.BackendBrokenError as error:
+            print("broken wheel" in str(error), len(sys.meta_path) == hooks, dict(vars(np)) == before)
+        """
+    )
+    assert printed == "True True True"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python has distutils of its own")
+def test_missing_setuptools_is_named():
+    """MXNet needs distutils, which left in Python 3.12: without setuptools the error says what to install."""
+    printed = script(
+        """
+        import sys
+        sys.modules["setuptools"] = None
+        import devshim as ds
+        ds.use("mxnet")
+        try:
+            ds.zeros((2,))
+        except ds.BackendBrokenError as error:
+            print("pip install setuptools" in str(error))
+        """
+    )
+    assert printed == "True"
+
+
+# ------------------------------------------------------------------ devices
+
+
+def test_every_cpu_number_and_pinned_memory_is_the_host():
+    """``mx.cpu(0) != mx.cpu(3)``, although they are the same memory."""
+    assert ds.device_of(mx.np.ones((2,), **{WHERE: mx.cpu(3)})) is CPU
+    assert ds.device(mx.cpu(3)) is ds.device(mx.cpu_pinned(0)) is CPU
+
+
+def test_simulated_cards_are_the_cpus_after_the_first(two):
+    """``cpu(0)`` stays the host, ``cpu(1)`` is the first card, ``cpu(3)`` is no third one."""
+    x = ds.place(ds.zeros((2,)), "gpu:1")
+    assert native_device(x) == mx.cpu(2)
+    assert [ds.device(mx.cpu(i)) for i in range(4)] == [CPU, GPU0, GPU1, CPU]
+    with pytest.raises(ds.DeviceNotFoundError):
+        ds.place(x, "gpu:2")
+
+
+def test_labels_end_with_the_simulation():
+    """What an array's number means is remembered: the memory must not outlive the simulation."""
+    with ds.simulate(gpus=2):
+        x = ds.zeros((2,), device="gpu:0")
+        assert ds.device_of(x) is GPU0
+    assert ds.device_of(x) is CPU
+
+
+# ------------------------------------------------------------------ values
+
+
+@KINDS
+def test_both_kinds_of_array_stay_what_they_are(two, make):
+    """``mx.nd.NDArray`` is a tensor as good as ``mx.np.ndarray``."""
+    x = make([1.0, 2.0])
+    y = ds.place(x, "gpu:0")
+    assert type(y) is type(x)
+    assert ds.place(y, "gpu:0") is y
+    y[:] = 7
+    assert x.asnumpy().tolist() == [1.0, 2.0]
+
+
+def test_shapes_of_no_axis_and_no_element_work_in_every_thread(two):
+    """``()`` and ``(0, 3)`` need NumPy shape semantics: a thread's setting, off in new threads, and left as it was."""
+    before, seen = mx.util.is_np_shape(), []
+
+    def work():
+        for shape in ((), (0, 3)):
+            x = ds.place(ds.ones(shape, device="gpu:0", dtype="int64"), "gpu:1")
+            seen.append(ds.to_numpy(ds.copy(x, "cpu")).shape)
+        seen.append(mx.util.is_np_shape())
+
+    work()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(), (0, 3), before, (), (0, 3), False]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64", "bool", "uint8", "float16"])
+def test_numpy_values_keep_their_dtype(dtype):
+    """``mx.np.array`` makes float32 of NumPy's int64 and float64 in 2.0."""
+    array = np.array([[1, 0], [3, 2**40 + 1 if dtype in ("int64", "float64") else 1]]).astype(dtype)
+    found = ds.to_numpy(ds.from_numpy(array))
+    assert found.dtype == array.dtype
+    assert (found == array).all()
+
+
+def test_large_integers_survive_full():
+    """``mx.np.full`` sends integers through a double in 1.9."""
+    assert ds.to_numpy(ds.full((2,), 2**53 + 1, dtype="int64")).tolist() == [2**53 + 1] * 2
+
+
+def test_dtypes_of_the_release():
+    """1.9 lacks int16 and three unsigned dtypes: refused as a ConversionError, not as MXNet's KeyError."""
+    if IS_2:
+        assert ds.to_numpy(ds.full((2,), 2**63 + 1, dtype="uint64")).tolist() == [2**63 + 1] * 2
+    else:
+        with pytest.raises(ds.ConversionError, match="uint64"):
+            ds.zeros((2,), dtype="uint64")
+        with pytest.raises(ds.ConversionError, match="int16"):
+            ds.from_numpy(np.zeros(2, np.int16))
+
+
+def test_bfloat16_is_created_moved_and_cast(two):
+    """No creation operator knows bfloat16, and MXNet's own ``copyto`` and ``astype`` raise KeyError for it."""
+    x = ds.place(ds.asarray([1.0, 2.5, 3.140625], dtype="bfloat16", device="gpu:0"), "gpu:1")
+    assert backend().dtype_name(x) == "bfloat16"
+    assert ds.to_numpy(ds.asarray(x, dtype="float32")).tolist() == [1.0, 2.5, 3.140625]
+    assert backend().nbytes(x) == 6
+
+
+def test_one_seed_for_all_devices(two):
+    """Each device has a generator of its own."""
+    draws = []
+    for _ in range(2):
+        ds.random.seed(2**32 - 1)
+        draws.append([ds.to_numpy(ds.random.normal(size=(3,), device=d)).tolist() for d in (CPU, GPU0, GPU1)])
+    assert draws[0] == draws[1]
+
+
+# ------------------------------------------------------------------ gradients
+
+
+@KINDS
+def test_gradient_crosses_devices(two, make):
+    """Inside ``record`` a move is part of the graph, and the gradient arrives on the source's device."""
+    x = ds.place(make([1.0, 2.0, 3.0]), "gpu:0")
+    x.attach_grad()
+    with mx.autograd.record():
+        y = ds.place(x, "gpu:1")
+        z = (y * y * ds.copy(y, "gpu:1")).sum()
+    z.backward()
+    assert x.grad.asnumpy().tolist() == [3.0, 12.0, 27.0]
+    assert ds.device_of(x.grad) is GPU0
+    assert ds.device_of(z) is GPU1
+
+
+@KINDS
+def test_attach_grad_survives_a_move(two, make):
+    """Outside ``record`` the moved array would lose its gradient (apache/mxnet#14391), and backward would fail."""
+    x = make([1.0, 2.0])
+    x.attach_grad()
+    y = ds.place(x, "gpu:1")
+    with mx.autograd.record():
+        z = (y * y).sum()
+    z.backward()
+    assert y.grad.asnumpy().tolist() == [2.0, 4.0]
+    assert ds.device_of(y.grad) is GPU1
+    assert ds.place(make([1.0]), "gpu:1").grad is None
+
+
+# ------------------------------------------------------------------ mixed devices
+
+
+@pytest.mark.parametrize("make", ["np", "nd"])
+def test_simulated_cards_do_not_mix(two, make):
+    """MXNet compares the kind of device alone, and all simulated cards are CPUs: cpu(1) + cpu(2) is silent."""
+    x, y = (ds.ones((2, 2), device=d) for d in (GPU0, GPU1))
+    if make == "nd":
+        x, y = x.as_nd_ndarray(), y.as_nd_ndarray()
+    dot = mx.np.dot if make == "np" else mx.nd.dot
+    for mixed in (lambda: x + y, lambda: dot(x, y), lambda: x * (y * 0 + 1)):
+        with pytest.raises(ds.DeviceMismatchError, match="gpu:0 and gpu:1") as caught:
+            mixed()
+        assert isinstance(caught.value, mx.MXNetError)
+    x.copyto(y)
+    x[:] = y + 1
+    assert x.asnumpy().tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+def test_mxnet_is_unwatched_without_simulation():
+    """The check is in MXNet's own functions only while GPUs are simulated."""
+    from mxnet._ctypes import ndarray as invoking
+    from mxnet._ffi._ctypes.function import FunctionBase
+
+    before = FunctionBase.__call__, invoking._imperative_invoke, mx.nd.register._imperative_invoke
+    with ds.simulate(gpus=1):
+        assert FunctionBase.__call__ is not before[0]
+        with ds.simulate(gpus=3):
+            pass
+    assert (FunctionBase.__call__, invoking._imperative_invoke, mx.nd.register._imperative_invoke) == before
+    assert (mx.np.ones((2,), **{WHERE: mx.cpu(1)}) + mx.np.ones((2,))).asnumpy().tolist() == [2.0, 2.0]
+
+
+# ------------------------------------------------------------------ scopes and tracing
+
+
+def test_scopes_nest_and_end_with_an_exception(two):
+    """MXNet keeps what to restore on the device object, so one object entered twice restores the wrong device."""
+
+    def current():
+        return native_device(mx.np.ones((1,)))
+
+    def work():
+        with ds.on("gpu:0"), ds.on("gpu:1"), ds.on("gpu:0"):
+            assert current() == mx.cpu(1)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
+    assert current() == mx.cpu(0)
+
+
+def hybridized(body, x):
+    """A hybridized block with this body, called twice: the second call runs the compiled graph."""
+
+    def forward(self, *inputs):
+        return body(inputs[-1])
+
+    block = type("Block", (mx.gluon.HybridBlock,), {"forward" if IS_2 else "hybrid_forward": forward})()
+    block.hybridize()
+    return [block(x), block(x * 2)]
+
+
+@pytest.fixture
+def numpy_semantics():
+    """What 2.0 does by itself when it is imported, and a user of 1.9 in a line of his own."""
+    before = mx.util.is_np_array()
+    mx.npx.set_np()
+    yield
+    if not before:
+        mx.npx.reset_np()
+
+
+@pytest.mark.usefixtures("two", "numpy_semantics")
+class TestHybridize:
+    """A compiled block runs on the device of its inputs: 2.0 records a copy to another one and ignores it."""
+
+    def check(self, body):
+        first, second = hybridized(body, ds.asarray([1.0, 2.0], device="gpu:0"))
+        assert [first.asnumpy().tolist(), second.asnumpy().tolist()] == [[2.0, 4.0], [4.0, 8.0]]
+        assert ds.device_of(second) is GPU0
+
+    def test_device_of(self):
+        seen = []
+        self.check(lambda x: (seen.append(ds.device_of(x)), x * 2)[1])
+        assert seen == [GPU0]
+
+    def test_what_stays_on_the_device(self):
+        self.check(lambda x: ds.place(x, "gpu:0") * 2)
+        self.check(lambda x: ds.copy(x, "gpu:0") * 2)
+        self.check(lambda x: ds.run(lambda a: a * 2, x))
+
+        def scoped(x):
+            with ds.on("gpu:0"):
+                return x * 2
+
+        self.check(scoped)
+
+    @pytest.mark.parametrize("target", ["cpu", "gpu:1"])
+    def test_what_would_be_ignored_is_refused(self, target):
+        def scoped(x):
+            with ds.on(target):
+                return x * 2
+
+        for body in (lambda x: ds.place(x, target) * 2, scoped, lambda x: x * ds.to_numpy(x).sum()):
+            with pytest.raises(ds.TracingError):
+                self.check(body)
+
+
+def test_symbol_outside_a_block_is_on_no_device():
+    """A symbol has a ``handle`` too: asking the array interface about it would read foreign memory."""
+    with pytest.raises(ds.TracingError):
+        ds.device_of(mx.sym.var("x"))
+
+
+# ------------------------------------------------------------------ DLPack
+
+
+class Source:
+    """A producer whose capsule is changed before MXNet sees it."""
+
+    def __init__(self, array, **changes):
+        self._array, self._changes = array, changes
+
+    def __dlpack__(self):
+        from devshim_backends._mxnet import capsules
+
+        capsule = self._array.__dlpack__()
+        tensor = capsules.read(capsule)
+        for name, value in self._changes.items():
+            setattr(tensor, name, value)
+        return capsule
+
+
+def test_bool_crosses_both_ways():
+    """MXNet says "unsigned, 1 bit" of a bool and refuses everybody else's "bool, 8 bits"."""
+    array = np.array([True, False, True])
+    x = ds.from_numpy(array, copy=False)
+    array[1] = True
+    assert ds.to_numpy(x).tolist() == [True, True, True]
+    seen = ds.to_numpy(x, copy=False)
+    seen[0] = False
+    assert seen.dtype == np.bool_
+    assert array.tolist() == [False, True, True]
+
+
+def test_byte_offset_is_not_ignored():
+    """MXNet reads from the start of the buffer whatever ``byte_offset`` says."""
+    array = np.arange(4, dtype=np.float32)
+    x = backend().from_dlpack(Source(array, byte_offset=4, data=array.ctypes.data - 4))
+    assert ds.to_numpy(x).tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_number_of_another_frameworks_cpu_is_dropped(two):
+    """TensorFlow exports CPU:1 as such, and ``mx.cpu(1)`` is a simulated card; pinned memory MXNet refuses."""
+    array = np.arange(3, dtype=np.float32)
+    assert ds.device_of(backend().from_dlpack(Source(array, device_id=1))) is CPU
+    assert ds.device_of(backend().from_dlpack(Source(array, device_type=3))) is CPU
+
+
+@pytest.mark.parametrize("array", [np.ones((2, 3)).T, np.ones(4)[::-1], np.ones(4)[::2], np.ones(2, complex)])
+def test_what_mxnet_cannot_share_is_refused(array):
+    """Never an abort, never values in another order."""
+    with pytest.raises(ds.ConversionError):
+        backend().from_dlpack(array)
+
+
+def test_strides_of_an_empty_array_do_not_matter():
+    """2.0 takes NumPy's strides of a (0, 3) array for a layout it cannot have."""
+    assert ds.to_numpy(ds.from_numpy(np.zeros((0, 3)), copy=False)).shape == (0, 3)
+
+
+def test_unused_capsule_is_freed_whatever_others_do_to_ctypes():
+    """``ctypes.pythonapi`` is shared: MXNet's own destructor fails once somebody sets prototypes on it."""
+    shared = ctypes.pythonapi.PyCapsule_GetPointer
+    before = shared.restype, shared.argtypes
+    shared.restype, shared.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    try:
+        for _ in range(3):
+            exported = backend().to_dlpack(ds.ones((4,)))
+            assert tuple(exported.__dlpack_device__()) == (1, 0)
+            del exported
+            backend().to_dlpack(ds.ones((4,))).__dlpack__()
+    finally:
+        shared.restype, shared.argtypes = before
