@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+import paddle
+
 from devshim_backends._paddle.creation import PaddleCreation
 from devshim_backends._paddle.devices import PaddleDevices
 from devshim_backends._paddle.draws import PaddleDraws
 from devshim_backends._paddle.gaps import GAPS
+from devshim_backends._paddle.importing import keep_compilers_out
 from devshim_backends._paddle.interop import PaddleInterop
 from devshim_backends._paddle.lines import LINES
 from devshim_backends._paddle.runtime import PaddleRuntime
@@ -35,3 +38,6 @@ class PaddleBackend(
     title: ClassVar[str] = "PaddlePaddle"
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
     lines: ClassVar[Mapping[str, str]] = LINES
+
+
+keep_compilers_out(paddle)  # again, for a Paddle that was imported before devshim was asked for it

@@ -111,15 +111,23 @@ class PaddleCreation(Backend):
     ) -> Tensor:
         wanted = dtype or _default_float()
         self._name(wanted)
+        if self.compiling():
+            return self._constant(shape, value, wanted)
         place = self.to_native(device)
         made = how(list(shape), *value, wanted, place)
         # A plug-in that lacks the kernel has the host's, and then the result stays on the host.
         return made if self.device_of(made) is device else made._copy_to(place, True)
 
+    def _constant(self, shape: tuple[int, ...], value: tuple[complex, ...], dtype: Any) -> Tensor:
+        """A constant of the program being built: it has a device only when the program runs."""
+        if any(self.count(kind) for kind in self.kinds()):
+            raise _refusals.tracing(self, "zeros", "make the tensor outside, and pass it in")
+        return paddle.full(list(shape), value[0] if value else 0, dtype)
+
     def _name(self, dtype: Any) -> str:
         found = NAMES.get(dtype)
         if found is None:
-            raise _refusals.no_dtype(self, str(dtype).removeprefix("paddle."), "int64")
+            raise _refusals.no_dtype(self, shown(dtype), "int64")
         return found
 
     def _from_host(self, array: np.ndarray, dtype: Any | None, device: Device) -> Tensor:
@@ -138,6 +146,12 @@ def eager(array: np.ndarray, place: Any, share: bool = False) -> Tensor:
     NumPy's uint16 arrives as bfloat16.
     """
     return _Eager(value=array, place=place, persistable=False, zero_copy=share, name=None, stop_gradient=True)
+
+
+def shown(dtype: Any) -> str:
+    """Return the name of a dtype that has none here; Paddle 3.x prints its uint16 as bfloat16."""
+    name = str(dtype).removeprefix("paddle.")
+    return "uint16" if name == "bfloat16" else name
 
 
 def _default_float() -> Any:

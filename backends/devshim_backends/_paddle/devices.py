@@ -58,6 +58,9 @@ class PaddleDevices(Backend):
         return 0 if name is None else int(core.get_custom_device_count(name))
 
     def absence(self, kind: str) -> str:
+        name = _custom_types().get(kind)
+        if name is not None and not (kind == "gpu" and _has_cuda()):
+            return f"its plug-in {name!r} shows no more"
         if kind != "gpu":
             return f"this PaddlePaddle was built without {kind} devices, and no plug-in brings any"
         if not _has_cuda():

@@ -52,13 +52,13 @@ class PaddleInterop(PaddleTensors):
         try:
             capsule = source.__dlpack__()
             offered = _look(capsule)
+            if not (offered.is_contiguous() or paddle.get_flags(_STRIDED)[_STRIDED]):
+                raise _refused(f"{_STRIDED} is off, and the memory offered is not contiguous")
             made = dlpack.from_dlpack(capsule)
         except ConversionError:
             raise
         except Exception as error:  # BufferError, NotImplementedError, TypeError, ...: the producer's or Paddle's
             raise _refused(f"PaddlePaddle cannot share the memory of this {type(source).__name__}: {error}") from error
-        if not (made.is_contiguous() or paddle.get_flags(_STRIDED)[_STRIDED]):
-            raise _refused(f"{_STRIDED} is off, and the memory offered is not contiguous")
         if not offered.is_same_as(self, made):
             raise _refused("PaddlePaddle took the memory offered for another dtype, shape or order of values")
         return made
@@ -120,6 +120,9 @@ class _Form:
         self.strides = tuple(header.strides[axis] for axis in range(header.ndim)) if header.strides else None
         self.address = (header.data or 0) + header.byte_offset
 
+    def is_contiguous(self) -> bool:
+        return self.strides is None or self.strides == _c_order(self.shape)
+
     def is_same_as(self, backend: PaddleTensors, x: Tensor) -> bool:
         """Whether a tensor has this dtype and shape, and reads the same values at the same address."""
         if self.dtype != _dtype(backend.dtype_name(x)) or self.shape != tuple(x.shape):
@@ -132,9 +135,11 @@ class _Form:
 
 def _steps(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, ...]:
     """The strides of the axes along which there is anything to step over; without strides, those of C order."""
-    if strides is None:
-        strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    return tuple(step for size, step in zip(shape, strides, strict=True) if size > 1)
+    return tuple(step for size, step in zip(shape, strides or _c_order(shape), strict=True) if size > 1)
+
+
+def _c_order(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _dtype(name: str) -> tuple[int, int, int]:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
+from devshim import _refusals
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim_backends._paddle.devices import is_custom, make_place
@@ -59,6 +60,8 @@ class PaddleScopes(Backend):
     """The room of scopes."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
+        if self.compiling() and any(self.count(kind) for kind in self.kinds()):
+            raise _refusals.tracing(self, "on", "open it around the compiled call, or compile with full_graph=False")
         return _Scope(device)
 
     def compiling(self) -> bool:

@@ -26,7 +26,7 @@ from devshim import _refusals
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import UnsupportedError
-from devshim_backends._paddle.creation import NAMES, NUMPY, eager
+from devshim_backends._paddle.creation import NAMES, NUMPY, eager, shown
 from devshim_backends._paddle.devices import HOST, device_at
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ SYMBOLS = tuple(
 """What stands for a tensor while a function or a static program is being built."""
 
 _ITEM_SIZES = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, "bfloat16": 2}
-_OUTSIDE = "call it before or after the compiled function; inside, tensors are where its inputs are"
+_OUTSIDE = "call it before or after the compiled function, or compile with to_static(full_graph=False)"
 
 
 class PaddleTensors(Backend):
@@ -104,8 +104,10 @@ class PaddleTensors(Backend):
             array = np.asarray(x.detach().numpy())
         elif self.device_of(x) is not CPU:
             raise _refusals.copy_needed(self.device_of(x), CPU)
-        else:
+        elif prod(x.shape):
             array = np.asarray(_Memory(x, name))
+        else:
+            array = np.empty(tuple(x.shape), NUMPY.get(name, "uint16"))
         return array.view(_bfloat16()) if name == "bfloat16" else array
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
@@ -123,7 +125,7 @@ class PaddleTensors(Backend):
         return eager(array, self.to_native(device), share=not copy)
 
     def dtype_name(self, x: Tensor) -> str:
-        return NAMES.get(x.dtype) or str(x.dtype).removeprefix("paddle.")
+        return NAMES.get(x.dtype) or shown(x.dtype)
 
     def shape(self, x: Tensor) -> tuple[int, ...]:
         return tuple(x.shape)
@@ -142,7 +144,7 @@ class PaddleTensors(Backend):
         if not x.is_dense():
             raise UnsupportedError(f"a sparse tensor of PaddlePaddle's cannot {what}", "call x.to_dense() first")
         if x.dtype not in NAMES:
-            raise _refusals.no_dtype(self, _unknown(x), "int64")
+            raise _refusals.no_dtype(self, shown(x.dtype), "int64")
 
 
 class _Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
@@ -169,15 +171,10 @@ class _Memory:
         self.__array_interface__ = {
             "shape": tuple(x.shape),
             "typestr": "<u2" if name == "bfloat16" else NUMPY[name].str,
-            "data": (self._x.data_ptr() if prod(x.shape) else 0, False),
+            "data": (self._x.data_ptr(), False),
             "strides": tuple(step * size for step in self._x.strides),
             "version": 3,
         }
-
-
-def _unknown(x: Tensor) -> str:
-    name = str(x.dtype).removeprefix("paddle.")
-    return "uint16" if name == "bfloat16" else name  # what Paddle 3.x prints for its uint16
 
 
 def _bfloat16() -> Any:
