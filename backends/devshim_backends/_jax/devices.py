@@ -96,10 +96,8 @@ class JaxDevices(Backend):
     def to_native(self, device: Device) -> Any:
         if device is CPU:
             return host()
-        if self.simulated and device.kind == "gpu":
-            found = _local("cpu")[1 : self.simulated + 1]
-        else:
-            found = _local(device.kind)
+        simulated = self.simulated and device.kind == "gpu"
+        found = _local("cpu")[1 : self.simulated + 1] if simulated else _local(device.kind)
         if device.index >= len(found):
             raise _refusals.not_found(self, device)
         return found[device.index]

@@ -1,0 +1,504 @@
+"""What is peculiar to JAX: each test names the trap, and fails without the adapter's mend for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+
+CPU, GPU0, GPU1 = ds.cpu(), ds.gpu(0), ds.gpu(1)
+EVERYWHERE = pytest.mark.parametrize("device", [CPU, GPU1], ids=str)
+WIDE = pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128"])
+X64 = pytest.mark.parametrize("x64", [False, True], ids=["x64-off", "x64-on"])
+
+
+@pytest.fixture(autouse=True)
+def _jax():
+    ds.use("jax")
+    ds.simulate(gpus=2)
+    yield
+    ds.use(None)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_global_changes():
+    before = (jax.config.jax_enable_x64, jax.config.jax_default_device, jnp.zeros(()).devices())
+    yield
+    assert (jax.config.jax_enable_x64, jax.config.jax_default_device, jnp.zeros(()).devices()) == before
+
+
+@pytest.fixture
+def x64(request):
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", request.param)
+    yield request.param
+    jax.config.update("jax_enable_x64", before)
+
+
+def at_offset(values, offset: int) -> np.ndarray:
+    """A float32 array whose address is a multiple of 64 plus an offset."""
+    array = np.asarray(values, np.float32)
+    room = np.zeros(array.nbytes + 128, np.uint8)
+    start = -room.ctypes.data % 64 + offset
+    placed = room[start : start + array.nbytes].view(np.float32).reshape(array.shape)
+    placed[...] = array
+    return placed
+
+
+def in_fresh_process(code: str, **environment: str) -> str:
+    """Run code in a Python that has not started JAX, and return what it prints."""
+    cleared = {k: v for k, v in os.environ.items() if not k.startswith(("DEVSHIM_", "XLA_", "JAX_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", "import devshim as ds; ds.use('jax'); import jax\n" + code],
+        env={**cleared, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def pointer(x) -> int:
+    return x.unsafe_buffer_pointer()
+
+
+# ---------------------------------------------------------------------- memory is never shared by accident
+@EVERYWHERE
+@pytest.mark.parametrize("offset", [0, 4, 16, 32])
+@pytest.mark.parametrize("make", [ds.from_numpy, lambda a, d: ds.asarray(a, device=d)], ids=["from_numpy", "asarray"])
+def test_numpy_memory_is_not_aliased(make, offset, device):
+    """Trap: device_put shares a NumPy array's memory when it is 64-byte aligned (jax-ml/jax#37830)."""
+    array = at_offset(np.arange(1000), offset)
+    x = make(array, device)
+    array[:] = -1
+    assert np.array_equal(ds.to_numpy(x), np.arange(1000, dtype=np.float32))
+
+
+def test_copy_false_shares_or_raises():
+    """Trap: device_put copies what is not aligned without a word, so copy=False has to look at the address."""
+    aligned = at_offset(np.arange(4), 0)
+    x = ds.from_numpy(aligned, copy=False)
+    aligned[0] = 7
+    assert float(x[0]) == 7
+    for unsharable in (at_offset(np.arange(4), 4), at_offset(np.arange(8), 0)[::-1], at_offset(np.arange(8), 0)[::2]):
+        with pytest.raises(ds.CopyNeededError):
+            ds.from_numpy(unsharable, copy=False)
+    with pytest.raises(ds.CopyNeededError):
+        ds.from_numpy(aligned, GPU0, copy=False)
+
+
+def test_copy_to_the_same_device_is_a_new_buffer():
+    """Trap: device_put(x, where x is) gives a new object over the same buffer."""
+    for device in (CPU, GPU0):
+        x = ds.ones(1000, device=device)
+        copied = ds.copy(x, device)
+        assert pointer(copied) != pointer(x)
+        x.delete()  # the one way to destroy JAX's memory
+        assert np.array_equal(ds.to_numpy(copied), np.ones(1000, np.float32))
+
+
+def test_many_copies_are_new_buffers():
+    """Trap: the batched device_put aliases those that are there already."""
+    tree = {"here": ds.ones(8, device=GPU0), "there": ds.ones(8, device=GPU1)}
+    copied = ds.place(tree, GPU0, copy=True)
+    assert pointer(copied["here"]) != pointer(tree["here"])
+    assert {ds.device_of(leaf) for leaf in copied.values()} == {GPU0}
+
+
+def test_to_numpy_is_writable_and_its_own():
+    """Trap: np.asarray(x) is a read-only view of JAX's memory."""
+    x = ds.ones(4)
+    array = ds.to_numpy(x)
+    array[:] = 5
+    assert float(x[0]) == 1
+    assert not ds.to_numpy(x, copy=False).flags.writeable
+
+
+# ---------------------------------------------------------------------- committed to where it was asked to be
+@EVERYWHERE
+def test_what_devshim_makes_is_committed(device):
+    """Trap: JAX's own creation is uncommitted, and follows whatever it meets."""
+    other = ds.zeros(2, device=GPU0)
+    made = [
+        *(ds.zeros(2, device=device), ds.asarray([1.0, 2.0], device=device), ds.arange(2, device=device)),
+        *(ds.random.uniform(size=2, device=device), ds.from_numpy(np.ones(2, np.float32), device)),
+        *(ds.place(ds.ones(2, device=GPU0), device), ds.copy(jnp.ones(2), device)),
+    ]
+    for x in made:
+        assert ds.device_of(x) is device
+        with pytest.raises(ValueError, match="incompatible devices"):
+            x + other
+
+
+def test_place_returns_an_uncommitted_array_that_is_there():
+    """The contract: the same object when it is there already, committed or not."""
+    x = jnp.ones(2)
+    assert ds.place(x, CPU) is x
+    assert ds.device_of(ds.place(x, GPU0)) is GPU0
+
+
+def test_cast_stays_where_it_is():
+    """Trap: an uncommitted array goes to the default device when JAX computes with it."""
+    x = jnp.ones(2)
+    with ds.on(GPU1):
+        assert ds.device_of(ds.asarray(x, dtype="int32")) is CPU
+
+
+def test_created_numbers_are_not_weakly_typed():
+    """Trap: jnp.full((2,), 3) + 0.5 changes its dtype, since a fill value's type is weak."""
+    for x in (ds.full((2,), 3), ds.asarray(3), ds.asarray([1.0])):
+        assert not x.weak_type
+
+
+# ---------------------------------------------------------------------- 64 bits stay 64 bits
+@WIDE
+@EVERYWHERE
+@pytest.mark.parametrize("x64", [False, True], indirect=True, ids=["x64-off", "x64-on"])
+def test_64_bits_stay_64_bits(dtype, device, x64):
+    """Trap: with x64 off JAX cuts 64-bit values to 32 bits on their way in."""
+    array = np.array([2**53 - 1, 1, 0], dtype)
+    x = ds.from_numpy(array, device)
+    ways = {
+        "from_numpy": x,
+        "place": ds.place(x, GPU0),
+        "copy": ds.copy(x, device),
+        "asarray": ds.asarray(array.tolist(), dtype=dtype, device=device),
+        "convert": ds.convert(array, "jax", device),
+        "cast": ds.asarray(ds.asarray(array.tolist(), dtype=dtype, device=device), dtype=dtype),
+    }
+    for way, y in ways.items():
+        assert y.dtype == dtype, way
+        assert np.array_equal(ds.to_numpy(y), array), way
+    assert ds.zeros(2, dtype=dtype, device=device).dtype == dtype
+    assert ds.full((2,), 2**40, dtype=dtype, device=device).dtype == dtype
+
+
+@pytest.mark.parametrize("x64", [False, True], indirect=True, ids=["x64-off", "x64-on"])
+def test_the_default_dtype_is_jax_s_own(x64):
+    """The x64 context of one call must not leak into the next default."""
+    ds.zeros(1, dtype="float64")
+    assert ds.zeros(1).dtype == ("float64" if x64 else "float32")
+    assert ds.asarray(1).dtype == ("int64" if x64 else "int32")
+    assert ds.random.normal(size=1).dtype == ("float64" if x64 else "float32")
+    assert jnp.zeros(1).dtype == ("float64" if x64 else "float32")
+
+
+def test_numbers_that_do_not_fit_are_refused():
+    """Trap: jnp.full((2,), 2**40) is zeros, jnp.full((2,), nan, int32) is zeros."""
+    for make in (
+        lambda: ds.full((2,), 2**40),
+        lambda: ds.asarray([1, 2**40]),
+        lambda: ds.arange(2**40, 2**40 + 2),
+        lambda: ds.full((2,), float("nan"), dtype="int32"),
+        lambda: ds.full((2,), 1j, dtype="float32"),
+        lambda: ds.asarray([-1], dtype="uint8"),
+        lambda: ds.asarray([1j], dtype="float32"),
+    ):
+        with pytest.raises(ds.ConversionError):
+            make()
+
+
+# ---------------------------------------------------------------------- jax.grad and jax.vmap are not jax.jit
+@EVERYWHERE
+def test_gradients_flow_through_place_and_copy(device):
+    """Trap: inside jax.grad an array is a tracer without a device (jax-ml/jax#26000)."""
+    x = ds.asarray([1.0, 2.0, 3.0], device=GPU0)
+
+    def loss(t, move):
+        assert ds.device_of(t) is GPU0
+        moved = move(t, device)
+        assert ds.device_of(moved) is device
+        return (moved**2).sum()
+
+    for move in (ds.place, ds.copy):
+        gradient = jax.grad(loss)(x, move)
+        assert ds.device_of(gradient) is GPU0
+        assert np.array_equal(ds.to_numpy(gradient), [2.0, 4.0, 6.0])
+
+
+def test_second_derivatives_vmap_and_host_values():
+    """Trap: tracers nest, and wrap NumPy arrays and numbers as they are."""
+    x = ds.asarray([1.0, 2.0], device=GPU0)
+    hessian = jax.hessian(lambda t: (ds.place(t, GPU1) ** 3).sum())(x)
+    assert np.array_equal(ds.to_numpy(hessian), np.diag([6.0, 12.0]))
+    rows = jax.vmap(lambda t: ds.place(t, GPU1) * 2)(ds.ones((3, 2), device=GPU0))
+    assert ds.device_of(rows) is GPU1
+    assert rows.shape == (3, 2)
+    assert ds.device_of(jax.vmap(lambda t: ds.place(t, GPU1))(np.ones((3, 2), np.float32))) is GPU1
+    assert float(jax.grad(lambda t: ds.place(t, CPU) ** 2)(3.0)) == 6.0
+
+
+def test_run_and_to_numpy_work_under_grad():
+    """Outside jit a tracer holds values: `run` follows them, `to_numpy` reads them without their gradient."""
+    x = ds.asarray([1.0, 2.0], device=GPU0)
+    gradient = jax.grad(lambda t: ds.run(lambda u: (u * u * jnp.ones(2)).sum(), t))(x)
+    assert ds.device_of(gradient) is GPU0
+    assert np.array_equal(jax.grad(lambda t: (t * float(ds.to_numpy(t).sum())).sum())(x), [3.0, 3.0])
+
+
+CALLS = {
+    "device_of": lambda t: ds.device_of(t) and t,
+    "place": lambda t: ds.place(t, GPU0),
+    "place where it is": lambda t: ds.place(t, GPU1),
+    "copy": lambda t: ds.copy(t, GPU0),
+    "place a closure": lambda t: t + ds.place(CLOSURE[0], GPU0),
+    "run": lambda t: ds.run(jnp.sin, t),
+    "zeros": lambda t: t + ds.zeros(2, device=GPU0),
+    "asarray": lambda t: t + ds.asarray([1.0, 2.0], device=GPU0),
+    "from_numpy": lambda t: t + ds.from_numpy(np.ones(2, np.float32)),
+    "to_numpy": lambda t: ds.to_numpy(t),
+    "uniform": lambda t: t + ds.random.uniform(size=2),
+    "convert": lambda t: ds.convert(t, "numpy"),
+}
+CLOSURE: list[object] = []
+
+
+def _on(t):
+    with ds.on(GPU0):
+        return t + jnp.zeros(2)
+
+
+@pytest.mark.parametrize("call", [*CALLS.values(), _on], ids=[*CALLS, "on"])
+@pytest.mark.parametrize("compiler", ["jit", "checkpoint", "scan"])
+def test_inside_jit_nothing_is_ignored_silently(call, compiler):
+    """Trap: inside jit JAX ignores device_put and default_device, and a draw would be the same at every call."""
+    x = ds.ones(2, device=GPU1)
+    CLOSURE[:] = [ds.ones(2, device=CPU)]
+    compiled = {
+        "jit": lambda: jax.jit(call)(x),
+        "checkpoint": lambda: jax.grad(lambda t: jax.checkpoint(call)(t).sum())(x),
+        "scan": lambda: jax.lax.scan(lambda carry, row: (carry, call(row)), 0.0, ds.ones((3, 2), device=GPU1)),
+    }[compiler]
+    with pytest.raises(ds.TracingError, match="JAX is compiling"):
+        compiled()
+    CLOSURE.clear()
+
+
+def test_around_jit_everything_works():
+    """The way out that the error names."""
+    x = ds.place(ds.ones(2), GPU1)
+    y = jax.jit(lambda t: t * 2)(x)
+    assert ds.device_of(y) is GPU1
+    assert ds.device_of(ds.run(jax.jit(lambda t: t + jnp.zeros(2)), x)) is GPU1
+
+
+# ---------------------------------------------------------------------- odd arrays
+def test_a_sharded_array_has_no_single_device():
+    """Trap: x.device of a sharded array is no device but a Sharding."""
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    natives = np.array([GPU0.native("jax"), GPU1.native("jax")])
+    sharded = jax.device_put(np.arange(4.0, dtype=np.float32), NamedSharding(Mesh(natives, ("i",)), PartitionSpec("i")))
+    with pytest.raises(ds.UnsupportedError, match="gpu:0, gpu:1"):
+        ds.device_of(sharded)
+    assert np.array_equal(ds.to_numpy(sharded), [0, 1, 2, 3])
+    alone = jax.device_put(np.ones(2, np.float32), NamedSharding(Mesh(natives[1:], ("i",)), PartitionSpec()))
+    assert ds.device_of(alone) is GPU1
+
+
+def test_random_keys_are_moved_and_not_converted():
+    """Trap: a key array is a jax.Array whose dtype is none of NumPy's; np.asarray of it is an array of objects."""
+    key = jax.random.key(3)
+    for moved in (ds.place(key, GPU1), ds.copy(key, GPU1)):
+        assert ds.device_of(moved) is GPU1
+        assert np.array_equal(jax.random.key_data(moved), jax.random.key_data(key))
+    with pytest.raises(ds.ConversionError, match="key_data"):
+        ds.to_numpy(key)
+
+
+def test_jax_devices_and_shardings_are_read():
+    """JAX's CPU devices are the host and the simulated cards."""
+    x = ds.ones(2, device=GPU1)
+    assert ds.device(jax.local_devices(backend="cpu")[2]) is GPU1
+    assert ds.device(x.sharding) is GPU1
+    assert GPU1.native("jax") in x.devices()
+
+
+# ---------------------------------------------------------------------- draws
+def test_draws_are_seeded_per_device():
+    """JAX keeps no generator: the adapter's is restarted by one call, whatever other devices draw in between."""
+    ds.random.seed(7)
+    first = [ds.to_numpy(ds.random.normal(size=3, device=d)) for d in (CPU, GPU0, GPU0)]
+    ds.random.seed(7)
+    again = [ds.to_numpy(ds.random.normal(size=3, device=d)) for d in (GPU0, CPU, GPU0)]
+    assert np.array_equal(first[0], again[1])
+    assert np.array_equal(first[1], again[0])
+    assert np.array_equal(first[2], again[2])
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first[1], first[2])
+
+
+def test_uniform_never_reaches_its_bound():
+    """Trap: scaling rounds up to the bound where it is large beside the range."""
+    drawn = ds.to_numpy(ds.random.uniform(1e8, 1e8 + 16, 100_000))
+    assert drawn.max() < np.float32(1e8 + 16)
+    assert drawn.min() >= np.float32(1e8)
+
+
+def test_draws_in_threads_are_all_different():
+    """The generator's state is shared by threads: two of them must not draw the same values."""
+    drawn: list[float] = []
+    threads = [
+        threading.Thread(target=lambda: drawn.extend(float(ds.random.uniform(device=GPU0)) for _ in range(20)))
+        for _ in range(4)
+    ]
+
+    def start_and_join():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    start_and_join()
+    assert len(set(drawn)) == 80
+
+
+# ---------------------------------------------------------------------- scopes, guards, memory
+def test_on_is_for_this_thread_alone():
+    """jax.default_device belongs to a thread."""
+    seen: list[ds.Device] = []
+    with ds.on(GPU1):
+        thread = threading.Thread(target=lambda: seen.append(ds.device_of(jnp.zeros(1))))
+        thread.start()
+        thread.join()
+        assert ds.device_of(jnp.zeros(1)) is GPU1
+    assert seen == [CPU]
+    assert ds.device_of(jnp.zeros(1)) is CPU
+
+
+def test_a_transfer_guard_does_not_stop_creation():
+    """Trap: under jax.transfer_guard even jnp.zeros raises, since its 0 comes from the host."""
+    x = ds.ones(2, device=GPU0)
+    with jax.transfer_guard("disallow"):
+        assert ds.device_of(ds.full((2,), 3, device=GPU1)) is GPU1
+        assert ds.device_of(ds.random.uniform(1, 2, 2, device=GPU1)) is GPU1
+        assert ds.device_of(ds.place(x, GPU1)) is GPU1
+        assert ds.to_numpy(x).tolist() == [1, 1]
+
+
+def test_memory_counts_a_shared_buffer_once():
+    """Trap: device_put to the same device makes a second array over one buffer."""
+    before = ds.memory(GPU1).used
+    x = ds.zeros(1000, dtype="float64", device=GPU1)
+    alias = jax.device_put(x, GPU1.native("jax"))
+    assert ds.memory(GPU1).used - before == 8000
+    del x, alias
+    assert ds.memory(GPU1).used == before
+
+
+def test_an_impossible_allocation_is_out_of_memory():
+    """XLA's error class moved between modules; its status code did not."""
+    with pytest.raises(ds.OutOfMemoryError):
+        ds.synchronize(ds.device_of(ds.zeros((2**44,), device=GPU0)))
+
+
+# ---------------------------------------------------------------------- DLPack
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float64", "complex128"])
+def test_dlpack_keeps_width_and_refuses_unaligned(dtype):
+    """Trap: from_dlpack cuts 64 bits, and copies unaligned memory although copy=False (JAX 0.5 to 0.8)."""
+    raw = np.zeros(1024, np.uint8)
+    start = -raw.ctypes.data % 64
+    size = np.dtype(dtype).itemsize
+    aligned = raw[start : start + 4 * size].view(dtype)
+    aligned[:] = 1
+    x = ds.convert(aligned, "jax", copy=False)
+    assert pointer(x) == aligned.ctypes.data
+    assert x.dtype == dtype
+    unaligned = raw[start + 8 : start + 8 + 4 * size].view(np.uint8)
+    with pytest.raises(ds.CopyNeededError, match="alignment"):
+        ds.convert(unaligned, "jax", copy=False)
+    assert np.array_equal(ds.convert(unaligned, "jax"), unaligned)
+
+
+def test_an_exporter_without_a_device_index():
+    """Trap: Paddle answers (CPU, None), which JAX does not take."""
+    from devshim import _registry
+
+    class Exporter:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__()
+
+        def __dlpack_device__(self):
+            return (1, None)
+
+    array = at_offset([1.0, 2.0], 0)
+    x = _registry.load("jax").from_dlpack(Exporter(array))
+    assert pointer(x) == array.ctypes.data
+
+
+def test_a_simulated_card_exports_nothing():
+    """Trap: JAX exports cpu:1 as (CPU, 0), so the label would be lost."""
+    from devshim import _registry
+
+    with pytest.raises(ds.ConversionError, match="simulated"):
+        _registry.load("jax").to_dlpack(ds.ones(2, device=GPU0))
+
+
+# ---------------------------------------------------------------------- starting
+def test_asking_starts_nothing():
+    """Trap: jax.devices("gpu") starts JAX, and raises where there is none."""
+    told = in_fresh_process(
+        "from jax._src import xla_bridge\n"
+        "print(ds.device_count(), ds.try_gpu(), ds.try_all_gpus(), xla_bridge.backends_are_initialized())"
+    )
+    assert told == "0 cpu [Device('cpu')] False"
+
+
+def test_simulating_leaves_the_environment_alone():
+    """Older versions of JAX can be told only by XLA_FLAGS, which XLA reads once."""
+    told = in_fresh_process(
+        "import os; ds.simulate(gpus=2)\n"
+        "print(os.environ['XLA_FLAGS'], ds.device_count(), ds.device_of(ds.ones(2, device='gpu:1')))",
+        XLA_FLAGS="--xla_cpu_enable_fast_math=false",
+    )
+    assert told == "--xla_cpu_enable_fast_math=false 2 gpu:1"
+
+
+def test_simulating_late_works_or_says_what_to_move():
+    """From JAX 0.5 on devices can be started anew while no array is held on them; before, it is too late."""
+    told = in_fresh_process(
+        "x = ds.ones(2)\n"
+        "try:\n    ds.simulate(gpus=2)\nexcept ds.SimulationError as error:\n    print('refused', ds.device_count())\n"
+        "del x\n"
+        "try:\n    ds.simulate(gpus=2)\n    print(ds.device_of(ds.ones(2, device='gpu:1')))\n"
+        "except ds.SimulationError as error:\n    print('before the first' in str(error))"
+    )
+    adjustable = hasattr(jax.config, "jax_num_cpu_devices")
+    assert told == "refused 0\n" + ("gpu:1" if adjustable else "True")
+
+
+def test_an_array_outlives_its_simulated_card():
+    """Trap: with the simulation off, JAX's cpu:2 would be taken for the host, whose arrays it cannot be mixed with."""
+    with ds.simulate(gpus=2):
+        x = ds.ones(2, device=GPU1)
+        ds.simulate(gpus=1)
+        assert ds.device_of(x) is GPU1
+        host = ds.place(x, CPU)
+        assert (host + ds.ones(2, device=CPU)).tolist() == [2, 2]
+        with pytest.raises(ds.DeviceNotFoundError):
+            ds.copy(x, GPU1)
+    ds.simulate(gpus=2)
+
+
+def test_the_memory_policy_comes_before_the_start():
+    """JAX reads its memory settings when it starts its devices."""
+    told = in_fresh_process(
+        "import os; ds.memory_policy('grow'); ds.memory_policy(0.5)\n"
+        "print(os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'], os.environ['XLA_PYTHON_CLIENT_MEM_FRACTION'])\n"
+        "ds.ones(1)\n"
+        "try:\n    ds.memory_policy('grow')\nexcept ds.AlreadyStartedError:\n    print('too late')"
+    )
+    assert told == "false 0.5\ntoo late"
