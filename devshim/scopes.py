@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from _thread import _local
+from contextvars import ContextVar
 
 from devshim import _context, _explain, _registry, _spec, _transfer
 from devshim.device import Device
@@ -18,7 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from contextvars import Token
     from types import TracebackType
     from typing import Any, ParamSpec, TypeVar
 
@@ -35,11 +35,13 @@ class _Native(_local):
     """The framework scopes this thread has entered, innermost last."""
 
     def __init__(self) -> None:
-        self.open: list[AbstractContextManager[object]] = []
-        self.held: AbstractContextManager[object] | None = None
+        self.open: list[tuple[AbstractContextManager[object], bool]] = []
+        """Each with whether `set_device` entered it, to be left at the next `set_device` or at the block's end."""
 
 
 _native = _Native()
+_SAVED: ContextVar[tuple[tuple[Device | None, int], ...]] = ContextVar("devshim_saved", default=())
+"""What each open `on` of this thread or task restores: the default device, and how many native scopes were open."""
 
 
 class on:
@@ -58,14 +60,14 @@ class on:
 
     def __init__(self, device: DeviceLike) -> None:
         self._device = _spec.device(device)
-        self._entered: list[tuple[Token[Device | None] | None, int | AbstractContextManager[object]]] = []
+        self._traced: list[AbstractContextManager[object]] = []
 
     def __enter__(self) -> Device:
         tracing = _compiler()
         if tracing is not None:  # the compiler traces the framework's own scope, and nothing of ours
             scope = tracing.scope(_transfer.require(tracing, self._device))
             scope.__enter__()
-            self._entered.append((None, scope))
+            self._traced.append(scope)
             return self._device
         backend = _context.current()
         _transfer.require(backend, self._device)
@@ -73,18 +75,22 @@ class on:
             _explain.HOOK(backend, "on", self._device)
         depth = len(_native.open)
         _enter(backend, self._device)
-        self._entered.append((_context.DEVICE.set(self._device), depth))
+        _SAVED.set((*_SAVED.get(), (_context.DEVICE.get(), depth)))
+        _context.DEVICE.set(self._device)
         return self._device
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        token, scope = self._entered.pop()
-        if token is None:
-            scope.__exit__(kind, error, trace)  # type: ignore[union-attr]
+        if self._traced:
+            self._traced.pop().__exit__(kind, error, trace)
             return
-        _context.DEVICE.reset(token)
-        _leave(scope, kind, error, trace)  # type: ignore[arg-type]
+        saved = _SAVED.get()
+        if saved:  # empty where an asynchronous generator is closed in another context: nothing to restore there
+            before, depth = saved[-1]
+            _SAVED.set(saved[:-1])
+            _context.DEVICE.set(before)
+            _leave(depth, kind, error, trace)
 
 
 def _compiler() -> Backend | None:
@@ -95,12 +101,12 @@ def _compiler() -> Backend | None:
     return None
 
 
-def _enter(backend: Backend, device: Device) -> None:
+def _enter(backend: Backend, device: Device, held: bool = False) -> None:
     if _in_task():
         return
     scope = backend.scope(device)
     scope.__enter__()
-    _native.open.append(scope)
+    _native.open.append((scope, held))
 
 
 def _leave(
@@ -111,10 +117,7 @@ def _leave(
 ) -> None:
     """Leave the scopes entered since there were ``depth`` of them, innermost first."""
     while len(_native.open) > depth:
-        scope = _native.open.pop()
-        if scope is _native.held:
-            _native.held = None
-        scope.__exit__(kind, error, trace)
+        _native.open.pop()[0].__exit__(kind, error, trace)
 
 
 def _in_task() -> bool:
@@ -135,14 +138,13 @@ def set_device(device: DeviceLike) -> None:
     target = _transfer.require(backend, _spec.device(device))
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "set_device", target)
-    if _native.open and _native.open[-1] is _native.held:
+    if _native.open and _native.open[-1][1] and not _in_task():
         _leave(len(_native.open) - 1)
-    _enter(backend, target)
-    _native.held = _native.open[-1] if _native.open else None
+    _enter(backend, target, held=True)
     _context.DEVICE.set(target)
 
 
-def run(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Call a function where its arguments live: compute follows data, on every framework.
 
     Args:
@@ -162,9 +164,16 @@ def run(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return fn(*args, **kwargs)
     backend, device = where
     if _explain.HOOK is not None:
-        _explain.HOOK(backend, "run", device, (getattr(fn, "__qualname__", type(fn).__name__),))
-    with backend.scope(device):
-        return fn(*args, **kwargs)
+        _explain.HOOK(backend, "run", device, args)
+    if _compiler() is not None:
+        with backend.scope(device):
+            return fn(*args, **kwargs)
+    before = _context.DEVICE.set(device)  # what fn creates through devshim is there, too
+    try:
+        with backend.scope(device):
+            return fn(*args, **kwargs)
+    finally:
+        _context.DEVICE.reset(before)
 
 
 def _of_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
