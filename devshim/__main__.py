@@ -1,0 +1,5 @@
+"""`python -m devshim` is the command `devshim`."""
+
+from devshim.cli import main
+
+main()

@@ -1,0 +1,88 @@
+"""Asking each framework what it sees, in a process of its own, several at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import devshim as ds
+from devshim.cli._console import working
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Answer", "ask", "installed"]
+
+PATIENCE = 180
+"""Seconds a framework may take to be imported and asked."""
+
+_AT_ONCE = 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one framework sees.
+
+    Attributes:
+        info: Its name and version.
+        devices: A dict for each device, as `devshim.cli._probe` makes it.
+        gpus: How many GPUs.
+        why: Why there are no more, or none.
+        clashes: Known trouble of importing others beside it.
+        broken: Why it could not be asked, or None.
+    """
+
+    info: ds.BackendInfo
+    devices: list[dict[str, Any]] = field(default_factory=list)
+    gpus: int = 0
+    why: str = ""
+    clashes: list[str] = field(default_factory=list)
+    broken: str | None = None
+
+
+def installed(backend: str | None = None) -> list[ds.BackendInfo]:
+    """Return the installed frameworks, or the one named; a missing one raises `BackendNotFoundError`."""
+    have = ds.backends()
+    if backend is None:
+        return list(have.values())
+    with ds.using(backend) as name:
+        return [have[name]]
+
+
+def ask(infos: Sequence[ds.BackendInfo], *, simulate: bool = True) -> list[Answer]:
+    """Ask frameworks what they see.
+
+    Args:
+        infos: Which.
+        simulate: Whether simulated cards that the environment asks for are shown.
+    """
+    environment = dict(os.environ)
+    if not simulate:
+        environment.pop("DEVSHIM_SIMULATE_GPUS", None)
+    with working(f"asking {', '.join(info.title for info in infos)}"), ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda info: _ask(info, environment), infos))
+
+
+def _ask(info: ds.BackendInfo, environment: dict[str, str]) -> Answer:
+    command = [sys.executable, "-m", "devshim.cli._probe", info.name]
+    try:
+        done = subprocess.run(command, capture_output=True, env=environment, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        return Answer(info, broken=f"no answer within {PATIENCE} seconds")
+    if done.returncode:
+        return Answer(info, broken=_end(done.returncode, done.stderr.decode(errors="replace")))
+    return Answer(info, **json.loads(done.stdout))
+
+
+def _end(code: int, told: str) -> str:
+    """How a process ended that gave no answer."""
+    if code < 0:
+        return f"the process was ended by {signal.Signals(-code).name} while it was importing or asking it"
+    lines = told.strip().splitlines()
+    return lines[-1].strip() if lines else f"the process ended with code {code}"

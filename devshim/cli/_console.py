@@ -1,0 +1,162 @@
+"""Printing: rich tables on a terminal, plain text into a pipe or a file.
+
+Piped output has no colour codes, no drawn lines and no wrapped cells, so that it can be searched and compared.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from devshim.errors import DevshimError
+
+    Cell = str | Sequence[tuple[str, str]]
+    """Text, of one line or several; or lines, each with its rich style."""
+
+__all__ = ["Column", "Grid", "complain", "is_terminal", "say", "show", "size", "width", "working"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a `Grid`.
+
+    Attributes:
+        name: Its heading.
+        style: The rich style of its cells.
+        whole: Whether its cells are never wrapped on a terminal.
+        share: What part of the free width it takes beside other columns that have a share.
+    """
+
+    name: str
+    style: str = ""
+    whole: bool = False
+    share: int | None = None
+
+
+@dataclass
+class Grid:
+    """A table of text, apart from how it is shown.
+
+    Attributes:
+        title: A line above it.
+        columns: Its columns.
+        rows: Its cells. None draws a line on a terminal, and is left out in plain text.
+        styles: Styles of single words that stand for a state, such as ``{"NO": "bold red"}``.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    rows: list[Sequence[Cell] | None] = field(default_factory=list)
+    styles: dict[str, str] = field(default_factory=dict)
+
+
+def _console() -> Console:
+    # Asked anew each time: sys.stdout may have been replaced. Nothing is highlighted by guesswork.
+    return Console(highlight=False, markup=False)
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal, or is told to behave like one (FORCE_COLOR)."""
+    return _console().is_terminal
+
+
+def width() -> int:
+    """Return the terminal's width in characters."""
+    return _console().width
+
+
+def say(text: str = "", style: str = "") -> None:
+    """Print a paragraph: wrapped and styled on a terminal, as it is into a pipe."""
+    if is_terminal():
+        _console().print(Text(text, style))
+    else:
+        print(text)
+
+
+def show(grid: Grid) -> None:
+    """Print a table."""
+    if is_terminal():
+        _console().print(_drawn(grid))
+    else:
+        print("\n".join(_plain(grid)))
+
+
+def _drawn(grid: Grid) -> Table:
+    table = Table(
+        title=Text(grid.title, "bold"), title_justify="left", box=box.HORIZONTALS, header_style="bold", expand=False
+    )
+    for column in grid.columns:
+        # "fold" keeps every character of a line of code; rich's default would end it in an ellipsis.
+        table.add_column(column.name, style=column.style, no_wrap=column.whole, overflow="fold", ratio=column.share)
+    table.expand = any(column.share is not None for column in grid.columns)
+    for row in grid.rows:
+        if row is None:
+            table.add_section()
+        else:
+            table.add_row(*(_text(cell, grid.styles) for cell in row))
+    return table
+
+
+def _text(cell: Cell, styles: dict[str, str]) -> Text:
+    if isinstance(cell, str):
+        return Text(cell, styles.get(cell, ""))
+    return Text("\n").join(Text(line, style) for line, style in cell)
+
+
+def _lines(cell: Cell) -> list[str]:
+    return (cell.splitlines() if isinstance(cell, str) else [line for line, _ in cell]) or [""]
+
+
+def _plain(grid: Grid) -> Iterator[str]:
+    """The lines of a table as columns parted by two spaces."""
+    rows = [[column.name for column in grid.columns], *(row for row in grid.rows if row is not None)]
+    split = [[_lines(cell) for cell in row] for row in rows]
+    widths = [max(len(line) for row in split for line in row[i]) for i in range(len(grid.columns))]
+    if grid.title:
+        yield from (grid.title, "")
+    for row in split:
+        for i in range(max(len(cell) for cell in row)):
+            cells = [cell[i] if i < len(cell) else "" for cell in row]
+            yield "  ".join(cell.ljust(wide) for cell, wide in zip(cells, widths, strict=True)).rstrip()
+
+
+def complain(error: DevshimError) -> None:
+    """Print what an error says, without a traceback, to standard error."""
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console.print(Text.assemble(("devshim: ", "bold red"), error.problem))
+    if error.hint is not None:
+        console.print(Text.assemble(("Hint: ", "bold"), error.hint))
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Show a spinner on a terminal while a block runs; nothing into a pipe.
+
+    Yields:
+        A function that changes what is said beside the spinner.
+    """
+    console = Console(stderr=True)
+    if not (console.is_terminal and is_terminal()):
+        yield lambda text: None
+        return
+    with console.status(Text(what), spinner="dots") as status:
+        yield lambda text: status.update(Text(text))
+
+
+def size(nbytes: int | None) -> str:
+    """Return bytes as text with a binary unit; empty where they are not known."""
+    if nbytes is None:
+        return ""
+    amount, units = float(nbytes), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount, _ = amount / 1024, units.pop(0)
+    return f"{amount:.0f} {units[0]}" if amount >= 100 or units[0] == "B" else f"{amount:.1f} {units[0]}"

@@ -1,0 +1,61 @@
+"""`python -m devshim.cli._probe NAME`: what one framework sees, as JSON on standard output.
+
+A process of its own, because frameworks that are imported together may crash, and because asking a framework starts
+its devices.  Whatever the framework prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+import devshim as ds
+from devshim.cli._why import why_no_more
+
+__all__ = ["look", "main"]
+
+
+def look(name: str) -> dict[str, Any]:
+    """Return what a framework sees: its devices, and why it has no more GPUs."""
+    with ds.using(name):
+        ds.framework()
+        with suppress(ds.DevshimError):  # NumPy has no such setting, and needs none
+            ds.memory_policy("grow")  # looking must not take a whole card
+        return {
+            "devices": [_listed(device) for device in ds.devices()],
+            "gpus": ds.device_count("gpu"),
+            "why": why_no_more(ds.device_count("gpu")),
+            "clashes": [clash for info in ds.backends().values() for clash in info.clashes],
+        }
+
+
+def _listed(device: ds.Device) -> dict[str, Any]:
+    info = ds.describe(device)
+    return {
+        "device": str(device),
+        "native": str(device.native()),
+        "name": info.name,
+        "memory": info.total_memory,
+        "capability": info.compute_capability,
+        "uuid": info.uuid,
+        "simulated": info.simulated,
+    }
+
+
+def main(name: str) -> None:
+    """Print what a framework sees as one line of JSON; a broken one is an answer, too."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # a framework's own prints, also those of its C++ half
+    try:
+        seen = look(name)
+    except ds.DevshimError as error:
+        seen = {"broken": error.problem.rstrip().splitlines()[-1].strip()}
+    with os.fdopen(answer, "w", encoding="utf-8") as stream:
+        stream.write(json.dumps(seen) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,108 @@
+"""What a step of the tour is, and the source lines of it that the reader sees.
+
+Requirements this module answers:
+
+* What is shown is what ran: the lines are read from the step's own function, never typed a second time.
+* A step that is refused shows the refusal; a refusal that does not come is a step that does not hold.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import DevshimError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    Outcome = tuple[object, Callable[[], bool]]
+    """What a step gives: the value to show, and the question whether what it promises holds."""
+
+__all__ = ["Step", "refused", "step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the chapter.
+
+    Attributes:
+        title: A few words.
+        must: What must hold, as a clause.
+        cards: How many cards it needs; with fewer it is left out and says so.
+        code: The function; its parameters name what it is given (`devshim.cli.chapter.GIVEN`).
+    """
+
+    title: str
+    must: str
+    cards: int
+    code: Callable[..., Outcome]
+
+    @property
+    def name(self) -> str:
+        """The function's name, the same in every record of a tour."""
+        return self.code.__name__
+
+    @property
+    def teaches(self) -> str:
+        """What the book's chapter says here: the function's docstring."""
+        return inspect.getdoc(self.code) or ""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The names of what it is given."""
+        return tuple(inspect.signature(self.code).parameters)
+
+    @property
+    def lines(self) -> list[str]:
+        """Its source as the reader sees it: without the docstring, the return, and the words around a refusal."""
+        source = dedent(inspect.getsource(self.code))
+        function = ast.parse(source).body[0]
+        assert isinstance(function, ast.FunctionDef)
+        shown: list[ast.stmt] = []
+        for statement in function.body[1:-1]:
+            shown += statement.body if isinstance(statement, ast.With) else [statement]
+        return [ast.get_source_segment(source, statement) or "" for statement in shown]
+
+
+def step(title: str, *, must: str, cards: int = 0) -> Callable[[Callable[..., Outcome]], Step]:
+    """Make a function a `Step`.
+
+    Its body is a docstring (what the book teaches), the lines the reader sees, and ``return value, question``.
+    """
+    return lambda code: Step(title, must, cards, code)
+
+
+class refused:
+    """A ``with`` block that must end in a certain error; holds it for the reader.
+
+    Attributes:
+        error: The error that came, or None.
+    """
+
+    def __init__(self, expected: type[DevshimError]) -> None:
+        self._expected = expected
+        self.error: DevshimError | None = None
+
+    def __enter__(self) -> refused:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, self._expected):
+            self.error = error
+        return self.error is not None
+
+    def __str__(self) -> str:
+        if self.error is None:
+            return f"nothing was refused, and a {self._expected.__name__} was due"
+        return f"{self._expected.__name__}: {self.error.problem}"
+
+    def rightly(self, *words: Any) -> bool:
+        """Whether the refusal came and its message names all of ``words``."""
+        return self.error is not None and all(str(word) in str(self.error) for word in words)

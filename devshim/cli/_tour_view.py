@@ -1,0 +1,115 @@
+"""How a tour is shown: a table on a terminal, paragraphs of plain text into a pipe."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from devshim.cli._console import Column, Grid, is_terminal, say, width
+from devshim.cli._console import show as show_grid
+
+if TYPE_CHECKING:
+    from devshim.cli.tour import Played, Tour
+
+__all__ = ["STATES", "mark", "show", "summary"]
+
+STATES = {"yes": "bold green", "NO": "bold red", "-": "yellow"}
+"""The words for whether a step holds, and their colours; words, because colours do not reach every reader."""
+
+_WIDE = 140
+"""From this many characters on, each thing has a column of its own."""
+
+
+def mark(step: Played) -> str:
+    """Return whether a step holds: ``yes``, ``NO``, or ``-`` where it was left out."""
+    return "-" if step.holds is None else "yes" if step.holds else "NO"
+
+
+def show(tour: Tour) -> None:
+    """Print a tour."""
+    say(f"The GPU chapter of Dive into Deep Learning, on {tour.label} with {tour.hardware}.", "bold")
+    if tour.simulated:
+        say("A simulated card holds real data under its own label and computes on the CPU.")
+    if tour.note:
+        say(f"There are fewer cards than the chapter needs: {tour.note}.", "yellow")
+    say()
+    if is_terminal():
+        show_grid(_wide(tour) if width() >= _WIDE else _narrow(tour))
+    else:
+        for i, step in enumerate(tour.steps, 1):
+            _paragraph(i, step, tour)
+    say(summary(tour), "bold green" if tour.holds else "bold red")
+
+
+def _wide(tour: Tour) -> Grid:
+    """A column for each thing."""
+    columns = [
+        Column("", whole=True),
+        Column("Step", share=4),
+        Column("devshim", "bold", share=4),
+        Column(f"{tour.title} by itself", "cyan", share=4),
+        Column("Result", share=4),
+        Column("Holds", whole=True),
+    ]
+    grid = Grid(_title(tour), columns, styles=STATES)
+    for i, step in enumerate(tour.steps, 1):
+        lines = ["\n".join(step.code), "\n".join(step.native)]
+        grid.rows += [(str(i), _lesson(step), *lines, step.result, mark(step)), None]
+    return grid
+
+
+def _narrow(tour: Tour) -> Grid:
+    """The devshim lines, the native lines and the result under each other."""
+    columns = [
+        Column("", whole=True),
+        Column("Step", share=2),
+        Column(f"devshim, {tour.title} by itself, -> result", share=3),
+        Column("Holds", whole=True),
+    ]
+    grid = Grid(_title(tour), columns, styles=STATES)
+    for i, step in enumerate(tour.steps, 1):
+        lines = [*((line, "bold") for line in step.code), *((line, "cyan") for line in step.native)]
+        grid.rows += [(str(i), _lesson(step), [*lines, (f"-> {step.result}", "")], mark(step)), None]
+    return grid
+
+
+def _lesson(step: Played) -> list[tuple[str, str]]:
+    return [(step.title, "bold"), (step.teaches, "dim")]
+
+
+def _title(tour: Tour) -> str:
+    return f"{tour.label}, {tour.hardware}"
+
+
+def _paragraph(i: int, step: Played, tour: Tour) -> None:
+    print(f"{i}. {step.title}")
+    for line in wrap(step.teaches, 100):
+        print(f"   {line}")
+    name = max(len("devshim"), len(tour.backend))
+    for label, lines in (("devshim", step.code), (tour.backend, step.native)):
+        for line in lines:
+            print(f"   {label:<{name}}  {line}")
+            label = ""
+    for label, text in (("result", step.result), ("holds", _judged(step))):
+        for line in wrap(text, 100, break_long_words=False) or [""]:
+            print(f"   {label:<{name}}  {line}")
+            label = ""
+    print()
+
+
+def _judged(step: Played) -> str:
+    return "- (left out)" if step.holds is None else f"{mark(step)}: {step.must}"
+
+
+def summary(tour: Tour) -> str:
+    """Return how many steps hold, in a sentence."""
+    total = len(tour.steps)
+    held = sum(step.holds is True for step in tour.steps)
+    failed = [step.title for step in tour.steps if step.holds is False]
+    left = total - held - len(failed)
+    text = f"{held} of {total} steps hold on {tour.label} with {tour.hardware}"
+    if left:
+        text += f", {left} need more cards"
+    if failed:
+        text += f"; {len(failed)} DO NOT HOLD: {', '.join(failed)}"
+    return text + "."

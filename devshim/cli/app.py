@@ -1,0 +1,143 @@
+"""The commands' names, options and help texts; what each does is in the module of its name.
+
+Requirements this module answers:
+
+* Help costs no framework, not even NumPy: a command's module is imported when the command runs.
+* An error of devshim's ends as what it says and a hint, never as a traceback; exit code 1.  Wrong usage exits with 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from devshim.errors import DevshimError
+
+__all__ = ["app"]
+
+
+class _Commands(TyperGroup):
+    """A group whose commands end devshim's own errors in plain words."""
+
+    def invoke(self, ctx: Any) -> Any:  # a click.Context, which newer versions of typer carry inside themselves
+        try:
+            return super().invoke(ctx)
+        except DevshimError as error:
+            from devshim.cli._console import complain
+
+            complain(error)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    # Rich draws boxes into pipes, too: there the help is plain.
+    rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,
+)
+
+BackendOption = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        "-b",
+        metavar="NAME",
+        help="torch, tensorflow, mxnet, paddle, jax, numpy, or a nickname such as tf.",
+    ),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import devshim as ds
+
+        typer.echo(f"devshim {ds.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """One Device/Placement API with the same behaviour on PyTorch, TensorFlow, MXNet, PaddlePaddle, JAX and NumPy."""
+
+
+@app.command()
+def tour(
+    backend: BackendOption = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            "--gpus",
+            min=0,
+            max=64,
+            help="Simulated cards to show where there are no real ones; 2 unless DEVSHIM_SIMULATE_GPUS says otherwise.",
+        ),
+    ] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Also write what happened as JSON; '-' prints only that."),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Show the given JSON files side by side and run nothing.")
+    ] = False,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILES]...", help="With --compare: what --json wrote.", show_default=False),
+    ] = None,
+) -> None:
+    """Run the GPU chapter of Dive into Deep Learning on a framework, and check each step.
+
+    Each step shows its devshim line, the framework's own line it stands for, and whether what it promises holds.
+    With no framework installed it runs on NumPy with two simulated cards. Exit code 1 when a step does not hold.
+    """
+    _check_usage(compare, files or [], backend is not None or gpus is not None or json is not None)
+    if compare:
+        from devshim.cli import compare as comparing
+
+        raise typer.Exit(comparing.main(files or []))
+    from devshim.cli import tour as touring
+
+    raise typer.Exit(touring.main(backend, gpus, json))
+
+
+def _check_usage(compare: bool, files: list[Path], others: bool) -> None:
+    """Refuse what does not go together, as wrong usage (exit code 2)."""
+    if compare and not files:
+        raise typer.BadParameter("give the JSON files to compare: devshim tour --compare out/*.json")
+    if compare and others:
+        raise typer.BadParameter("--compare only shows files: it goes with no other option")
+    if files and not compare:
+        raise typer.BadParameter(f"{files[0]} is not expected here; to show files side by side add --compare")
+
+
+@app.command()
+def devices(backend: BackendOption = None) -> None:
+    """List the devices of every installed framework, or of one.
+
+    Each framework is asked in a process of its own, for several in one process may crash. Simulated cards
+    (DEVSHIM_SIMULATE_GPUS=2) are listed and marked. Exit code 1 when a framework is broken.
+    """
+    from devshim.cli import devices as listing
+
+    raise typer.Exit(listing.main(backend))
+
+
+@app.command()
+def doctor() -> None:
+    """Say why there is no GPU, or what is wrong with one.
+
+    Looks at the driver, the environment variables that hide cards, and each installed framework: its version, whether
+    its build knows GPUs, how many it sees and why no more. Exit code 1 when something is broken.
+    """
+    from devshim.cli import doctor as diagnosing
+
+    raise typer.Exit(diagnosing.main())

@@ -1,0 +1,73 @@
+"""`devshim devices`: every device of every installed framework in one table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.cli._ask import ask, installed
+from devshim.cli._console import Column, Grid, is_terminal, say, show, size, width
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.cli._ask import Answer
+
+__all__ = ["main"]
+
+_WIDE = 150
+"""From this many characters on a terminal has room for UUIDs."""
+
+
+def main(backend: str | None) -> int:
+    """Print the devices; return the exit code, 1 where a framework is broken."""
+    answers = ask(installed(backend))
+    show(_grid(answers, everything=not is_terminal() or width() >= _WIDE))
+    simulated = sum(each["simulated"] for answer in answers for each in answer.devices)
+    if simulated:
+        say(
+            f"{simulated} of these devices are simulated: real data under a card's label, computed on the CPU.",
+            "yellow",
+        )
+    for answer in answers:
+        if answer.broken is not None:
+            say(f"{answer.info.title} is broken: {answer.broken}", "bold red")
+    if not any(answer.gpus for answer in answers):
+        say("No GPU is shown; `devshim doctor` says why, and DEVSHIM_SIMULATE_GPUS=2 simulates two.")
+    return 1 if any(answer.broken is not None for answer in answers) else 0
+
+
+def _grid(answers: Sequence[Answer], everything: bool) -> Grid:
+    columns = [
+        Column("Framework", "bold"),
+        Column("Device", whole=True),
+        Column("Its own name", "cyan"),
+        Column("Model"),
+        Column("Memory", whole=True),
+        Column("Compute", whole=True),
+        *([Column("UUID")] if everything else []),
+        Column("Simulated", whole=True),
+    ]
+    grid = Grid("", columns, styles={"simulated": "yellow", "broken": "bold red"})
+    for answer in answers:
+        label = f"{answer.info.title} {answer.info.version or ''}".rstrip()
+        if answer.broken is not None:
+            grid.rows += [(label, "broken", *[""] * (len(columns) - 2)), None]
+            continue
+        for i, each in enumerate(answer.devices):
+            cells = _cells(each)
+            grid.rows.append((label if i == 0 or not is_terminal() else "", *cells[: 5 + everything], cells[-1]))
+        grid.rows.append(None)
+    return grid
+
+
+def _cells(each: dict[str, Any]) -> list[str]:
+    capability = each["capability"]
+    return [
+        each["device"],
+        each["native"],
+        each["name"],
+        size(each["memory"]),
+        "" if capability is None else ".".join(str(part) for part in capability),
+        each["uuid"] or "",
+        "simulated" if each["simulated"] else "no",
+    ]

@@ -1,0 +1,117 @@
+"""`devshim doctor`: why there is no GPU, from the driver up to each framework's build, and what to do next."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import TYPE_CHECKING
+
+import devshim as ds
+from devshim.cli import _machine
+from devshim.cli._ask import ask, installed
+from devshim.cli._console import Column, Grid, say, show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from devshim.cli._ask import Answer
+    from devshim.cli._machine import Machine
+
+__all__ = ["main", "verdict"]
+
+
+def main() -> int:
+    """Print the diagnosis; return the exit code, 1 where something is broken."""
+    machine = _machine.look()
+    answers = ask(installed(), simulate=False)
+    show(_about_machine(machine))
+    say()
+    show(_about_frameworks(answers))
+    for note in _notes(machine, answers):
+        say(f"Note: {note}", "yellow")
+    say()
+    broken = any(answer.broken is not None for answer in answers)
+    for sentence in verdict(machine, answers):
+        say(sentence, "bold red" if broken else "bold")
+    return 1 if broken else 0
+
+
+def _about_machine(machine: Machine) -> Grid:
+    grid = Grid("The machine", [Column("What", "bold", whole=True), Column("Found")])
+    grid.rows.append(("Python", f"{platform.python_version()} ({sys.executable})"))
+    grid.rows.append(("devshim", ds.__version__))
+    grid.rows.append(("NVIDIA driver", machine.driver or f"none: {machine.why}"))
+    for card in machine.cards:
+        grid.rows.append((f"card {card.index}", f"{card.name}, {card.uuid}"))
+    for name, value, effect in machine.variables():
+        grid.rows.append((name, f"{value!r}: {effect}"))
+    asked = os.environ.get("DEVSHIM_SIMULATE_GPUS")
+    if asked:
+        grid.rows.append(
+            ("DEVSHIM_SIMULATE_GPUS", f"{asked!r}: simulated cards are asked for; real ones are looked for here")
+        )
+    return grid
+
+
+def _about_frameworks(answers: Sequence[Answer]) -> Grid:
+    columns = [
+        Column("Framework", "bold"),
+        Column("Version", whole=True),
+        Column("GPUs", whole=True),
+        Column("Why no more"),
+    ]
+    grid = Grid("The frameworks", columns, styles={"broken": "bold red"})
+    for answer in answers:
+        told = ("broken", answer.broken) if answer.broken is not None else (str(answer.gpus), answer.why)
+        grid.rows.append((answer.info.title, answer.info.version or "unknown", *told))
+    return grid
+
+
+def _notes(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
+    """What is worth knowing and breaks nothing."""
+    yield from dict.fromkeys(clash for answer in answers for clash in answer.clashes)
+    by_name = {answer.info.name: answer.info for answer in answers}
+    numpy, mxnet = by_name.get("numpy"), by_name.get("mxnet")
+    if mxnet is not None and numpy is not None and _numbers(numpy.version) >= (1, 24):
+        yield (
+            f"MXNet {mxnet.version} was made for NumPy before 1.24, and here is {numpy.version}: "
+            "devshim supplies the names it misses while it is imported, after ds.use('mxnet')"
+        )
+
+
+def _numbers(version: str | None) -> tuple[int, ...]:
+    return tuple(int(part) for part in (version or "").split(".")[:2] if part.isdecimal())
+
+
+def verdict(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
+    """What it comes to, in plain sentences, the next thing to do last."""
+    for answer in answers:
+        if answer.broken is not None:
+            yield f"{answer.info.title} is broken: {answer.broken}. Reinstall it, or remove it."
+    seeing = [answer for answer in answers if answer.gpus]
+    if seeing:
+        told = ", ".join(f"{answer.info.title} ({answer.gpus})" for answer in seeing)
+        yield f"GPUs are there, and seen by {told}."
+        return
+    yield _cause(machine, answers)
+    yield "To go on without a GPU: set DEVSHIM_SIMULATE_GPUS=2, or call ds.simulate(gpus=2); `devshim tour` shows it."
+
+
+def _cause(machine: Machine, answers: Sequence[Answer]) -> str:
+    """Why no framework sees a GPU, by what must be mended first."""
+    count = len(machine.cards)
+    if machine.driver is None:
+        return (
+            f"No framework sees a GPU, because of the machine: {machine.why}. "
+            "If it has an NVIDIA card, install its driver until `nvidia-smi` lists the card."
+        )
+    if not count:
+        return f"No framework sees a GPU, because NVIDIA driver {machine.driver} shows no card to this process."
+    have = f"The driver has {'1 card' if count == 1 else f'{count} cards'}, which no framework sees"
+    hiding = [name for name, _, effect in machine.variables() if effect.startswith("hides all")]
+    if hiding:
+        return f"{have}, because {hiding[0]} hides all: unset it and start again."
+    if {answer.info.name for answer in answers} <= {"numpy"}:
+        return f"{have}, because only NumPy is installed: install a framework with GPU support."
+    return f"{have}: install a build with GPU support; the reasons stand in the table."

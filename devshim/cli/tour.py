@@ -1,0 +1,211 @@
+"""`devshim tour`: the chapter run on one framework, each step checked, shown, and recorded as JSON."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass, field
+from os import environ
+from typing import TYPE_CHECKING, Any
+
+import devshim as ds
+from devshim.cli._console import working
+from devshim.cli._why import reason, why_no_more
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from devshim.cli._steps import Step
+
+__all__ = ["Played", "Tour", "main", "play"]
+
+CARDS = 2
+"""How many cards are simulated where nobody says, and how many the chapter needs."""
+
+# TensorFlow greets with a page of log lines on standard error, which would stand in the middle of the tour.
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+@dataclass(frozen=True)
+class Played:
+    """A step that was run, or left out.
+
+    Attributes:
+        name: The step's name in the chapter.
+        title: What it is about.
+        teaches: What the book says here.
+        must: What must hold.
+        code: The devshim lines.
+        native: The native lines they stand for.
+        result: What came out, as text.
+        holds: Whether the promise holds; None where the step was left out.
+    """
+
+    name: str
+    title: str
+    teaches: str
+    must: str
+    code: list[str]
+    native: list[str]
+    result: str
+    holds: bool | None
+
+
+@dataclass
+class Tour:
+    """The chapter as it went on one framework.
+
+    Attributes:
+        backend: The framework's import name.
+        title: Its name as its makers write it.
+        version: Its version.
+        cards: How many GPUs it showed.
+        simulated: Whether those were simulated.
+        note: Why there are not enough cards for every step, or None.
+        declared: Why the backend declares that it cannot simulate cards, or None where it can.
+        python: The Python version.
+        steps: The steps in order.
+    """
+
+    backend: str
+    title: str
+    version: str | None
+    cards: int
+    simulated: bool
+    note: str | None
+    declared: str | None
+    python: str = field(default_factory=platform.python_version)
+    steps: list[Played] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether no step failed; one left out for want of a card does not count."""
+        return all(step.holds is not False for step in self.steps)
+
+    @property
+    def label(self) -> str:
+        """The framework with its version."""
+        return f"{self.title} {self.version}" if self.version else self.title
+
+    @property
+    def hardware(self) -> str:
+        """The cards in words; simulated ones are called so."""
+        if not self.cards:
+            return "the CPU alone"
+        return f"{self.cards} {'simulated' if self.simulated else 'real'} card{'' if self.cards == 1 else 's'}"
+
+    def to_json(self) -> str:
+        """Return it as JSON text."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Tour:
+        """Read what `to_json` wrote; anything else raises `ValueError`, `TypeError` or `KeyError`."""
+        told: dict[str, Any] = json.loads(text)
+        steps = [Played(**step) for step in told.pop("steps")]
+        return cls(**told, steps=steps)
+
+
+def main(backend: str | None, gpus: int | None, record: Path | None) -> int:
+    """Run the tour and print it; return the exit code."""
+    from devshim.cli import _tour_view
+
+    for name, value in _QUIET.items():
+        environ.setdefault(name, value)
+    alone = str(record) == "-"
+    with ds.using(_choose(backend)) as name, working(f"importing {ds.backends()[name].title}") as now:
+        tour = _begin(name, gpus)
+        for i, step in enumerate(_chapter(), 1):
+            now(f"step {i}: {step.title}")
+            tour.steps.append(play(step, tour))
+    if record is not None and not alone:
+        _write(record, tour)
+    if alone:
+        print(tour.to_json(), end="")
+    else:
+        _tour_view.show(tour)
+    return 0 if tour.holds else 1
+
+
+def _chapter() -> Sequence[Step]:
+    from devshim.cli import chapter
+
+    return chapter.CHAPTER
+
+
+def _choose(asked: str | None) -> str:
+    """The backend asked for, or the one devshim would take by itself."""
+    from devshim import _context
+
+    name = asked or environ.get("DEVSHIM_BACKEND") or _context.chosen()
+    if name is None:
+        have = [each for each in ds.backends() if each != "numpy"]
+        raise ds.BackendNotFoundError(
+            f"several frameworks are installed, and none is chosen: {', '.join(have)}",
+            f"choose one, for example: devshim tour --backend {have[0]}",
+        )
+    return name
+
+
+def _begin(name: str, gpus: int | None) -> Tour:
+    """Ask for simulated cards before the framework is imported, import it, and see what cards there are."""
+    declared = None
+    try:
+        if gpus is not None or "DEVSHIM_SIMULATE_GPUS" not in environ:
+            ds.simulate(CARDS if gpus is None else gpus)  # real cards win: then it says so, and changes nothing
+    except ds.UnsupportedError as error:
+        declared = reason(error)
+    info = ds.backends()[name]
+    cards = ds.devices("gpu")
+    simulated = bool(cards) and ds.describe(cards[0]).simulated
+    note = None if len(cards) >= CARDS else why_no_more(len(cards))
+    return Tour(name, info.title, info.version, len(cards), simulated, note, declared)
+
+
+def play(step: Step, tour: Tour) -> Played:
+    """Run one step, with the native lines recorded, and ask whether its promise holds."""
+    from devshim.cli.chapter import GIVEN
+
+    native: list[str] = []
+    if step.cards > tour.cards:
+        return _played(step, native, _needs(step.cards, tour), None)
+    try:
+        given = {name: GIVEN[name]() for name in step.needs}
+        with ds.explain(file=None) as native:
+            value, question = step.code(**given)
+        return _played(step, native, _told(value, tour.simulated), question())
+    except Exception as error:  # whatever a framework raises: the step does not hold, and the tour goes on
+        told = error.problem if isinstance(error, ds.DevshimError) else str(error)
+        return _played(step, native, f"{type(error).__name__}: {told}", False)
+
+
+def _needs(cards: int, tour: Tour) -> str:
+    """Why a step is left out; where cards could be simulated, and are not, the reason is the machine's."""
+    return f"needs a {'second ' if cards > 1 else ''}card: {tour.declared or tour.note}"
+
+
+def _played(step: Step, native: list[str], result: str, holds: bool | None) -> Played:
+    lines = list(dict.fromkeys(native))
+    return Played(step.name, step.title, step.teaches, step.must, step.lines, lines, result, holds)
+
+
+def _told(value: object, simulated: bool) -> str:
+    """What a step gave, as text: a device by its name, a tensor by shape and device."""
+    if isinstance(value, ds.Device):
+        return f"{value} (simulated)" if simulated and value.kind == "gpu" else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(_told(each, False) for each in value)
+    if isinstance(value, list):
+        return f"[{', '.join(_told(each, False) for each in value)}]"
+    if hasattr(value, "shape"):
+        return f"{tuple(value.shape)} on {_told(ds.device_of(value), simulated)}"
+    return str(value)
+
+
+def _write(path: Path, tour: Tour) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(tour.to_json(), encoding="utf-8")
+    except OSError as error:
+        raise ds.DevshimError(f"{path} cannot be written: {error.strerror}", "give --json another file") from error
