@@ -26,7 +26,7 @@ LINES: Mapping[str, str] = {
     "seed": "np.random.seed({args})",
     "on": "# NumPy's operators follow their arguments",
     "set_device": "# NumPy has one device",
-    "run": "{args}(...)",
+    "run": "f({args})",
     "synchronize": "# NumPy's operators are done when they return",
     "memory": "# NumPy does not count memory",
     "empty_cache": "# NumPy keeps no cache",
