@@ -120,6 +120,7 @@ def test_a_view_of_an_immutable_tensor_is_read_only(name):
 def test_the_device_is_that_of_the_memory():
     """`.device` of a tf.function's result is the caller's, `backing_device` is where it is."""
     x = tf.function(lambda: ds.ones((2,), device="gpu:1"))()
+    assert ds.device_of(ds.zeros((2,))) is CPU  # from here on both names are known
     assert x.device.endswith("CPU:0")
     assert ds.device_of(x) is ds.gpu(1)
 
