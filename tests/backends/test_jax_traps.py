@@ -447,6 +447,67 @@ def test_a_simulated_card_exports_nothing():
         _registry.load("jax").to_dlpack(ds.ones(2, device=GPU0))
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
+def test_dtypes_numpy_has_not(name):
+    """JAX has more dtypes than the array API names; they are kept to the bit."""
+    x = jnp.asarray([1, 2, 0], name)
+    assert ds.zeros_like(x).dtype == name
+    for y in (ds.copy(x, GPU1), ds.from_numpy(ds.to_numpy(x), GPU0)):
+        assert y.dtype == name
+        assert ds.to_numpy(y).tolist() == [1, 2, 0]
+    with pytest.raises(ds.ConversionError):
+        ds.from_numpy(np.ones(2, np.longdouble))
+
+
+# ---------------------------------------------------------------------- cards, as they would be seen
+@pytest.fixture
+def two_cards(monkeypatch):
+    """A machine with two NVIDIA cards, before JAX has started."""
+    from devshim_backends._jax import cards, devices
+
+    from devshim import _nvml, _registry
+
+    found = [_nvml.Card(i, "H200", f"GPU-{i}{i}aa", 2**37, 2**36) for i in range(2)]
+    monkeypatch.setattr(_nvml, "cards", lambda: found)
+    monkeypatch.setattr(cards, "gpu_plugin", lambda: "jax_plugins.xla_cuda12")
+    monkeypatch.setattr(devices, "started", lambda: False)
+    backend = _registry.load("jax")
+    monkeypatch.setattr(backend, "simulated", 0)
+    return backend
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [(None, 2), ("0,1", 2), ("1", 1), ("", 0), ("-1", 0), ("0,7,1", 1), ("GPU-11", 1), ("GPU-", 0), ("0,0", 1)],
+)
+def test_cards_are_counted_without_starting_jax(two_cards, monkeypatch, visible, count):
+    """Trap: JAX counts cards by starting on all of them; CUDA ignores what follows an entry it does not know."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert two_cards.count("gpu") == count
+    if count < 2:
+        assert "CUDA_VISIBLE_DEVICES" in two_cards.absence("gpu")
+
+
+def test_jax_platforms_hides_cards(two_cards):
+    """JAX_PLATFORMS=cpu leaves the cards out."""
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", "cpu")
+    try:
+        assert two_cards.count("gpu") == 0
+        assert "JAX_PLATFORMS" in two_cards.absence("gpu")
+    finally:
+        jax.config.update("jax_platforms", before)
+
+
+def test_a_card_is_described_without_starting_jax(two_cards, monkeypatch):
+    """The driver knows a card's name and memory, where it is sure which card is meant."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    info = two_cards.describe(GPU0)
+    assert (info.name, info.uuid, info.total_memory) == ("H200", "GPU-11aa", 2**37)
+
+
 # ---------------------------------------------------------------------- starting
 def test_asking_starts_nothing():
     """Trap: jax.devices("gpu") starts JAX, and raises where there is none."""

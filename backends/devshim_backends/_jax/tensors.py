@@ -8,6 +8,9 @@ Traps mended here:
 * ``device_put`` onto the device an array is on already gives a new object over the same buffer: `copy_to` copies.
 * Without ``jax_enable_x64``, 64-bit values are cut to 32 bits on their way in: `wide` is the way around it.
 * Inside ``jax.jit`` a ``device_put`` is ignored: there it is refused.
+
+What is moved or copied here is committed to its device, so that JAX refuses to mix it with what is elsewhere.  An
+uncommitted array that is on the device already is left as it is: `place` promises the same object.
 """
 
 from __future__ import annotations
