@@ -6,10 +6,13 @@ Requirements this module answers:
   ``"cuda"`` without an index, and kernels of extensions, mean the same card.
 * ``torch.compile(fullgraph=True)`` cannot enter a ``torch.device`` ("Unsupported context manager", 2.13), and it
   can trace a function mode of a plain class: inside a compiled function that takes its place.
+* Before 2.13 the compiler asks no mode about ``randn``, ``arange``, ``tensor`` and most other constructors, so a
+  default device is silently ignored (pytorch/pytorch#159041, mended by #165473): the mend is applied here.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,11 +27,28 @@ if TYPE_CHECKING:
 
     from devshim.device import Device
 
+_unmended = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
+
+
+def mend_constructors() -> None:
+    """Add the constructors to the functions for which the compiler asks the modes, where it is loaded and lacks them."""
+    global _unmended
+    compiler = sys.modules.get("torch._dynamo.variables.torch")
+    overridable = getattr(compiler, "get_overridable_functions", None)
+    if overridable is not None:
+        overridable().update(_device_constructors())  # a cached set, of which every caller gets the same one
+        _unmended = False
+
+
+mend_constructors._dynamo_marked_constant = True  # type: ignore[attr-defined]  # run while compiling: see devices.cards
+
 
 class TorchScopes(Backend):
     """The room of scopes."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
+        if _unmended:
+            mend_constructors()
         if torch.compiler.is_compiling():
             return _Traced(native(device))
         if device.kind == "gpu":
