@@ -31,7 +31,7 @@ _unmended = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 
 
 
 def mend_constructors() -> None:
-    """Add the constructors to the functions for which the compiler asks the modes, where it is loaded and lacks them."""
+    """Add the constructors to the functions about which the compiler asks the modes, where it is loaded."""
     global _unmended
     compiler = sys.modules.get("torch._dynamo.variables.torch")
     overridable = getattr(compiler, "get_overridable_functions", None)
