@@ -40,6 +40,7 @@ SYMBOLS = tuple(
 )
 """What stands for a tensor while a function or a static program is being built."""
 
+_SYMBOLIC = frozenset(SYMBOLS)
 _ITEM_SIZES = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, "bfloat16": 2}
 _OUTSIDE = "call it before or after the compiled function, or compile with to_static(full_graph=False)"
 
@@ -57,6 +58,8 @@ class PaddleTensors(Backend):
         return issubclass(type(x), SYMBOLS)  # isinstance(x, Variable) is true for every tensor: Paddle overrides it
 
     def device_of(self, x: Tensor) -> Device:
+        if type(x) in _SYMBOLIC:  # asked for its place, it warns (3.x)
+            return self._traced(x, "device_of")
         try:
             place = x.place
             found = HOST.get(place._type())

@@ -1,0 +1,348 @@
+"""What is peculiar to PaddlePaddle: each test names the trap it would fall into without the adapter's mend."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed")
+
+
+@pytest.fixture
+def paddle() -> Iterator[Any]:
+    with ds.using("paddle"):
+        yield import_module("paddle")
+
+
+@pytest.fixture
+def backend(paddle: Any) -> Any:
+    return import_module("devshim._registry").load("paddle")
+
+
+def leaf(paddle: Any) -> Any:
+    return paddle.to_tensor([1.0, 2.0], stop_gradient=False, place=paddle.CPUPlace())
+
+
+# ---------------------------------------------------------------- tensors and gradients
+def test_gradient_reaches_the_source_of_a_copy(paddle: Any) -> None:
+    """``.to``, ``.cpu`` and ``_copy_to`` return a leaf, and the source's gradient stays None."""
+    x = leaf(paddle)
+    y = ds.copy(x, "cpu")
+    (y * y).sum().backward()
+    assert not y.stop_gradient
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+def test_gradient_of_a_gradient_passes_a_copy(paddle: Any) -> None:
+    """A PyLayer whose backward pass only copies cuts the second derivative."""
+    x = leaf(paddle)
+    (first,) = paddle.grad((ds.copy(x, "cpu") ** 3).sum(), x, create_graph=True)
+    (second,) = paddle.grad(first.sum(), x)
+    assert second.tolist() == [6.0, 12.0]
+
+
+def test_copy_of_a_view_is_independent_and_differentiable(paddle: Any) -> None:
+    """A slice has strides and an offset of its own; its copy must have neither."""
+    base = ds.asarray([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+    base.stop_gradient = False
+    copy = ds.copy(base[:, 1:], "cpu")
+    assert copy.is_contiguous()
+    copy.sum().backward()
+    assert base.grad.tolist() == [[0.0, 1.0, 1.0], [0.0, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_copy_of_a_parameter_is_no_second_parameter(paddle: Any, frozen: bool) -> None:
+    """``_copy_to`` of a Parameter is a Parameter of the same name, which optimizers and checkpoints go by."""
+    parameter = paddle.create_parameter([2], "float32")
+    parameter.stop_gradient = frozen
+    copy = ds.copy(parameter, "cpu")
+    assert type(copy) is paddle.Tensor
+    assert copy.name != parameter.name
+    assert copy.stop_gradient is frozen
+
+
+def test_sparse_tensors_are_refused(paddle: Any) -> None:
+    """``_copy_to`` of a sparse tensor ends the process (2.6.2) or misreads its shape (3.3)."""
+    sparse = paddle.sparse.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], [2, 2], place=paddle.CPUPlace())
+    assert ds.device_of(sparse) is ds.cpu()
+    with pytest.raises(ds.UnsupportedError, match="sparse"):
+        ds.copy(sparse, "cpu")
+
+
+def test_missing_card_is_refused_before_paddle_sees_it(paddle: Any) -> None:
+    """``paddle.CUDAPlace(0)`` on a CPU-only build ends the process."""
+    with pytest.raises(ds.DeviceNotFoundError):
+        ds.gpu(99).native()
+    with pytest.raises(ds.DeviceNotFoundError):
+        ds.zeros(2, device="gpu:99")
+
+
+def test_every_place_names_its_device(paddle: Any) -> None:
+    """Up to 3.0 equal places neither compare nor hash equal, and their classes are unrelated."""
+    assert ds.device(paddle.CPUPlace()) is ds.cpu()
+    assert ds.device(ds.zeros(1).place) is ds.cpu()
+    assert isinstance(ds.cpu().native(), paddle.CPUPlace)
+
+
+# ---------------------------------------------------------------- dtypes and NumPy
+def test_uint16_is_not_taken_for_bfloat16(paddle: Any) -> None:
+    """``paddle.to_tensor(np.uint16)`` reads the bits as bfloat16: 16256 becomes 1.0."""
+    for name in ("uint16", "uint32", "uint64"):
+        with pytest.raises(ds.ConversionError, match=name):
+            ds.from_numpy(np.array([16256], name))
+        with pytest.raises(ds.ConversionError, match=name):
+            ds.zeros(2, dtype=name)
+
+
+@pytest.mark.skipif(find_spec("ml_dtypes") is not None, reason="ml_dtypes gives NumPy a bfloat16")
+def test_bfloat16_without_ml_dtypes_is_refused(paddle: Any) -> None:
+    """``.numpy()`` of a bfloat16 tensor gives uint16 bits."""
+    with pytest.raises(ds.ConversionError, match="bfloat16"):
+        ds.to_numpy(ds.ones(2, dtype="bfloat16"))
+
+
+@pytest.mark.skipif(find_spec("ml_dtypes") is None, reason="NumPy has no bfloat16 without ml_dtypes")
+def test_bfloat16_keeps_its_values_to_numpy_and_back(paddle: Any) -> None:
+    """``.numpy()`` of a bfloat16 tensor gives uint16 bits."""
+    x = ds.asarray([1.0, -2.5], dtype="bfloat16")
+    array = ds.to_numpy(x)
+    assert array.dtype.name == "bfloat16"
+    assert array.astype("float32").tolist() == [1.0, -2.5]
+    assert ds.from_numpy(array).astype("float32").tolist() == [1.0, -2.5]
+
+
+def test_one_value_lands_where_it_was_asked_to(paddle: Any) -> None:
+    """``to_tensor`` of a single number goes through ``paddle.full`` on the process-wide device (3.3, CUDA)."""
+    assert ds.device_of(ds.asarray([1.0], device="cpu")) is ds.cpu()
+    assert ds.asarray(2**62 + 1).item() == 2**62 + 1
+    assert ds.full((), 2**62 + 1).dtype == paddle.int64
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "uint8", "float16", "bfloat16", "complex64"])
+def test_ranges_and_eye_in_dtypes_without_kernels(paddle: Any, dtype: str) -> None:
+    """Paddle has no kernels of arange, linspace and eye for these."""
+    wanted = getattr(paddle, dtype)
+    for made in (ds.arange(0, 2, dtype=dtype), ds.linspace(0, 1, 3, dtype=dtype), ds.eye(2, 3, k=1, dtype=dtype)):
+        assert made.dtype == wanted
+    assert ds.arange(3, 0, dtype=dtype).shape == [0]
+
+
+def test_long_range_does_not_drift(paddle: Any) -> None:
+    """Paddle's kernel adds the step up in the result's dtype, and errors with it."""
+    assert ds.to_numpy(ds.arange(0, 10_000, 0.1))[-1] == np.float32(9_999.9)
+
+
+# ---------------------------------------------------------------- draws
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_uniform_never_reaches_its_upper_bound(paddle: Any, dtype: str) -> None:
+    """Rounded to bfloat16, one draw of 512 from [0, 1) is 1."""
+    ds.random.seed(0)
+    for low, high in ((0, 1), (-1, 0), (-2, -1), (1, 1)):
+        drawn = ds.random.uniform(low, high, 20_000, dtype=dtype).astype("float32")
+        assert float(drawn.min()) >= low
+        assert float(drawn.max()) < high or low == high
+
+
+# ---------------------------------------------------------------- scopes
+def test_scope_leaves_the_process_wide_device_alone(paddle: Any, backend: Any) -> None:
+    """``paddle.set_device`` moves every thread; a scope must not, not even for a moment, nor what is set inside it."""
+    framework = paddle.base.framework
+    original = framework._current_expected_place_()
+    with backend.scope(ds.cpu()):
+        inside = framework._current_expected_place_()
+        assert inside is not original
+        assert framework._global_expected_place_ is original
+        seen = in_thread(framework._current_expected_place_)
+        assert seen is original
+        paddle.set_device("cpu")
+        assert framework._global_expected_place_ is original
+        in_thread(lambda: framework._set_expected_place(inside))  # what a DataLoader's thread does
+        assert framework._global_expected_place_ is original
+    assert framework._current_expected_place_() is original
+
+
+def test_set_device_works_outside_scopes(paddle: Any, backend: Any) -> None:
+    """The functions that scopes divert must do for everybody else what they did before."""
+    framework = paddle.base.framework
+    with backend.scope(ds.cpu()):
+        pass
+    before = framework._global_expected_place_
+    paddle.set_device("cpu")
+    after = framework._global_expected_place_
+    framework._set_expected_place(before)
+    assert after is not before
+    assert isinstance(after, paddle.CPUPlace)
+
+
+def test_scopes_on_real_cards_may_end_in_any_order(paddle: Any) -> None:
+    """The C++ layer has one card for all threads: the last scope to end must give it back, whichever that is."""
+    scopes = import_module("devshim_backends._paddle.scopes")
+    tracer = paddle.base.framework.global_var._dygraph_tracer_
+    before = repr(tracer._expected_place)
+    first, second = object(), object()
+    scopes._compute_on(first, paddle.CPUPlace())
+    scopes._compute_on(second, paddle.CPUPlace())
+    scopes._compute_on(first, None)
+    assert len(scopes._CARDS) == 1
+    scopes._compute_on(second, None)
+    assert not scopes._CARDS
+    assert repr(tracer._expected_place) == before
+
+
+def in_thread(what: Any) -> Any:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(what()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+# ---------------------------------------------------------------- running
+def test_synchronize_is_no_error_on_a_cpu_build(paddle: Any) -> None:
+    """``paddle.device.synchronize()`` raises TypeError there."""
+    ds.synchronize()
+    ds.synchronize("cpu")
+    ds.empty_cache()
+
+
+# ---------------------------------------------------------------- DLPack
+def test_exported_device_has_a_number(paddle: Any, backend: Any) -> None:
+    """``__dlpack_device__`` says ``(CPU, None)``, which JAX refuses; 2.6 has none."""
+    assert backend.to_dlpack(ds.ones(2)).__dlpack_device__() == (1, 0)
+
+
+def test_export_shares_memory_and_leaves_gradients_behind(paddle: Any, backend: Any) -> None:
+    """A tensor that needs a gradient is a BufferError in other frameworks."""
+    x = ds.ones(2)
+    x.stop_gradient = False
+    shared = np.from_dlpack(backend.to_dlpack(x))
+    assert shared.ctypes.data == x.data_ptr()
+
+
+def test_strided_and_boolean_exchange_is_right_or_refused(paddle: Any, backend: Any) -> None:
+    """Paddle 2.6 takes strided memory for contiguous and bool for uint8, both ways, without an error."""
+    strided = np.arange(6.0)[::2]
+    boolean = np.array([True, False])
+    for array in (strided, boolean):
+        assert ds.to_numpy(ds.convert(array, "paddle")).tolist() == array.tolist()
+        with contextlib.suppress(ds.ConversionError):
+            assert ds.to_numpy(backend.from_dlpack(array)).tolist() == array.tolist()
+    for x in (ds.from_numpy(np.arange(6.0).reshape(2, 3))[:, 1:], ds.from_numpy(boolean)):
+        back = ds.convert(x, "numpy")
+        assert back.dtype == x.numpy().dtype
+        assert back.tolist() == x.tolist()
+
+
+def test_negative_strides_are_refused(paddle: Any, backend: Any) -> None:
+    """Paddle takes them for sizes: a MemoryError (3.3), or memory that is not the array's (2.6)."""
+    backwards = np.arange(3.0)[::-1]
+    with pytest.raises(ds.ConversionError, match="negative strides"):
+        backend.from_dlpack(backwards)
+    assert ds.to_numpy(ds.convert(backwards, "paddle")).tolist() == [2.0, 1.0, 0.0]
+
+
+def test_read_only_memory_is_never_writable(paddle: Any, backend: Any) -> None:
+    """Paddle gives a tensor over a read-only array, and writes into it."""
+    array = np.arange(3.0)
+    array.flags.writeable = False
+    with pytest.raises(ds.ConversionError, match="read-only"):
+        backend.from_dlpack(array)
+    with pytest.raises(ds.CopyNeededError):
+        ds.from_numpy(array, copy=False)
+    x = ds.convert(array, "paddle")
+    x[0] = 9.0
+    assert array[0] == 0.0
+
+
+def test_wide_unsigned_integers_do_not_come_in(paddle: Any, backend: Any) -> None:
+    """Paddle 3.x takes a uint16 capsule in, prints it as bfloat16, and can do nothing with it."""
+    with pytest.raises(ds.ConversionError):
+        backend.from_dlpack(np.arange(3, dtype="uint16"))
+
+
+# ---------------------------------------------------------------- to_static
+def plain(x: Any) -> Any:
+    return ds.place(x, "cpu") * 2.0 if ds.device_of(x) is ds.cpu() else x
+
+
+def copied(x: Any) -> Any:
+    return ds.copy(x, "cpu") * 2.0
+
+
+def double(x: Any) -> Any:
+    return x * 2.0
+
+
+def ran(x: Any) -> Any:
+    return ds.run(double, x)
+
+
+def scoped(x: Any) -> Any:
+    with ds.on("cpu"):
+        return x + x + ds.zeros(2)
+
+
+def elsewhere(x: Any) -> Any:
+    return ds.place(x, "gpu:99")
+
+
+@pytest.mark.filterwarnings("ignore:Tensor do not have 'place' interface:UserWarning")  # 3.3's own full_like
+@pytest.mark.parametrize("full_graph", [True, False])
+@pytest.mark.parametrize("function", [plain, copied, ran, scoped])
+def test_compiled_functions_do_what_they_do_eagerly(paddle: Any, function: Any, full_graph: bool) -> None:
+    """``to_static`` rewrites the functions it calls, and loses early returns and keyword-only arguments of ours."""
+    if full_graph and any(ds.device_count(kind) for kind in ("gpu", "xpu", "npu")):
+        with pytest.raises(ds.TracingError):
+            paddle.jit.to_static(function, full_graph=True)(leaf(paddle))
+        return
+    x = leaf(paddle)
+    y = paddle.jit.to_static(function, full_graph=full_graph)(x)
+    y.sum().backward()
+    assert y.tolist() == [2.0, 4.0]
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_compiled_placement_on_a_missing_card_is_refused(paddle: Any) -> None:
+    """A compiler must not swallow the refusal."""
+    with pytest.raises((ds.DeviceNotFoundError, ds.TracingError)):
+        paddle.jit.to_static(elsewhere, full_graph=True)(leaf(paddle))
+
+
+# ---------------------------------------------------------------- importing
+def test_import_is_quiet_where_warnings_are_errors() -> None:
+    """``import paddle`` warns of a missing ccache."""
+    python("-W", "error::UserWarning", "-c", "import devshim as ds; ds.use('paddle'); import paddle")
+
+
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed beside it")
+def test_import_after_tensorflow() -> None:
+    """TensorFlow 2.20 or newer first, then ``import paddle``: a segmentation fault."""
+    python("-c", "import tensorflow, devshim as ds; ds.use('paddle'); import paddle; print(paddle.ones([2]).sum())")
+
+
+def test_flags_for_loading_libraries_are_restored() -> None:
+    """RTLD_DEEPBIND is for Paddle's own libraries alone."""
+    python(
+        "-c",
+        "import sys; before = sys.getdlopenflags(); import devshim as ds; ds.use('paddle'); import paddle; "
+        "assert sys.getdlopenflags() == before",
+    )
+
+
+def python(*arguments: str) -> None:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
