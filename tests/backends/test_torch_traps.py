@@ -474,7 +474,7 @@ def test_a_full_host_is_out_of_memory():
 
 # ---------------------------------------------------------------- a real card: pytest -m gpu
 
-CARD = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA or ROCm card")]
+CARD = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() == 0, reason="hardware: no CUDA or ROCm card")]
 
 
 class TestOnACard:
