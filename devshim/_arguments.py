@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim import _context, _spec, _transfer
+from devshim import _context, _explain, _registry, _spec, _transfer
 from devshim._refusals import bad_argument
+from devshim.device import CPU, as_int
 from devshim.errors import ArgumentError, ConversionError
 
 if TYPE_CHECKING:
@@ -27,27 +29,49 @@ def target(backend: Backend, device: DeviceLike | None) -> Device:
     return _transfer.require(backend, _context.default_device() if device is None else _spec.device(device))
 
 
+def plan(call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None) -> tuple[Any, ...]:
+    """Return what `devshim._transfer.make` needs to make a tensor by the current backend's method ``call``.
+
+    The public functions hand it on themselves: so no more than three frames lead to the framework.
+    """
+    backend = _context.current()
+    return planned(backend, call, target(backend, device), args, dtype)
+
+
+def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...], wanted: object) -> tuple[Any, ...]:
+    """`plan` for a backend and an existing device."""
+    native = dtype(backend, wanted)
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, call, where, args, wanted)
+    return (backend, where, None, getattr(backend, call), *args, native, where)
+
+
+_MOST = 2**59
+"""Elements: of 16 bytes each, as many as 63 bits can count."""
+
+
 def shape(value: Any) -> tuple[int, ...]:
     """Return a shape given as an int or a sequence of ints as a tuple of non-negative ints."""
     try:
         sizes = (value,) if hasattr(value, "__index__") else tuple(value)
-        found = tuple(_index(size) for size in sizes)
+        found = tuple(as_int(size) for size in sizes)
     except TypeError as error:
         raise bad_argument("shape", value, "an int or a tuple of ints") from error
     if any(size < 0 for size in found):
         raise bad_argument("shape", value, "made of non-negative ints")
+    if prod(size or 1 for size in found) >= _MOST:
+        raise bad_argument("shape", value, "of fewer than 2**59 elements")
     return found
 
 
-def _index(value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError("a length is not a bool")
-    number: int = value.__index__() if hasattr(value, "__index__") else _refuse(value)
-    return number
-
-
-def _refuse(value: object) -> int:
-    raise TypeError(f"a length is an int, not {type(value).__name__}")
+def steps(start: object, stop: object, step: object) -> tuple[float, float, float]:
+    """Return the bounds and the step of `arange` as real, finite numbers that give a countable length."""
+    low, high, by = finite("start", start), finite("stop", stop), finite("step", step)
+    if by == 0:
+        raise bad_argument("step", step, "a number other than 0")
+    if (high - low) // by >= _MOST:
+        raise bad_argument("start, stop, step", (low, high, by), "of fewer than 2**59 values")
+    return low, high, by
 
 
 def dtype(backend: Backend, value: object) -> Any:
@@ -77,6 +101,8 @@ def numpy_array(value: object) -> np.ndarray:
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):
         raise bad_argument("a", value, "a NumPy array")
+    if type(value) is not np.ndarray:
+        _refuse_kind(value)
     if value.dtype.hasobject or value.dtype.fields is not None or value.dtype.kind in "SUMm":
         raise ConversionError(
             f"an array of dtype {value.dtype} has no counterpart in a tensor framework",
@@ -85,21 +111,51 @@ def numpy_array(value: object) -> np.ndarray:
     return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
 
 
+def _refuse_kind(array: np.ndarray) -> None:
+    """Refuse arrays that are more than their values: masked ones, and simulated cards'."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise ConversionError(
+            "a masked array's mask has no counterpart in a tensor framework", "give it values: a.filled(0)"
+        )
+    backend = _registry.serving(array)
+    if backend is not None and backend.device_of(array) is not CPU:
+        raise ArgumentError(
+            f"an array in host memory is needed, and this one is on {backend.device_of(array)}",
+            "use ds.convert(a, ...), or bring it to the host first: ds.to_numpy(a)",
+        )
+
+
 def number(name: str, value: Any) -> Any:
     """Return a Python or NumPy number as a Python number."""
+    if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufc":
+        return value.item()  # first: some NumPy numbers are Python ones, too
     if isinstance(value, (bool, int, float, complex)):
         return value
-    if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufc":
-        return value.item()
     raise bad_argument(name, value, "a number")
+
+
+def real(name: str, value: Any) -> Any:
+    """Return a Python or NumPy number as a Python number that is not complex."""
+    found = number(name, value)
+    if isinstance(found, complex):
+        raise bad_argument(name, value, "a real number")
+    return found
+
+
+def finite(name: str, value: Any) -> Any:
+    """Return a Python or NumPy number as a finite real Python number."""
+    found = real(name, value)
+    if not (isinstance(found, int) or isfinite(found)):
+        raise bad_argument(name, value, "a finite number")
+    return found
 
 
 def integer(name: str, value: Any) -> int:
     """Return an integer argument as a Python int."""
     try:
-        return _index(value)
+        return as_int(value)
     except TypeError as error:
         raise bad_argument(name, value, "an int") from error
 
 
-__all__ = ["DTYPES", "ArgumentError", "dtype", "integer", "number", "numpy_array", "shape", "target"]
+__all__ = ["DTYPES", "dtype", "finite", "integer", "number", "numpy_array", "plan", "planned", "real", "shape", "steps"]

@@ -7,12 +7,12 @@ the callers one look at `HOOK`.
 from __future__ import annotations
 
 import sys
+from _thread import allocate_lock
 from contextvars import ContextVar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextvars import Token
     from typing import Any
 
     from devshim.backend import Backend
@@ -24,6 +24,7 @@ HOOK: Hook | None = None
 """Called as ``HOOK(backend, call, device, args)`` while any `explain` is open in any thread; else None."""
 
 _open = 0
+_COUNTING = allocate_lock()
 _LISTENING: ContextVar[tuple[explain, ...]] = ContextVar("devshim_explain", default=())
 
 
@@ -45,26 +46,32 @@ class explain:
     def __init__(self, file: Any = ...) -> None:
         self._file = file
         self._lines: list[str] = []
-        self._tokens: list[Token[tuple[explain, ...]]] = []
 
     def __enter__(self) -> list[str]:
-        global HOOK, _open
-        self._tokens.append(_LISTENING.set((*_LISTENING.get(), self)))
-        _open += 1
-        HOOK = _tell
+        _LISTENING.set((*_LISTENING.get(), self))
+        _count(1)
         return self._lines
 
     def __exit__(self, *failure: object) -> None:
-        global HOOK, _open
-        _LISTENING.reset(self._tokens.pop())
-        _open -= 1
-        if _open == 0:
-            HOOK = None
+        listening = list(_LISTENING.get())
+        if self in listening:  # not there where an asynchronous generator is closed in another context
+            listening.reverse()
+            listening.remove(self)
+            _LISTENING.set(tuple(reversed(listening)))
+        _count(-1)
 
     def _hear(self, line: str) -> None:
         self._lines.append(line)
         if self._file is not None:
             print(line, file=sys.stdout if self._file is ... else self._file)
+
+
+def _count(change: int) -> None:
+    """Note that a block was opened or closed in any thread."""
+    global HOOK, _open
+    with _COUNTING:
+        _open += change
+        HOOK = _tell if _open else None
 
 
 def _tell(
@@ -90,8 +97,9 @@ def native_line(
         args: Its positional arguments, shown as source text; long ones are abridged.
         dtype: The array-API name of the dtype asked for, or None.
     """
-    named = backend.lines["dtype"].format(name=dtype) if isinstance(dtype, str) else str(dtype)
-    return backend.lines[call].format(
+    named = backend.lines.get("dtype", "{name!r}").format(name=dtype) if isinstance(dtype, str) else str(dtype)
+    line = backend.lines.get(call, f"# {backend.title} has no line of its own for ds.{call}")
+    return line.format(
         x="x",
         device="" if device is None else backend.native_text(device),
         index=0 if device is None else device.index,

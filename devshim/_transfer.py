@@ -10,12 +10,12 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from devshim import _explain
 from devshim.device import CPU, Device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     import numpy as np
 
@@ -67,14 +67,14 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray:
     return backend.to_numpy(x, copy)
 
 
-def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -> Tensor:
-    """Copy NumPy memory into a new tensor on a device (or, with ``copy=False``, share it)."""
+def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -> tuple[Any, ...]:
+    """Return the arguments of `make` that copy NumPy memory into a new tensor (``copy=False``: that share it)."""
     require(backend, target)
     if not copy and target is not CPU:
         from devshim import _refusals
 
         raise _refusals.copy_needed(CPU, target)
-    return make(backend, target, array.nbytes, backend.from_numpy, array, target, copy)
+    return (backend, target, array.nbytes, backend.from_numpy, array, target, copy)
 
 
 def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[..., Tensor], *args: object) -> Tensor:
@@ -100,9 +100,3 @@ def _raise_if_full(backend: Backend, error: Exception, device: Device, nbytes: i
         from devshim import _refusals
 
         raise _refusals.out_of_memory(backend, device, nbytes) from error
-
-
-def explain(backend: Backend, call: str, device: Device | None, *args: object, dtype: object = None) -> None:
-    """Tell an open `explain` which native line a call stands for; nothing where none is open."""
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, call, device, args, dtype)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devshim import _context, _explain, _registry, _spec, _transfer
+from devshim import _context, _explain, _refusals, _registry, _spec, _transfer
 from devshim.device import CPU
 from devshim.errors import ConversionError, CopyNeededError
 from devshim.tensors import tensor_backend
@@ -55,23 +55,24 @@ def convert(
         from devshim.tensors import place
 
         return place(x, there, copy=copy)
+    if copy is not None and type(copy) is not bool:
+        raise _refusals.bad_argument("copy", copy, "None, True or False")
     if source.is_tracer(x):
-        from devshim import _refusals
-
         raise _refusals.tracing(source, "convert", "convert before or after the compiled function")
     if _explain.HOOK is not None:
         _explain.HOOK(target, "convert", there)
     target.dtype(source.dtype_name(x))  # refuses a dtype the other side lacks before anything is exported
-    if copy is True:
-        return _copied(source, target, x, here, there)
-    shared, why = _shared(source, target, x, here, there)
-    if why is None:
-        return shared
-    if copy is False:
-        from devshim import _refusals
-
-        raise _refusals.cannot_share(f"{source.title} with {target.title}", why)
-    return _copied(source, target, x, here, there)
+    if copy is not True:
+        shared, why = _shared(source, target, x, here, there)
+        if why is None:
+            return shared
+        if copy is False:
+            raise _refusals.cannot_share(f"{source.title} with {target.title}", why)
+    try:
+        array = _transfer.to_host(source, x, copy=True)
+    except ConversionError:  # NumPy has no such dtype: bfloat16 without ml_dtypes
+        return _by_way_of_shared(source, target, x, here, there)
+    return _transfer.make(*_transfer.from_host(target, array, there, copy=True))
 
 
 def _shared(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> tuple[Tensor, str | None]:
@@ -94,16 +95,15 @@ def _same_form(source: Backend, target: Backend, x: Tensor, result: Tensor) -> b
     return target.dtype_name(result) == source.dtype_name(x) and target.shape(result) == source.shape(x)
 
 
-def _copied(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor:
-    """New memory: through the host, or, where NumPy has no such dtype, by a copy of shared memory."""
-    try:
-        array = _transfer.to_host(source, x, copy=True)
-    except ConversionError:
-        shared, why = _shared(source, target, _on_host(source, x, here), CPU, CPU)
-        if why is not None:
-            raise
-        return _transfer.move(target, shared, there)
-    return _transfer.from_host(target, array, there, copy=True)
+def _by_way_of_shared(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor:
+    """New memory where NumPy has no such dtype: a copy of shared memory."""
+    shared, why = _shared(source, target, _on_host(source, x, here), CPU, CPU)
+    if why is not None:
+        raise ConversionError(
+            f"neither NumPy nor DLPack carries {source.dtype_name(x)} from {source.title} to {target.title}: {why}",
+            "cast the tensor to 'float32' first",
+        )
+    return _transfer.move(target, shared, there)
 
 
 def _on_host(source: Backend, x: Tensor, here: Device) -> Tensor:

@@ -12,25 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim import _arguments, _context, _explain, _registry, _spec, _transfer
-from devshim._refusals import bad_argument
-from devshim.tensors import place, tensor_backend
+from devshim._refusals import bad_argument, cannot_share
+from devshim.device import CPU
+from devshim.errors import ConversionError, DevshimError
+from devshim.tensors import from_array, stays, tensor_backend
 
 if TYPE_CHECKING:
     from devshim._spec import DeviceLike
     from devshim.backend import Backend, Tensor
-    from devshim.device import Device
 
 __all__ = [
     *("arange", "asarray", "empty", "empty_like", "eye", "full", "full_like"),
     *("linspace", "ones", "ones_like", "zeros", "zeros_like"),
 ]
-
-
-def _new(backend: Backend, call: str, device: Device, args: tuple[object, ...], dtype: Any, shown: object) -> Tensor:
-    """Make a tensor through the adapter's method of the same name, on the one path."""
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, call, device, args, shown)
-    return _transfer.make(backend, device, None, getattr(backend, call), *args, dtype, device)
 
 
 def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
@@ -49,59 +43,67 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
         CopyNeededError: ``copy=False``, and a copy is needed.
         DeviceNotFoundError: The framework does not have the device.
     """
-    owner = _registry.serving(obj)
-    if owner is not None and not isinstance(obj, np.ndarray):
-        return _from_tensor(owner, obj, dtype, device, copy)
-    backend = _context.current()
-    if owner is backend:
-        return _from_tensor(backend, obj, dtype, device, copy)
-    target = _arguments.target(backend, device)
-    if not isinstance(obj, (bool, int, float, complex, list, tuple)) or isinstance(obj, np.generic):
-        return _from_array(backend, obj, dtype, target, copy)
-    if copy is False:
-        from devshim import _refusals
-
-        raise _refusals.cannot_share("Python numbers", "a tensor has memory of its own")
-    wanted = _arguments.dtype(backend, dtype)
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "asarray", target, (obj,), dtype)
-    return _transfer.make(backend, target, None, _readable, backend, obj, wanted, target)
-
-
-def _readable(backend: Backend, values: object, dtype: Any, device: Device) -> Tensor:
-    """The adapter's `asarray`, its complaint about unreadable values turned into ours."""
-    from devshim.errors import ConversionError, DevshimError
-
+    backend = _registry.serving(obj)
+    if backend is not None and not _is_foreign(backend, obj):
+        target = backend.device_of(obj) if device is None else _transfer.require(backend, _spec.device(device))
+        x, copy = _cast(backend, obj, _arguments.dtype(backend, dtype), copy)
+        if _explain.HOOK is not None:
+            _explain.HOOK(backend, "copy" if copy else "place", target)
+        return x if stays(backend, x, target, copy) else _transfer.move(backend, x, target)
+    plan = _reading(obj, dtype, device, copy)
     try:
-        return backend.asarray(values, dtype, device)
+        x = _transfer.make(*plan)
     except DevshimError:
         raise
-    except (ValueError, TypeError) as error:
-        raise ConversionError(
-            f"{backend.title} cannot read these values: {str(error)[:200]}",
-            "pass a number, or nested sequences of numbers whose rows are equally long",
-        ) from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _unreadable(plan[0], error) from error
+    return x if dtype is None or type(obj) in _NUMBERS else _cast(plan[0], x, _arguments.dtype(plan[0], dtype), copy)[0]
 
 
-def _from_tensor(backend: Backend, x: Tensor, dtype: object, device: DeviceLike | None, copy: bool | None) -> Tensor:
-    wanted = _arguments.dtype(backend, dtype)
-    if wanted is not None and backend.dtype_name(backend.cast(x, wanted)) != backend.dtype_name(x):
+_NUMBERS = frozenset({bool, int, float, complex, list, tuple})
+"""What an adapter's `asarray` reads: Python numbers, and sequences of them."""
+
+
+def _is_foreign(backend: Backend, obj: object) -> bool:
+    """Whether an object is a host array to be read by another framework: NumPy's is the common form of values."""
+    return isinstance(obj, np.ndarray) and backend.device_of(obj) is CPU and backend is not _context.current()
+
+
+def _reading(obj: Any, dtype: object, device: DeviceLike | None, copy: bool | None) -> tuple[Any, ...]:
+    """The arguments of `_transfer.make` that give the current framework an object's values."""
+    if type(obj) in _NUMBERS:
         if copy is False:
-            from devshim import _refusals
-
-            raise _refusals.cannot_share("the tensor", "another dtype needs memory of its own")
-        x = backend.cast(x, wanted)
-        copy = None  # the cast was the copy
-    return place(x, backend.device_of(x) if device is None else device, copy=copy)
+            raise cannot_share("Python numbers", "a tensor has memory of its own")
+        return _arguments.plan("asarray", (obj,), dtype, device)
+    backend = _context.current()
+    return from_array(backend, _host_array(backend, obj), _arguments.target(backend, device), copy)
 
 
-def _from_array(backend: Backend, obj: object, dtype: object, target: Device, copy: bool | None) -> Tensor:
-    array = _arguments.numpy_array(np.asarray(obj))
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "from_numpy", target, (array,), dtype)
-    wanted = _arguments.dtype(backend, dtype)
-    x = _transfer.from_host(backend, array, target, copy is not False)
-    return x if wanted is None else _from_tensor(backend, x, wanted, target, copy)
+def _host_array(backend: Backend, obj: object) -> np.ndarray:
+    try:
+        array = obj if isinstance(obj, np.ndarray) else np.asarray(obj)
+    except (TypeError, ValueError) as error:  # an object's own __array__ may refuse
+        raise _unreadable(backend, error) from error
+    return _arguments.numpy_array(array)
+
+
+def _unreadable(backend: Backend, error: Exception) -> ConversionError:
+    return ConversionError(
+        f"{backend.title} cannot read these values: {str(error)[:200]}",
+        "pass a number, or nested sequences of numbers whose rows are equally long",
+    )
+
+
+def _cast(backend: Backend, x: Tensor, wanted: Any, copy: bool | None) -> tuple[Tensor, bool | None]:
+    """The tensor in the dtype wanted, and the ``copy`` that is left to obey: a cast was a copy."""
+    if wanted is None:
+        return x, copy
+    cast = backend.cast(x, wanted)
+    if backend.dtype_name(cast) == backend.dtype_name(x):
+        return x, copy
+    if copy is False:
+        raise cannot_share("the tensor", "another dtype needs memory of its own")
+    return cast, None
 
 
 def empty(shape: object, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
@@ -112,23 +114,17 @@ def empty(shape: object, *, dtype: object = None, device: DeviceLike | None = No
         dtype: The framework's default float without it.
         device: Where to; the CPU, or `on`'s device, without it.
     """
-    return _filled("empty", shape, dtype, device)
+    return _transfer.make(*_arguments.plan("empty", (_arguments.shape(shape),), dtype, device))
 
 
 def zeros(shape: object, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return a tensor of zeros; arguments as for `empty`."""
-    return _filled("zeros", shape, dtype, device)
+    return _transfer.make(*_arguments.plan("zeros", (_arguments.shape(shape),), dtype, device))
 
 
 def ones(shape: object, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return a tensor of ones; arguments as for `empty`."""
-    return _filled("ones", shape, dtype, device)
-
-
-def _filled(call: str, shape: object, dtype: object, device: DeviceLike | None) -> Tensor:
-    backend = _context.current()
-    target = _arguments.target(backend, device)
-    return _new(backend, call, target, (_arguments.shape(shape),), _arguments.dtype(backend, dtype), dtype)
+    return _transfer.make(*_arguments.plan("ones", (_arguments.shape(shape),), dtype, device))
 
 
 def full(shape: object, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
@@ -140,9 +136,16 @@ def full(shape: object, fill_value: complex, *, dtype: object = None, device: De
         dtype: The result's dtype.
         device: Where to.
     """
-    backend = _context.current()
-    args = (_arguments.shape(shape), _arguments.number("fill_value", fill_value))
-    return _new(backend, "full", _arguments.target(backend, device), args, _arguments.dtype(backend, dtype), dtype)
+    args = (_arguments.shape(shape), _fill(fill_value))
+    return _transfer.make(*_arguments.plan("full", args, dtype, device))
+
+
+def _fill(value: object) -> complex:
+    """A fill value as a Python number; integers in 64 bits, the most any framework has."""
+    number: complex = _arguments.number("fill_value", value)
+    if isinstance(number, int) and not -(2**63) <= number < 2**64:
+        raise bad_argument("fill_value", value, "in the range of 64-bit integers")
+    return number
 
 
 def arange(
@@ -164,11 +167,7 @@ def arange(
         device: Where to.
     """
     low, high = (0, start) if stop is None else (start, stop)
-    args = tuple(_arguments.number(n, v) for n, v in (("start", low), ("stop", high), ("step", step)))
-    if args[2] == 0:
-        raise bad_argument("step", step, "a number other than 0")
-    backend = _context.current()
-    return _new(backend, "arange", _arguments.target(backend, device), args, _arguments.dtype(backend, dtype), dtype)
+    return _transfer.make(*_arguments.plan("arange", _arguments.steps(low, high, step), dtype, device))
 
 
 def linspace(
@@ -220,36 +219,35 @@ def eye(
         device: Where to.
     """
     rows, columns = _arguments.shape((n_rows, n_rows if n_cols is None else n_cols))
-    backend = _context.current()
-    args = (rows, columns, _arguments.integer("k", k))
-    return _new(backend, "eye", _arguments.target(backend, device), args, _arguments.dtype(backend, dtype), dtype)
+    return _transfer.make(*_arguments.plan("eye", (rows, columns, _arguments.integer("k", k)), dtype, device))
 
 
 def empty_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return a tensor of another's shape, values not set; dtype, device and framework are ``x``'s unless given."""
-    return _like("empty", x, dtype, device)
+    return _transfer.make(*_like("empty", x, dtype, device))
 
 
 def zeros_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return zeros in another tensor's shape; dtype, device and framework are ``x``'s unless given."""
-    return _like("zeros", x, dtype, device)
+    return _transfer.make(*_like("zeros", x, dtype, device))
 
 
 def ones_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return ones in another tensor's shape; dtype, device and framework are ``x``'s unless given."""
-    return _like("ones", x, dtype, device)
+    return _transfer.make(*_like("ones", x, dtype, device))
 
 
 def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return one value in another tensor's shape; dtype, device and framework are ``x``'s unless given."""
-    return _like("full", x, dtype, device, _arguments.number("fill_value", fill_value))
+    return _transfer.make(*_like("full", x, dtype, device, _fill(fill_value)))
 
 
-def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value: object) -> Tensor:
+def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value: object) -> tuple[Any, ...]:
+    """The arguments of `_transfer.make` for a tensor in another's shape."""
     backend = tensor_backend(x, f"{call}_like")
     target = backend.device_of(x) if device is None else _transfer.require(backend, _spec.device(device))
-    wanted = backend.dtype(backend.dtype_name(x)) if dtype is None else _arguments.dtype(backend, dtype)
-    return _new(backend, call, target, (backend.shape(x), *value), wanted, dtype)
+    plan = _arguments.planned(backend, call, target, (backend.shape(x), *value), dtype)
+    return plan if dtype is not None else (*plan[:-2], backend.dtype(backend.dtype_name(x)), target)
 
 
 for _name in __all__:

@@ -5,7 +5,7 @@ The draws are the framework's own: equal seeds give equal draws on one framework
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from devshim import _arguments, _context, _explain, _transfer
 from devshim._refusals import bad_argument
@@ -29,10 +29,10 @@ def uniform(
         dtype: A floating dtype; the framework's default float without it.
         device: Where to draw; the CPU, or `on`'s device, without it.
     """
-    bounds = _arguments.number("low", low), _arguments.number("high", high)
+    bounds = _arguments.finite("low", low), _arguments.finite("high", high)
     if not bounds[0] <= bounds[1]:
         raise bad_argument("high", high, f"at least low ({low})")
-    return _draw("uniform", bounds, size, dtype, device)
+    return _transfer.make(*_draw("uniform", bounds, size, dtype, device))
 
 
 def normal(
@@ -47,20 +47,21 @@ def normal(
         dtype: A floating dtype; the framework's default float without it.
         device: Where to draw; the CPU, or `on`'s device, without it.
     """
-    parameters = _arguments.number("loc", loc), _arguments.number("scale", scale)
+    parameters = _arguments.real("loc", loc), _arguments.real("scale", scale)
     if not parameters[1] >= 0:
         raise bad_argument("scale", scale, "a number that is not negative")
-    return _draw("normal", parameters, size, dtype, device)
+    return _transfer.make(*_draw("normal", parameters, size, dtype, device))
 
 
-def _draw(call: str, parameters: tuple[float, float], size: object, dtype: object, device: DeviceLike | None) -> Tensor:
-    backend = _context.current()
-    target = _arguments.target(backend, device)
+def _draw(
+    call: str, parameters: tuple[float, float], size: object, dtype: object, device: DeviceLike | None
+) -> tuple[Any, ...]:
+    """The arguments of `_transfer.make` for a draw."""
+    name = getattr(dtype, "name", dtype)
+    if isinstance(name, str) and not name.startswith(("float", "bfloat")):
+        raise bad_argument("dtype", dtype, "a floating dtype")
     shape = () if size is None else _arguments.shape(size)
-    wanted = _arguments.dtype(backend, dtype)
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, call, target, (*parameters, shape), dtype)
-    return _transfer.make(backend, target, None, getattr(backend, call), *parameters, shape, wanted, target)
+    return _arguments.plan(call, (*parameters, shape), dtype, device)
 
 
 def seed(n: int) -> None:

@@ -11,6 +11,8 @@ from devshim.device import Device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     import numpy as np
 
     from devshim._spec import DeviceLike
@@ -87,6 +89,11 @@ def place(x: Tensor, device: DeviceLike, *, copy: bool | None = None, non_blocki
     return _transfer.move(backend, x, target, non_blocking)
 
 
+def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> bool:
+    """Whether ``x`` itself is the answer to a placement."""
+    return backend.device_of(x) is target if copy is None else _settled(backend, x, target, copy)
+
+
 def _settled(backend: Backend, x: Tensor, target: Device, copy: bool) -> bool:
     """Whether an explicit ``copy`` lets ``x`` itself be the answer."""
     from devshim import _refusals
@@ -115,7 +122,15 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
         DeviceNotFoundError: The framework does not have that device.
         OutOfMemoryError: The device is full.
     """
-    return place(x, device, copy=True)
+    target = _spec.device(device)
+    backend = _registry.serving(x)
+    if backend is None:
+        from devshim import _trees
+
+        return _trees.place(x, target, True, False)
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "copy", target)
+    return _transfer.move(backend, x, target)
 
 
 def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray:
@@ -160,6 +175,15 @@ def from_numpy(a: np.ndarray, device: DeviceLike | None = None, *, copy: bool | 
     backend = _context.current()
     target = _arguments.target(backend, device)
     array = _arguments.numpy_array(a)
+    return _transfer.make(*from_array(backend, array, target, copy))
+
+
+def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool | None) -> tuple[Any, ...]:
+    """Return the arguments of `devshim._transfer.make` that bring an array of the host's into a tensor."""
+    if copy is not None and type(copy) is not bool:
+        from devshim import _refusals
+
+        raise _refusals.bad_argument("copy", copy, "None, True or False")
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "from_numpy", target, (array,))
     return _transfer.from_host(backend, array, target, copy is not False)
