@@ -32,7 +32,6 @@ class Answer:
     Attributes:
         info: Its name and version.
         devices: A dict for each device, as `devshim.cli._probe` makes it.
-        gpus: How many GPUs.
         why: Why there are no more, or none.
         clashes: Known trouble of importing others beside it.
         broken: Why it could not be asked, or None.
@@ -40,10 +39,14 @@ class Answer:
 
     info: ds.BackendInfo
     devices: list[dict[str, Any]] = field(default_factory=list)
-    gpus: int = 0
     why: str = ""
     clashes: list[str] = field(default_factory=list)
     broken: str | None = None
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs and other accelerators it shows."""
+        return sum(each["device"] != "cpu" for each in self.devices)
 
 
 def installed(backend: str | None = None) -> list[ds.BackendInfo]:

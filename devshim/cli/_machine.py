@@ -38,9 +38,11 @@ class Machine:
         for name in _AMD:
             if name in os.environ:
                 shown = os.environ[name]
-                yield name, shown, f"shows {shown} of AMD's cards" if shown else "hides all AMD cards"
+                yield name, shown, f"of AMD's cards shows only {shown}" if shown else "hides all of AMD's cards"
 
     def _effect(self, value: str) -> str:
+        if "MIG-" in value:
+            return "shows only these slices of cards"
         shown = self._shown(value)
         if not self.cards:
             return f"hides all cards but {value}" if _entries(value) else "hides all cards, had there been any"

@@ -26,7 +26,6 @@ def look(name: str) -> dict[str, Any]:
             ds.memory_policy("grow")  # looking must not take a whole card
         return {
             "devices": [_listed(device) for device in ds.devices()],
-            "gpus": ds.device_count("gpu"),
             "why": why_no_more(ds.device_count("gpu")),
             "clashes": [clash for info in ds.backends().values() for clash in info.clashes],
         }

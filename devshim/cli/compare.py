@@ -47,46 +47,50 @@ def _read(path: Path) -> Tour:
         ) from error
 
 
-def _heading(tour: Tour) -> str:
-    return f"{tour.label}\n{tour.hardware}"
-
-
 def _columns(tours: Sequence[Tour], steps: Sequence[Played]) -> Grid:
     """A row for each step, a column for each framework."""
-    columns = [Column("Step", "bold", share=1), *(Column(_heading(tour), share=1) for tour in tours)]
+    columns = [Column("Step", share=1), *(Column(f"{tour.label}\n{tour.hardware}", share=1) for tour in tours)]
     grid = Grid("", columns)
     for i, step in enumerate(steps, 1):
-        cells = (_cell(_find(tour, step)) for tour in tours)
-        grid.rows += [(f"{i}. {step.title}\n{chr(10).join(step.code)}", *cells), None]
+        first = [(f"{i}. {step.title}", "bold"), *((line, "bold") for line in step.code)]
+        grid.rows += [(first, *(_cell(_find(tour, step)) for tour in tours)), None]
     return grid
 
 
-def _cell(step: Played | None) -> str:
+def _cell(step: Played | None) -> list[tuple[str, str]]:
     if step is None:
-        return ""
-    told = "" if step.holds else step.result
-    return "\n".join(filter(None, [mark(step), *step.native, told]))
+        return [("-", "")]
+    return [(mark(step), STATES[mark(step)]), *_native(step)]
+
+
+def _native(step: Played) -> list[tuple[str, str]]:
+    """The native lines, and the result where it is not as promised or the step was left out."""
+    told = [] if step.holds else [(step.result, "")]
+    return [*((line, "cyan") for line in step.native), *told]
 
 
 def _rows(tours: Sequence[Tour], steps: Sequence[Played]) -> Grid:
     """A row for each framework, under each step: for terminals too narrow for a column each, and for pipes."""
     columns = [
-        Column("Step", "bold", share=2),
         Column("Framework", whole=True),
+        Column("Cards", whole=True),
         Column("Holds", whole=True),
-        Column("Its own lines", "cyan", share=4),
+        Column("Line"),
     ]
     grid = Grid("", columns, styles=STATES)
     for i, step in enumerate(steps, 1):
-        title = f"{i}. {step.title}"
+        grid.rows.append(([(f"Step {i}", "bold")], "", "", [(step.title, "bold")]))
+        grid.rows.append(([("devshim", "bold")], "", "", [(line, "bold") for line in step.code]))
         for tour in tours:
             played = _find(tour, step)
             if played is not None:
-                told = played.native if played.holds else [*played.native, f"({played.result})"]
-                grid.rows.append((title, tour.label, mark(played), "\n".join(told)))
-                title = "" if is_terminal() else title
+                grid.rows.append((tour.label, _cards(tour), mark(played), _native(played)))
         grid.rows.append(None)
     return grid
+
+
+def _cards(tour: Tour) -> str:
+    return f"{tour.cards} simulated" if tour.simulated else f"{tour.cards} real" if tour.cards else "none"
 
 
 def _find(tour: Tour, step: Played) -> Played | None:

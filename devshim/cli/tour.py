@@ -24,7 +24,7 @@ CARDS = 2
 """How many cards are simulated where nobody says, and how many the chapter needs."""
 
 # TensorFlow greets with a page of log lines on standard error, which would stand in the middle of the tour.
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 @dataclass(frozen=True)

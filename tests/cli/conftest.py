@@ -1,0 +1,65 @@
+"""What the tests of the command line share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from devshim import simulation
+from devshim.cli.app import app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Invoke = Callable[..., Any]
+    Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(autouse=True)
+def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keep the environment's wishes out, and switch off what a command simulated in this process."""
+    for name in ("DEVSHIM_BACKEND", "DEVSHIM_SIMULATE_GPUS", "DEVSHIM_SIMULATE_MEMORY", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    simulation.simulate(0)
+    simulation._asked = None
+
+
+@pytest.fixture
+def invoke() -> Invoke:
+    """Run a command in this process."""
+    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run `python -m devshim` as a user does: in a process of its own, with a pipe for its output."""
+
+    def runs(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "devshim", *map(str, words)]
+        environment = {**os.environ, **variables}
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300, check=False
+        )
+
+    return runs
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Callable[[str, str], dict[str, str]]:
+    """Make a package of a framework's name, first on the path, and give the environment that finds it."""
+
+    def makes(name: str, source: str) -> dict[str, str]:
+        room = tmp_path / "fakes" / name
+        room.mkdir(parents=True)
+        (room / "__init__.py").write_text(source, encoding="utf-8")
+        path = [str(room.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {"PYTHONPATH": os.pathsep.join(path)}
+
+    return makes

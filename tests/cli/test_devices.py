@@ -1,0 +1,69 @@
+"""The table of devices, and frameworks that are broken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import devshim as ds
+from devshim.cli import _ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Invoke, Run
+
+    Fake = Callable[[str, str], dict[str, str]]
+
+
+def test_the_host_is_listed(run: Run) -> None:
+    done = run("devices", "--backend", "np")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    head, numpy = done.stdout.splitlines()[:2]
+    assert head.split("  ")[0] == "Framework"
+    assert numpy.startswith(f"NumPy {ds.backends()['numpy'].version}  cpu")
+    assert "GiB" in numpy
+    assert "No GPU is shown" in done.stdout
+
+
+def test_simulated_cards_are_listed_and_marked(run: Run) -> None:
+    done = run("devices", "--backend", "numpy", DEVSHIM_SIMULATE_GPUS="2", DEVSHIM_SIMULATE_MEMORY="4GiB")
+    assert done.returncode == 0
+    cards = [line for line in done.stdout.splitlines() if "  gpu:" in line]
+    assert len(cards) == 2
+    assert all(line.endswith("simulated") and "4.0 GiB" in line for line in cards)
+    assert "2 of these devices are simulated" in done.stdout
+
+
+def test_a_missing_framework_is_said(invoke: Invoke) -> None:
+    result = invoke("devices", "--backend", "nonsense")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("devshim: no backend is called 'nonsense'")
+
+
+BROKEN = {
+    "raise OSError('libcudart.so.12: cannot open')": "OSError: libcudart.so.12: cannot open",
+    "import os; os.write(1, b'{noise'); raise OSError('not here')": "OSError: not here",
+    "import os; os.abort()": "ended by SIGABRT",
+    "import os; os._exit(3)": "ended with code 3",
+}
+
+
+@pytest.mark.parametrize("source", BROKEN)
+def test_a_broken_framework_is_shown_beside_the_others(run: Run, fake: Fake, source: str) -> None:
+    done = run("devices", **fake("torch", source))
+    assert done.returncode == 1
+    torch = next(line for line in done.stdout.splitlines() if line.startswith("PyTorch"))
+    assert torch.endswith("broken")
+    said = next(line for line in done.stdout.splitlines() if line.startswith("PyTorch is broken: "))
+    assert BROKEN[source] in said
+    assert "NumPy" in done.stdout
+
+
+def test_a_framework_that_hangs_is_given_up(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", fake("torch", "import time; time.sleep(60)")["PYTHONPATH"])
+    monkeypatch.setattr(_ask, "PATIENCE", 1)
+    info = ds.BackendInfo("torch", "PyTorch", None, imported=False)
+    assert _ask.ask([info])[0].broken == "no answer within 1 seconds"

@@ -1,0 +1,94 @@
+"""The doctor: what hides cards, what is broken, and the verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import devshim as ds
+from devshim._nvml import Card
+from devshim.cli import _machine
+from devshim.cli._ask import Answer
+from devshim.cli._machine import Machine
+from devshim.cli.doctor import verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Run
+
+CARDS = tuple(Card(i, "H200", f"GPU-{i}{i}aa-bb", 2**37, 2**37) for i in range(2))
+MACHINE = Machine("570.86", "", CARDS)
+BARE = Machine(None, "no NVIDIA driver is installed", ())
+NUMPY = Answer(ds.BackendInfo("numpy", "NumPy", "2.4.6", imported=False))
+TORCH = Answer(ds.BackendInfo("torch", "PyTorch", "2.13.0+cpu", imported=False), why="a CPU-only build")
+SEEING = Answer(
+    ds.BackendInfo("jax", "JAX", "0.10.2", imported=False), devices=[{"device": "cpu"}, {"device": "gpu:0"}]
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "effect"),
+    [
+        ("", "hides all 2"),
+        ("-1", "hides all 2"),
+        ("7", "hides all 2"),
+        ("0", "hides 1"),
+        ("1,-1,0", "hides 0"),
+        ("1,0", "hides none"),
+        ("GPU-11", "hides 0"),
+        ("MIG-GPU-11aa/0/0", "shows only these slices of cards"),
+    ],
+)
+def test_what_cuda_visible_devices_does_is_said(monkeypatch: pytest.MonkeyPatch, value: str, effect: str) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert ("CUDA_VISIBLE_DEVICES", value, effect) in list(MACHINE.variables())
+
+
+@pytest.mark.parametrize(
+    ("machine", "answers", "words"),
+    [
+        (BARE, [NUMPY, TORCH], "because of the machine: no NVIDIA driver is installed"),
+        (Machine("570.86", "", ()), [TORCH], "driver 570.86 shows no card"),
+        (MACHINE, [NUMPY], "only NumPy is installed"),
+        (MACHINE, [NUMPY, TORCH], "install a build with GPU support"),
+        (MACHINE, [TORCH, SEEING], "seen by JAX (1)"),
+        (BARE, [SEEING], "seen by JAX (1)"),
+    ],
+)
+def test_the_verdict_names_the_cause(
+    monkeypatch: pytest.MonkeyPatch, machine: Machine, answers: list[Answer], words: str
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    told = " ".join(verdict(machine, answers))
+    assert words in told
+    assert ("DEVSHIM_SIMULATE_GPUS=2" in told) is (SEEING not in answers), "it ends with what to do next"
+
+
+def test_hidden_cards_are_the_first_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "because CUDA_VISIBLE_DEVICES hides all: unset it" in " ".join(verdict(MACHINE, [TORCH]))
+
+
+def test_without_the_package_that_asks_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> None:
+        raise ModuleNotFoundError("No module named 'pynvml'")
+
+    monkeypatch.setattr("devshim._nvml.driver_version", absent)
+    assert "nvidia-ml-py" in _machine.look().why
+
+
+def test_it_runs_and_is_plain_in_a_pipe(run: Run) -> None:
+    done = run("doctor", CUDA_VISIBLE_DEVICES="-1", DEVSHIM_SIMULATE_GPUS="2")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    for words in ("Python", "NVIDIA driver", "CUDA_VISIBLE_DEVICES", "DEVSHIM_SIMULATE_GPUS", "NumPy"):
+        assert words in done.stdout
+    assert "NumPy computes on the CPU alone" in done.stdout, "simulated cards are not what it is asked about"
+
+
+def test_a_broken_framework_fails_it(run: Run, fake: Callable[[str, str], dict[str, str]]) -> None:
+    done = run("doctor", **fake("torch", "raise RuntimeError('half installed')"))
+    assert done.returncode == 1
+    assert "PyTorch is broken: RuntimeError: half installed" in done.stdout

@@ -1,0 +1,59 @@
+"""Help, version, and what they cost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import devshim as ds
+
+if TYPE_CHECKING:
+    from conftest import Invoke, Run
+
+LOADED = """
+import sys
+from devshim.cli import main
+sys.argv[1:] = {words!r}
+try:
+    main()
+finally:
+    roots = {{name.partition(".")[0] for name in sys.modules}}
+    print("loaded:", *sorted(roots & {{"torch", "tensorflow", "mxnet", "paddle", "jax", "numpy"}}), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["tour", "--help"], ["doctor", "--help"], ["--version"]])
+def test_help_imports_no_framework(words: list[str]) -> None:
+    program = LOADED.format(words=words)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert done.stdout
+    assert done.stderr.strip() == "loaded:"
+
+
+def test_help_is_plain_in_a_pipe(run: Run) -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+    assert "\x1b" not in done.stdout
+    assert all(command in done.stdout for command in ("tour", "devices", "doctor"))
+
+
+def test_version(invoke: Invoke) -> None:
+    result = invoke("--version")
+    assert (result.exit_code, result.stdout) == (0, f"devshim {ds.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["nonsense"], ["tour", "--gpus", "many"], ["tour", "--gpus", "65"], ["tour", "--compare"], ["tour", "stray.json"]],
+)
+def test_wrong_usage_exits_with_2(invoke: Invoke, words: list[str]) -> None:
+    assert invoke(*words).exit_code == 2
+
+
+def test_compare_takes_no_other_option(invoke: Invoke) -> None:
+    assert invoke("tour", "--compare", "a.json", "--backend", "numpy").exit_code == 2

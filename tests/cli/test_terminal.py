@@ -1,0 +1,52 @@
+"""The same commands on a terminal: colours, drawn lines, and nothing beyond the width."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _on_terminal(words: list[str], width: int, cwd: Path) -> str:
+    """What a command draws on a terminal of so many characters."""
+    here, there = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(width), "LINES": "50"}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "devshim", *words], stdout=there, stderr=there, cwd=cwd, env=environment
+    )
+    os.close(there)
+    drawn = b""
+    while True:
+        try:
+            part = os.read(here, 65536)
+        except OSError:  # Linux's way to say that the other end is closed
+            break
+        if not part:
+            break
+        drawn += part
+    os.close(here)
+    assert process.wait(60) == 0
+    return drawn.decode()
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+@pytest.mark.parametrize("words", [["tour", "--backend", "numpy"], ["devices", "--backend", "numpy"]])
+def test_it_is_drawn_within_the_width(words: list[str], width: int, tmp_path: Path) -> None:
+    drawn = _on_terminal(words, width, tmp_path)
+    assert "\x1b[" in drawn
+    assert "\u2500" in drawn, "a table has drawn lines here"
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
+    assert max(len(line.split("\r")[-1]) for line in plain.split("\r\n")) <= width
+
+
+def test_the_table_says_simulated(tmp_path: Path) -> None:
+    assert "2 simulated cards" in _on_terminal(["tour", "--backend", "numpy"], 100, tmp_path)
