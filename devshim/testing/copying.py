@@ -1,0 +1,70 @@
+"""`copy`: new memory, always, proven by writing to both sides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import DTYPES, bits, feature, numbers, sample
+
+if TYPE_CHECKING:
+    from devshim.device import Device
+
+
+class Copying(Kit):
+    """Independence of the copy from what it was made of."""
+
+    @feature("copy")
+    @pytest.mark.parametrize("spelled", ["copy", "place"])
+    @pytest.mark.parametrize("part", ["whole", "view"])
+    def test_writing_to_one_leaves_the_other(self, journey: tuple[Device, Device], spelled: str, part: str) -> None:
+        """Overwriting the source leaves the copy as it was, and the other way round."""
+        source, target = journey
+        for first in ("source", "copy"):
+            base = self.tensor(source)
+            x, a = (base, numbers()) if part == "whole" else (base[1:], numbers()[1:])
+            y = ds.copy(x, target) if spelled == "copy" else ds.place(x, target, copy=True)
+            assert y is not x
+            assert ds.device_of(y) is target
+            written, kept = (x, y) if first == "source" else (y, x)
+            if self.can_scribble(ds.device_of(written)):
+                self.scribble(written)
+                assert not self.same_numbers(written, a), "the kit could not write: the proof proves nothing"
+            assert self.same_numbers(kept, a)
+
+    @feature("copy")
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_a_copy_has_the_same_bits(self, journey: tuple[Device, Device], dtype: str) -> None:
+        """A copy keeps dtype, shape and every bit; so does the source."""
+        a = sample(dtype)
+        x = ds.from_numpy(a, journey[0])
+        y = ds.copy(x, journey[1])
+        assert self.alike(x, y)
+        assert self.adapter.dtype_name(y) == dtype
+        assert bits(ds.to_numpy(y)) == bits(a) == bits(ds.to_numpy(x))
+
+    @feature("copy")
+    @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (2, 3, 4)], ids=str)
+    def test_any_shape_is_copied(self, journey: tuple[Device, Device], shape: tuple[int, ...]) -> None:
+        """Scalars and tensors without elements are copied like any other."""
+        a = sample(shape=shape)
+        x = ds.from_numpy(a, journey[0])
+        y = ds.copy(x, journey[1])
+        assert y is not x
+        assert ds.device_of(y) is journey[1]
+        assert bits(ds.to_numpy(y)) == bits(a)
+
+    @feature("copy")
+    def test_copies_of_copies_are_independent(self, device: Device) -> None:
+        """Each copy has memory of its own."""
+        xs = [self.tensor(device)]
+        for _ in range(3):
+            xs.append(ds.copy(xs[-1], device))
+        if self.can_scribble(device):
+            self.scribble(xs[1])
+            assert not self.same_numbers(xs[1], numbers())
+        for i in (0, 2, 3):
+            assert self.same_numbers(xs[i], numbers())

@@ -1,0 +1,123 @@
+"""Creation on a device: where a new tensor is, and what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import DTYPES, feature, numbers
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+MAKERS: dict[str, tuple[Callable[..., Tensor], Any]] = {
+    "asarray": (lambda **kw: ds.asarray([[1, 2], [3, 4]], **kw), [[1, 2], [3, 4]]),
+    "asarray_number": (lambda **kw: ds.asarray(3, **kw), 3),
+    "from_numpy": (lambda **kw: ds.from_numpy(numbers(), **kw), numbers()),
+    "zeros": (lambda **kw: ds.zeros((2, 3), **kw), np.zeros((2, 3))),
+    "ones": (lambda **kw: ds.ones((2, 3), **kw), np.ones((2, 3))),
+    "full": (lambda **kw: ds.full((2, 3), 7, **kw), np.full((2, 3), 7)),
+    "full_float": (lambda **kw: ds.full((), 2.5, **kw), 2.5),
+    "arange": (lambda **kw: ds.arange(5, **kw), np.arange(5)),
+    "arange_step": (lambda **kw: ds.arange(5, -4, -2, **kw), np.arange(5, -4, -2)),
+    "linspace": (lambda **kw: ds.linspace(0, 4, 5, **kw), np.arange(5)),
+    "linspace_open": (lambda **kw: ds.linspace(0, 4, 4, endpoint=False, **kw), np.arange(4)),
+    "linspace_one": (lambda **kw: ds.linspace(3, 4, 1, **kw), [3]),
+    "linspace_none": (lambda **kw: ds.linspace(3, 4, 0, **kw), np.zeros(0)),
+    "eye": (lambda **kw: ds.eye(3, **kw), np.eye(3)),
+    "eye_above": (lambda **kw: ds.eye(2, 4, k=1, **kw), np.eye(2, 4, 1)),
+    "eye_below": (lambda **kw: ds.eye(4, 2, k=-2, **kw), np.eye(4, 2, -2)),
+}
+
+
+class Creating(Kit):
+    """`asarray`, `zeros`, `ones`, `full`, `empty`, `arange`, `linspace`, `eye`, and their likes: place and values."""
+
+    @feature("create")
+    @pytest.mark.parametrize("call", MAKERS)
+    def test_without_a_device_it_is_the_host(self, call: str) -> None:
+        """Without ``device=``, and outside `on`, every framework creates on the CPU."""
+        make, expected = MAKERS[call]
+        x = make()
+        assert self.adapter.is_tensor(type(x))
+        assert ds.device_of(x) is ds.cpu()
+        assert self.same_numbers(x, expected)
+
+    @feature("create")
+    @pytest.mark.parametrize("call", MAKERS)
+    def test_it_is_made_where_it_was_asked_for(self, call: str, device: Device) -> None:
+        """With ``device=`` the tensor is there, with the same values and the same type as on the host."""
+        make, expected = MAKERS[call]
+        x = make(device=device)
+        assert self.alike(x, make())
+        assert ds.device_of(x) is device
+        assert self.same_numbers(x, expected)
+        assert self.adapter.dtype_name(x) == self.adapter.dtype_name(make())
+
+    @feature("create")
+    @pytest.mark.parametrize("call", MAKERS)
+    def test_it_is_made_in_the_scope(self, call: str, other_device: Device) -> None:
+        """Inside `on`, creation follows it; ``device=`` wins over it."""
+        make, expected = MAKERS[call]
+        with ds.on(other_device):
+            x, host = make(), make(device="cpu")
+        assert ds.device_of(x) is other_device
+        assert ds.device_of(host) is ds.cpu()
+        assert self.same_numbers(x, expected)
+
+    @feature("create")
+    @pytest.mark.parametrize("shape", [3, (), (0,), (2, 0), [2, 3], np.int64(2)], ids=repr)
+    def test_empty_has_the_shape_alone(self, shape: Any, device: Device) -> None:
+        """`empty` promises shape, dtype and device."""
+        x = ds.empty(shape, dtype="float32", device=device)
+        assert self.adapter.shape(x) == np.empty(shape).shape
+        assert self.adapter.dtype_name(x) == "float32"
+        assert ds.device_of(x) is device
+
+    @feature("create")
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_every_dtype_by_name(self, dtype: str, device: Device) -> None:
+        """Every creation function takes the array API's dtype names, 64-bit ones included, and keeps to them."""
+        made = {
+            "zeros": (ds.zeros(2, dtype=dtype, device=device), [0, 0]),
+            "ones": (ds.ones(2, dtype=dtype, device=device), [1, 1]),
+            "full": (ds.full(2, 1, dtype=dtype, device=device), [1, 1]),
+            "asarray": (ds.asarray([0, 1], dtype=dtype, device=device), [0, 1]),
+            "eye": (ds.eye(1, 2, dtype=dtype, device=device), [[1, 0]]),
+        }
+        if dtype not in ("bool", "complex64", "complex128"):
+            made["arange"] = (ds.arange(3, dtype=dtype, device=device), [0, 1, 2])
+        if dtype.startswith(("float", "bfloat")):
+            made["linspace"] = (ds.linspace(0, 2, 3, dtype=dtype, device=device), [0, 1, 2])
+        for call, (x, expected) in made.items():
+            assert self.adapter.dtype_name(x) == dtype, call
+            assert ds.device_of(x) is device, call
+            if dtype == "bfloat16":  # readable without ml_dtypes
+                x = ds.asarray(x, dtype="float32")
+            assert np.array_equal(ds.to_numpy(x), np.asarray(expected)), call
+
+    @feature("create")
+    @pytest.mark.parametrize("like", ["zeros", "ones", "full", "empty"])
+    def test_likes_are_like(self, like: str, device: Device) -> None:
+        """A ``*_like`` tensor has the shape, dtype, device and framework of its model, unless told otherwise."""
+        x = self.tensor(device, (2, 3), "int32")
+        value = {"full": (7,)}.get(like, ())
+        make = getattr(ds, f"{like}_like")
+        same, other = make(x, *value), make(x, *value, dtype="float16", device="cpu")
+        assert (self.adapter.shape(same), self.adapter.dtype_name(same), ds.device_of(same)) == ((2, 3), "int32", device)
+        assert (self.adapter.dtype_name(other), ds.device_of(other)) == ("float16", ds.cpu())
+        if like != "empty":
+            assert self.same_numbers(same, np.full((2, 3), {"zeros": 0, "ones": 1, "full": 7}[like]))
+
+    @feature("create")
+    def test_likes_ignore_the_scope(self, other_device: Device) -> None:
+        """A ``*_like`` tensor is where its model is, also inside `on`."""
+        x = self.tensor()
+        with ds.on(other_device):
+            assert ds.device_of(ds.zeros_like(x)) is ds.cpu()

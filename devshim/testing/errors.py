@@ -1,0 +1,83 @@
+"""Errors: one tree, one wording, and a hint that says what to type next."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+
+REFUSED: dict[str, tuple[Callable[[Any], object], type[ds.DevshimError], type[Exception], str]] = {
+    "no device": (lambda x: ds.place(x, "gup:1"), ds.DeviceSpecError, ValueError, "'gup:1' names no device"),
+    "missing device": (lambda x: ds.place(x, "gpu:99"), ds.DeviceNotFoundError, LookupError, "gpu:99 was asked for, and "),
+    "no tensor": (
+        lambda x: ds.device_of({}),
+        ds.NotATensorError,
+        TypeError,
+        "ds.device_of takes a tensor of an installed framework, and this is of type dict",
+    ),
+    "bad shape": (lambda x: ds.zeros(-1), ds.ArgumentError, ValueError, "shape is -1, and it must be made of non-negative ints"),
+    "bad dtype": (lambda x: ds.zeros(1, dtype="f7"), ds.ArgumentError, ValueError, "dtype is 'f7', and it must be one of "),
+    "bad copy": (lambda x: ds.place(x, "cpu", copy=2), ds.ArgumentError, ValueError, "copy is 2, and it must be None, "),  # type: ignore[arg-type]
+    "sharing numbers": (
+        lambda x: ds.asarray([1], copy=False),
+        ds.CopyNeededError,
+        ValueError,
+        "copy=False was given, and Python numbers cannot share its memory: ",
+    ),
+    "objects": (
+        lambda x: ds.from_numpy(np.array([object()])),
+        ds.ConversionError,
+        TypeError,
+        "an array of dtype object has no counterpart in a tensor framework",
+    ),
+    "no backend": (lambda x: ds.use("nobody"), ds.BackendNotFoundError, ImportError, "no backend is called 'nobody'"),
+    "no gpus": (lambda x: ds.simulate(-1), ds.ArgumentError, ValueError, "gpus is '-1', and it must be 0 to 64"),
+}
+
+
+class Errors(Kit):
+    """What a user reads when something is refused."""
+
+    @pytest.mark.parametrize("case", REFUSED)
+    def test_a_refusal_reads_the_same_everywhere(self, case: str) -> None:
+        """The text begins with the same words on every framework, then comes a blank line and a hint."""
+        call, cls, builtin, words = REFUSED[case]
+        error = self.caught(call, self.tensor())
+        assert type(error) is cls
+        assert isinstance(error, builtin)
+        assert error.problem.startswith(words)
+        assert error.hint
+        assert str(error) == f"{error.problem}\n\nHint: {error.hint}"
+        assert "\n" not in error.problem
+
+    @pytest.mark.parametrize("case", REFUSED)
+    def test_errors_travel(self, case: str) -> None:
+        """An error survives pickling and copying, as it must to cross processes."""
+        error = self.caught(REFUSED[case][0], self.tensor())
+        for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+            assert type(again) is type(error)
+            assert str(again) == str(error)
+            assert again.hint == error.hint
+
+    def test_an_unreadable_value_keeps_the_frameworks_own_error(self) -> None:
+        """Where the framework complained first, its error is the cause."""
+        error = self.caught(lambda x: ds.asarray([[1, 2], [3]]), None)
+        assert type(error) is ds.ConversionError
+        assert error.__cause__ is not None
+        assert error.problem.startswith(f"{self.adapter.title} cannot read these values: ")
+
+    def caught(self, call: Callable[[Any], object], x: Tensor) -> ds.DevshimError:
+        """Return the error a call raises."""
+        with pytest.raises(ds.DevshimError) as caught:
+            call(x)
+        return caught.value

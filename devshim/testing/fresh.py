@@ -1,0 +1,104 @@
+"""Promises about a process's first moments: each is kept, or broken, in a fresh interpreter.
+
+Counting starts nothing, the environment chooses, and what must come before a framework's start is refused after it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import ClassVar
+
+from devshim.testing.base import Kit
+from devshim.testing.values import feature
+
+PRELUDE = """
+import devshim as ds
+from devshim import _registry
+name = {name!r}
+def expect(error, fn, *args):
+    try:
+        fn(*args)
+    except error as caught:
+        return caught
+    raise AssertionError(f"{{fn}} did not raise {{error.__name__}}")
+"""
+
+
+class Fresh(Kit):
+    """What only a new process can show.
+
+    Attributes:
+        patience: Seconds a fresh process may take.
+    """
+
+    patience: ClassVar[float] = 120
+
+    def fresh(self, code: str, **environ: str) -> None:
+        """Run code in a fresh process, with ``name`` the backend's name; it must end without an error."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("DEVSHIM_", "PYTEST_"))}
+        done = subprocess.run(
+            [sys.executable, "-c", PRELUDE.format(name=self.backend) + code],
+            env=kept | environ,
+            capture_output=True,
+            text=True,
+            timeout=self.patience,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    @feature("count")
+    def test_counting_starts_nothing(self) -> None:
+        """Counting, asking and describing the host start no device and import no other framework."""
+        self.fresh("""
+import sys
+assert not {"numpy", *_registry.BUILTIN} & set(sys.modules), "import devshim imports a framework"
+ds.use(name)
+assert name == "numpy" or name not in sys.modules, "use imports the framework"
+assert ds.device_count() >= 0
+ds.devices(), ds.try_gpu(), ds.try_all_gpus(), ds.device_count("tpu")
+assert _registry.load(name).started() is False, "counting started the devices"
+others = [other for other in _registry.imported() if other not in (name, "numpy")]
+mine = __import__(name)
+assert others == [] or name == "tensorflow", others  # Keras imports JAX or PyTorch where it is told to
+""")
+
+    def test_the_environment_chooses(self) -> None:
+        """``DEVSHIM_BACKEND`` is the current framework where no one has chosen another."""
+        self.fresh("assert ds.framework().__name__ == name", DEVSHIM_BACKEND=self.backend)
+
+    @feature("visible_devices")
+    def test_visible_devices_come_first(self) -> None:
+        """`set_visible_devices` sets what the framework will see, refuses what is not there, and what comes too late."""
+        self.fresh("""
+import os
+ds.use(name)
+expect(ds.ArgumentError, ds.set_visible_devices, [0, 0])
+expect(ds.ArgumentError, ds.set_visible_devices, [-1])
+expect(ds.ArgumentError, ds.set_visible_devices, "all")
+assert "gpu:99" in str(expect(ds.DeviceNotFoundError, ds.set_visible_devices, [99]))
+assert "CUDA_VISIBLE_DEVICES" not in os.environ
+ds.set_visible_devices([])
+assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+assert ds.device_count() == 0
+ds.zeros(2)
+if _registry.load(name).started():
+    late = expect(ds.AlreadyStartedError, ds.set_visible_devices, [])
+    assert _registry.load(name).title in late.problem
+""")
+
+    @feature("memory_policy")
+    def test_the_memory_policy_comes_first(self) -> None:
+        """`memory_policy` is taken before the first tensor, and refused afterwards and where it makes no sense."""
+        self.fresh("""
+ds.use(name)
+for nonsense in ("shrink", 0, -0.5, 1.5, True, None):
+    expect(ds.ArgumentError, ds.memory_policy, nonsense)
+ds.memory_policy("grow")
+ds.memory_policy(0.5)
+ds.zeros(2)
+backend = _registry.load(name)
+if backend.started():
+    assert backend.title in expect(ds.AlreadyStartedError, ds.memory_policy, "grow").problem
+""")

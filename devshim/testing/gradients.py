@@ -1,0 +1,63 @@
+"""Gradients flow through `place` and `copy`, and the flag that asks for them is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import feature, hook, numbers
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+
+class Gradients(Kit):
+    """Differentiation does not stop at a device's border."""
+
+    @feature("gradient")
+    @pytest.mark.parametrize("call", ["place", "copy", "non_blocking", "tree", "asarray", "there_and_back"])
+    def test_the_gradient_flows(self, journey: tuple[Device, Device], call: str) -> None:
+        """The gradient of a result on the target arrives at the source, with the right values."""
+        source, target = journey
+
+        def move(x: Tensor) -> Tensor:
+            if call == "there_and_back":
+                return ds.place(ds.copy(x, target), source)
+            y = {
+                "place": lambda: ds.place(x, target),
+                "copy": lambda: ds.copy(x, target),
+                "non_blocking": lambda: ds.place(x, target, non_blocking=True),
+                "tree": lambda: ds.place({"x": [x]}, target)["x"][0],
+                "asarray": lambda: ds.asarray(x, device=target),
+            }[call]()
+            assert ds.device_of(y) is target
+            return y
+
+        x = self.tensor(source)
+        found = self.gradient(move, x)
+        assert found is not None, "no gradient arrived"
+        assert self.same_numbers(found, 2 * numbers())
+
+    @feature("gradient")
+    def test_the_gradient_flows_through_a_view(self, journey: tuple[Device, Device]) -> None:
+        """Only what was moved has a gradient."""
+        found = self.gradient(lambda x: ds.copy(x[1:], journey[1]), self.tensor(journey[0]))
+        expected = 2 * numbers()
+        expected[0] = 0
+        assert self.same_numbers(found, expected)
+
+    @feature("gradient")
+    @hook("trainable")
+    @pytest.mark.parametrize("call", ["place", "copy"])
+    def test_the_flag_is_kept(self, journey: tuple[Device, Device], call: str) -> None:
+        """What asks for a gradient asks for it after the move; what does not, does not."""
+        move = ds.place if call == "place" else ds.copy
+        plain = self.tensor(journey[0])
+        assert not self.is_trainable(move(plain, journey[1]))
+        x = self.trainable(plain)
+        assert self.is_trainable(move(x, journey[1]))
+        assert self.is_trainable(x)

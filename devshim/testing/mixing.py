@@ -1,0 +1,119 @@
+"""Arguments on different devices: asked about, refused in the same words everywhere, and computed with where they live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import feature, numbers
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+
+class Mixing(Kit):
+    """`same_device`, `require_same_device`, `run`."""
+
+    @feature("follow_data")
+    def test_same_device_says_whether(self, device: Device) -> None:
+        """Tensors, trees and things without tensors agree where all tensors are on one device."""
+        x, y = self.tensor(device), self.tensor(device)
+        assert ds.same_device(x, y, {"z": [x, 3]}) is True
+        assert ds.same_device() is True
+        assert ds.same_device(x) is True
+        assert ds.same_device(3, "text") is True
+        assert ds.require_same_device(x=x, y=[y]) is device
+        assert ds.require_same_device(x=3) is None
+
+    @feature("follow_data")
+    def test_different_devices_are_told(self, away: tuple[Device, Device]) -> None:
+        """`same_device` is False across devices, also where one of them is deep in a tree."""
+        x, y = self.tensor(away[0]), self.tensor(away[1])
+        assert ds.same_device(x, y) is False
+        assert ds.same_device({"a": x, "b": (1, [y])}) is False
+
+    @feature("follow_data")
+    def test_the_refusal_is_the_same_text_everywhere(self, other_device: Device) -> None:
+        """`DeviceMismatchError` names each argument, its device, and the line that mends it, word for word."""
+        x, y = self.tensor(), self.tensor(other_device)
+        d = str(other_device)
+        told = f"needs its tensors on one device: x is on cpu, y is on {d}\n\nHint: x = ds.place(x, '{d}')"
+        with pytest.raises(ds.DeviceMismatchError) as caught:
+            ds.require_same_device(x=x, y=y)
+        assert str(caught.value) == f"ds.require_same_device {told}"
+        with pytest.raises(ds.DeviceMismatchError) as caught:
+            ds.run(lambda x, y: None, x=x, y=y)
+        assert str(caught.value) == f"ds.run {told}"
+        with pytest.raises(ds.DeviceMismatchError) as caught:
+            ds.run(lambda *args: None, x, [y, y])
+        assert caught.value.problem.endswith(f"args[0] is on cpu, args[1][0] is on {d}, args[1][1] is on {d}")
+
+    @feature("follow_data")
+    def test_the_hint_mends_it(self, away: tuple[Device, Device]) -> None:
+        """Running the hint's line makes the refused call work."""
+        names: dict[str, Any] = {"ds": ds, "x": self.tensor(away[0]), "y": self.tensor(away[1])}
+        with pytest.raises(ds.DeviceMismatchError) as caught:
+            ds.require_same_device(x=names["x"], y=names["y"])
+        exec(str(caught.value.hint), names)
+        assert ds.require_same_device(x=names["x"], y=names["y"]) in away
+
+    @feature("follow_data")
+    def test_run_computes_where_its_arguments_live(self, device: Device) -> None:
+        """The result of the framework's own operator, run by `run`, is where the arguments are."""
+        x, y = self.tensor(device, (2, 3)), self.tensor(device, (3, 2))
+        z = ds.run(self.matmul, x, y)
+        assert ds.device_of(z) is device
+        assert self.same_numbers(z, numbers((2, 3)) @ numbers((3, 2)))
+        z = ds.run(lambda pair, *, scale: self.matmul(pair["x"], pair["y"]) * scale, {"x": x, "y": y}, scale=2)
+        assert ds.device_of(z) is device
+
+    @feature("follow_data")
+    def test_run_keeps_a_chain_on_its_device(self, device: Device) -> None:
+        """Every step inside `run` is where the arguments are, not only the last."""
+        seen: list[Device] = []
+
+        def chain(x: Tensor) -> Tensor:
+            for _ in range(3):
+                x = x + x
+                seen.append(ds.device_of(x))
+            return x
+
+        z = ds.run(chain, self.tensor(device))
+        assert seen == [device] * 3
+        assert self.same_numbers(z, 8 * numbers())
+
+    @feature("follow_data")
+    def test_run_refuses_before_it_calls(self, away: tuple[Device, Device]) -> None:
+        """Where the arguments disagree, the function is not called."""
+        called: list[object] = []
+        with pytest.raises(ds.DeviceMismatchError):
+            ds.run(lambda *args, **kwargs: called.append(args), self.tensor(away[0]), key=self.tensor(away[1]))
+        assert called == []
+
+    @feature("follow_data")
+    def test_run_without_tensors_calls_as_it_is(self) -> None:
+        """Arguments and result pass through; an error of the function's own comes out as it is."""
+        assert ds.run(lambda a, *, b: (a, b), 1, b="x") == (1, "x")
+        assert ds.run(dict) == {}
+        with pytest.raises(ZeroDivisionError):
+            ds.run(lambda x: 1 / 0, self.tensor())
+
+    @feature("refuse_mixing")
+    def test_the_frameworks_operators_refuse_mixing(self, away: tuple[Device, Device]) -> None:
+        """The framework's own operators raise rather than move an argument silently."""
+        x, y = self.tensor(away[0], (2, 2)), self.tensor(away[1], (2, 2))
+        for mix in (lambda: self.matmul(x, y), lambda: x + y, lambda: y * x):
+            with pytest.raises(Exception):  # noqa: B017, PT011 - each framework has an error of its own for this
+                ds.to_numpy(mix())
+
+    @feature("follow_data")
+    def test_python_numbers_mix_with_anything(self, device: Device) -> None:
+        """A Python number has no device, so it agrees with every one."""
+        y = ds.run(lambda x, a: x * a + 1, self.tensor(device), 2)
+        assert ds.device_of(y) is device
+        assert np.array_equal(ds.to_numpy(y), numbers() * 2 + 1)

@@ -1,0 +1,191 @@
+"""pytest's side of the kit: which devices, which tests, and what came of them per feature.
+
+Load it with ``-p devshim.testing.plugin``, or ``pytest_plugins = ["devshim.testing.plugin"]`` in a conftest; it does not
+load itself.  ``--devshim-gpus=N`` runs on N simulated cards, ``-m gpu`` on real ones, and else what needs a
+card is not collected.  ``--devshim-results=FILE`` writes down what ran.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devshim import _registry
+from devshim._versions import version_of
+from devshim.testing import Conformance
+from devshim.testing.base import GAP, HARDWARE, Kit
+
+OUTCOMES = ("passed", "failed", "gap", "hardware")
+_REPORT: pytest.StashKey[dict[str, dict[str, dict[str, int]]]] = pytest.StashKey()
+_UNASKED: pytest.StashKey[set[str]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--devshim-gpus`` and ``--devshim-results``."""
+    group = parser.getgroup("devshim", "devshim's conformance kit")
+    group.addoption("--devshim-gpus", type=int, default=None, metavar="N", help="run on N simulated GPUs (0: on none)")
+    group.addoption("--devshim-results", metavar="FILE", help="write what ran, per backend and feature, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marks, and ask for simulated cards before any framework is imported."""
+    config.addinivalue_line("markers", "feature(*names): the features of devshim.backend.FEATURES a test is about")
+    config.addinivalue_line("markers", "hook(*names): hooks the adapter's subclass must write for this test")
+    config.addinivalue_line("markers", "gpu: needs a real GPU")
+    config.stash[_REPORT] = {}
+    config.stash[_UNASKED] = set()
+    asked = config.getoption("--devshim-gpus")
+    if asked is not None:
+        os.environ["DEVSHIM_SIMULATE_GPUS"] = str(asked)
+    if simulated(config):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # simulated cards do not stand beside real ones
+
+
+def simulated(config: pytest.Config) -> int:
+    """Return how many simulated cards this run is about."""
+    asked = config.getoption("--devshim-gpus")
+    return int(os.environ.get("DEVSHIM_SIMULATE_GPUS") or 0) if asked is None else int(asked)
+
+
+def _gaps(name: str) -> set[str]:
+    try:
+        return set(_registry.gaps(name))
+    except Exception:  # missing or broken: its tests say so, one by one
+        return set()
+
+
+# ---------------------------------------------------------------------- which devices
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give the fixtures of the kit their devices."""
+    if metafunc.cls is None or not issubclass(metafunc.cls, Kit):
+        return
+    cards, wrap = simulated(metafunc.config), _plain
+    if cards and "simulate" in _gaps(metafunc.cls.backend):
+        cards, wrap = 0, _gap
+    elif not cards:
+        cards, wrap = 2, _real
+    last = f"gpu:{max(cards - 1, 1 if wrap is _real or wrap is _gap else 0)}"
+    every: list[Any] = ["cpu"] if wrap is _gap else ["cpu", *(wrap(f"gpu:{i}") for i in range(cards))]
+    away = [wrap(("cpu", last)), wrap((last, "cpu")), *([wrap(("gpu:0", last))] if cards > 1 else [])]
+    stay = [("cpu", "cpu"), wrap((last, last))]
+    for name, params in {
+        "device": every,
+        "other_device": [wrap(last)],
+        "away": away[:1] if wrap is _gap else away,
+        "journey": stay[:1] if wrap is _gap else [*stay, *away],
+    }.items():
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, params, indirect=True, ids=_id)
+
+
+def _plain(value: Any) -> Any:
+    return value
+
+
+def _gap(value: Any) -> Any:
+    return pytest.param(value, marks=pytest.mark.feature("simulate"))
+
+
+def _real(value: Any) -> Any:
+    return pytest.param(value, marks=pytest.mark.gpu)
+
+
+def _id(value: Any) -> str:
+    return ">".join(value) if isinstance(value, tuple) else str(value)
+
+
+# ---------------------------------------------------------------------- which tests
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what cannot be meant: hooks not written, real cards not asked for, frameworks neither named nor there."""
+    out = [item for item in items if _left_out(config, item)]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in set(out)]
+
+
+def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
+    if item.get_closest_marker("gpu") is not None and "gpu" not in (config.getoption("markexpr") or ""):
+        return True
+    cls = getattr(item, "cls", None)
+    if cls is None or not issubclass(cls, Kit):
+        return False
+    if any(getattr(cls, name) is getattr(Kit, name) for mark in item.iter_markers("hook") for name in mark.args):
+        return True
+    if _named(config, item.path) or _registry.is_installed(cls.backend):
+        return False
+    config.stash[_UNASKED].add(cls.backend)
+    return True
+
+
+def _named(config: pytest.Config, path: Path) -> bool:
+    """Whether a test's own file was named on the command line: then its framework was asked for."""
+    return any(arg.partition("::")[0].endswith(path.name) for arg in config.args)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which frameworks were not tested."""
+    if config.stash[_UNASKED]:
+        names = ", ".join(sorted(config.stash[_UNASKED]))
+        terminalreporter.write_line(f"not installed and not named, so not tested: {names}")
+
+
+# ---------------------------------------------------------------------- what came of them
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip that nothing declares into a failure, and count outcomes per feature."""
+    report = yield
+    cls = getattr(item, "cls", None)
+    if cls is None or not issubclass(cls, Kit):
+        return report
+    reason = str(report.longrepr[2]).removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
+    if report.skipped and not reason.startswith((GAP, HARDWARE)):
+        report.outcome = "failed"
+        report.longrepr = f"a skip is a failure where the backend was asked for: {reason}"
+    if report.failed or report.skipped or report.when == "call":
+        outcome = "failed" if report.failed else "passed" if report.passed else "gap" if reason.startswith(GAP) else "hardware"
+        names = {name for mark in item.iter_markers("feature") for name in mark.args}
+        _count(item.config, cls.backend, names, outcome, reason)
+    return report
+
+
+def _count(config: pytest.Config, backend: str, names: Iterable[str], outcome: str, reason: str) -> None:
+    counted = config.stash[_REPORT].setdefault(backend, {})
+    for name in names:
+        if outcome == "gap" and not reason.startswith(f"{GAP}{name} "):
+            continue  # the gap is another feature's
+        counted.setdefault(name, dict.fromkeys(OUTCOMES, 0))[outcome] += 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the results."""
+    target = session.config.getoption("--devshim-results")
+    if not target:
+        return
+    found = [
+        {
+            "backend": backend,
+            "version": version_of(backend),
+            "devices": _devices(session.config),
+            "features": {name: features[name] for name in sorted(features)},
+        }
+        for backend, features in sorted(session.config.stash[_REPORT].items())
+    ]
+    path = Path(target)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _devices(config: pytest.Config) -> str:
+    if simulated(config):
+        return f"{simulated(config)} simulated GPUs"
+    return "real GPUs" if "gpu" in (config.getoption("markexpr") or "") else "CPU"
+
+
+__all__ = ["Conformance"]

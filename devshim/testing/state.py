@@ -1,0 +1,62 @@
+"""No call changes state that outlives it: each public call on its own, so that the culprit has a name."""
+
+from __future__ import annotations
+
+import os
+import random
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit, in_thread
+from devshim.testing.explaining import CALLS
+from devshim.testing.values import hook
+
+if TYPE_CHECKING:
+    from devshim.device import Device
+
+
+def python_state() -> object:
+    """Return the state of Python and NumPy that a library must leave alone."""
+    numpy_drawn = np.random.get_state(legacy=True)
+    drawn = (random.getstate(), numpy_drawn[1].tobytes(), numpy_drawn[2])  # type: ignore[index,union-attr]
+    return dict(os.environ), os.getcwd(), np.geterr(), list(warnings.filters), drawn
+
+
+class State(Kit):
+    """Before and after."""
+
+    @pytest.mark.parametrize("call", sorted(set(CALLS) - {"uniform", "normal", "seed", "set_device"}))
+    def test_a_call_leaves_everything_as_it_was(self, call: str, device: Device) -> None:
+        """Environment, working folder, NumPy's and Python's settings and generators, and the framework's own state."""
+        x = self.tensor()
+        CALLS[call](x, device)  # the first time a framework may load more of itself
+        before, framework = python_state(), self.global_state()
+        CALLS[call](x, device)
+        assert python_state() == before
+        assert self.global_state() == framework
+
+    @hook("global_state")
+    def test_another_threads_default_leaves_this_one(self, device: Device) -> None:
+        """`set_device` and `on` in another thread change nothing the framework shares among threads."""
+        before = self.global_state()
+
+        def body() -> None:
+            ds.set_device(device)
+            assert ds.device_of(ds.zeros(1)) is device
+
+        in_thread(body)
+        assert self.global_state() == before
+
+    @hook("global_state")
+    def test_an_error_leaves_everything_as_it_was(self, device: Device) -> None:
+        """A refused call changes nothing, also inside a scope."""
+        before = self.global_state()
+        with pytest.raises(ds.DeviceNotFoundError), ds.on(device):
+            ds.zeros(2, device="gpu:99")
+        with pytest.raises(ds.ConversionError), ds.on(device):
+            ds.asarray(["text"])
+        assert self.global_state() == before

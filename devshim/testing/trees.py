@@ -1,0 +1,142 @@
+"""Trees: containers keep their type, their order and their identity; all tensors move, or none."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict, defaultdict, namedtuple
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import feature, numbers
+
+if TYPE_CHECKING:
+    from devshim.device import Device
+
+Pair = namedtuple("Pair", "left right")
+
+
+@dataclasses.dataclass
+class Batch:
+    """A container with a field that is no tensor."""
+
+    x: Any
+    name: str
+    extra: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    """A container that refuses assignment, and counts how often it is initialised."""
+
+    x: Any
+    made: list[int] = dataclasses.field(default_factory=list, compare=False)
+
+    def __post_init__(self) -> None:
+        self.made.append(1)
+
+
+class Trees(Kit):
+    """`place` and `copy` of everything that holds tensors."""
+
+    def trees(self, device: Device) -> dict[str, tuple[Any, Any]]:
+        """Each kind of tree on a device, with a way to its tensor."""
+        x = self.tensor(device)
+        return {
+            "dict": ({"b": x, "a": 1}, lambda t: t["b"]),
+            "list": ([0, x, "text"], lambda t: t[1]),
+            "tuple": ((x, None), lambda t: t[0]),
+            "namedtuple": (Pair(1, x), lambda t: t.right),
+            "dataclass": (Batch(x, "name", [1]), lambda t: t.x),
+            "frozen": (Frozen(x), lambda t: t.x),
+            "ordered": (OrderedDict(z=x, a=2), lambda t: t["z"]),
+            "default": (defaultdict(list, {"k": x}), lambda t: t["k"]),
+            "deep": ({"a": [({"b": Pair(Batch(x, "n"), 3)},)]}, lambda t: t["a"][0][0]["b"].left.x),
+        }
+
+    @feature("place")
+    @pytest.mark.parametrize(
+        "kind", ["dict", "list", "tuple", "namedtuple", "dataclass", "frozen", "ordered", "default", "deep"]
+    )
+    def test_a_tree_moves(self, kind: str, journey: tuple[Device, Device]) -> None:
+        """The tensors are copied, the containers are of the same types, the tree given is untouched."""
+        tree, tensor = self.trees(journey[0])[kind]
+        before = tensor(tree)
+        moved = ds.copy(tree, journey[1])
+        assert type(moved) is type(tree)
+        assert ds.device_of(tensor(moved)) is journey[1]
+        assert tensor(tree) is before
+        assert self.same_numbers(tensor(moved), numbers())
+
+    @feature("place")
+    @pytest.mark.parametrize("kind", ["dict", "list", "tuple", "namedtuple", "dataclass", "frozen", "default", "deep"])
+    def test_nothing_moved_is_the_same_object(self, kind: str, device: Device) -> None:
+        """Where every tensor is there already, the very container comes back."""
+        tree, _ = self.trees(device)[kind]
+        assert ds.place(tree, device) is tree
+        assert ds.place(tree, device, copy=False) is tree
+
+    @feature("place")
+    @pytest.mark.parametrize("tree", [{}, [], (), {"a": [1, "b", None]}, Pair(1, 2)], ids=repr)
+    def test_a_tree_without_tensors_is_the_same_object(self, tree: Any, device: Device) -> None:
+        """What holds no tensor is handed back."""
+        assert ds.place(tree, device) is tree
+        assert ds.copy(tree, device) is tree
+
+    @feature("place")
+    def test_what_did_not_move_is_shared(self, away: tuple[Device, Device]) -> None:
+        """Subtrees in which nothing moved, and other values, are the same objects in the result."""
+        still, other = [self.tensor(away[1])], object()
+        tree = {"moves": self.tensor(away[0]), "still": still, "other": other}
+        moved = ds.place(tree, away[1])
+        assert moved is not tree
+        assert moved["still"] is still
+        assert moved["other"] is other
+        assert ds.device_of(moved["moves"]) is away[1]
+        assert ds.device_of(tree["moves"]) is away[0]
+
+    @feature("place")
+    def test_a_shared_tensor_moves_once(self, journey: tuple[Device, Device]) -> None:
+        """A tensor that stands in two places is one tensor afterwards, too."""
+        x = self.tensor(journey[0])
+        moved = ds.copy({"a": x, "b": [x, self.tensor(journey[0])]}, journey[1])
+        assert moved["a"] is moved["b"][0]
+        assert moved["a"] is not moved["b"][1]
+
+    @feature("place")
+    def test_order_and_extras_are_kept(self, journey: tuple[Device, Device]) -> None:
+        """Dicts keep insertion order and their defaults; dataclasses are not initialised again."""
+        x = self.tensor(journey[0])
+        assert list(ds.copy({"z": x, 1: x, "a": 0}, journey[1])) == ["z", 1, "a"]
+        assert ds.copy(defaultdict(list, k=x), journey[1]).default_factory is list
+        frozen = ds.copy(Frozen(x), journey[1])
+        assert frozen.made == [1]
+        batch = ds.copy(Batch(x, "name", extra=(3,)), journey[1])
+        assert (batch.name, batch.extra) == ("name", (3,))
+
+    @feature("missing_device")
+    def test_a_missing_device_leaves_the_tree(self, missing_device: Device) -> None:
+        """Where the device does not exist nothing has moved."""
+        xs = [self.tensor(), self.tensor()]
+        tree: dict[str, Any] = {"a": xs[0], "b": (xs[1], 3)}
+        with pytest.raises(ds.DeviceNotFoundError):
+            ds.place(tree, missing_device)
+        assert tree["a"] is xs[0]
+        assert tree["b"][0] is xs[1]
+        assert ds.device_of(xs[0]) is ds.cpu()
+
+    @feature("place")
+    def test_copy_false_refuses_a_tree_that_would_move(self, away: tuple[Device, Device]) -> None:
+        """One tensor elsewhere is enough."""
+        with pytest.raises(ds.CopyNeededError):
+            ds.place([self.tensor(away[1]), self.tensor(away[0])], away[1], copy=False)
+
+    @feature("place")
+    def test_a_tree_that_contains_itself_is_refused(self) -> None:
+        """A cycle raises `ArgumentError` instead of running for ever."""
+        tree: list[Any] = [self.tensor()]
+        tree.append(tree)
+        with pytest.raises(ds.ArgumentError):
+            ds.place(tree, "cpu")

@@ -1,0 +1,107 @@
+"""Values to test with: every dtype in random bits, and every memory layout an array can come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+feature = pytest.mark.feature
+"""Names the features (keys of `devshim.backend.FEATURES`) a test is about; a declared gap in one makes it a gap."""
+
+hook = pytest.mark.hook
+"""Names hooks of `Kit` a test needs: it is not collected where the adapter's subclass does not write them."""
+
+FEATURE_OF = {
+    "bool": "bool",
+    **dict.fromkeys(("int64", "float64"), "float64"),
+    **dict.fromkeys(("complex64", "complex128"), "complex"),
+    "bfloat16": "bfloat16",
+}
+"""The feature under which a dtype's absence can be declared."""
+
+OPTIONAL = ("int16", "uint16", "uint32", "uint64")
+"""Dtypes a framework may lack without a declaration; then they are refused, never changed into others."""
+
+REQUIRED = ("bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+"""Dtypes every backend has, or declares a gap for."""
+
+DTYPES = [pytest.param(name, marks=feature(FEATURE_OF[name])) if name in FEATURE_OF else name for name in REQUIRED]
+"""`REQUIRED` as parameters, each with its feature."""
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return NumPy's dtype for an array-API name; bfloat16 comes from ``ml_dtypes``."""
+    if name == "bfloat16":
+        ml_dtypes = pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed")
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def sample(name: str = "float32", shape: tuple[int, ...] = (3, 4), seed: int = 7) -> np.ndarray:
+    """Return an array of random bits: denormals, infinities and NaNs with payloads come up, too."""
+    dtype = numpy_dtype(name)
+    rng = np.random.default_rng(seed)
+    if name == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    size = int(np.prod(shape)) * dtype.itemsize
+    return np.frombuffer(rng.bytes(size), dtype).reshape(shape).copy()
+
+
+def numbers(shape: tuple[int, ...] = (3, 4), dtype: str = "float32") -> np.ndarray:
+    """Return small distinct numbers that every dtype but bool holds exactly."""
+    return (np.arange(int(np.prod(shape))).reshape(shape) + 1).astype(numpy_dtype(dtype))
+
+
+def bits(a: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
+    """Return what must be equal for two arrays to be equal to the bit."""
+    return a.dtype.newbyteorder("=").name, a.shape, np.ascontiguousarray(a).tobytes()
+
+
+def _strided(a: np.ndarray) -> np.ndarray:
+    wide = np.zeros((a.shape[0] * 2, a.shape[1] * 3), a.dtype)
+    wide[::2, ::3] = a
+    return wide[::2, ::3]
+
+
+def _read_only(a: np.ndarray) -> np.ndarray:
+    a.setflags(write=False)
+    return a
+
+
+def _swapped(a: np.ndarray) -> np.ndarray:
+    return a.byteswap().view(a.dtype.newbyteorder())
+
+
+def at_offset(a: np.ndarray, offset: int) -> np.ndarray:
+    """Return a writable copy of an array that starts ``offset`` bytes after a 64-byte boundary."""
+    raw = np.zeros(a.nbytes + 128, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    placed = np.ndarray(a.shape, a.dtype, raw.data, start)
+    placed[...] = a
+    return placed
+
+
+LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "contiguous": lambda a: a,
+    "transposed": lambda a: a.T,
+    "reversed": lambda a: a[::-1, ::-1],
+    "strided": _strided,
+    "broadcast": lambda a: np.broadcast_to(a[0], a.shape),
+    "zero_d": lambda a: a[:1, :1].reshape(()),
+    "no_elements": lambda a: a[:0],
+    "read_only": _read_only,
+    "other_endian": _swapped,
+    "unaligned": lambda a: at_offset(a, 1),
+    "aligned": lambda a: at_offset(a, 0),
+}
+"""Name -> how to lay an array out in memory: the values may be rearranged, never changed."""
+
+
+def native_bits(a: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
+    """Return `bits` of an array in any byte order, as read in the native one."""
+    if a.dtype.isnative:
+        return bits(a)
+    return bits(np.ascontiguousarray(a).byteswap().view(a.dtype.newbyteorder("=")))
