@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -374,6 +375,27 @@ def test_on_is_for_this_thread_alone():
         assert ds.device_of(jnp.zeros(1)) is GPU1
     assert seen == [CPU]
     assert ds.device_of(jnp.zeros(1)) is CPU
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_scope_nobody_leaves_changes_no_other_thread():
+    """Trap: before JAX 0.5 default_device is a generator, and its cleanup ran in the thread that collected it."""
+    for _ in range(3):
+        thread = threading.Thread(target=lambda: ds.set_device(GPU1))
+        thread.start()
+        thread.join()
+        gc.collect()
+        assert ds.device_of(jnp.zeros(1)) is CPU
+
+
+def test_a_copy_is_complete_on_return():
+    """Trap: device_put reads its source later, when memory shared with NumPy may have been written to."""
+    for _ in range(20):
+        shared = at_offset(np.ones(200_000), 0)
+        x = ds.from_numpy(shared, copy=False)
+        y = ds.place(x, GPU0)
+        shared[:] = 7
+        assert np.array_equal(ds.to_numpy(y), np.ones(200_000, np.float32))
 
 
 def test_a_transfer_guard_does_not_stop_creation():

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _SCALAR_TYPES = type(jnp.float32)
 _PYTHON = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
-_FROM_NUMPY = 1
-"""``np.dtype.isbuiltin`` of NumPy's own dtypes; those of ml_dtypes have 2."""
 NAMES = frozenset(
     {
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -39,6 +37,11 @@ NAMES = frozenset(
     }
 )
 """What JAX arrays, the array API and DLPack have in common."""
+
+
+def _is_known(name: str) -> bool:
+    """Whether JAX has a dtype: it has more than the array API, such as float8_e4m3fn, and fewer than NumPy."""
+    return name in NAMES or isinstance(getattr(jnp, name, None), _SCALAR_TYPES)
 
 
 def default_dtype(kind: type) -> np.dtype:
@@ -51,14 +54,13 @@ class JaxCreation(JaxTensors):
     """The room "creation" of the JAX adapter."""
 
     def dtype(self, name: str) -> Any:
-        # JAX has more than the array API names, such as float8_e4m3fn, but fewer than NumPy's.
-        if name not in NAMES and not isinstance(getattr(jnp, name, None), _SCALAR_TYPES):
+        if not _is_known(name):
             raise _refusals.no_dtype(self, name)
         return jnp.dtype(name)
 
     def is_dtype(self, value: object) -> bool:
         if isinstance(value, np.dtype):
-            return value.isbuiltin != _FROM_NUMPY and value.kind not in "SUOMm" and value.fields is None
+            return bool(value.isnative) and _is_known(value.name)
         return isinstance(value, _SCALAR_TYPES)
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:

@@ -59,7 +59,7 @@ class JaxRuntime(JaxScopes, Backend):
         )
 
     def empty_cache(self, device: Device) -> None:
-        if device is not CPU:
+        if device is not CPU and not self.simulated:  # a simulated card keeps nothing for reuse
             raise _refusals.unsupported(self, "empty_cache")
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:

@@ -89,23 +89,29 @@ class JaxTensors(JaxDevices, Backend):
         native = self.to_native(device)
         moved = jax.device_put(list(xs), native)
         results = [_unshare(y, x, native) for x, y in zip(xs, moved, strict=True)]
-        if device is CPU:
+        if device is CPU or not non_blocking:
+            # JAX reads the source later, and what was shared with NumPy or PyTorch may have been written by then.
             jax.block_until_ready([array for array in map(concrete, results) if isinstance(array, jax.Array)])
         return results
 
     # ------------------------------------------------------------------ host memory
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
-        value = x if not isinstance(x, Tracer) else _primal(x)
+        value = _primal(x)
         if value is None:
             raise self._untraceable("to_numpy")
+        if not isinstance(value, jax.Array):  # jax.grad wraps NumPy arrays and numbers as they are
+            return np.array(value) if copy else np.asarray(value)
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
             raise ConversionError(
                 f"NumPy has no dtype for a JAX array of {value.dtype}", "convert jax.random.key_data(x) instead"
             )
-        if copy:
-            return _read(value).copy()
-        if self.device_of(value) is not CPU:
-            raise _refusals.copy_needed(self.device_of(value), CPU)
+        return _read(value).copy() if copy else self._look(value)
+
+    def _look(self, value: Any) -> np.ndarray:
+        """An array over the memory of a JAX array, which the host, and so a simulated card, can share."""
+        device = self.device_of(value)
+        if not _is_in_host_memory(value):
+            raise _refusals.copy_needed(device, CPU)
         seen: np.ndarray = np.asarray(value)
         if seen.size and seen.ctypes.data != value.unsafe_buffer_pointer():
             raise _refusals.cannot_share("this JAX array", f"NumPy cannot look at {value.dtype} in place")
@@ -170,10 +176,10 @@ def _primal(x: Tensor) -> Any | None:
     return x
 
 
+def _is_in_host_memory(value: Any) -> bool:
+    return all(native.platform == "cpu" for native in value.sharding.device_set)
+
+
 def _read(value: Any) -> np.ndarray:
     """Look at an array in host memory, without JAX keeping a host copy of what is on a card."""
-    if not isinstance(value, jax.Array):
-        return np.asarray(value)
-    if any(native.platform != "cpu" for native in value.sharding.device_set):
-        value = jax.device_put(value, host())
-    return np.asarray(value)
+    return np.asarray(value if _is_in_host_memory(value) else jax.device_put(value, host()))
