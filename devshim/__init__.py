@@ -45,7 +45,7 @@ from devshim.tensors import copy, device_of, from_numpy, place, to_numpy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from devshim import random
-    from devshim.convert import convert
+    from devshim.conversion import convert
     from devshim.creation import (
         arange,
         asarray,
@@ -71,7 +71,7 @@ _LAZY = {
     **dict.fromkeys(("linspace", "ones", "ones_like", "zeros", "zeros_like"), "devshim.creation"),
     **dict.fromkeys(("empty_cache", "memory", "memory_policy"), "devshim.runtime"),
     **dict.fromkeys(("set_visible_devices", "shrink_batch", "synchronize"), "devshim.runtime"),
-    "convert": "devshim.convert",
+    "convert": "devshim.conversion",
 }
 
 __all__ = [

@@ -5,6 +5,8 @@ A context is what `contextvars` means by it: a thread or an asyncio task, each w
 
 from __future__ import annotations
 
+import sys
+from _thread import _local
 from contextvars import ContextVar
 from os import environ
 
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
     from devshim.backend import Backend
     from devshim.info import BackendInfo
 
+
+class _Traced(_local):
+    """The devices of the `on` blocks this thread is tracing, innermost last; empty whenever it traces none."""
+
+    def __init__(self) -> None:
+        self.devices: list[Device] = []
+
+
+TRACED = _Traced()
 COMPILERS: list[Backend] = []
 """Loaded backends whose compiler traces Python and cannot follow a context variable (`Backend.compiling`)."""
 
@@ -76,14 +87,22 @@ def _choose(backend: str) -> str:
         raise _registry.not_installed(name)
     from devshim import _imports
 
+    if name in sys.modules:  # imported already: its adapter may have to be there before the first traced call
+        _registry.load(name)
     _imports.watch(name)
     return name
 
 
 def current() -> Backend:
     """Return the current backend, loading it when it is first needed."""
+    return _registry.load(_loaded_name())
+
+
+@_registry.settled_when_compiled
+def _loaded_name() -> str:
+    """The name of the current backend, now loaded."""
     open_blocks = _CHOSEN.get()
-    return _registry.load(open_blocks[-1] if open_blocks else _process or _by_environment())
+    return _registry.load(open_blocks[-1] if open_blocks else _process or _by_environment()).name
 
 
 def chosen() -> str | None:
@@ -175,7 +194,7 @@ def backends() -> dict[str, BackendInfo]:
 
 def default_device() -> Device:
     """Return the device of the innermost `on` or of `set_device`, else the CPU."""
-    return DEVICE.get() or CPU
+    return TRACED.devices[-1] if TRACED.devices else DEVICE.get() or CPU
 
 
 for _public in (backends, framework, use, using):

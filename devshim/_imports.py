@@ -6,13 +6,18 @@ the second is loaded with its own symbols first, and Paddle's simulated GPUs mus
 is imported.  An adapter's ``importing.py`` says what its framework needs, as a context manager around the
 execution of its root module; the finder below puts it there, whoever types the ``import``.
 
-The finder is installed when a framework is first asked for (`use`, `using`, a load), never by
+Simulated GPUs must be there before a framework starts its devices, which its first operator does.  A program may
+ask for them, import the framework by itself and compute before it calls devshim again, so the adapter is
+loaded right behind the import.
+
+The finder is installed when a framework is first asked for (`use`, `using`, `simulate`, a load), never by
 ``import devshim`` alone.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,16 +64,26 @@ def _wrap(spec: ModuleSpec, around: Around) -> None:
         own.pop("exec_module", None)
         with around():
             execute(module)
+        _load_behind(name)
 
     loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
+def _load_behind(name: str) -> None:
+    """Load a framework's adapter where simulated GPUs are asked for, unless it is what imports the framework."""
+    from devshim import _registry, simulation
+
+    target = _registry.BUILTIN.get(name)
+    if target is not None and target.partition(":")[0] not in sys.modules and simulation.simulated_gpus():
+        _registry.load(name)
+
+
 def watch(name: str) -> None:
-    """Give a framework's import what it needs from now on, and do nothing where it needs nothing."""
-    watching = importing(name)
-    if watching is None or name in _WATCHED or name in sys.modules:
+    """Give a framework's import what it needs from now on; nothing is imported."""
+    if name in _WATCHED or name in sys.modules:
         return
-    _WATCHED[name] = watching.around
+    room = importing(name)
+    _WATCHED[name] = nullcontext if room is None else room.around
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
 

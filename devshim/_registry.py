@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from importlib.metadata import EntryPoint
 
+    from typing import TypeVar
+
     from devshim.backend import Backend, Gap
+
+    F = TypeVar("F")
 
 GROUP = "devshim.backends"
 
@@ -58,12 +62,26 @@ ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax"}
 TENSORS: dict[type, Backend] = {}
 """The backend of every tensor type met so far: the hot path of every public call."""
 
-_OTHERS: set[type] = {bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, slice, range}
-"""Types known to be no tensors; Python's own stand here from the start."""
+_OTHERS: dict[type, None] = dict.fromkeys(
+    (bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, slice, range)
+)
+"""Types known to be no tensors; Python's own stand here from the start. A dictionary, because torch.compile (2.13)
+cannot guard a set that grows while it traces."""
 
 _LOADED: dict[str, Backend] = {}
 _LOCK = RLock()
 _entry_points: dict[str, list[EntryPoint]] | None = None
+
+
+def settled_when_compiled(fn: F) -> F:
+    """Mark a function whose answer (text, a number or None) to plain arguments holds for a whole compiled function.
+
+    torch.compile calls it while it compiles and keeps the answer, where tracing it would break the graph: it locks,
+    imports, or reads a context variable.  It is the mark that ``torch.compiler.assume_constant_result`` sets, which
+    cannot be called without importing torch._dynamo.
+    """
+    fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return fn
 
 
 def canonical(name: str) -> str:
@@ -279,13 +297,28 @@ def serving(x: object) -> Backend | None:
     found = TENSORS.get(cls)
     if found is not None or cls in _OTHERS:
         return found
+    name = _tensor_framework(cls)
+    if name is not None:
+        TENSORS[cls] = found = _LOADED[name]
+    elif len(_OTHERS) < 4096:  # types made in a loop must not be kept for ever
+        _OTHERS[cls] = None
+    return found
+
+
+@settled_when_compiled
+def _tensor_framework(cls: type) -> str | None:
+    """The name of the backend, now loaded, whose tensors a type's instances are; None for any other type."""
     backend = owner(cls)
-    if backend is not None and backend.is_tensor(cls):
-        TENSORS[cls] = backend
-        return backend
-    if len(_OTHERS) < 4096:  # types made in a loop must not be kept for ever
-        _OTHERS.add(cls)
-    return None
+    return backend.name if backend is not None and backend.is_tensor(cls) else None
+
+
+@settled_when_compiled
+def maker(cls: type) -> str | None:
+    """The name of the backend, now loaded, that defines a type, ``"cupy"``, or None."""
+    if _root(cls) == "cupy":
+        return "cupy"
+    backend = owner(cls)
+    return None if backend is None else backend.name
 
 
 def gaps(name: str) -> Mapping[str, Gap]:

@@ -149,11 +149,10 @@ def _from_framework(spec: object) -> Device | None:
     """Ask the framework that made the object; it is imported already, or the object would not exist."""
     from devshim import _registry
 
-    cls = type(spec)
-    if cls.__module__.partition(".")[0] == "cupy":
+    maker = _registry.maker(type(spec))
+    if maker == "cupy":
         return Device("gpu", spec.id)  # type: ignore[attr-defined]
-    backend = _registry.owner(cls)
-    return None if backend is None else backend.from_native(spec)
+    return None if maker is None else _registry.load(maker).from_native(spec)
 
 
 def _refusal(spec: object) -> DeviceSpecError:

@@ -6,13 +6,15 @@ Requirements this module answers:
   pytree with optree (globally, or in the namespace ``"devshim"``) or with a framework that is loaded.
 * Nothing half-moved: all tensors are found first, then moved, then the containers are rebuilt; the tree given is
   never written to.
-* The same container object where nothing in it moved; a tensor that stands in two places is moved once.
+* The same container object where nothing in it moved; a tensor or container that stands in two places is
+  moved once, and stands in both again.
 * Order is kept: a dict's keys stay in the order they were inserted in.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from devshim import _registry, _transfer
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     from devshim.device import Device
 
     Path = tuple[object, ...]
-    Rebuild = Callable[[list[Any]], Any]
+    Cell = tuple[Any, object]
+    """Where a tensor stands: the container's own cell and the key in it; a path of 10,000 keys costs nothing so."""
+    Flat = tuple[list[Any], list[Any], Callable[[list[Any]], Any]]
+    """A container's keys, its children, and how to rebuild it around others."""
 
 NAMESPACE = "devshim"
 """The optree namespace in which node types may be registered for devshim alone."""
@@ -33,7 +38,7 @@ NAMESPACE = "devshim"
 _ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
 
 
-def children(node: Any) -> tuple[list[object], list[Any], Rebuild] | None:
+def children(node: Any) -> Flat | None:
     """Return a container's keys, its children, and how to rebuild it around others; None for a leaf."""
     cls = type(node)
     if cls in _ATOMS:
@@ -42,16 +47,30 @@ def children(node: Any) -> tuple[list[object], list[Any], Rebuild] | None:
         return list(node), list(node.values()), lambda new: _refilled(node, zip(node, new, strict=True))
     if isinstance(node, list):
         return list(range(len(node))), list(node), lambda new: _refilled(node, enumerate(new))
+    if cls is tuple:
+        return list(range(len(node))), list(node), tuple
     if isinstance(node, tuple):
-        fields = getattr(cls, "_fields", None)
-        if cls is tuple:
-            return list(range(len(node))), list(node), tuple
-        if fields is not None and hasattr(cls, "_make"):
-            return list(fields), list(node), cls._make
+        return _of_tuple(node)
     if hasattr(cls, "__dataclass_fields__"):
-        names = [name for name in cls.__dataclass_fields__ if hasattr(node, name)]
+        names = [field.name for field in dataclasses.fields(cls) if hasattr(node, field.name)]
         return list(names), [getattr(node, name) for name in names], lambda new: _replaced(node, names, new)
     return _registered(node)
+
+
+def _of_tuple(node: Any) -> Flat:
+    """A named tuple, a registered one (C's named tuples among them), or any other subclass."""
+    fields = getattr(type(node), "_fields", None)
+    if fields is not None and hasattr(type(node), "_make"):
+        return list(fields), list(node), type(node)._make
+    return _registered(node) or (list(range(len(node))), list(node), lambda new: _retupled(node, new))
+
+
+def _retupled(node: Any, values: list[Any]) -> Any:
+    """An instance of a subclass of tuple with other items and the same attributes; ``__new__`` is not run again."""
+    new = tuple.__new__(type(node), values)
+    if hasattr(node, "__dict__"):
+        vars(new).update(vars(node))
+    return new
 
 
 def _refilled(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
@@ -64,14 +83,21 @@ def _refilled(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
 
 def _replaced(node: Any, names: list[str], values: list[Any]) -> Any:
     """A shallow copy of a dataclass instance with its fields set, frozen or not; ``__init__`` is not run again."""
-    new = copy.copy(node)
+    try:
+        new = copy.copy(node)
+    except AttributeError:  # frozen, with __slots__ written by hand: copy sets what may not be set
+        new = object.__new__(type(node))
+        reduced: Any = object.__reduce_ex__(node, 2)
+        for state in reduced[2]:  # the instance's dict and its slots
+            for name, value in (state or {}).items():
+                object.__setattr__(new, name, value)
     for name, value in zip(names, values, strict=True):
         if getattr(new, name) is not value:
             object.__setattr__(new, name, value)
     return new
 
 
-def _registered(node: Any) -> tuple[list[object], list[Any], Rebuild] | None:
+def _registered(node: Any) -> Flat | None:
     """A node some registry knows: optree's, or that of a loaded framework."""
     import optree
 
@@ -88,79 +114,102 @@ def _registered(node: Any) -> tuple[list[object], list[Any], Rebuild] | None:
     return None
 
 
-def leaves(tree: Any) -> Iterator[tuple[Path, Any]]:
-    """Yield every leaf with its path, in order.
+def scan(tree: Any, done: list[tuple[Any, Flat]] | None = None) -> Iterator[tuple[Cell, Tensor, Backend]]:
+    """Yield every tensor of a tree with where it stands and its backend; other leaves are passed over.
+
+    Args:
+        tree: Anything.
+        done: Takes every container with its children, each after the containers in it.
 
     Raises:
         ArgumentError: The tree contains itself.
+        UnsupportedError: A leaf is a model or optimizer.
+
+    A container that stands in several places is looked into once.  No recursion: depth is no limit.
     """
-    return _walk(tree, (), [])
-
-
-def _walk(node: Any, path: Path, above: list[int]) -> Iterator[tuple[Path, Any]]:
-    if type(node) in _ATOMS or _registry.serving(node) is not None:
-        yield path, node
-        return
-    flat = children(node)
-    if flat is None:
-        yield path, node
-        return
-    if id(node) in above:
-        raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
-    above.append(id(node))
-    for key, child in zip(flat[0], flat[1], strict=True):
-        yield from _walk(child, (*path, key), above)
-    above.pop()
-
-
-def tensors(tree: Any, call: str) -> Iterator[tuple[Path, Tensor, Backend]]:
-    """Yield every tensor of a tree with its path and its backend; other leaves are passed over.
-
-    Raises:
-        UnsupportedError: A leaf is a model or optimizer, which ``call`` cannot treat yet.
-    """
-    for path, leaf in leaves(tree):
-        if type(leaf) in _ATOMS:
-            continue
-        backend = _registry.serving(leaf)
-        if backend is not None:
-            yield path, leaf, backend
+    above: set[int] = set()
+    seen: dict[int, Any] = {}  # holds what it names, so that no number is used twice
+    stack: list[tuple[Any, Flat, Cell | None, Iterator[tuple[object, Any]]]] = []
+    stack.append((None, ([], [], list), None, iter([(None, tree)])))
+    while stack:
+        node, flat, cell, items = stack[-1]
+        for key, child in items:
+            if type(child) in _ATOMS:
+                continue
+            backend = _registry.serving(child)
+            if backend is not None:
+                yield (cell, key), child, backend
+            elif id(child) in above:
+                raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
+            elif id(child) not in seen:
+                seen[id(child)] = child
+                below = _look_into(child)
+                if below is not None:
+                    above.add(id(child))
+                    stack.append((child, below, (cell, key), zip(below[0], below[1], strict=True)))
+                    break
         else:
-            _refuse_model(leaf)
+            stack.pop()
+            above.discard(id(node))
+            if done is not None and stack:
+                done.append((node, flat))
 
 
-def _refuse_model(leaf: Any) -> None:
-    owner = _registry.owner(type(leaf))
-    if owner is not None and owner.is_model(type(leaf)):
-        from devshim import _refusals
+def _look_into(node: Any) -> Flat | None:
+    """The children of a container that is no model, or None for a leaf."""
+    if not isinstance(node, (dict, list, tuple)):
+        owner = _registry.owner(type(node))
+        if owner is not None and owner.is_model(type(node)):
+            from devshim import _refusals
 
-        raise _refusals.unsupported(owner, "models")
+            raise _refusals.unsupported(owner, "models")
+    return children(node)
+
+
+def path_of(cell: Cell | None) -> Path:
+    """Return the keys that lead from the root to where a tensor stands."""
+    keys: list[object] = []
+    while cell is not None:
+        cell, key = cell
+        keys.append(key)
+    return tuple(reversed(keys[:-1]))  # the root itself has no key
+
+
+def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
+    """Yield every tensor of a tree with its path and its backend: `scan` for those who name the tensors."""
+    for cell, x, backend in scan(tree):
+        yield path_of(cell), x, backend
 
 
 def place(tree: Any, target: Device, copy: bool | None, non_blocking: bool) -> Any:
     """Move every tensor of a tree: `devshim.place` for everything that is not itself a tensor."""
-    from devshim.tensors import _settled
+    from devshim.tensors import stays
 
-    moving: dict[int, tuple[Backend, Tensor, Path]] = {}
-    for path, x, backend in tensors(tree, "place"):
-        stays = backend.device_of(x) is target if copy is None else _settled(backend, x, target, copy)
-        if not stays:
-            moving.setdefault(id(x), (backend, x, path))
+    done: list[tuple[Any, Flat]] = []
+    moving: dict[int, tuple[Backend, Tensor, Cell]] = {}
+    for cell, x, backend in scan(tree, done):
+        stay = backend.device_of(x) is target if copy is None else stays(backend, x, target, copy)
+        if not stay:
+            moving.setdefault(id(x), (backend, x, cell))
     if not moving:
         return tree
-    moved = _move(moving, target, non_blocking)
-    return _rebuilt(tree, moved)
+    new: dict[int, Any] = dict(_move(moving, target, non_blocking))
+    for node, (_, old, rebuild) in done:
+        now = [new.get(id(child), child) for child in old]
+        if any(a is not b for a, b in zip(old, now, strict=True)):
+            new[id(node)] = rebuild(now)
+    return new.get(id(tree), tree)
 
 
-def _move(moving: dict[int, tuple[Backend, Tensor, Path]], target: Device, non_blocking: bool) -> dict[int, Tensor]:
+def _move(moving: dict[int, tuple[Backend, Tensor, Cell]], target: Device, non_blocking: bool) -> dict[int, Tensor]:
     """Move all tensors found, in one call per backend where its framework has a faster way for many."""
     from devshim.backend import Backend as Contract
 
-    by_backend: dict[int, list[tuple[int, Tensor, Path]]] = {}
+    by_backend: dict[int, list[tuple[int, Tensor, Cell]]] = {}
     backends: dict[int, Backend] = {}
-    for key, (backend, x, path) in moving.items():
+    for key, (backend, x, cell) in moving.items():
         backends[id(backend)] = backend
-        by_backend.setdefault(id(backend), []).append((key, x, path))
+        by_backend.setdefault(id(backend), []).append((key, x, cell))
     for backend in backends.values():  # a device one of them lacks is refused before anything is copied
         _transfer.require(backend, target)
     moved: dict[int, Tensor] = {}
@@ -170,25 +219,10 @@ def _move(moving: dict[int, tuple[Backend, Tensor, Path]], target: Device, non_b
             results = _transfer.move_many(backend, [x for _, x, _ in group], target, non_blocking)
             moved.update(zip([key for key, _, _ in group], results, strict=True))
             continue
-        for key, x, path in group:
+        for key, x, cell in group:
             try:
                 moved[key] = _transfer.move(backend, x, target, non_blocking)
             except DevshimError as error:
-                error.add_leaf("".join(f"[{part!r}]" for part in path))
+                error.add_leaf("".join(f"[{part!r}]" for part in path_of(cell)))
                 raise
     return moved
-
-
-def _rebuilt(node: Any, moved: dict[int, Tensor]) -> Any:
-    if type(node) in _ATOMS:
-        return node
-    if id(node) in moved:
-        return moved[id(node)]
-    if _registry.serving(node) is not None:
-        return node
-    flat = children(node)
-    if flat is None:
-        return node
-    _, old, rebuild = flat
-    new = [_rebuilt(child, moved) for child in old]
-    return node if all(a is b for a, b in zip(old, new, strict=True)) else rebuild(new)

@@ -63,13 +63,14 @@ class on:
         self._traced: list[AbstractContextManager[object]] = []
 
     def __enter__(self) -> Device:
+        backend = _context.current()  # loads it, and with it the compiler to ask
         tracing = _compiler()
         if tracing is not None:  # the compiler traces the framework's own scope, and nothing of ours
             scope = tracing.scope(_transfer.require(tracing, self._device))
             scope.__enter__()
             self._traced.append(scope)
+            _context.TRACED.devices.append(self._device)
             return self._device
-        backend = _context.current()
         _transfer.require(backend, self._device)
         if _explain.HOOK is not None:
             _explain.HOOK(backend, "on", self._device)
@@ -83,6 +84,7 @@ class on:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._traced:
+            _context.TRACED.devices.pop()
             self._traced.pop().__exit__(kind, error, trace)
             return
         saved = _SAVED.get()
@@ -166,8 +168,12 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "run", device, args)
     if _compiler() is not None:
-        with backend.scope(device):
-            return fn(*args, **kwargs)
+        _context.TRACED.devices.append(device)
+        try:
+            with backend.scope(device):
+                return fn(*args, **kwargs)
+        finally:
+            _context.TRACED.devices.pop()
     before = _context.DEVICE.set(device)  # what fn creates through devshim is there, too
     try:
         with backend.scope(device):
@@ -192,7 +198,7 @@ def _locate(value: Any, name: str, located: dict[str, tuple[Backend, Device]]) -
     if backend is not None:
         located[name] = (backend, backend.device_of(value))
         return
-    for path, where in _located(value, "run").items():
+    for path, where in _located(value).items():
         located[name + "".join([f"[{part!r}]" for part in path])] = where
 
 
@@ -201,7 +207,7 @@ def same_device(*objs: object) -> bool:
 
     True where there is at most one tensor.
     """
-    return len({device for _, device in _located(objs, "same_device").values()}) <= 1
+    return len({device for _, device in _located(objs).values()}) <= 1
 
 
 def require_same_device(**objs: object) -> Device | None:
@@ -210,17 +216,17 @@ def require_same_device(**objs: object) -> Device | None:
     Raises:
         DeviceMismatchError: They are on different ones; names each argument, its device, and the line that mends it.
     """
-    located = _located(objs, "require_same_device")
+    located = _located(objs)
     if not located:
         return None
     return _agree({_label(path): where for path, where in located.items()}, "require_same_device")[1]
 
 
-def _located(tree: Any, call: str) -> dict[tuple[object, ...], tuple[Backend, Device]]:
+def _located(tree: Any) -> dict[tuple[object, ...], tuple[Backend, Device]]:
     """Where every tensor of a tree is, by its path."""
     from devshim import _trees
 
-    return {path: (backend, backend.device_of(x)) for path, x, backend in _trees.tensors(tree, call)}
+    return {path: (backend, backend.device_of(x)) for path, x, backend in _trees.tensors(tree)}
 
 
 def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backend, Device]:

@@ -132,6 +132,10 @@ def _switch(gpus: int, memory: int | None) -> None:
         _failed.update(failed)
         raise
     _asked = (gpus, memory)
+    from devshim import _imports
+
+    for each in _registry.BUILTIN:
+        _imports.watch(each)  # whoever imports it from now on, and however, it has its cards before it starts
 
 
 def _offer(backend: Backend, gpus: int, memory: int | None, current: bool) -> None:

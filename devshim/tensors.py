@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from devshim import _explain, _registry, _spec, _transfer
 from devshim.device import Device
+from devshim.errors import TracingError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,8 +83,11 @@ def place(x: Tensor, device: DeviceLike, *, copy: bool | None = None, non_blocki
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "copy" if copy else "place", target)
     if copy is None:
-        if backend.device_of(x) is target:
-            return x
+        try:
+            if backend.device_of(x) is target:
+                return x
+        except TracingError:
+            _refuse_untraceable(backend)
     elif _settled(backend, x, target, copy):
         return x
     return _transfer.move(backend, x, target, non_blocking)
@@ -91,7 +95,19 @@ def place(x: Tensor, device: DeviceLike, *, copy: bool | None = None, non_blocki
 
 def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> bool:
     """Whether ``x`` itself is the answer to a placement."""
-    return backend.device_of(x) is target if copy is None else _settled(backend, x, target, copy)
+    if copy is not None:
+        return _settled(backend, x, target, copy)
+    try:
+        return backend.device_of(x) is target
+    except TracingError:
+        _refuse_untraceable(backend)
+        return False
+
+
+def _refuse_untraceable(backend: Backend) -> None:
+    """Pass the `TracingError` being handled on, unless the backend can move what it cannot locate (tf.function)."""
+    if "trace_place" in backend.gaps or "trace_device_of" not in backend.gaps:
+        raise
 
 
 def _settled(backend: Backend, x: Tensor, target: Device, copy: bool) -> bool:

@@ -66,6 +66,14 @@ class Kit:
         """Overwrite ``x`` in place with the framework's own means. Not used where the backend is immutable."""
         x[...] = 77
 
+    def memory_of(self, x: Tensor) -> tuple[int, int]:
+        """Return where in host memory the values of an immutable tensor are, as address and bytes.
+
+        Used to write behind the framework's back, which is how a copy is proven; for tensors on simulated cards, too.
+        """
+        view = self.adapter.to_numpy(x, copy=False)
+        return view.ctypes.data, view.nbytes
+
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the framework's own matrix product."""
         return x @ y
@@ -167,8 +175,13 @@ class Kit:
         if not self.adapter.immutable:
             self.mutate(x)
             return
-        view = self.adapter.to_numpy(x, copy=False)
-        ctypes.memset(view.ctypes.data, 0x2A, view.nbytes)
+        ds.synchronize()  # whoever believes it immutable may still be reading it
+        address, nbytes = self.memory_of(x)
+        ctypes.memset(address, 0x2A, nbytes)
+
+    def part(self, x: Tensor, index: Any) -> Tensor:
+        """Return ``x[index]``, computed where ``x`` is: a view where the framework has views."""
+        return ds.run(lambda t: t[index], x)
 
     def can_scribble(self, device: Device) -> bool:
         """Whether memory on a device can be overwritten: not that of immutable tensors on real cards."""

@@ -25,7 +25,7 @@ class Copying(Kit):
         source, target = journey
         for first in ("source", "copy"):
             base = self.tensor(source)
-            x, a = (base, numbers()) if part == "whole" else (base[1:], numbers()[1:])
+            x, a = (base, numbers()) if part == "whole" else (self.part(base, slice(1, None)), numbers()[1:])
             y = ds.copy(x, target) if spelled == "copy" else ds.place(x, target, copy=True)
             assert y is not x
             assert ds.device_of(y) is target

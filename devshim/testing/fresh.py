@@ -37,7 +37,8 @@ class Fresh(Kit):
 
     def fresh(self, code: str, **environ: str) -> None:
         """Run code in a fresh process, with ``name`` the backend's name; it must end without an error."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("DEVSHIM_", "PYTEST_"))}
+        ours = ("DEVSHIM_", "PYTEST_", "CUDA_VISIBLE_DEVICES")
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
         done = subprocess.run(
             [sys.executable, "-c", PRELUDE.format(name=self.backend) + code],
             env=kept | environ,

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 class Simulation(Fresh):
     """`simulate`, in fresh processes; the rooms besides this one run on what it gives."""
 
+    def without_cards(self, code: str, **environ: str) -> None:
+        """Run code in a fresh process that sees no real card: simulated ones do not stand beside those."""
+        self.fresh(code, CUDA_VISIBLE_DEVICES="", **environ)
+
     @feature("simulate")
     def test_simulate_gives_cards(self) -> None:
         """After `simulate` there are that many cards, labelled; before the first tensor it can be asked again."""
-        self.fresh("""
+        self.without_cards("""
 ds.use(name)
 assert ds.device_count() == 0
 ds.simulate(gpus=2)
@@ -32,7 +36,7 @@ assert "simulates 2" in expect(ds.DeviceNotFoundError, ds.place, x, "gpu:2").pro
     @feature("simulate")
     def test_the_environment_gives_cards(self) -> None:
         """``DEVSHIM_SIMULATE_GPUS`` does the same without a line of code."""
-        self.fresh(
+        self.without_cards(
             """
 assert ds.device_count() == 3
 assert str(ds.device_of(ds.zeros(2, device="gpu:2"))) == "gpu:2"
@@ -44,7 +48,7 @@ assert str(ds.device_of(ds.zeros(2, device="gpu:2"))) == "gpu:2"
     @feature("simulate")
     def test_a_block_restores_what_was(self) -> None:
         """As a ``with`` block, the earlier state is back at its end."""
-        self.fresh("""
+        self.without_cards("""
 ds.use(name)
 with ds.simulate(gpus=2):
     assert ds.device_count() == 2
@@ -55,7 +59,7 @@ assert ds.describe("cpu").simulated is False
     @feature("simulate")
     def test_after_the_start_it_works_or_says_so(self) -> None:
         """Once the framework has started, `simulate` works, or raises `SimulationError` that says what to move where."""
-        self.fresh("""
+        self.without_cards("""
 ds.use(name)
 x = ds.zeros(2)
 try:
@@ -72,7 +76,7 @@ assert ds.device_of(x) is ds.cpu()
     @feature("simulate_memory")
     def test_a_simulated_card_runs_full(self) -> None:
         """With ``memory=`` a card counts its bytes, refuses what does not fit, and has room again afterwards."""
-        self.fresh("""
+        self.without_cards("""
 import gc
 ds.use(name)
 ds.simulate(gpus=2, memory="1MiB")

@@ -4,10 +4,6 @@ Each carries its own protobuf, and whichever is loaded second can be bound to th
 every combination of TensorFlow 2.16 to 2.21 and Paddle 2.6 and 3.0: after Paddle 2.6, importing TensorFlow before
 2.21 is a segmentation fault, and loading it with RTLD_DEEPBIND does not help; every other TensorFlow import works.
 The other order is Paddle's to mend, in its own ``importing.py``.
-
-Simulated GPUs must be there before TensorFlow starts its devices, which its first operator does.  A program may ask
-for them, import TensorFlow by itself and compute before it calls devshim again, so the adapter is loaded right behind
-the import.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from devshim import _registry, simulation
 from devshim._versions import version_of
 from devshim.errors import BackendConflictError
 
@@ -24,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["around", "clashes"]
-
-_ADAPTER = "devshim_backends._tensorflow.backend"
 
 
 @contextmanager
@@ -41,8 +34,6 @@ def around() -> Iterator[None]:
             "import tensorflow before paddle, use Paddle 3.0 or newer, or TensorFlow 2.21 or newer",
         )
     yield
-    if _ADAPTER not in sys.modules and simulation.simulated_gpus():
-        _registry.load("tensorflow")
 
 
 def clashes() -> tuple[str, ...]:

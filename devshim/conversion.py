@@ -83,6 +83,7 @@ def _shared(source: Backend, target: Backend, x: Tensor, here: Device, there: De
         return None, "a simulated card's label does not cross frameworks"
     if not source.is_writable(x) and not target.immutable:
         return None, "the memory must not be written, and the result could be"
+    source.synchronize(here)  # not every consumer waits for the producer's stream
     try:
         result = target.from_dlpack(source.to_dlpack(x))
     except (ConversionError, CopyNeededError) as error:
