@@ -2,19 +2,19 @@
 
 Requirements this module answers:
 
-* A simulated card's array holds real data, says where it is, and gives results that are there too.
+* A simulated card's array holds real data, says where it is, and gives results that are there too; a single
+  element is a 0-d array on the card, as on real ones.
 * What a real card refuses is refused: an operand on another card, or a host array of one dimension or more.  Python
-  numbers and 0-d host arrays mix, as they do on real cards.
-* Memory is counted exactly: a base array's bytes from its making until its memory is gone, and a card runs out.
+  numbers and 0-d host arrays mix, and host arrays may index, as they do on real cards.
+* Memory is counted exactly (`.memory`), and a card runs out.
 
-A view shares its base's memory and counts nothing.  Any NumPy function reaches the check through
-``__array_ufunc__`` (operators and ufuncs) or ``__array_function__`` (everything else).
+Any NumPy function reaches the check through ``__array_ufunc__`` (operators and ufuncs) or ``__array_function__``
+(everything else); methods of arrays that take other arrays are led there.  What NumPy gives a subclass no say in
+stays as NumPy does it: ``host[...] = card`` and ``numpy.array(card)`` read a card's values without a word.
 """
 
 from __future__ import annotations
 
-import weakref
-from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,43 +23,15 @@ from devshim._host import describe_simulated
 from devshim._refusals import mismatch
 from devshim.backend import Backend
 from devshim.device import CPU, Device
-from devshim.info import MemoryInfo
+
+from .memory import CARDS, Memory, count
 
 if TYPE_CHECKING:
-    from devshim.info import DeviceInfo
+    from collections.abc import Iterator
 
-__all__ = ["NumpySimulation", "SimulatedArray"]
+    from devshim.info import DeviceInfo, MemoryInfo
 
-
-class Memory:
-    """The bytes of one simulated card."""
-
-    def __init__(self, limit: int | None) -> None:
-        self.limit = limit
-        self.used = 0
-        self.peak = 0
-        self._lock = allocate_lock()
-
-    def take(self, nbytes: int) -> None:
-        """Count bytes, or raise `MemoryError` where they would not fit."""
-        with self._lock:
-            if self.limit is not None and self.used + nbytes > self.limit:
-                raise MemoryError(f"simulated card full: {nbytes} bytes asked, {self.limit - self.used} free")
-            self.used += nbytes
-            self.peak = max(self.peak, self.used)
-
-    def give(self, nbytes: int) -> None:
-        """Count bytes back."""
-        with self._lock:
-            self.used -= nbytes
-
-    def info(self) -> MemoryInfo:
-        """Return what the card shows."""
-        free = None if self.limit is None else self.limit - self.used
-        return MemoryInfo(total=self.limit, used=self.used, free=free, peak=self.peak)
-
-
-_CARDS: dict[Device, Memory] = {}
+__all__ = ["NumpySimulation", "SimulatedArray", "on_card"]
 
 
 class SimulatedArray(np.ndarray):
@@ -71,6 +43,8 @@ class SimulatedArray(np.ndarray):
         card = getattr(origin, "_card", None)
         if card is not None:
             self._card = card
+            if self.flags.owndata:  # made by a method in C, such as copy() or astype(); a view counts nothing
+                count(self, card)
 
     @property
     def device(self) -> str:  # type: ignore[override]
@@ -78,24 +52,39 @@ class SimulatedArray(np.ndarray):
         return f"{self._card} (simulated)"
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
-        card = _common((*inputs, *(out or ()), *kwargs.values()), ufunc.__name__)
+        card = _common((*inputs, *kwargs.values()), ufunc.__name__, out or ())
+        if method == "at":
+            getattr(ufunc, method)(*(_plain(each) for each in inputs))
+            return None
         if out is not None:
             kwargs["out"] = tuple(_plain(each) for each in out)
         result = getattr(ufunc, method)(*(_plain(each) for each in inputs), **_plain(kwargs))
         if out is not None:
-            return out[0] if len(out) == 1 else out
+            return out[0] if len(out) == 1 else _outputs(result, out, card)
         return _label(result, card)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        card = _common((args, kwargs), func.__name__)
-        if kwargs.get("out") is not None:
-            func(*_plain(args), **_plain(kwargs))
-            return kwargs["out"]
-        return _label(func(*_plain(args), **_plain(kwargs)), card)
+        if func in (np.may_share_memory, np.shares_memory):  # a question about memory, asked of any two
+            return func(*_plain(args), **_plain(kwargs))
+        out = kwargs.get("out")
+        card = _common((args, kwargs), func.__name__, () if out is None else (out,))
+        result = func(*_plain(args), **_plain(kwargs))
+        return _label(result, card) if out is None else out
+
+    def __getitem__(self, key: Any) -> Any:
+        _same_card(self._card, key, "__getitem__")
+        # Not by super(): an index array's result would own nothing, and what owns it would be counted nowhere.
+        return _label(_plain(self)[_plain(key)], self._card)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        _same_card(self._card, key, "__setitem__")
         _common((self, value), "__setitem__")
         super().__setitem__(_plain(key), _plain(value))
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.ndim == 0:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
         return f"{np.asarray(_plain(self))!r} on {self.device}"
@@ -104,9 +93,28 @@ class SimulatedArray(np.ndarray):
         # A label names a card of this process: what is pickled is the data, as a host array.
         return np.array(_plain(self)).__reduce__()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return np.array(_plain(self)).__reduce_ex__(protocol)
 
-def _located(values: Any) -> Any:
-    """Every array among arguments, with its device; 0-d host arrays mix with any card and are left out."""
+
+def _through_function(name: str) -> Any:
+    """An array's method as NumPy's function of the same name, which is checked; the method itself is not."""
+    function = getattr(np, name)
+
+    def method(self: SimulatedArray, *args: Any, **kwargs: Any) -> Any:
+        return function(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = f"See `numpy.{name}`."
+    return method
+
+
+for _name in ("argmax", "argmin", "choose", "dot", "nonzero", "put", "repeat", "searchsorted", "take", "trace"):
+    setattr(SimulatedArray, _name, _through_function(_name))
+
+
+def _located(values: Any) -> Iterator[Device]:
+    """Where every array among arguments is; 0-d host arrays mix with any card and are left out."""
     for value in values.values() if isinstance(values, dict) else values:
         if isinstance(value, SimulatedArray):
             yield value._card
@@ -116,11 +124,23 @@ def _located(values: Any) -> Any:
             yield from _located(value)
 
 
-def _common(values: Any, call: str) -> Device:
+def _common(values: Any, call: str, out: Any = ()) -> Device:
+    """The one device of a call's arguments, which is that of its results too, or `DeviceMismatchError`."""
     found = list(_located(values))
+    for each in out:
+        if isinstance(each, np.ndarray):  # a 0-d one, too: a result does not leave its card unseen
+            found.append(each._card if isinstance(each, SimulatedArray) else CPU)
     if len(set(found)) > 1:
         raise mismatch({f"argument {i}": device for i, device in enumerate(found)}, f"run(np.{call}, ...)")
     return found[0] if found else CPU
+
+
+def _same_card(card: Device, key: Any, call: str) -> None:
+    """Refuse index arrays of another card; host arrays and Python's own may index a card."""
+    found = [device for device in _located(key if isinstance(key, tuple) else (key,)) if device is not CPU]
+    if any(device is not card for device in found):
+        located = {"the array": card, **{f"index {i}": device for i, device in enumerate(found)}}
+        raise mismatch(located, f"run(np.ndarray.{call}, ...)")
 
 
 def _plain(value: Any) -> Any:
@@ -136,11 +156,20 @@ def _plain(value: Any) -> Any:
 
 def _label(result: Any, card: Device) -> Any:
     """Give arrays and NumPy scalars among results the card's label."""
+    if isinstance(result, SimulatedArray) or card is CPU:
+        return result
+    if isinstance(result, (np.ndarray, np.generic)):
+        return on_card(np.asarray(result), card)
+    if isinstance(result, tuple) and hasattr(result, "_make"):  # numpy.linalg's results, from NumPy 1.25 on
+        return result._make(_label(each, card) for each in result)
     if type(result) in (tuple, list):
         return type(result)(_label(each, card) for each in result)
-    if isinstance(result, (np.ndarray, np.generic)) and card is not CPU:
-        return on_card(np.asarray(result), card)
     return result
+
+
+def _outputs(results: Any, out: Any, card: Device) -> Any:
+    """The results of a ufunc with several outputs: those given, and new ones in the places of None."""
+    return tuple(_label(new, card) if given is None else given for new, given in zip(results, out, strict=True))
 
 
 def on_card(array: np.ndarray, card: Device) -> SimulatedArray:
@@ -148,26 +177,11 @@ def on_card(array: np.ndarray, card: Device) -> SimulatedArray:
     base = array
     while isinstance(base.base, np.ndarray):
         base = base.base
-    if not isinstance(base, SimulatedArray) and id(base) not in _COUNTED:
-        _count(base, card)
+    if not isinstance(base, SimulatedArray):
+        count(base, card)
     labelled = array.view(SimulatedArray)
     labelled._card = card
     return labelled
-
-
-_COUNTED: set[int] = set()
-
-
-def _count(base: np.ndarray, card: Device) -> None:
-    memory, nbytes, key = _CARDS[card], base.nbytes, id(base)
-    memory.take(nbytes)
-    _COUNTED.add(key)
-
-    def gone() -> None:
-        _COUNTED.discard(key)
-        memory.give(nbytes)
-
-    weakref.finalize(base, gone).atexit = False
 
 
 class NumpySimulation(Backend):
@@ -177,8 +191,7 @@ class NumpySimulation(Backend):
 
     def simulate(self, gpus: int, memory: int | None) -> None:
         for index in range(gpus):
-            card = _CARDS.setdefault(Device("gpu", index), Memory(memory))
-            card.limit = memory
+            CARDS.setdefault(Device("gpu", index), Memory()).begin(memory)
         self._limit = memory
         self.simulated = gpus
 
@@ -188,4 +201,4 @@ class NumpySimulation(Backend):
 
     def card_memory(self, device: Device) -> MemoryInfo:
         """The bytes of a simulated card."""
-        return _CARDS[device].info()
+        return CARDS[device].info()

@@ -9,6 +9,7 @@ import numpy as np
 from devshim import _refusals
 from devshim.backend import Backend, Tensor
 from devshim.device import CPU, Device
+from devshim.errors import ConversionError
 
 from .simulation import SimulatedArray, on_card
 
@@ -59,14 +60,22 @@ class NumpyTensors(Backend):
         return np.dtype(name)
 
     def is_dtype(self, value: object) -> bool:
-        return isinstance(value, np.dtype)
+        return isinstance(value, np.dtype) and value.kind in "biufc" and value.isnative
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         return x.astype(dtype)
 
     def _settle(self, array: np.ndarray, device: Device) -> np.ndarray:
-        """The array itself on the host, or labelled as a card's."""
-        return array if device is CPU else on_card(array, device)
+        """The array itself on the host, or labelled as a card's; what a card cannot hold is refused."""
+        if device is CPU:
+            return array
+        if isinstance(array, np.ma.MaskedArray) or array.dtype.hasobject or array.dtype.kind in "SUMm":
+            kind = "a masked array" if isinstance(array, np.ma.MaskedArray) else f"an array of dtype {array.dtype}"
+            raise ConversionError(
+                f"{kind} cannot be on {device}: cards hold plain numbers",
+                "convert the values first, or keep it on the CPU",
+            )
+        return on_card(array, device)
 
 
 def _host_view(x: np.ndarray) -> np.ndarray:
