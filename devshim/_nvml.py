@@ -19,21 +19,23 @@ class Card:
         index: The driver's own number, before ``CUDA_VISIBLE_DEVICES``.
         name: The model.
         uuid: ``GPU-...``.
-        total_memory: Bytes.
-        free_memory: Bytes not used by any process.
+        total_memory: Bytes; None where the card shares the host's memory, and NVML does not tell.
+        free_memory: Bytes not used by any process, or None likewise.
     """
 
     index: int
     name: str
     uuid: str
-    total_memory: int
-    free_memory: int
+    total_memory: int | None
+    free_memory: int | None
 
 
 def _asked(question: Any) -> tuple[Any, str | None]:
     """The answer of ``question(pynvml)``, or None and the reason."""
-    import pynvml
-
+    try:
+        import pynvml
+    except ImportError as error:
+        return None, f"nvidia-ml-py cannot be imported ({error})"
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -61,10 +63,18 @@ def _list(pynvml: Any) -> list[Card]:
     found = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
-        found.append(Card(index, _text(name), _text(uuid), int(memory.total), int(memory.free)))
+        found.append(Card(index, _text(name), _text(uuid), *_memory(pynvml, handle)))
     return found
+
+
+def _memory(pynvml: Any, handle: Any) -> tuple[int | None, int | None]:
+    """Total and free bytes of one card."""
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    except pynvml.NVMLError:  # "Not Supported" on integrated ones, such as GB10; the card is there all the same
+        return None, None
+    return int(memory.total), int(memory.free)
 
 
 def _text(value: str | bytes) -> str:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from importlib.machinery import ModuleSpec
     from importlib.metadata import EntryPoint
-
     from typing import TypeVar
 
     from devshim.backend import Backend, Gap

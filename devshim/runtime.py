@@ -81,7 +81,8 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
         AlreadyStartedError: The framework has started its devices; it must come before the first tensor.
         UnsupportedError: The framework has no such setting.
     """
-    if policy != "grow" and not (isinstance(policy, (int, float)) and not isinstance(policy, bool) and 0 < policy <= 1):
+    fraction = isinstance(policy, (int, float)) and not isinstance(policy, bool) and 0 < policy <= 1
+    if not fraction and not (isinstance(policy, str) and policy == "grow"):
         raise bad_argument("policy", policy, "'grow' or a fraction above 0 and at most 1")
     backend = _context.current()
     if "memory_policy" in backend.gaps:
@@ -159,9 +160,14 @@ def set_visible_devices(indices: Iterable[int]) -> None:
     if simulation.simulated_gpus():
         _show_simulated(wanted, call)
         return
-    _set_environment(wanted, call)
-    for backend in concerned:
-        backend.set_visible(wanted)
+    variable, before = _set_environment(wanted, call)
+    try:
+        for backend in concerned:
+            backend.set_visible(wanted)
+    except BaseException:
+        os.environ.pop(variable)
+        os.environ.update({} if before is None else {variable: before})
+        raise
 
 
 def _show_simulated(wanted: list[int], call: str) -> None:
@@ -170,12 +176,15 @@ def _show_simulated(wanted: list[int], call: str) -> None:
     simulation.keep(len(wanted))
 
 
-def _set_environment(wanted: list[int], call: str) -> None:
+def _set_environment(wanted: list[int], call: str) -> tuple[str, str | None]:
+    """Set the driver's variable; returns its name and what it was."""
     amd = os.path.exists("/dev/kfd")  # ROCm's driver; its runtime reads a variable of its own
     variable = "HIP_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
     names, why = _visible(variable, wanted)
     _check(wanted, len(names), call, why)
+    before = os.environ.get(variable)
     os.environ[variable] = ",".join(names[index] for index in wanted)
+    return variable, before
 
 
 def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
@@ -184,7 +193,10 @@ def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
 
     value = os.environ.get(variable)
     if value is not None:
-        return [name for name in value.replace(" ", "").split(",") if name], f"{variable} is {value!r}"
+        names = [name for name in value.replace(" ", "").split(",") if name]
+        # CUDA takes the names up to the first that is none, such as "-1" or Slurm's "NoDevFiles".
+        end = next((i for i, name in enumerate(names) if name.startswith(("-", "No"))), len(names))
+        return names[:end], f"{variable} is {value!r}"
     if variable == "HIP_VISIBLE_DEVICES":  # nothing light counts AMD cards: the framework will refuse what is not there
         return [str(index) for index in range(max(wanted, default=-1) + 1)], ""
     return [str(card.index) for card in _nvml.cards()], _nvml.why_none()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from os import environ
 
 from devshim import _context, _registry
+from devshim._show import show
+from devshim.device import as_int
 from devshim.errors import ArgumentError, SimulationError, UnsupportedError
 
 TYPE_CHECKING = False
@@ -116,15 +118,15 @@ def _switch(gpus: int, memory: int | None) -> None:
     name = _context.chosen()
     if gpus and name is not None:
         _refuse_gap(name, memory)
-    concerned = [_registry.load(each) for each in _registry.imported() if each in _registry.BUILTIN]
+    concerned = {_registry.load(each): None for each in _registry.imported() if each in _registry.BUILTIN}
+    concerned |= dict.fromkeys(_registry.loaded())  # third parties' among them
     changed: list[tuple[Backend, tuple[int, int | None]]] = []
     before, failed = _request(), dict(_failed)
     try:
         for backend in concerned:
             was = (backend.simulated, before[1])
-            if backend.simulated or gpus:
-                _offer(backend, gpus, memory, backend.name == name)
-            changed.append((backend, was))
+            if (backend.simulated or gpus) and _offer(backend, gpus, memory, backend.name == name):
+                changed.append((backend, was))
     except BaseException:
         for backend, was in reversed(changed):
             backend.simulate(*was)
@@ -138,7 +140,7 @@ def _switch(gpus: int, memory: int | None) -> None:
         _imports.watch(each)  # whoever imports it from now on, and however, it has its cards before it starts
 
 
-def _offer(backend: Backend, gpus: int, memory: int | None, current: bool) -> None:
+def _offer(backend: Backend, gpus: int, memory: int | None, current: bool) -> bool:
     """Switch one backend; one that is not current and cannot keeps its reason for whoever asks it for a card."""
     _failed.pop(backend.name, None)
     try:
@@ -147,6 +149,8 @@ def _offer(backend: Backend, gpus: int, memory: int | None, current: bool) -> No
         if current or backend.simulated:
             raise
         _failed[backend.name] = error.problem
+        return False
+    return True
 
 
 def _apply(backend: Backend, gpus: int, memory: int | None) -> None:
@@ -171,30 +175,36 @@ def _refuse_gap(name: str, memory: int | None) -> None:
 
 def _read_count(gpus: object, name: str = "gpus") -> int:
     try:
-        count = int(gpus) if isinstance(gpus, str) else gpus.__index__()  # type: ignore[attr-defined]
-    except (ValueError, AttributeError):
+        count = int(gpus) if isinstance(gpus, str) else as_int(gpus)
+    except (TypeError, ValueError):
         count = -1
-    if isinstance(gpus, bool) or not 0 <= count <= MAX_GPUS:
-        raise ArgumentError(f"{name} is {str(gpus)[:40]!r}, and it must be 0 to {MAX_GPUS}", f"set {name}=2")
-    return int(count)
+    if not 0 <= count <= MAX_GPUS:
+        raise ArgumentError(f"{name} is {show(gpus)}, and it must be 0 to {MAX_GPUS}", f"set {name}=2")
+    return count
 
 
 def _read_memory(memory: object, name: str = "memory") -> int | None:
     if memory is None:
         return None
     if isinstance(memory, str):
-        text = memory.strip().lower().replace("_", "")[:40]
+        text = memory.strip().lower().replace("_", "") if len(memory) <= 40 else ""
         number = text.rstrip("bikmgt")
-        factor = _UNITS.get(text[len(number) :].strip())
-        size = _times(number.strip(), factor)
+        size = _times(number.strip(), _UNITS.get(text[len(number) :].strip()))
     else:
-        size = memory.__index__() if hasattr(memory, "__index__") and not isinstance(memory, bool) else None
+        size = _whole(memory)
     if size is None or size <= 0:
         raise ArgumentError(
-            f"{name} is {str(memory)[:40]!r}, and it must be a positive number of bytes or text with a unit",
+            f"{name} is {show(memory)}, and it must be a positive number of bytes or text with a unit",
             f"set {name} to '4GiB', '512MiB' or a number of bytes",
         )
     return size
+
+
+def _whole(number: object) -> int | None:
+    try:
+        return as_int(number)
+    except TypeError:
+        return None
 
 
 def _times(number: str, factor: int | None) -> int | None:
