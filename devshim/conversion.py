@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devshim import _context, _explain, _refusals, _registry, _spec, _transfer
+from devshim import _arguments, _context, _explain, _refusals, _registry, _spec, _transfer
 from devshim.device import CPU
 from devshim.errors import ConversionError, CopyNeededError
 from devshim.tensors import tensor_backend
@@ -72,6 +72,7 @@ def convert(
         array = _transfer.to_host(source, x, copy=True)
     except ConversionError:  # NumPy has no such dtype: bfloat16 without ml_dtypes
         return _by_way_of_shared(source, target, x, here, there)
+    array = _arguments.numpy_array(array)  # NumPy's own tensors may be of the other byte order
     return _transfer.make(*_transfer.from_host(target, array, there, copy=True))
 
 
