@@ -174,6 +174,7 @@ class Kit:
         """Overwrite the memory of ``x``: natively where tensors can be written, else behind the framework's back."""
         if not self.adapter.immutable:
             self.mutate(x)
+            ds.synchronize()  # a write may be done later than it is asked for
             return
         ds.synchronize()  # whoever believes it immutable may still be reading it
         address, nbytes = self.memory_of(x)

@@ -97,7 +97,10 @@ ds.use(name)
 for nonsense in ("shrink", 0, -0.5, 1.5, True, None):
     expect(ds.ArgumentError, ds.memory_policy, nonsense)
 ds.memory_policy("grow")
-ds.memory_policy(0.5)
+try:
+    ds.memory_policy(0.5)
+except ds.UnsupportedError as error:
+    assert error.hint and "fraction" in error.problem
 ds.zeros(2)
 backend = _registry.load(name)
 if backend.started():

@@ -40,5 +40,5 @@ class TestMxnet(Conformance):
 
     def global_state(self) -> object:
         mx = ds.framework("mxnet")
-        here = mx.current_context() if hasattr(mx, "current_context") else mx.device.current_device()
-        return str(here), mx.autograd.is_recording(), mx.util.is_np_array(), mx.util.is_np_shape()
+        current = mx.device.current_device if hasattr(mx, "device") else mx.context.current_context
+        return str(current()), mx.autograd.is_recording(), mx.util.is_np_array(), mx.util.is_np_shape()
