@@ -41,7 +41,7 @@ REFUSED: dict[str, tuple[Callable[[Any], object], type[ds.DevshimError], type[Ex
         "an array of dtype object has no counterpart in a tensor framework",
     ),
     "no backend": (lambda x: ds.use("nobody"), ds.BackendNotFoundError, ImportError, "no backend is called 'nobody'"),
-    "no gpus": (lambda x: ds.simulate(-1), ds.ArgumentError, ValueError, "gpus is '-1', and it must be 0 to 64"),
+    "no gpus": (lambda x: ds.simulate(-1), ds.ArgumentError, ValueError, "gpus is -1, and it must be 0 to 64"),
 }
 
 
