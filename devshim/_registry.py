@@ -266,13 +266,11 @@ def owner(cls: type) -> Backend | None:
 
     The framework is imported already, so loading its adapter imports no other.
     """
-    roots = [_root(base) for base in _MRO.__get__(cls)]
-    for root in roots:
-        if root in ROOTS and is_imported(root):  # a type may say what it likes, and imports nothing by that
-            return load(ROOTS[root])
-    unknown = [root for root in roots if root not in _PLAIN]
-    for name in third_party() if unknown else ():
-        if name in unknown and is_imported(name):
+    for root in dict.fromkeys([_root(base) for base in _MRO.__get__(cls)]):
+        # Nearest first: a third party's tensors may be a subclass of NumPy's.  A type may say it is from anywhere,
+        # and imports nothing by that.
+        name = ROOTS.get(root) or (root if root not in _PLAIN and root in third_party() else None)
+        if name is not None and is_imported(root):
             return load(name)
     return None
 
@@ -286,7 +284,8 @@ def _root(cls: type) -> str:
 
 
 _MRO = type.__dict__["__mro__"]  # a metaclass can hide it
-_PLAIN = {"builtins", "collections", "typing", "enum", "abc", "types", "pathlib", "datetime", "devshim"}
+_PLAIN = {"builtins", "collections", "typing", "enum", "abc", "types", "pathlib", "datetime"}
+_PLAIN |= {"__main__", "devshim", "devshim_backends"}
 """Roots that are never a framework's: their types are settled without reading entry points."""
 
 

@@ -16,10 +16,10 @@ class NumpyDraws(NumpyTensors):
     """Draws come from NumPy's global generator, so `numpy.random.seed` and `devshim.random.seed` agree."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self._settle(np.asarray(np.random.uniform(low, high, shape), dtype), device)
+        return self.settle(np.asarray(np.random.uniform(low, high, shape), dtype), device)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self._settle(np.asarray(np.random.normal(loc, scale, shape), dtype), device)
+        return self.settle(np.asarray(np.random.normal(loc, scale, shape), dtype), device)
 
     def seed(self, value: int) -> None:
         np.random.seed(value)

@@ -37,14 +37,14 @@ class Memory:
     def begin(self, limit: int | None) -> None:
         """Start anew with a limit: what is there stays counted, and is the highest so far."""
         with self._lock:
-            self._settle()
+            self.settle()
             self.limit = limit
             self._peak = self._used
 
     def take(self, nbytes: int) -> None:
         """Count bytes, or raise `MemoryError` where they would not fit."""
         with self._lock:
-            self._settle()
+            self.settle()
             free = None if self.limit is None else self.limit - self._used
             if free is None or nbytes <= free:
                 self._used += nbytes
@@ -59,11 +59,11 @@ class Memory:
     def info(self) -> MemoryInfo:
         """Return what the card shows."""
         with self._lock:
-            self._settle()
+            self.settle()
             free = None if self.limit is None else max(self.limit - self._used, 0)
             return MemoryInfo(total=self.limit, used=self._used, free=free, peak=self._peak)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         while self._returned:
             self._used -= self._returned.popleft()
 

@@ -30,14 +30,14 @@ class NumpyTensors(Backend):
         return x._card if type(x) is SimulatedArray else CPU
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
-        return self._settle(np.array(_host_view(x), copy=True, subok=True), device)
+        return self.settle(np.array(_host_view(x), copy=True, subok=True), device)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         view = _host_view(x)
         return np.array(view, copy=True) if copy else np.asarray(view)
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
-        return self._settle(np.array(array, copy=True), device) if copy else array
+        return self.settle(np.array(array, copy=True), device) if copy else array
 
     def dtype_name(self, x: Tensor) -> str:
         return str(x.dtype.name)
@@ -65,7 +65,7 @@ class NumpyTensors(Backend):
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         return x.astype(dtype)
 
-    def _settle(self, array: np.ndarray, device: Device) -> np.ndarray:
+    def settle(self, array: np.ndarray, device: Device) -> np.ndarray:
         """The array itself on the host, or labelled as a card's; what a card cannot hold is refused."""
         if device is CPU:
             return array
