@@ -54,14 +54,13 @@ def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
     """Run a backend's part of the conformance kit, plain and on two simulated cards, each in a process of its own."""
     backend = backend_of(name)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    tests = [f"tests/backends/test_{backend}.py", f"tests/backends/test_{backend}_traps.py"]
-    tests = [path for path in tests if Path(path).exists()]
-    session.run("pytest", "-q", f"docs/frameworks/{backend}.md")
+    kit = ["pytest", "-q", "-p", "devshim.testing.plugin", f"tests/backends/test_{backend}.py", *session.posargs]
     for gpus in (0, 2):
         record = [f"--devshim-results={RESULTS / name}-{gpus}.json"] if results else []
-        session.run(
-            "pytest", "-q", "-p", "devshim.testing.plugin", f"--devshim-gpus={gpus}", *record, *tests, *session.posargs
-        )
+        session.run(*kit, f"--devshim-gpus={gpus}", *record)
+    for own in (f"tests/backends/test_{backend}_traps.py", f"docs/frameworks/{backend}.md"):
+        if Path(own).exists():
+            session.run("pytest", "-q", own, *session.posargs)
 
 
 @nox.session(python=DEFAULT, tags=["quick"])

@@ -55,8 +55,10 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
         x = _transfer.make(*plan)
     except DevshimError:
         raise
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch's word for a None among them
         raise _unreadable(plan[0], error) from error
+    if plan[0].dtype_name(x) not in _arguments.DTYPES:  # TensorFlow makes a tensor of text, too
+        raise _unreadable(plan[0], f"they make a tensor of dtype {plan[0].dtype_name(x)}")
     return x if dtype is None or type(obj) in _NUMBERS else _cast(plan[0], x, _arguments.dtype(plan[0], dtype), copy)[0]
 
 
@@ -87,7 +89,7 @@ def _host_array(backend: Backend, obj: object) -> np.ndarray:
     return _arguments.numpy_array(array)
 
 
-def _unreadable(backend: Backend, error: Exception) -> ConversionError:
+def _unreadable(backend: Backend, error: Exception | str) -> ConversionError:
     return ConversionError(
         f"{backend.title} cannot read these values: {str(error)[:200]}",
         "pass a number, or nested sequences of numbers whose rows are equally long",

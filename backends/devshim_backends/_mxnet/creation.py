@@ -6,8 +6,8 @@ Requirements this module answers:
   float64, and ``mx.np.full`` sends integers through a double (2**53 + 1 is lost in 1.9), so values with a dtype of
   their own are made by NumPy and sent as bytes.
 * ``eye`` and ``arange`` have no bool, no operator has bfloat16 among its dtypes: those go the same way.
-* Without a dtype the framework's default holds, which differs between the releases: ``full((2,), 1)`` is float32 in 1.9
-  and int64 in 2.0.
+* Without a dtype, whole numbers stay whole and truth values stay truth values, as everywhere else: ``mx.np.array([1])``
+  and, in 1.9, ``mx.np.full((2,), 1)`` would be float32.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class MxnetCreation(MxnetTensors):
         kind = np.asarray(values).dtype
         if kind.kind not in "biuf":
             raise _refusals.no_dtype(self, kind.name)
+        if dtype is None and kind.kind != "f":
+            dtype = _default(kind)
         if dtype is not None:
             return self._sent(lambda wanted: np.asarray(values, wanted), dtype, device)
         with numpy_shapes():
@@ -78,6 +80,8 @@ class MxnetCreation(MxnetTensors):
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         if isinstance(value, complex):
             raise _refusals.no_dtype(self, "complex64")
+        if dtype is None and isinstance(value, int):
+            dtype = _default(np.asarray(value).dtype)
         exact = not isinstance(value, int) or abs(value) < 2**53
         if dtype is None or (_own(dtype) and exact):
             with numpy_shapes():
@@ -133,6 +137,11 @@ class MxnetCreation(MxnetTensors):
 
 def _is_bfloat16(dtype: Any) -> bool:
     return bool(np.dtype(dtype) == BFLOAT16)
+
+
+def _default(kind: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of Python's whole numbers and truth values without one asked for."""
+    return np.dtype(np.bool_ if kind.kind == "b" else np.int64)
 
 
 def _own(dtype: Any) -> bool:

@@ -71,7 +71,8 @@ class TensorflowDevices(Backend):
         if device is CPU:
             return "/CPU:0"
         if self.simulated and device.kind == "gpu":
-            return f"/CPU:{device.index + 1}"
+            # An object, not text: "/CPU:2" means the host to whoever reads it without knowing of the simulation.
+            return tf.DeviceSpec(device_type="CPU", device_index=device.index + 1)
         return f"/{device.kind.upper()}:{device.index}"
 
     def from_native(self, native: object) -> Device | None:
