@@ -4,10 +4,11 @@ Requirements this package answers:
 
 * A promise is made once, in the contract, and tested once, here: two backends pass by the same test, not by two
   copies of it.  The rooms of this package are the contract's tables.
-* What only a framework's owner can write is a hook (`Kit`): how to differentiate, how to compile, how to write in place.
+* What only a framework's owner can write is a hook (`Kit`): how to differentiate, to compile, to write in place.
 * A device that is *not* the default is always among those tested, real or simulated.
-* What a backend declares it cannot do (`devshim.backend.Gap`) is reported as a gap with its reason, never passed over; where
-  it can be called, it must refuse.  Any other skip is a failure, and so is a backend that was asked for and is missing.
+* What a backend declares it cannot do (`devshim.backend.Gap`) is reported as a gap with its reason, never passed over;
+  where it can be called, it must refuse.  Any other skip is a failure, and so is a backend that was asked for and is
+  missing.
 * What ran is written down per feature, and the support table of the docs is made from it (`devshim.testing.table`).
 
 Use::
@@ -34,8 +35,20 @@ if TYPE_CHECKING:
 __all__ = ["Conformance"]
 
 ROOMS = (
-    *("base", "suite", "values", "declared", "devices", "missing", "placing", "copying", "creating", "making", "drawing"),
-    *("host", "dtypes", "gradients", "scopes", "threads", "mixing", "trees", "tracing", "converting", "running"),
+    *("base", "suite", "values", "declared", "devices", "missing", "placing", "copying", "creating", "making"),
+    *(
+        "drawing",
+        "host",
+        "dtypes",
+        "gradients",
+        "scopes",
+        "threads",
+        "mixing",
+        "trees",
+        "tracing",
+        "converting",
+        "running",
+    ),
     *("fresh", "simulation", "explaining", "errors", "state"),
 )
 """The modules whose assertions pytest shall explain."""

@@ -55,11 +55,14 @@ class Kit:
 
     # ------------------------------------------------------------------ hooks: only a framework's owner can write them
     def gradient(self, fn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Return the gradient of ``sum(y * y)`` for ``y = fn(x)``, with respect to ``x``. Not needed with the gap ``gradient``."""
+        """Return the gradient of ``sum(y * y)`` for ``y = fn(x)``, with respect to ``x``; None where none arrives.
+
+        Not needed with the gap ``gradient``.
+        """
         raise NotImplementedError(f"write {type(self).__name__}.gradient, or declare the gap")
 
     def compiled(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``fn`` compiled by the framework. Not needed where all ``trace_...`` features are gaps of kind never."""
+        """Return ``fn`` compiled by the framework. Not needed where all ``trace_...`` gaps are of kind never."""
         raise NotImplementedError(f"write {type(self).__name__}.compiled, or declare the gaps")
 
     def mutate(self, x: Tensor) -> None:
@@ -95,7 +98,7 @@ class Kit:
         raise NotImplementedError
 
     def global_state(self) -> object:
-        """Return state of the framework that no devshim call may change: default dtype, current device, flags. Optional."""
+        """Return what no devshim call may change: the framework's default dtype, current device, flags. Optional."""
         return None
 
     # ------------------------------------------------------------------ fixtures

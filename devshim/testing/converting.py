@@ -24,7 +24,7 @@ class Converting(Kit):
     @feature("convert")
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("copy", [None, True])
-    def test_there_and_back(self, device: Device, dtype: str, copy: bool | None) -> None:
+    def test_converted_there_and_back(self, device: Device, dtype: str, copy: bool | None) -> None:
         """Values, dtype and shape are equal to the bit in the other framework, and after coming back."""
         a = sample(dtype)
         x = ds.from_numpy(a, device)
@@ -40,14 +40,10 @@ class Converting(Kit):
     @pytest.mark.parametrize("dtype", ["float32", "int64", pytest.param("bool", marks=feature("bool"))])
     @pytest.mark.parametrize("layout", LAYOUTS)
     def test_any_layout_is_read(self, layout: str, dtype: str) -> None:
-        """Negative strides, read-only memory, a foreign byte order: a right answer or `ConversionError`, never an abort."""
+        """Negative strides, read-only memory, a foreign byte order: a right answer, never an abort."""
         a = LAYOUTS[layout](sample(dtype))
         before = native_bits(a)
-        try:
-            x = ds.convert(a, self.backend)
-        except ds.ConversionError:
-            assert layout == "other_endian"
-            return
+        x = ds.convert(a, self.backend)
         assert native_bits(ds.to_numpy(x)) == before
         if not a.flags.writeable and not self.adapter.immutable and self.backend != "numpy":
             self.scribble(x)

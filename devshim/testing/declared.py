@@ -30,7 +30,7 @@ REFUSALS: dict[str, Callable[[], object]] = {
         for name in set(FEATURE_OF.values())
     },
 }
-"""How a gap is called on; a gap in a feature that no call stands for cannot be refused, and is told by the table alone."""
+"""How a gap is called on; a gap in a feature that no call stands for is told by the table alone."""
 
 
 class Declared(Kit):
@@ -60,9 +60,9 @@ class Declared(Kit):
         with pytest.raises((ds.UnsupportedError, ds.ConversionError)) as caught:
             REFUSALS[name]()
         assert caught.value.hint
-        reasons = {gap.reason, self.adapter.gaps.get("simulate", gap).reason if name == "simulate_memory" else gap.reason}
-        told = caught.value.problem
-        assert any(reason in told for reason in reasons) or isinstance(caught.value, ds.ConversionError)
+        if isinstance(caught.value, ds.UnsupportedError):
+            larger = self.adapter.gaps.get("simulate", gap) if name == "simulate_memory" else gap
+            assert gap.reason in caught.value.problem or larger.reason in caught.value.problem
 
     @hook("model")
     def test_a_model_is_refused_where_models_are_a_gap(self) -> None:
@@ -82,9 +82,10 @@ class Declared(Kit):
     def test_every_call_has_a_native_line(self) -> None:
         """There is a template for each call, and each can be filled in."""
         assert sorted(self.adapter.lines) == sorted(LINES)
-        fields: dict[str, Any] = {"x": "x", "device": "D", "index": 1, "args": "a", "dtype": "", "name": "float32"}
+        fields: dict[str, Any] = {"x": "x", "device": "D", "index": 1, "args": "a", "dtype": ""}
         for call, template in self.adapter.lines.items():
-            assert template.format(**fields).strip(), call
+            filled = template.format(name="float32") if call == "dtype" else template.format(**fields)
+            assert filled.strip(), call
 
     def test_devices_have_a_native_text(self) -> None:
         """Each device is written the way a user of the framework writes it."""

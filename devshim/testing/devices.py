@@ -36,9 +36,11 @@ class Devices(Kit):
         assert found[0] is ds.cpu()
         assert found == sorted(set(found))
         for kind in ("cpu", *self.adapter.kinds()):
-            assert ds.devices(kind) == [d for d in found if d.kind == kind] == [
-                ds.Device(kind, i) for i in range(ds.device_count(kind))
-            ]
+            assert (
+                ds.devices(kind)
+                == [d for d in found if d.kind == kind]
+                == [ds.Device(kind, i) for i in range(ds.device_count(kind))]
+            )
 
     @feature("count")
     @pytest.mark.parametrize("kind", KINDS)

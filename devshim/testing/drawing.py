@@ -69,7 +69,7 @@ class Drawing(Kit):
 
         ds.random.seed(11)
         first = two()
-        ds.random.seed(np.int64(11))
+        ds.random.seed(np.int64(11))  # type: ignore[arg-type]
         again = two()
         ds.random.seed(12)
         other = two()
@@ -97,9 +97,7 @@ class Drawing(Kit):
 
     @feature("random")
     @pytest.mark.parametrize("call", DRAWS)
-    @pytest.mark.parametrize(
-        "dtype", ["float16", "float32", pytest.param("float64", marks=feature("float64"))]
-    )
+    @pytest.mark.parametrize("dtype", ["float16", "float32", pytest.param("float64", marks=feature("float64"))])
     def test_draws_take_a_dtype(self, call: str, dtype: str, device: Device) -> None:
         """A draw has the floating dtype asked for."""
         x = draw(call, size=4, dtype=dtype, device=device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -18,16 +18,36 @@ if TYPE_CHECKING:
 
 REFUSED: dict[str, tuple[Callable[[Any], object], type[ds.DevshimError], type[Exception], str]] = {
     "no device": (lambda x: ds.place(x, "gup:1"), ds.DeviceSpecError, ValueError, "'gup:1' names no device"),
-    "missing device": (lambda x: ds.place(x, "gpu:99"), ds.DeviceNotFoundError, LookupError, "gpu:99 was asked for, and "),
+    "missing device": (
+        lambda x: ds.place(x, "gpu:99"),
+        ds.DeviceNotFoundError,
+        LookupError,
+        "gpu:99 was asked for, and",
+    ),
     "no tensor": (
         lambda x: ds.device_of({}),
         ds.NotATensorError,
         TypeError,
         "ds.device_of takes a tensor of an installed framework, and this is of type dict",
     ),
-    "bad shape": (lambda x: ds.zeros(-1), ds.ArgumentError, ValueError, "shape is -1, and it must be made of non-negative ints"),
-    "bad dtype": (lambda x: ds.zeros(1, dtype="f7"), ds.ArgumentError, ValueError, "dtype is 'f7', and it must be one of "),
-    "bad copy": (lambda x: ds.place(x, "cpu", copy=2), ds.ArgumentError, ValueError, "copy is 2, and it must be None, "),  # type: ignore[arg-type]
+    "bad shape": (
+        lambda x: ds.zeros(-1),
+        ds.ArgumentError,
+        ValueError,
+        "shape is -1, and it must be made of non-negat",
+    ),
+    "bad dtype": (
+        lambda x: ds.zeros(1, dtype="f7"),
+        ds.ArgumentError,
+        ValueError,
+        "dtype is 'f7', and it must be one of",
+    ),
+    "bad copy": (
+        lambda x: ds.place(x, "cpu", copy=cast(Any, 2)),
+        ds.ArgumentError,
+        ValueError,
+        "copy is 2, and it must be None, ",
+    ),
     "sharing numbers": (
         lambda x: ds.asarray([1], copy=False),
         ds.CopyNeededError,

@@ -73,7 +73,7 @@ class Explaining(Kit):
         assert printed == "".join(f"{line}\n" for line in lines)
 
     def test_the_device_is_in_the_line(self, device: Device) -> None:
-        """The line for `place` names the device as the framework's users write it, where the framework has more than one."""
+        """The line for a copy names the device as the framework's users write it, where it has more than one."""
         if "gpu" not in self.adapter.kinds() or self.backend == "numpy":
             return
         with ds.explain(file=None) as lines:

@@ -71,7 +71,7 @@ assert others == [] or name == "tensorflow", others  # Keras imports JAX or PyTo
 
     @feature("visible_devices")
     def test_visible_devices_come_first(self) -> None:
-        """`set_visible_devices` sets what the framework will see, refuses what is not there, and what comes too late."""
+        """`set_visible_devices` sets what the framework will see, and refuses what is not there or comes too late."""
         self.fresh("""
 import os
 ds.use(name)

@@ -53,7 +53,8 @@ class Making(Kit):
         floats |= {name(ds.linspace(0, 1, 3, device=device)), name(ds.arange(0.0, 1.0, 0.5, device=device))}
         assert floats <= {"float32", "float64"}
         assert name(ds.arange(3, device=device)) in ("int32", "int64")
-        assert name(ds.full(2, 3, device=device)) in ("int32", "int64", *floats)  # MXNet's default for any number is a float
+        # MXNet's default for any number is a float.
+        assert name(ds.full(2, 3, device=device)) in ("int32", "int64", *floats)
         assert name(ds.full(2, True, device=device)) in ("bool", *floats)
 
     @feature("create", "float64")
@@ -72,7 +73,8 @@ class Making(Kit):
     def test_wide_floats_are_exact(self, device: Device) -> None:
         """64-bit floats keep every bit."""
         value = 0.1 + 2**-50
-        for x in (ds.full(1, value, dtype="float64", device=device), ds.asarray([value], dtype="float64", device=device)):
+        wide: dict[str, Any] = {"dtype": "float64", "device": device}
+        for x in (ds.full(1, value, **wide), ds.asarray([value], **wide)):
             assert ds.to_numpy(x).tolist() == [value]
         line = ds.to_numpy(ds.linspace(0, 1, 11, dtype="float64", device=device))
         assert np.abs(line - np.linspace(0, 1, 11)).max() < 1e-15

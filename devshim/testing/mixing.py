@@ -1,7 +1,8 @@
-"""Arguments on different devices: asked about, refused in the same words everywhere, and computed with where they live."""
+"""Arguments on different devices: asked about, refused in the same words everywhere, and followed by `run`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,10 @@ from devshim.testing.values import feature, numbers
 if TYPE_CHECKING:
     from devshim.backend import Tensor
     from devshim.device import Device
+
+
+def _nothing(*args: object, **kwargs: object) -> None:
+    """Take anything."""
 
 
 class Mixing(Kit):
@@ -47,10 +52,10 @@ class Mixing(Kit):
             ds.require_same_device(x=x, y=y)
         assert str(caught.value) == f"ds.require_same_device {told}"
         with pytest.raises(ds.DeviceMismatchError) as caught:
-            ds.run(lambda x, y: None, x=x, y=y)
+            ds.run(_nothing, x=x, y=y)
         assert str(caught.value) == f"ds.run {told}"
         with pytest.raises(ds.DeviceMismatchError) as caught:
-            ds.run(lambda *args: None, x, [y, y])
+            ds.run(_nothing, x, [y, y])
         assert caught.value.problem.endswith(f"args[0] is on cpu, args[1][0] is on {d}, args[1][1] is on {d}")
 
     @feature("follow_data")
@@ -69,8 +74,11 @@ class Mixing(Kit):
         z = ds.run(self.matmul, x, y)
         assert ds.device_of(z) is device
         assert self.same_numbers(z, numbers((2, 3)) @ numbers((3, 2)))
-        z = ds.run(lambda pair, *, scale: self.matmul(pair["x"], pair["y"]) * scale, {"x": x, "y": y}, scale=2)
-        assert ds.device_of(z) is device
+
+        def scaled(pair: dict[str, Tensor], *, scale: int) -> Tensor:
+            return self.matmul(pair["x"], pair["y"]) * scale
+
+        assert ds.device_of(ds.run(scaled, {"x": x, "y": y}, scale=2)) is device
 
     @feature("follow_data")
     def test_run_keeps_a_chain_on_its_device(self, device: Device) -> None:
@@ -91,29 +99,44 @@ class Mixing(Kit):
     def test_run_refuses_before_it_calls(self, away: tuple[Device, Device]) -> None:
         """Where the arguments disagree, the function is not called."""
         called: list[object] = []
+
+        def note(*args: object, **kwargs: object) -> None:
+            called.append(args)
+
         with pytest.raises(ds.DeviceMismatchError):
-            ds.run(lambda *args, **kwargs: called.append(args), self.tensor(away[0]), key=self.tensor(away[1]))
+            ds.run(note, self.tensor(away[0]), key=self.tensor(away[1]))
         assert called == []
 
     @feature("follow_data")
     def test_run_without_tensors_calls_as_it_is(self) -> None:
         """Arguments and result pass through; an error of the function's own comes out as it is."""
-        assert ds.run(lambda a, *, b: (a, b), 1, b="x") == (1, "x")
-        assert ds.run(dict) == {}
+
+        def pair(a: int, *, b: str) -> tuple[int, str]:
+            return a, b
+
+        def fail(x: Tensor) -> float:
+            return 1 / 0
+
+        assert ds.run(pair, 1, b="x") == (1, "x")
         with pytest.raises(ZeroDivisionError):
-            ds.run(lambda x: 1 / 0, self.tensor())
+            ds.run(fail, self.tensor())
 
     @feature("refuse_mixing")
     def test_the_frameworks_operators_refuse_mixing(self, away: tuple[Device, Device]) -> None:
         """The framework's own operators raise rather than move an argument silently."""
         x, y = self.tensor(away[0], (2, 2)), self.tensor(away[1], (2, 2))
-        for mix in (lambda: self.matmul(x, y), lambda: x + y, lambda: y * x):
+        mixes: list[Callable[[], Tensor]] = [lambda: self.matmul(x, y), lambda: x + y, lambda: y * x]
+        for mix in mixes:
             with pytest.raises(Exception):  # noqa: B017, PT011 - each framework has an error of its own for this
                 ds.to_numpy(mix())
 
     @feature("follow_data")
     def test_python_numbers_mix_with_anything(self, device: Device) -> None:
         """A Python number has no device, so it agrees with every one."""
-        y = ds.run(lambda x, a: x * a + 1, self.tensor(device), 2)
+
+        def grown(x: Tensor, a: int) -> Tensor:
+            return x * a + 1
+
+        y = ds.run(grown, self.tensor(device), 2)
         assert ds.device_of(y) is device
         assert np.array_equal(ds.to_numpy(y), numbers() * 2 + 1)

@@ -1,8 +1,8 @@
 """pytest's side of the kit: which devices, which tests, and what came of them per feature.
 
-Load it with ``-p devshim.testing.plugin``, or ``pytest_plugins = ["devshim.testing.plugin"]`` in a conftest; it does not
-load itself.  ``--devshim-gpus=N`` runs on N simulated cards, ``-m gpu`` on real ones, and else what needs a
-card is not collected.  ``--devshim-results=FILE`` writes down what ran.
+Load it with ``-p devshim.testing.plugin``, or ``pytest_plugins = ["devshim.testing.plugin"]`` in a conftest; it does
+not load itself.  ``--devshim-gpus=N`` runs on N simulated cards, ``-m gpu`` on real ones, and else what needs a card is
+not collected.  ``--devshim-results=FILE`` writes down what ran.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from devshim.testing import Conformance
 from devshim.testing.base import GAP, HARDWARE, Kit
 
 OUTCOMES = ("passed", "failed", "gap", "hardware")
-_REPORT: pytest.StashKey[dict[str, dict[str, dict[str, int]]]] = pytest.StashKey()
-_UNASKED: pytest.StashKey[set[str]] = pytest.StashKey()
+_REPORT = pytest.StashKey[dict[str, dict[str, dict[str, int]]]]()
+_UNASKED = pytest.StashKey[set[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "hook(*names): hooks the adapter's subclass must write for this test")
     config.addinivalue_line("markers", "gpu: needs a real GPU")
     config.stash[_REPORT] = {}
-    config.stash[_UNASKED] = set()
+    config.stash[_UNASKED] = set[str]()
     asked = config.getoption("--devshim-gpus")
     if asked is not None:
         os.environ["DEVSHIM_SIMULATE_GPUS"] = str(asked)
@@ -101,7 +101,7 @@ def _id(value: Any) -> str:
 
 # ---------------------------------------------------------------------- which tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what cannot be meant: hooks not written, real cards not asked for, frameworks neither named nor there."""
+    """Leave out what cannot be meant: hooks not written, real cards not asked for, frameworks not named nor there."""
     out = [item for item in items if _left_out(config, item)]
     if out:
         config.hook.pytest_deselected(items=out)
@@ -129,9 +129,9 @@ def _named(config: pytest.Config, path: Path) -> bool:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say which frameworks were not tested."""
-    if config.stash[_UNASKED]:
-        names = ", ".join(sorted(config.stash[_UNASKED]))
-        terminalreporter.write_line(f"not installed and not named, so not tested: {names}")
+    names = config.stash[_UNASKED]
+    if names:
+        terminalreporter.write_line(f"not installed and not named, so not tested: {', '.join(sorted(names))}")
 
 
 # ---------------------------------------------------------------------- what came of them
@@ -149,7 +149,8 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"a skip is a failure where the backend was asked for: {reason}"
     if report.failed or report.skipped or report.when == "call":
-        outcome = "failed" if report.failed else "passed" if report.passed else "gap" if reason.startswith(GAP) else "hardware"
+        skipped = "gap" if reason.startswith(GAP) else "hardware"
+        outcome = skipped if report.skipped else report.outcome
         names = {name for mark in item.iter_markers("feature") for name in mark.args}
         _count(item.config, cls.backend, names, outcome, reason)
     return report
@@ -172,7 +173,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         {
             "backend": backend,
             "version": version_of(backend),
-            "devices": _devices(session.config),
+            "devices": _devices(session.config, backend),
             "features": {name: features[name] for name in sorted(features)},
         }
         for backend, features in sorted(session.config.stash[_REPORT].items())
@@ -182,8 +183,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def _devices(config: pytest.Config) -> str:
-    if simulated(config):
+def _devices(config: pytest.Config, backend: str) -> str:
+    if simulated(config) and "simulate" not in _gaps(backend):
         return f"{simulated(config)} simulated GPUs"
     return "real GPUs" if "gpu" in (config.getoption("markexpr") or "") else "CPU"
 

@@ -20,8 +20,8 @@ class Running(Kit):
     @feature("place")
     def test_synchronize_never_fails_for_absence(self) -> None:
         """Without a device it waits for all there are, and for none where there are none."""
-        assert ds.synchronize() is None
-        assert ds.synchronize("cpu") is None
+        ds.synchronize()
+        ds.synchronize("cpu")
 
     @feature("place")
     def test_synchronize_waits_for_each(self, device: Device) -> None:
@@ -56,8 +56,8 @@ class Running(Kit):
 
     def test_empty_cache_never_fails_for_absence(self) -> None:
         """Whether there are cards, and whether the framework keeps a cache, is the framework's business."""
-        assert ds.empty_cache() is None
-        assert ds.empty_cache("cpu") is None
+        ds.empty_cache()
+        ds.empty_cache("cpu")
 
     @feature("empty_cache")
     def test_empty_cache_keeps_the_tensors(self, device: Device) -> None:

@@ -58,7 +58,7 @@ assert ds.describe("cpu").simulated is False
 
     @feature("simulate")
     def test_after_the_start_it_works_or_says_so(self) -> None:
-        """Once the framework has started, `simulate` works, or raises `SimulationError` that says what to move where."""
+        """Once the framework has started, `simulate` works, or raises `SimulationError` that says what to move."""
         self.without_cards("""
 ds.use(name)
 x = ds.zeros(2)

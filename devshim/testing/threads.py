@@ -110,7 +110,7 @@ class Threads(Kit):
                 return _context.current().name
 
         async def both() -> list[str]:
-            return await asyncio.gather(task("numpy"), task(name))
+            return list(await asyncio.gather(task("numpy"), task(name)))
 
         with ds.using("numpy"):
             assert in_thread(lambda: _context.current().name) == name

@@ -73,7 +73,7 @@ class Tracing(Kit):
 
     @pytest.mark.parametrize("name", ["trace_device_of", "trace_place", "trace_run", "trace_on"])
     def test_a_gap_is_refused(self, name: str, device: Device) -> None:
-        """Where a backend declares that it cannot follow, the call inside does what it does outside, or raises `TracingError`.
+        """Where a backend cannot follow, the call inside does what it does outside, or raises `TracingError`.
 
         A backend that has no compiler at all (a gap of kind never) has nothing to be called inside of.
         """
@@ -85,7 +85,8 @@ class Tracing(Kit):
         try:
             inside = self.compiled(fn)(self.tensor())
         except Exception as error:
-            assert any(cause.startswith("TracingError: ds.") for cause in _causes(error)), repr(error)
+            if not any(cause.startswith("TracingError: ds.") for cause in _causes(error)):
+                raise
         else:
             assert ds.device_of(inside) is ds.device_of(outside), "it was silently ignored"
             assert self.same_numbers(inside, ds.to_numpy(outside))

@@ -42,4 +42,5 @@ class TestPaddle(Conformance):
     def global_state(self) -> object:
         import paddle
 
-        return paddle.get_default_dtype(), paddle.device.get_device(), paddle.is_grad_enabled(), paddle.in_dynamic_mode()
+        modes = paddle.is_grad_enabled(), paddle.in_dynamic_mode()
+        return paddle.get_default_dtype(), paddle.device.get_device(), modes

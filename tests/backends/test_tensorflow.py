@@ -48,5 +48,5 @@ class TestTensorflow(Conformance):
     def global_state(self) -> object:
         import tensorflow as tf
 
-        policy = tf.config.experimental.get_device_policy()
-        return tf.config.get_soft_device_placement(), policy, tf.config.functions_run_eagerly(), tf.keras.config.floatx()
+        policies = tf.config.get_soft_device_placement(), tf.config.experimental.get_device_policy()
+        return policies, tf.config.functions_run_eagerly(), tf.keras.config.floatx()

@@ -1,0 +1,111 @@
+"""The conformance kit can fail: an adapter damaged in one way at a time is caught by the tests named here.
+
+The framework is a toy with an adapter that keeps the contract (``toy/``), registered by an entry point as others'
+would be.  Kept apart in a process of its own, because each defect damages devshim there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+TOY = Path(__file__).parent / "toy"
+
+CAUGHT_BY: dict[str, tuple[str, ...]] = {
+    "place_copies_at_home": ("test_already_there_is_the_same_object", "test_nothing_moved_is_the_same_object"),
+    "copy_aliases": ("test_writing_to_one_leaves_the_other", "test_copies_of_copies_are_independent"),
+    "copy_is_the_same_object": ("test_writing_to_one_leaves_the_other", "test_any_shape_is_copied"),
+    "copy_drops_the_last_bit": ("test_it_arrives", "test_a_copy_has_the_same_bits", "test_there_and_back"),
+    "lands_elsewhere": ("test_it_arrives", "test_it_is_made_where_it_was_asked_for"),
+    "missing_device_falls_back": ("test_a_missing_device_is_refused", "test_the_spelling_does_not_help"),
+    "gradient_is_cut": ("test_the_gradient_flows", "test_the_gradient_flows_through_a_view"),
+    "gradient_flag_is_lost_at_home": ("test_the_flag_is_kept",),
+    "dtype_drifts": ("test_round_trip", "test_wide_values_survive_the_way_around"),
+    "bool_becomes_uint8": ("test_round_trip", "test_every_dtype_arrives"),
+    "from_numpy_aliases": ("test_from_numpy_does_not_alias", "test_read_only_memory_is_not_written"),
+    "from_numpy_aliases_aligned_memory": ("test_from_numpy_does_not_alias",),
+    "from_numpy_forgets_strides": ("test_round_trip",),
+    "to_numpy_aliases": ("test_to_numpy_does_not_alias",),
+    "to_numpy_is_read_only": ("test_to_numpy_does_not_alias",),
+    "on_is_ignored_by_creation": ("test_it_is_made_in_the_scope", "test_scopes_nest", "test_draws_follow_the_scope"),
+    "on_is_ignored_by_the_framework": ("test_the_frameworks_own_creation_follows_the_scope",),
+    "on_survives_an_exception": ("test_an_exception_leaves_the_scope", "test_the_frameworks_own_default_is_restored"),
+    "on_is_not_nested": ("test_scopes_nest", "test_an_exception_leaves_the_scope"),
+    "scope_reaches_other_threads": ("test_the_frameworks_scope_is_its_threads_own",),
+    "default_device_reaches_other_threads": ("test_a_scope_is_its_threads_own", "test_two_tasks_at_once"),
+    "seed_is_ignored": ("test_one_seed_repeats_the_draws",),
+    "draws_repeat": ("test_one_seed_repeats_the_draws",),
+    "device_of_lies": ("test_it_is_made_where_it_was_asked_for", "test_it_arrives"),
+    "mixing_is_not_refused": ("test_the_frameworks_operators_refuse_mixing",),
+    "run_does_not_look": ("test_run_refuses_before_it_calls", "test_the_refusal_is_the_same_text_everywhere"),
+    "trees_are_always_rebuilt": ("test_nothing_moved_is_the_same_object",),
+    "shared_tensors_are_torn_apart": ("test_a_shared_tensor_moves_once",),
+    "simulation_is_hidden": ("test_each_device_is_described",),
+    "counting_raises_for_absence": ("test_counting_an_absent_kind_gives_zero",),
+    "asarray_ignores_the_device": ("test_it_is_made_where_it_was_asked_for", "test_asarray_reads_python_values"),
+    "creation_takes_the_first_card": ("test_without_a_device_it_is_the_host",),
+    "wide_integers_go_through_floats": ("test_wide_integers_are_exact",),
+    "global_state_is_changed": ("test_a_call_leaves_everything_as_it_was",),
+    "a_line_is_missing": ("test_every_call_has_its_line", "test_every_call_has_a_native_line"),
+    "a_gap_is_not_refused": ("test_a_gap_is_refused_with_its_reason",),
+    "a_gap_has_no_reason": ("test_gaps_are_declared_properly",),
+    "empty_cache_fails_for_absence": ("test_empty_cache_never_fails_for_absence",),
+    "native_devices_do_not_come_back": ("test_the_frameworks_own_object_names_the_device",),
+    "convert_shares_when_asked_to_copy": ("test_copy_true_is_new_memory",),
+    "place_is_ignored_while_compiling": ("test_place",),
+}
+"""Defect -> the tests of the kit that must fail on it."""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[bool]]:
+    """Whether each run of each test passed: (class, test) -> one bool per parameter set."""
+    folder = tmp_path_factory.mktemp("site")
+    info = folder / "toyframe-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toyframe\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[devshim.backends]\ntoyframe = toyframe_adapter:ToyBackend\n")
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
+    tests = [f"{TOY / 'on_toy.py'}::Test_{name}::{test}" for name, tests in CAUGHT_BY.items() for test in tests]
+    paths = [str(folder), str(TOY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "devshim.testing.plugin", "-p", "no:cacheprovider"]
+    report = folder / "report.xml"
+    options = ["--devshim-gpus=2", "-c", str(folder / "pytest.ini"), f"--junitxml={report}", "--tb=line"]
+    done = subprocess.run(
+        [*command, *options, f"{TOY / 'on_toy.py'}::TestHealthy", *tests],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert report.exists(), done.stdout[-3000:] + done.stderr[-3000:]
+    found: dict[tuple[str, str], list[bool]] = {}
+    for case in ET.parse(report).iter("testcase"):
+        key = case.get("classname", "").rpartition(".")[2], case.get("name", "").partition("[")[0]
+        error = case.find("error")
+        assert error is None or "teardown" in error.get("message", ""), (key, error.text)
+        if case.find("skipped") is None:
+            found.setdefault(key, []).append(case.find("failure") is None and error is None)
+    return found
+
+
+def test_the_undamaged_adapter_passes(outcomes: dict[tuple[str, str], list[bool]]) -> None:
+    healthy = {test: passed for (cls, test), passed in outcomes.items() if cls == "TestHealthy"}
+    assert len(healthy) > 120
+    assert [test for test, passed in healthy.items() if not all(passed)] == []
+
+
+@pytest.mark.parametrize("defect", CAUGHT_BY)
+def test_a_defect_is_caught(defect: str, outcomes: dict[tuple[str, str], list[bool]]) -> None:
+    for test in CAUGHT_BY[defect]:
+        assert not all(outcomes[f"Test_{defect}", test]), f"{test} passes with this defect"
+
+
+def test_no_defect_is_forgotten() -> None:
+    written = (TOY / "on_toy.py").read_text(encoding="utf-8")
+    assert sorted(CAUGHT_BY) == sorted(part.partition("(")[0] for part in written.split("@defect\ndef ")[1:])
