@@ -167,26 +167,29 @@ def _hint(spec: object) -> str:
 def _nearest(text: str) -> str | None:
     """The valid spelling closest to at most 24 characters of refused text, or None."""
     start = str.__getitem__(text, slice(24)).lower()
-    squeezed = "".join([c for c in start if c.isascii() and c.isalnum()])
-    name = squeezed[: next((i for i, c in enumerate(squeezed) if c.isdigit()), len(squeezed))]
-    rest = squeezed[len(name) :]
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))].lstrip("0")
-    if not name and not rest:
+    first = next((i for i, c in enumerate(start) if c in "0123456789"), len(start))
+    name = "".join([c for c in start[:first] if c.isascii() and c.isalpha()])
+    rest = start[first:]
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    if not name and not digits:
         return None
     close = min(ALIASES, key=lambda alias: (_distance(name, alias), alias)) if name else "gpu"
-    if name and _distance(name, close) > 1 + len(close) // 4:
+    if name and _distance(name, close) > 1:
         return None
     kind = ALIASES[close]
-    return kind if kind == "cpu" or not (digits or not name) else f"{kind}:{min(int(digits or 0), MAX_INDEX)}"
+    return kind if kind == "cpu" or not digits else f"{kind}:{min(int(digits), MAX_INDEX)}"
 
 
 def _distance(a: str, b: str) -> int:
-    """Levenshtein's edit distance."""
+    """The edit distance, where two neighbours exchanged count as one edit: ``gup`` is as near to ``gpu`` as ``gpx``."""
+    before: list[int] = []
     row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        corner, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (x != y))
+    for i, x in enumerate(a):
+        last, before, row = before, row, [i + 1]
+        for j, y in enumerate(b):
+            row.append(min(before[j + 1] + 1, row[j] + 1, before[j] + (x != y)))
+            if i and j and x == b[j - 1] and a[i - 1] == y:
+                row[-1] = min(row[-1], last[j - 1] + 1)
     return row[-1]
 
 
