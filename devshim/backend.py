@@ -102,6 +102,9 @@ class Backend(ABC):
     immutable: ClassVar[bool] = False
     """Whether the framework's tensors cannot be written to (TensorFlow, JAX)."""
 
+    compiled_runs_whole: ClassVar[bool] = False
+    """Whether a compiled function runs on one device as a whole, so that inside it tracers cannot disagree (JAX)."""
+
     simulated: int = 0
     """How many simulated GPUs this backend shows; 0 where none are."""
 

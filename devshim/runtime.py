@@ -32,10 +32,7 @@ def synchronize(device: DeviceLike | None = None) -> None:
         DeviceNotFoundError: The device named does not exist. Never for want of GPUs where none is named.
     """
     backend = _context.current()
-    if device is None:
-        targets = [CPU, *(Device(kind, i) for kind in backend.kinds() for i in range(backend.count(kind)))]
-    else:
-        targets = [_transfer.require(backend, _spec.device(device))]
+    targets = [CPU, *_cards(backend)] if device is None else [_transfer.require(backend, _spec.device(device))]
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "synchronize", targets[-1])
     for target in targets:
@@ -62,7 +59,7 @@ def empty_cache(device: DeviceLike | None = None) -> None:
     """Give memory the current framework keeps for reuse back to a device, or to every device; nothing on the CPU."""
     backend = _context.current()
     if device is None:
-        targets = [Device(kind, i) for kind in backend.kinds() for i in range(backend.count(kind))]
+        targets = [] if "empty_cache" in backend.gaps else _cards(backend)
     else:
         targets = [_transfer.require(backend, _spec.device(device))]
     for target in targets:
@@ -128,9 +125,13 @@ def _is_full(error: Exception) -> bool:
 
 
 def _empty_all(backend: Backend) -> None:
-    for kind in backend.kinds():
-        for i in range(backend.count(kind)):
-            backend.empty_cache(Device(kind, i))
+    if "empty_cache" not in backend.gaps:
+        for card in _cards(backend):
+            backend.empty_cache(card)
+
+
+def _cards(backend: Backend) -> list[Device]:
+    return [Device(kind, i) for kind in backend.kinds() for i in range(backend.count(kind))]
 
 
 def set_visible_devices(indices: Iterable[int]) -> None:

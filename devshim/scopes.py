@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, ParamSpec, TypeVar
 
     from devshim._spec import DeviceLike
-    from devshim.backend import Backend
+    from devshim.backend import Backend, Tensor
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -196,10 +196,17 @@ def _locate(value: Any, name: str, located: dict[str, tuple[Backend, Device]]) -
     """Note where an argument, or each tensor of a tree, is; a bare tensor takes one dictionary lookup."""
     backend = _registry.TENSORS.get(type(value))
     if backend is not None:
-        located[name] = (backend, backend.device_of(value))
+        _note(value, name, backend, located)
         return
-    for path, where in _located(value).items():
-        located[name + "".join([f"[{part!r}]" for part in path])] = where
+    from devshim import _trees
+
+    for path, x, owner in _trees.tensors(value):
+        _note(x, name + "".join([f"[{part!r}]" for part in path]), owner, located)
+
+
+def _note(x: Tensor, name: str, backend: Backend, located: dict[str, tuple[Backend, Device]]) -> None:
+    if not (backend.compiled_runs_whole and backend.is_tracer(x)):
+        located[name] = (backend, backend.device_of(x))
 
 
 def same_device(*objs: object) -> bool:

@@ -86,8 +86,8 @@ def place(x: Tensor, device: DeviceLike, *, copy: bool | None = None, non_blocki
         try:
             if backend.device_of(x) is target:
                 return x
-        except TracingError:
-            _refuse_untraceable(backend)
+        except TracingError as error:
+            _refuse_untraceable(backend, error)
     elif _settled(backend, x, target, copy):
         return x
     return _transfer.move(backend, x, target, non_blocking)
@@ -99,15 +99,18 @@ def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> boo
         return _settled(backend, x, target, copy)
     try:
         return backend.device_of(x) is target
-    except TracingError:
-        _refuse_untraceable(backend)
+    except TracingError as error:
+        _refuse_untraceable(backend, error)
         return False
 
 
-def _refuse_untraceable(backend: Backend) -> None:
-    """Pass the `TracingError` being handled on, unless the backend can move what it cannot locate (tf.function)."""
+def _refuse_untraceable(backend: Backend, error: TracingError) -> None:
+    """Refuse to place what cannot be located, unless the backend can move it all the same (tf.function)."""
     if "trace_place" in backend.gaps or "trace_device_of" not in backend.gaps:
-        raise
+        from devshim import _refusals
+
+        instead = "place the arguments before the compiled function is called, or its results after"
+        raise _refusals.tracing(backend, "place", instead) from error
 
 
 def _settled(backend: Backend, x: Tensor, target: Device, copy: bool) -> bool:

@@ -257,7 +257,7 @@ CALLS = {
     "place where it is": lambda t: ds.place(t, GPU1),
     "copy": lambda t: ds.copy(t, GPU0),
     "place a closure": lambda t: t + ds.place(CLOSURE[0], GPU0),
-    "run": lambda t: ds.run(jnp.sin, t),
+    "run on a card": lambda t: ds.run(jnp.add, t, CLOSURE[0]),
     "zeros": lambda t: t + ds.zeros(2, device=GPU0),
     "asarray": lambda t: t + ds.asarray([1.0, 2.0], device=GPU0),
     "from_numpy": lambda t: t + ds.from_numpy(np.ones(2, np.float32)),
@@ -287,6 +287,13 @@ def test_inside_jit_nothing_is_ignored_silently(call, compiler):
     with pytest.raises(ds.TracingError, match="JAX is compiling"):
         compiled()
     CLOSURE.clear()
+
+
+def test_run_inside_jit_computes_where_the_whole_function_does():
+    """Inside jit arguments have no device yet, and need none: all of it runs where the function is called."""
+    for card in (CPU, GPU1):
+        y = jax.jit(lambda t: ds.run(jnp.sin, t))(ds.ones(2, device=card))
+        assert ds.device_of(y) is card
 
 
 def test_around_jit_everything_works():

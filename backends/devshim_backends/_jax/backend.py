@@ -19,6 +19,7 @@ class JaxBackend(JaxSimulation):
     title = "JAX"
     lines = LINES
     immutable = True
+    compiled_runs_whole = True
 
     def native_text(self, device: Device) -> str:
         return 'jax.devices("cpu")[0]' if device is CPU else f'jax.devices("{device.kind}")[{device.index}]'

@@ -26,11 +26,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "inside jax.jit JAX ignores device_put: what is compiled runs where its arguments are; "
             "under jax.grad and jax.vmap it works",
         ),
-        "trace_run": Gap(
-            "upstream",
-            "inside jax.jit arguments have no device yet (jax-ml/jax#26000), and all run on one; "
-            "under jax.grad and jax.vmap it works",
-        ),
         "trace_on": Gap(
             "upstream",
             "inside jax.jit JAX ignores default_device: what is compiled runs where its arguments are; "

@@ -115,10 +115,11 @@ class _Versioned(ctypes.Structure):
 
 
 _READ_ONLY = 1
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_python = ctypes.PyDLL(None)  # of our own: types set on ctypes.pythonapi's functions would reach MXNet's calls
+_pointer = _python.PyCapsule_GetPointer
 _pointer.restype = ctypes.c_void_p
 _pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_is_named = ctypes.pythonapi.PyCapsule_IsValid
+_is_named = _python.PyCapsule_IsValid
 _is_named.restype = ctypes.c_int
 _is_named.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
