@@ -94,7 +94,7 @@ class Converting(Kit):
         assert ds.convert(x, copy=True) is not x
 
     @feature("convert")
-    def test_an_unknown_framework_is_refused(self) -> None:
+    def test_converting_to_nobody_is_refused(self) -> None:
         """A framework nobody has raises `BackendNotFoundError`; something that is no tensor `NotATensorError`."""
         with pytest.raises(ds.BackendNotFoundError):
             ds.convert(self.tensor(), "framework_of_nobody")

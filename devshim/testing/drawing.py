@@ -48,7 +48,7 @@ class Drawing(Kit):
 
     @feature("random")
     @pytest.mark.parametrize("call", DRAWS)
-    def test_without_a_device_it_is_the_host(self, call: str) -> None:
+    def test_draws_are_on_the_host_by_default(self, call: str) -> None:
         """Without ``device=``, and outside `on`, draws are on the CPU."""
         assert ds.device_of(draw(call, size=3)) is ds.cpu()
 
@@ -106,7 +106,7 @@ class Drawing(Kit):
 
     @feature("random")
     @pytest.mark.parametrize("nonsense", NONSENSE)
-    def test_nonsense_is_refused(self, nonsense: str) -> None:
+    def test_parameters_that_make_no_sense_are_refused(self, nonsense: str) -> None:
         """Parameters that make no sense raise `ArgumentError`."""
         with pytest.raises(ds.ArgumentError):
             NONSENSE[nonsense]()

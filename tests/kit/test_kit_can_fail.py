@@ -6,11 +6,9 @@ would be.  Kept apart in a process of its own, because each defect damages devsh
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,26 +61,11 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[bool]]:
+def outcomes(run_kit: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[bool]]:
     """Whether each run of each test passed: (class, test) -> one bool per parameter set."""
-    folder = tmp_path_factory.mktemp("site")
-    info = folder / "toyframe-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toyframe\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[devshim.backends]\ntoyframe = toyframe_adapter:ToyBackend\n")
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
+    report = tmp_path_factory.mktemp("report") / "report.xml"
     tests = [f"{TOY / 'on_toy.py'}::Test_{name}::{test}" for name, tests in CAUGHT_BY.items() for test in tests]
-    paths = [str(folder), str(TOY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "devshim.testing.plugin", "-p", "no:cacheprovider"]
-    report = folder / "report.xml"
-    options = ["--devshim-gpus=2", "-c", str(folder / "pytest.ini"), f"--junitxml={report}", "--tb=line"]
-    done = subprocess.run(
-        [*command, *options, f"{TOY / 'on_toy.py'}::TestHealthy", *tests],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_kit("--devshim-gpus=2", f"--junitxml={report}", "--tb=line", f"{TOY / 'on_toy.py'}::TestHealthy", *tests)
     assert report.exists(), done.stdout[-3000:] + done.stderr[-3000:]
     found: dict[tuple[str, str], list[bool]] = {}
     for case in ET.parse(report).iter("testcase"):

@@ -1,0 +1,89 @@
+"""The kit misses no feature, loses no test, and finds the adapters alike."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devshim import _registry, testing
+from devshim.backend import FEATURES
+from devshim.testing import Conformance
+from devshim.testing.base import Kit
+from devshim.testing.declared import LINES
+
+ROOMS = (
+    *("__init__", "backend", "creation", "devices", "draws", "gaps"),
+    *("interop", "lines", "runtime", "scopes", "simulation", "tensors"),
+)
+"""The files every adapter has: a missing file is a missing feature."""
+
+
+def own_tests(cls: type) -> list[Any]:
+    """The tests a class itself defines."""
+    return [value for name, value in vars(cls).items() if name.startswith("test_")]
+
+
+def rooms() -> list[type]:
+    return [cls for cls in Conformance.__mro__ if issubclass(cls, Kit)]
+
+
+def marks(test: Any) -> list[Any]:
+    """A test's marks, those of its parameters included."""
+    own = list(getattr(test, "pytestmark", []))
+    return own + [mark for each in own for arg in each.args for mark in _of_parameters(arg)]
+
+
+def _of_parameters(values: Any) -> list[Any]:
+    return [mark for value in (values if isinstance(values, list) else []) for mark in getattr(value, "marks", ())]
+
+
+def test_every_feature_is_tested() -> None:
+    found = {
+        name
+        for cls in rooms()
+        for test in own_tests(cls)
+        for mark in marks(test)
+        if mark.name == "feature"
+        for name in mark.args
+    }
+    assert found == set(FEATURES)
+
+
+def test_no_test_hides_another() -> None:
+    counted = Counter(test.__name__ for cls in rooms() for test in own_tests(cls))
+    assert [name for name, times in counted.items() if times > 1] == []
+
+
+def test_every_test_says_what_is_promised() -> None:
+    assert [test.__name__ for cls in rooms() for test in own_tests(cls) if not test.__doc__] == []
+
+
+def test_every_room_explains_its_assertions() -> None:
+    files = {path.stem for path in Path(testing.__file__).parent.glob("*.py")}
+    assert set(testing.ROOMS) == files - {"__init__", "plugin", "table"}
+
+
+@pytest.mark.parametrize("name", _registry.BUILTIN)
+def test_adapters_have_the_same_rooms(name: str) -> None:
+    package = importlib.import_module(_registry.BUILTIN[name].partition(":")[0].rpartition(".")[0])
+    files = {path.stem for path in Path(str(package.__file__)).parent.glob("*.py")}
+    assert sorted(set(ROOMS) - files) == []
+
+
+@pytest.mark.parametrize("name", _registry.BUILTIN)
+def test_adapters_declare_alike(name: str) -> None:
+    """Without importing a framework: gaps in features that exist, and a line for every call."""
+    gaps = _registry.gaps(name)
+    assert set(gaps) <= set(FEATURES)
+    assert all(gap.kind in ("planned", "upstream", "never") and len(gap.reason.split()) > 2 for gap in gaps.values())
+    lines = importlib.import_module(_registry.BUILTIN[name].partition(".backend:")[0] + ".lines").LINES
+    assert sorted(lines) == sorted(LINES)
+
+
+def test_a_subclass_names_its_backend() -> None:
+    with pytest.raises(TypeError, match="must set 'backend'"):
+        type("TestNothing", (Conformance,), {})
