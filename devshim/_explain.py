@@ -99,11 +99,13 @@ def native_line(
     """
     named = backend.lines.get("dtype", "{name!r}").format(name=dtype) if isinstance(dtype, str) else str(dtype)
     line = backend.lines.get(call, f"# {backend.title} has no line of its own for ds.{call}")
+    sources = [_source(value) for value in args]
     return line.format(
+        *sources,
         x="x",
         device="" if device is None else backend.native_text(device),
         index=0 if device is None else device.index,
-        args=", ".join(_source(value) for value in args),
+        args=", ".join(sources),
         dtype="" if dtype is None else f", dtype={named}",
     )
 

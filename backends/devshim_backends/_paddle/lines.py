@@ -24,7 +24,7 @@ LINES: Mapping[str, str] = MappingProxyType(
         "arange": "paddle.arange({args}{dtype}).to({device})",
         "linspace": "paddle.linspace({args}{dtype}).to({device})",
         "eye": "paddle.to_tensor(numpy.eye({args}, dtype='float32'){dtype}, place={device})",
-        "uniform": "paddle.uniform(size{dtype}, min=low, max=high).to({device})",
+        "uniform": "paddle.uniform({2}{dtype}, min={0}, max={1}).to({device})",
         "normal": "paddle.normal({args}).to({device})",
         "seed": "paddle.seed({args})",
         "on": "paddle.device.set_device({device})",
