@@ -60,7 +60,9 @@ class NumpyTensors(Backend):
         return np.dtype(name)
 
     def is_dtype(self, value: object) -> bool:
-        return isinstance(value, np.dtype) and value.kind in "biufc" and value.isnative
+        if not isinstance(value, np.dtype) or not value.isnative:
+            return False
+        return value.kind in "biufc" or value.name == "bfloat16"  # ml_dtypes gives its own dtypes the kind "V"
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         return x.astype(dtype)
