@@ -91,7 +91,7 @@ def _host_array(backend: Backend, obj: object) -> np.ndarray:
 
 def _unreadable(backend: Backend, error: Exception | str) -> ConversionError:
     return ConversionError(
-        f"{backend.title} cannot read these values: {str(error)[:200]}",
+        f"{backend.title} cannot read these values: {str(error).partition(chr(10))[0][:200].rstrip('. ')}",
         "pass a number, or nested sequences of numbers whose rows are equally long",
     )
 

@@ -72,6 +72,9 @@ class DevshimError(Exception):
         self.problem = f"{self.problem} (at the leaf {path} of the tree, which is unchanged)"
         self.args = (self.problem if self.hint is None else f"{self.problem}\n\nHint: {self.hint}",)
 
+    def __str__(self) -> str:
+        return str(self.args[0])  # ImportError keeps a text of its own, which add_leaf would not reach
+
     def __reduce__(self) -> tuple[object, ...]:
         # Exception pickles its args, which here are the joined text: give back the two parts.
         return (type(self), (self.problem, self.hint))

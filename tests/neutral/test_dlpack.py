@@ -1,0 +1,222 @@
+"""`devshim._dlpack`: what is read out of a capsule is what the array is that the capsule came from."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from devshim import _dlpack
+
+PYTHON = ctypes.PyDLL(None)
+PYTHON.PyCapsule_New.restype = ctypes.py_object
+PYTHON.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+
+LAYOUTS: dict[str, np.ndarray] = {
+    "contiguous": np.arange(24.0).reshape(2, 3, 4),
+    "one axis": np.arange(5, dtype="int16"),
+    "every other": np.arange(12, dtype="int32")[::2],
+    "transposed": np.arange(6.0).reshape(2, 3).T,
+    "backwards": np.arange(6, dtype="float32")[::-1],
+    "backwards along one axis": np.arange(6.0).reshape(2, 3)[:, ::-1],
+    "starting later": np.arange(24.0).reshape(4, 6)[1:, 2:5],
+    "0-d": np.array(3.5),
+    "empty": np.zeros((0, 3)),
+    "an axis of one": np.arange(6.0).reshape(2, 3).T[:, :1],
+}
+
+
+class Made:
+    """A capsule made by hand over an array, of either version and with any dtype, whatever this NumPy exports."""
+
+    def __init__(self, array: np.ndarray, versioned: bool, form: tuple[int, int, int] | None = None) -> None:
+        self.array, self.versioned = array, versioned
+        self.managed = _dlpack.DLManagedTensorVersioned(major=1) if versioned else _dlpack.DLManagedTensor()
+        tensor = self.tensor = self.managed.tensor
+        tensor.data, tensor.device_type, tensor.ndim = array.ctypes.data, _dlpack.CPU, array.ndim
+        tensor.code, tensor.bits, tensor.lanes = form or _dlpack.FORMS[array.dtype.name]
+        if array.ndim:  # else both stay NULL, which the protocol allows
+            extent = ctypes.c_int64 * array.ndim
+            tensor.shape, tensor.strides = extent(*array.shape), extent(*steps(array))
+
+    def capsule(self, name: bytes | None = None) -> Any:
+        self.name = name or (b"dltensor_versioned" if self.versioned else b"dltensor")  # a capsule does not copy it
+        return PYTHON.PyCapsule_New(ctypes.addressof(self.managed), self.name, None)
+
+    def read(self) -> _dlpack.Offer:
+        return _dlpack.read(self.capsule(), versioned=True)
+
+
+def steps(array: np.ndarray) -> tuple[int, ...]:
+    return tuple(step // array.itemsize for step in array.strides)
+
+
+def said(offered: _dlpack.Offer) -> tuple[object, ...]:
+    return (offered.device, offered.dtype, offered.shape, offered.strides, offered.address)
+
+
+def true(array: np.ndarray) -> tuple[object, ...]:
+    return ((1, 0), array.dtype.name, array.shape, steps(array), array.ctypes.data)
+
+
+def numpys_versioned(array: np.ndarray) -> Any:
+    return array.__dlpack__(max_version=(1, 0))
+
+
+EXPORTS: list[Callable[[np.ndarray], Any]] = [np.ndarray.__dlpack__, lambda array: Made(array, True).capsule()]
+if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
+    EXPORTS.append(numpys_versioned)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("versioned", [False, True])
+def test_a_capsule_made_by_hand(layout: str, versioned: bool) -> None:
+    array = LAYOUTS[layout]
+    offered = Made(array, versioned).read()
+    assert said(offered) == true(array)
+    assert offered.read_only is (False if versioned else None)
+    assert offered.is_contiguous == array.flags.c_contiguous
+    assert offered.has_negative_strides == layout.startswith("backwards")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_numpys_own_capsule(layout: str) -> None:
+    array = LAYOUTS[layout]
+    assert said(_dlpack.read(array.__dlpack__())) == true(array)
+
+
+if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
+
+    @pytest.mark.parametrize("frozen", [False, True])
+    def test_numpys_own_versioned_capsule(frozen: bool) -> None:
+        array = np.arange(6.0).reshape(2, 3).T
+        array.flags.writeable = not frozen
+        offered = _dlpack.read(array.__dlpack__(max_version=(1, 0)), versioned=True)
+        assert said(offered) == true(array)
+        assert offered.read_only is frozen
+
+
+@pytest.mark.parametrize(("flags", "read_only"), [(0, False), (1, True), (2, False), (3, True)])
+def test_read_only_is_one_flag_of_several(flags: int, read_only: bool) -> None:
+    """Flag 2 says that the producer made a copy."""
+    made = Made(np.ones(3), True)
+    made.managed.flags = flags
+    assert made.read().read_only is read_only
+
+
+@pytest.mark.parametrize("name", sorted(set(_dlpack.FORMS) - {"bfloat16"}))
+def test_every_dtype_by_its_name(name: str) -> None:
+    array = np.ones(2, name)
+    assert Made(array, False).read().dtype == name
+    if name != "bool" or np.lib.NumpyVersion(np.__version__) >= "1.25.0":
+        assert _dlpack.read(array.__dlpack__()).dtype == name
+
+
+def test_bfloat16_which_numpy_lacks() -> None:
+    assert Made(np.ones(2, "uint16"), False, _dlpack.FORMS["bfloat16"]).read().dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("form", [(3, 64, 1), (2, 32, 4), (1, 1, 1), (0, 4, 1), (10, 8, 1)])
+def test_a_dtype_without_a_name_is_told_by_its_numbers(form: tuple[int, int, int]) -> None:
+    """An opaque handle, vectors of four, MXNet's bool, a nibble, an 8-bit float: none is mistaken for another."""
+    told = Made(np.ones(2, "uint8"), False, form).read().dtype
+    assert told not in _dlpack.FORMS
+    assert all(str(number) in told for number in form)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (5,), (0, 3), (1, 2, 1)])
+def test_without_strides_the_order_is_c(shape: tuple[int, ...]) -> None:
+    made = Made(np.zeros(shape, "int8"), False)
+    made.tensor.strides = None
+    offered = made.read()
+    assert offered.is_contiguous
+    assert not offered.has_negative_strides
+    if 0 not in shape:
+        assert offered.strides == np.zeros(shape, "int8").strides
+
+
+def test_strides_of_axes_that_nobody_steps_along_do_not_matter() -> None:
+    made = Made(np.zeros((2, 1, 3)), False)
+    made.tensor.strides[1] = 777
+    assert made.read().is_contiguous
+    made.tensor.strides[0] = 4
+    assert not made.read().is_contiguous
+
+
+def test_the_address_counts_the_byte_offset() -> None:
+    made = Made(np.arange(4.0), False)
+    made.tensor.data, made.tensor.byte_offset = made.array.ctypes.data - 256, 256
+    assert made.read().address == made.array.ctypes.data
+    made.tensor.data, made.tensor.byte_offset = None, 0
+    assert made.read().address == 0
+
+
+def test_the_device_is_told_as_it_stands() -> None:
+    made = Made(np.ones(1), True)
+    made.tensor.device_type, made.tensor.device_id = _dlpack.CUDA_HOST, 3
+    assert made.read().device == (3, 3)
+    assert _dlpack.CUDA_HOST in _dlpack.HOST
+    assert _dlpack.CUDA not in _dlpack.HOST
+
+
+def test_what_is_no_capsule_is_refused() -> None:
+    array = np.ones(2)
+    used = array.__dlpack__()
+
+    class Once:
+        def __dlpack__(self, **options: object) -> Any:
+            return used
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    np.from_dlpack(Once())
+    for refused in (None, array, used, Made(array, False).capsule(b"something")):
+        with pytest.raises(BufferError, match="no DLPack capsule"):
+            _dlpack.read(refused, versioned=True)
+    with pytest.raises(BufferError, match="no DLPack capsule"):
+        _dlpack.read(Made(array, True).capsule())  # nobody asked for a versioned one
+
+
+def test_reading_takes_nothing() -> None:
+    array = np.arange(3.0)
+    capsule = array.__dlpack__()
+    assert _dlpack.read(capsule) == _dlpack.read(capsule)
+    shared = np.from_dlpack(_dlpack.Exporter((1, 0), lambda stream: capsule))
+    array[0] = 7
+    assert shared[0] == 7
+
+
+def test_what_is_changed_in_a_capsule_its_consumer_sees() -> None:
+    array = np.arange(3.0)
+    capsule = array.__dlpack__()
+    _dlpack.managed(capsule).tensor.shape[0] = 2
+    assert np.from_dlpack(_dlpack.Exporter((1, 0), lambda stream: capsule)).tolist() == [0.0, 1.0]
+
+
+def test_an_exporter_speaks_todays_protocol() -> None:
+    streams: list[Any] = []
+    exported = _dlpack.Exporter((2, 1), streams.append)
+    assert exported.__dlpack_device__() == (2, 1)
+    exported.__dlpack__(stream=5, max_version=(1, 0), dl_device=(2, 1), copy=False)
+    exported.__dlpack__()
+    assert streams == [5, None]
+    for asked in ({"copy": True}, {"dl_device": (2, 0)}, {"dl_device": (1, 0)}):
+        with pytest.raises(BufferError, match="where it is"):
+            exported.__dlpack__(**asked)
+    assert streams == [5, None]
+
+
+def test_the_interpreters_shared_functions_are_left_alone(python: Callable[..., str]) -> None:
+    """MXNet's destructor of capsules relies on the types they have by default."""
+    told = python("""
+        import ctypes
+        from devshim import _dlpack
+        for name in ("PyCapsule_GetPointer", "PyCapsule_IsValid"):
+            function = getattr(ctypes.pythonapi, name)
+            print(function.restype is ctypes.c_int, function.argtypes)
+    """)
+    assert told.split() == ["True", "None"] * 2

@@ -1,0 +1,147 @@
+"""The errors: one tree, one form of message, and both survive pickling."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import errors
+
+CLASSES = [getattr(errors, name) for name in errors.__all__]
+
+
+def drawn() -> dict[str, tuple[str, str | None]]:
+    """The tree in the module's docstring: class -> (its parent, its builtin base)."""
+    assert errors.__doc__ is not None
+    found: dict[str, tuple[str, str | None]] = {}
+    above: list[str] = []
+    for line in errors.__doc__.splitlines():
+        match = re.match(r"^    ([│├└─ ]*)(\w+Error)(?: \((\w+)\))?", line)
+        if match:
+            depth = len(match[1]) // 4
+            del above[depth:]
+            found[match[2]] = (above[-1] if above else "Exception", match[3])
+            above.append(match[2])
+    return found
+
+
+def actual() -> dict[str, tuple[str, str | None]]:
+    """The tree the classes make."""
+    found = {}
+    for cls in CLASSES:
+        parent, *others = cls.__bases__
+        found[cls.__name__] = (parent.__name__, others[0].__name__ if others else None)
+    return found
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    assert drawn() == actual()
+
+
+def test_all_are_public_under_the_root() -> None:
+    for cls in CLASSES:
+        assert issubclass(cls, ds.DevshimError)
+        assert getattr(ds, cls.__name__) is cls
+        assert f"{cls.__module__}.{cls.__qualname__}" == f"devshim.{cls.__name__}"
+        assert cls.__doc__
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("hint", ["type this", None])
+def test_the_form_and_pickling(cls: type[ds.DevshimError], hint: str | None) -> None:
+    error = cls("something is so", hint)
+    assert str(error) == ("something is so" if hint is None else "something is so\n\nHint: type this")
+    error.add_leaf("['a']")
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(other) is cls
+        assert (other.problem, other.hint) == (error.problem, hint)
+        assert str(other) == str(error)
+    assert "at the leaf ['a'] of the tree" in str(error)
+    assert str(error).endswith("unchanged)" if hint is None else "Hint: type this")
+
+
+class Nasty:
+    """An argument whose text cannot be had."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+    __str__ = __repr__
+
+
+REFUSED: dict[str, tuple[type[ds.DevshimError], Callable[[Any], Any]]] = {
+    "a spec": (ds.DeviceSpecError, lambda x: ds.device("gup:1")),
+    "a kind": (ds.DeviceSpecError, lambda x: ds.device_count("gup")),
+    "a missing card": (ds.DeviceNotFoundError, lambda x: ds.place(x, "gpu:9")),
+    "a missing kind": (ds.DeviceNotFoundError, lambda x: ds.place(x, "tpu")),
+    "require": (ds.DeviceNotFoundError, lambda x: ds.require("gpu:9")),
+    "not a tensor": (ds.NotATensorError, lambda x: ds.device_of({"a": x})),
+    "nasty": (ds.NotATensorError, lambda x: ds.to_numpy(Nasty())),
+    "a copy is needed": (ds.CopyNeededError, lambda x: ds.place(x, "gpu:0", copy=False)),
+    "a strange copy": (ds.ArgumentError, lambda x: ds.place(x, "cpu", copy="no")),  # type: ignore[arg-type]
+    "a nasty copy": (ds.ArgumentError, lambda x: ds.place(x, "cpu", copy=Nasty())),  # type: ignore[arg-type]
+    "shape": (ds.ArgumentError, lambda x: ds.zeros(-1)),
+    "dtype": (ds.ArgumentError, lambda x: ds.zeros(1, dtype="float31")),
+    "values": (ds.ConversionError, lambda x: ds.asarray([[1], [2, 3]])),
+    "mixed": (ds.DeviceMismatchError, lambda x: ds.run(len, x, y=ds.place(x, "gpu:1"))),
+    "named": (ds.DeviceMismatchError, lambda x: ds.require_same_device(a=x, b=ds.place(x, "gpu:1"))),
+    "no such policy": (ds.ArgumentError, lambda x: ds.memory_policy("shrink")),  # type: ignore[arg-type]
+    "no policy": (ds.UnsupportedError, lambda x: ds.memory_policy("grow")),
+    "simulate": (ds.ArgumentError, lambda x: ds.simulate(-1)),
+    "backend": (ds.BackendNotFoundError, lambda x: ds.use("nope")),
+    "cycle": (ds.ArgumentError, lambda x: ds.place(cycle(x), "cpu")),
+}
+
+
+def cycle(x: Any) -> list[Any]:
+    found = [x]
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_one_sentence_then_a_hint(name: str, cards: object) -> None:
+    cls, call = REFUSED[name]
+    with pytest.raises(cls) as caught:
+        call(np.zeros(2))
+    error = caught.value
+    assert type(error) is cls
+    assert error.hint
+    assert str(error) == f"{error.problem}\n\nHint: {error.hint}"
+    assert "\n" not in error.problem
+    assert "\n" not in error.hint
+    assert not error.problem.endswith(".")
+    assert len(error.problem) < 300
+
+
+def test_a_missing_device_says_how_many_and_why(cards: object) -> None:
+    with pytest.raises(ds.DeviceNotFoundError) as caught:
+        ds.place(np.zeros(1), "gpu:2")
+    assert caught.value.problem == ("gpu:2 was asked for, and NumPy has 2 gpu devices: devshim simulates 2")
+    assert "gpu:0 to gpu:1" in str(caught.value.hint)
+    assert isinstance(caught.value, LookupError)
+
+
+def test_a_mismatch_names_each_argument_its_device_and_the_line_that_mends_it(cards: object) -> None:
+    a, b, c = ds.zeros(1), ds.zeros(1, device="gpu:1"), ds.zeros(1, device="gpu:1")
+    with pytest.raises(ds.DeviceMismatchError) as caught:
+        ds.require_same_device(a=a, b=b, c={"deep": [c]})
+    for told in ("a is on cpu", "b is on gpu:1", "c['deep'][0] is on gpu:1"):
+        assert told in caught.value.problem
+    assert caught.value.hint == "a = ds.place(a, 'gpu:1')"
+    exec(caught.value.hint, {"ds": ds}, found := {"a": a})
+    assert ds.require_same_device(a=found["a"], b=b) is ds.gpu(1)
+
+
+def test_an_import_errors_text_follows_the_leaf() -> None:
+    """`ImportError` keeps its message apart from its arguments."""
+    error = ds.BackendBrokenError("broken", "mend it")
+    error.add_leaf("[0]")
+    assert "[0]" in str(error)

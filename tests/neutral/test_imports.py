@@ -1,0 +1,144 @@
+"""Importing a framework the way it needs: `around()` is put around it once, whoever types the import."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from devshim import _imports
+
+
+class Around:
+    """Counts how often it is entered, and what it sees."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        self.events.append("in")
+        try:
+            yield
+        except BaseException as error:
+            self.events.append(type(error).__name__)
+            raise
+        finally:
+            self.events.append("out")
+
+
+@pytest.fixture
+def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Around]:
+    """A framework called `needyframe` whose import needs something around it."""
+    found = Around()
+    room = ModuleType("importing")
+    room.around = found  # type: ignore[attr-defined]
+    monkeypatch.setattr(_imports, "importing", lambda name: room)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "fakes"))
+    _imports.watch("needyframe")
+    yield found
+    del _imports._WATCHED["needyframe"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "needyframe"]:
+        del sys.modules[name]
+
+
+def bring_in() -> Any:
+    import needyframe  # type: ignore[import-not-found]
+
+    return needyframe
+
+
+def test_a_typed_import_gets_it_too(around: Around, package: Any) -> None:
+    package("needyframe", "from needyframe import part\nvalue = 3")
+    package("needyframe/part.py", "")
+    assert bring_in().value == 3
+    assert bring_in().value == 3
+    assert around.events == ["in", "out"]
+
+
+def test_looking_is_not_importing(around: Around, package: Any) -> None:
+    from importlib.util import find_spec
+
+    package("needyframe", "value = 3")
+    for _ in range(3):
+        assert find_spec("needyframe") is not None
+    assert around.events == []
+    assert bring_in().value == 3
+    assert around.events == ["in", "out"]
+
+
+def test_an_error_passes_through_and_the_next_try_is_a_new_one(around: Around, package: Any) -> None:
+    room = package("needyframe", "raise OSError('libfoo.so')")
+    with pytest.raises(OSError, match=r"libfoo\.so"):
+        bring_in()
+    assert "needyframe" not in sys.modules
+    (room / "needyframe" / "__init__.py").write_text("value = 'mended'", encoding="utf-8")
+    sys.path_importer_cache.clear()
+    assert bring_in().value == "mended"
+    assert around.events == ["in", "OSError", "out", "in", "out"]
+
+
+def test_the_finder_of_an_editable_installation_is_asked(around: Around, package: Any) -> None:
+    """Such a framework is not on the path; a finder of its own knows where it is."""
+    from importlib.util import spec_from_file_location
+
+    room = package("elsewhere.py", "value = 'editable'")
+
+    class Editable:
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> Any:
+            return spec_from_file_location(name, room / "elsewhere.py") if name == "needyframe" else None
+
+    sys.meta_path.append(Editable)  # type: ignore[arg-type]
+    assert bring_in().value == "editable"
+    assert around.events == ["in", "out"]
+
+
+def test_one_loader_for_many_modules(around: Around, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zip file's loader serves all of its modules; only the framework's root is wrapped."""
+    with zipfile.ZipFile(tmp_path / "room.zip", "w") as archive:
+        archive.writestr("needyframe/__init__.py", "import needyneighbour\nvalue = needyneighbour.value")
+        archive.writestr("needyneighbour.py", "value = 5")
+    monkeypatch.syspath_prepend(str(tmp_path / "room.zip"))
+    assert bring_in().value == 5
+    assert around.events == ["in", "out"]
+    del sys.modules["needyneighbour"]
+
+
+def test_other_imports_are_left_alone(around: Around) -> None:
+    assert _imports._Finder.find_spec("json") is None
+    assert _imports._Finder.find_spec("numpy") is None
+    assert around.events == []
+
+
+def test_what_is_imported_already_is_not_watched(around: Around, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "anotherframe", ModuleType("anotherframe"))
+    _imports.watch("anotherframe")
+    assert "anotherframe" not in _imports._WATCHED
+    before = list(sys.meta_path)
+    _imports.watch("needyframe")
+    assert sys.meta_path == before
+
+
+def test_missing_stays_missing(around: Around) -> None:
+    with pytest.raises(ModuleNotFoundError) as caught:
+        bring_in()
+    assert caught.value.name == "needyframe"
+    assert around.events == []
+
+
+def test_nothing_is_installed_by_importing_devshim(python: Any) -> None:
+    python("""
+        import sys
+        before = list(sys.meta_path)
+        import devshim as ds
+        ds.device("gpu:1")
+        assert sys.meta_path == before
+    """)

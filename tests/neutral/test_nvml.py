@@ -1,0 +1,123 @@
+"""The NVIDIA driver's own answers, from a driver that is made up."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import devshim as ds
+from devshim import _nvml
+
+
+class NVMLError(Exception):
+    pass
+
+
+class NVMLError_LibraryNotFound(NVMLError):
+    pass
+
+
+class Driver(ModuleType):
+    """What nvidia-ml-py offers, with two cards."""
+
+    NVMLError = NVMLError
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.count = 2
+        self.open = 0
+        self.absent: Exception | None = None
+        self.no_memory: set[int] = set()
+        self.text: Any = str
+
+    def nvmlInit(self) -> None:
+        if self.absent is not None:
+            raise self.absent
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self) -> int:
+        return self.count
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> Any:
+        return self.text(f"Card {handle}")
+
+    def nvmlDeviceGetUUID(self, handle: int) -> Any:
+        return self.text(f"GPU-{handle}")
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        if handle in self.no_memory:
+            raise NVMLError("Not Supported")
+        return SimpleNamespace(total=80 * 2**30, free=79 * 2**30)
+
+    def nvmlSystemGetDriverVersion(self) -> Any:
+        return self.text("570.1")
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Any:
+    found = Driver()
+    monkeypatch.setitem(sys.modules, "pynvml", found)
+    yield found
+    assert found.open == 0, "NVML was left open"
+
+
+@pytest.mark.parametrize("text", [str, str.encode])
+def test_cards(driver: Driver, text: Any) -> None:
+    """Text came as bytes from nvidia-ml-py before 11.515."""
+    driver.text = text
+    assert _nvml.cards()[1] == _nvml.Card(1, "Card 1", "GPU-1", 80 * 2**30, 79 * 2**30)
+    assert _nvml.driver_version() == "570.1"
+    assert _nvml.why_none() == "the driver shows 2"
+
+
+def test_a_card_that_does_not_tell_its_memory_is_there_all_the_same(driver: Driver) -> None:
+    driver.no_memory = {0}
+    assert [card.total_memory for card in _nvml.cards()] == [None, 80 * 2**30]
+
+
+def test_no_card(driver: Driver) -> None:
+    driver.count = 0
+    assert _nvml.cards() == []
+    assert "has no card" in _nvml.why_none()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(NVMLError_LibraryNotFound(), "no NVIDIA driver is installed"), (NVMLError("Unknown"), "Unknown")],
+)
+def test_no_driver(driver: Driver, error: Exception, told: str) -> None:
+    driver.absent = error
+    assert _nvml.cards() == []
+    assert _nvml.driver_version() is None
+    assert told in _nvml.why_none()
+
+
+def test_no_nvidia_ml_py(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert _nvml.cards() == []
+    assert "nvidia-ml-py cannot be imported" in _nvml.why_none()
+
+
+def test_the_cards_are_what_set_visible_devices_chooses_among(
+    driver: Driver, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "x")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(os.path, "exists", lambda path: False)
+    ds.set_visible_devices([1])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
+    ds.set_visible_devices([0])  # numbered anew: the only one left
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
+    with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:1, and 1 is visible"):
+        ds.set_visible_devices([1])

@@ -1,0 +1,328 @@
+"""Trees: every container, its type and order kept, shared parts shared, and nothing half-moved."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import optree
+import pytest
+
+import devshim as ds
+from devshim import _trees
+
+GPU = ds.gpu(1)
+
+
+@pytest.fixture(autouse=True)
+def _cards(cards: object) -> None:
+    """Two simulated cards."""
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    return np.arange(3.0)
+
+
+def on(value: Any) -> bool:
+    return ds.device_of(value) is GPU
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+class Sub(namedtuple("Sub", "x y")):
+    """A named tuple's subclass that keeps something more."""
+
+    @property
+    def both(self) -> tuple[Any, Any]:
+        return self.x, self.y
+
+
+class Plain(tuple):
+    name: str
+
+
+class Bag(dict):  # type: ignore[type-arg]
+    label = "none"
+
+
+class Row(list):  # type: ignore[type-arg]
+    label = "none"
+
+
+@dataclasses.dataclass
+class Open:
+    a: Any
+    b: Any = 1
+    hidden: Any = dataclasses.field(default=None, init=False, repr=False)
+    shared: ClassVar[Any] = np.zeros(1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    a: Any
+    b: Any = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    a: Any
+    b: Any = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class HandSlotted:
+    __slots__ = ("a", "b")
+    a: Any
+    b: Any
+
+
+class Registered:
+    def __init__(self, *parts: Any, note: str) -> None:
+        self.parts, self.note = parts, note
+
+
+optree.register_pytree_node(
+    Registered,
+    lambda node: (node.parts, node.note),
+    lambda note, parts: Registered(*parts, note=note),
+    namespace=_trees.NAMESPACE,
+)
+
+
+def test_builtin_containers(x: np.ndarray) -> None:
+    tree = {"l": [x, 1], "t": (x, "s"), "d": {"inner": x}, "n": None}
+    moved = ds.place(tree, GPU)
+    assert list(moved) == ["l", "t", "d", "n"]
+    assert [type(part) for part in moved.values()] == [list, tuple, dict, type(None)]
+    assert all(map(on, (moved["l"][0], moved["t"][0], moved["d"]["inner"])))
+    assert (moved["l"][1], moved["t"][1]) == (1, "s")
+    assert tree["l"][0] is x
+
+
+@pytest.mark.parametrize("cls", [OrderedDict, dict, Bag])
+def test_dicts_keep_type_and_order(cls: Any, x: np.ndarray) -> None:
+    tree = cls([("z", x), ("a", 1), ("m", x)])
+    moved = ds.place(tree, GPU)
+    assert type(moved) is cls
+    assert list(moved) == ["z", "a", "m"]
+    assert on(moved["m"])
+
+
+def test_what_a_subclass_carries_is_kept(x: np.ndarray) -> None:
+    bag, row, plain = Bag(a=x), Row([x]), Plain((x, 1))
+    bag.label = row.label = plain.name = "mine"
+    factory = defaultdict(list, a=x)
+    moved = ds.place([bag, row, plain, factory, Counter("aa"), deque([x], maxlen=3)], GPU)
+    assert (moved[0].label, moved[1].label, moved[2].name) == ("mine", "mine", "mine")
+    assert [type(part) for part in moved[:3]] == [Bag, Row, Plain]
+    assert moved[3].default_factory is list
+    assert moved[5].maxlen == 3
+    assert all(map(on, (moved[0]["a"], moved[1][0], moved[2][0], moved[3]["a"], moved[5][0])))
+
+
+def test_named_tuples(x: np.ndarray) -> None:
+    moved = ds.place([Point(x, 1), Sub(x, 2)], GPU)
+    assert type(moved[0]) is Point
+    assert type(moved[1]) is Sub
+    assert on(moved[0].x)
+    assert on(moved[1].both[0])
+    assert (moved[0].y, moved[1].y) == (1, 2)
+
+
+@pytest.mark.parametrize("cls", [Open, Frozen, Slotted, HandSlotted])
+def test_dataclasses(cls: Any, x: np.ndarray) -> None:
+    tree = cls(x, 2)
+    moved = ds.place(tree, GPU)
+    assert type(moved) is cls
+    assert on(moved.a)
+    assert moved.b == 2
+    assert tree.a is x
+
+
+def test_a_dataclass_is_more_than_its_arguments(x: np.ndarray) -> None:
+    tree = Open(1)
+    tree.hidden = x
+    moved = ds.place(tree, GPU)
+    assert on(moved.hidden)
+    assert "shared" not in vars(moved), "what belongs to the class is not the instance's"
+    del tree.b, tree.hidden
+    assert ds.place(tree, GPU) is tree
+
+
+def test_registered_nodes(x: np.ndarray) -> None:
+    moved = ds.place({"r": Registered(x, [x, 1], note="n")}, GPU)["r"]
+    assert (type(moved), moved.note) == (Registered, "n")
+    assert on(moved.parts[0])
+    assert on(moved.parts[1][0])
+
+
+def test_children_made_anew_at_every_look_are_moved() -> None:
+    """A node may hand out views: what was found is what is moved, not what a second look finds."""
+
+    class Lazy:
+        def __init__(self, data: Any) -> None:
+            self.data = data
+
+    optree.register_pytree_node(
+        Lazy, lambda node: ((node.data[:],), None), lambda _, parts: Lazy(*parts), namespace=_trees.NAMESPACE
+    )
+    assert on(ds.place([Lazy(np.zeros(2))], GPU)[0].data)
+
+
+def test_what_is_no_tensor_passes_through() -> None:
+    parts = [1, "s", b"b", None, ..., object(), len, int, {1}, UserDict(a=1), range(3), 1.5, Point, sys]
+    tree = dict(enumerate(parts))
+    assert ds.place(tree, GPU) is tree
+    assert all(ds.place(part, GPU) is part for part in parts)
+
+
+def test_the_same_object_where_nothing_moved(x: np.ndarray) -> None:
+    there = ds.place(x, GPU)
+    tree = {"still": [there, (there,)], "moves": [x]}
+    moved = ds.place(tree, GPU)
+    assert moved is not tree
+    assert moved["still"] is tree["still"]
+    assert ds.place(moved, GPU) is moved
+    assert ds.place([], GPU) == []
+
+
+def test_shared_parts_are_moved_once_and_stay_shared(x: np.ndarray) -> None:
+    inner = [x]
+    moved = ds.place({"a": x, "b": x, "c": inner, "d": inner}, GPU)
+    assert moved["a"] is moved["b"] is moved["c"][0]
+    assert moved["c"] is moved["d"]
+
+
+def test_a_tree_that_shares_at_every_level_is_looked_into_once(x: np.ndarray) -> None:
+    """Two to the power of sixty paths lead to the tensor."""
+    tree: Any = [x]
+    for _ in range(60):
+        tree = (tree, tree)
+    moved = ds.place(tree, GPU)
+    assert moved[0] is moved[1]
+    with pytest.raises(ds.DeviceMismatchError):
+        ds.require_same_device(a=tree, b=moved)
+
+
+@pytest.mark.parametrize("wrap", [lambda t: [t], lambda t: (t, 1), lambda t: {"k": t}, lambda t: Point(t, 0), Frozen])
+def test_depth_is_no_limit(wrap: Any, x: np.ndarray) -> None:
+    tree: Any = x
+    for _ in range(10_000):
+        tree = wrap(tree)
+    moved = ds.place(tree, GPU)
+    while not isinstance(moved, np.ndarray):
+        moved = moved["k"] if isinstance(moved, dict) else moved.a if isinstance(moved, Frozen) else moved[0]
+    assert on(moved)
+    dismantle(tree)
+
+
+def dismantle(tree: Any) -> None:
+    """Let go of a deep tree from the outside in: some versions of Python recurse when they free nested instances."""
+    while isinstance(tree, (list, dict)) and tree:
+        inner = tree.pop() if isinstance(tree, list) else tree.pop("k")
+        tree = inner
+
+
+def test_a_cycle_is_refused(x: np.ndarray) -> None:
+    inside: dict[str, Any] = {"x": x}
+    inside["again"] = [inside]
+    for call in (lambda: ds.place(inside, GPU), lambda: ds.same_device(inside), lambda: ds.run(len, inside)):
+        with pytest.raises(ds.ArgumentError, match="the tree contains itself"):
+            call()
+    assert inside["x"] is x
+
+
+def test_copy_true_copies_every_tensor(x: np.ndarray) -> None:
+    tree = {"a": x, "b": [x]}
+    copied = ds.copy(tree, "cpu")
+    copied["a"][...] = 7
+    assert x.tolist() == [0, 1, 2]
+    assert copied["a"] is copied["b"][0]
+
+
+def test_copy_false_moves_nothing(x: np.ndarray) -> None:
+    tree = [ds.place(x, GPU), x]
+    with pytest.raises(ds.CopyNeededError):
+        ds.place(tree, GPU, copy=False)
+    assert ds.place(tree[:1], GPU, copy=False)[0] is tree[0]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_when_the_kth_copy_fails_nothing_has_moved(k: int, fake: Any) -> None:
+    tensors = [fake.settle(np.full(2, i), ds.cpu()) for i in range(3)]
+    tree = {"a": tensors[0], "b": [tensors[1], Point(1, tensors[2])]}
+    fake.fail_at = k
+    with pytest.raises(ds.OutOfMemoryError) as caught:
+        ds.place(tree, GPU)
+    path = ["['a']", "['b'][0]", "['b'][1]['y']"][k - 1]
+    assert f"at the leaf {path} of the tree, which is unchanged" in caught.value.problem
+    assert "gpu:1 has no room for 16 bytes: 10 bytes are free" in caught.value.problem
+    assert isinstance(caught.value.__cause__, MemoryError)
+    assert tree["a"] is tensors[0]
+    assert [*tree["b"]] == [tensors[1], tree["b"][1]]
+    assert all(ds.device_of(x) is ds.cpu() for x in tensors)
+
+
+def test_control_c_leaves_the_tree_as_it_was(fake: Any) -> None:
+    tree = [fake.settle(np.zeros(1), ds.cpu()) for _ in range(3)]
+    fake.fail_at, fake.failure = 2, KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        ds.place(tree, GPU)
+    assert ds.same_device(*tree)
+
+
+def test_a_device_one_framework_lacks_is_refused_before_anything_moves(fake: Any, x: np.ndarray) -> None:
+    fake.cards = 1
+    tree = [x, fake.settle(np.zeros(1), ds.cpu())]
+    used = ds.memory(GPU).used
+    with pytest.raises(ds.DeviceNotFoundError, match="Fakeframe has 1 gpu device"):
+        ds.place(tree, GPU)
+    assert ds.memory(GPU).used == used
+
+
+def test_several_frameworks_in_one_tree(fake: Any, x: np.ndarray) -> None:
+    moved = ds.place([x, fake.settle(np.zeros(1), ds.cpu())], GPU)
+    assert [type(part).__module__.partition(".")[0] for part in moved] == ["devshim_backends", "fakeframe"]
+    assert ds.same_device(moved)
+
+
+def test_a_backend_that_moves_many_at_once_is_asked_once(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def copy_many(self: Any, xs: Any, device: Any, non_blocking: bool = False) -> Any:
+        calls.append(len(xs))
+        return [self.settle(np.array(x), device) for x in xs]
+
+    monkeypatch.setattr(type(fake), "copy_many", copy_many)
+    tensors = [fake.settle(np.full(1, i), ds.cpu()) for i in range(4)]
+    moved = ds.place([tensors, tensors[0]], GPU)
+    assert calls == [4]
+    assert [int(part[0]) for part in moved[0]] == [0, 1, 2, 3]
+    assert moved[1] is moved[0][0]
+
+
+def test_a_wide_tree_takes_work_in_proportion() -> None:
+    """Ten times the leaves take ten times the calls, and not a hundred."""
+
+    def work(n: int) -> int:
+        tree, steps = {"all": [np.zeros(1) for _ in range(n)]}, 0
+
+        def profile(frame: object, event: str, argument: object) -> None:
+            nonlocal steps
+            steps += 1
+
+        sys.setprofile(profile)
+        try:
+            assert ds.place(tree, "cpu") is tree
+        finally:
+            sys.setprofile(None)
+        return steps
+
+    assert 9 * work(1000) < work(10_000) < 11 * work(1000)
