@@ -12,11 +12,11 @@ Traps mended here:
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any
 
 import jax
 
+from devshim import _dlpack
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError
@@ -28,42 +28,7 @@ from devshim_backends._jax.tensors import ALIGNMENT, enable_x64
 if TYPE_CHECKING:
     from devshim.backend import Tensor
 
-_HOST = (1, 3, 11)
-"""DLPack's device types of host memory: plain, and pinned for CUDA or ROCm."""
-
 _THROUGH_HOST = "let the values be copied through the host"
-
-
-class _Tensor(ctypes.Structure):
-    """DLPack's ``DLTensor``, with which a capsule's memory begins (dlpack.h)."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device", ctypes.c_int32 * 2),
-        ("ndim", ctypes.c_int32),
-        ("dtype", ctypes.c_uint8 * 4),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_pointer_of.restype = ctypes.c_void_p
-
-
-class _Capsule:
-    """An exporter of one capsule in host memory: JAX takes no bare ones."""
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
 
 
 class JaxInterop(JaxRuntime, Backend):
@@ -91,21 +56,15 @@ class JaxInterop(JaxRuntime, Backend):
 
 def _import(source: Any) -> Tensor:
     kind, _ = source.__dlpack_device__()
-    if int(kind) not in _HOST:
+    if int(kind) not in _dlpack.HOST:
         with enable_x64(True):
             return jax.dlpack.from_dlpack(source)
     capsule = source.__dlpack__()
-    address = _address(capsule)
+    address = _dlpack.read(capsule).address
     if address % ALIGNMENT:
         raise BufferError(f"it needs an alignment of {ALIGNMENT} bytes, and this memory lacks it")
-    with enable_x64(True):
-        x = jax.dlpack.from_dlpack(_Capsule(capsule))
+    with enable_x64(True):  # JAX takes no bare capsule
+        x = jax.dlpack.from_dlpack(_dlpack.Exporter((_dlpack.CPU, 0), lambda stream: capsule))
     if x.size and x.unsafe_buffer_pointer() != address:
         raise BufferError("it made a copy")
     return x
-
-
-def _address(capsule: Any) -> int:
-    """Where the first element in a capsule nobody has taken yet is; 0 where it has no memory."""
-    tensor = ctypes.cast(_pointer_of(capsule, b"dltensor"), ctypes.POINTER(_Tensor)).contents
-    return int(tensor.data or 0) + int(tensor.byte_offset)

@@ -12,11 +12,11 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from devshim import _dlpack
 from devshim.device import CPU
 from devshim.errors import ConversionError
 from devshim_backends._torch.tensors import TorchTensors
@@ -84,56 +84,10 @@ class _Checked:
         return capsule
 
 
-class _Tensor(ctypes.Structure):
-    """DLTensor of dlpack.h, the same in every version of the protocol."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _Versioned(ctypes.Structure):
-    """DLManagedTensorVersioned of dlpack.h 1.0."""
-
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("manager_ctx", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
-    )
-
-
-_READ_ONLY = 1
-_python = ctypes.PyDLL(None)  # of our own: types set on ctypes.pythonapi's functions would reach MXNet's calls
-_pointer = _python.PyCapsule_GetPointer
-_pointer.restype = ctypes.c_void_p
-_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_is_named = _python.PyCapsule_IsValid
-_is_named.restype = ctypes.c_int
-_is_named.argtypes = (ctypes.py_object, ctypes.c_char_p)
-
-
 def _check(capsule: Any) -> None:
     """Refuse a capsule that PyTorch would abort on, or would write through against its owner's word."""
-    if _is_named(capsule, b"dltensor_versioned"):
-        managed = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
-        if managed.flags & _READ_ONLY:
-            raise _Refused("PyTorch has no read-only tensors, and the memory offered is read-only")
-        tensor = managed.tensor
-    elif _is_named(capsule, b"dltensor"):
-        tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
-    else:
-        raise _Refused("the object offered gives no DLPack capsule, or one that was used already")
-    if tensor.strides and any(tensor.strides[axis] < 0 for axis in range(tensor.ndim)):
+    offered = _dlpack.read(capsule, versioned=True)
+    if offered.read_only:
+        raise _Refused("PyTorch has no read-only tensors, and the memory offered is read-only")
+    if offered.has_negative_strides:
         raise _Refused("PyTorch has no negative strides, and the memory offered has")
