@@ -158,6 +158,12 @@ def imported() -> list[str]:
     return [name for name in known() if is_imported(name)]
 
 
+def present() -> list[Backend]:
+    """Return the backends of all frameworks here: those imported, loaded now where need be, and those loaded."""
+    builtin = [load(name) for name in imported() if name in BUILTIN]
+    return list(dict.fromkeys([*builtin, *loaded()]))
+
+
 def load(name: str) -> Backend:
     """Return the one backend of a name, importing its framework the first time.
 

@@ -154,7 +154,7 @@ def set_visible_devices(indices: Iterable[int]) -> None:
     if len(set(wanted)) != len(wanted) or any(index < 0 for index in wanted):
         raise bad_argument("indices", wanted, "made of distinct non-negative ints")
     call = f"ds.set_visible_devices({wanted})"
-    concerned = [_registry.load(name) for name in _registry.imported() if name in _registry.BUILTIN]
+    concerned = _registry.present()
     for backend in concerned:
         if backend.started():
             raise already_started(backend, call)

@@ -118,8 +118,7 @@ def _switch(gpus: int, memory: int | None) -> None:
     name = _context.chosen()
     if gpus and name is not None:
         _refuse_gap(name, memory)
-    concerned = {_registry.load(each): None for each in _registry.imported() if each in _registry.BUILTIN}
-    concerned |= dict.fromkeys(_registry.loaded())  # third parties' among them
+    concerned = _registry.present()
     changed: list[tuple[Backend, tuple[int, int | None]]] = []
     before, failed = _request(), dict(_failed)
     try:

@@ -1,0 +1,143 @@
+"""`convert`, `to_numpy`, `from_numpy`: between NumPy and a framework that is made up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+
+def test_shares_where_it_can(fake: Any) -> None:
+    x = np.arange(4)
+    y = ds.convert(x, "fakeframe")
+    assert type(y).__module__ == "fakeframe"
+    assert np.shares_memory(x, y)
+    back = ds.convert(y, "np")
+    assert type(back) is np.ndarray
+    assert np.shares_memory(x, back)
+    assert ds.convert(x, "numpy") is x
+    assert ds.convert(y) is not y  # the current backend is NumPy
+
+
+def test_copies_when_told(fake: Any) -> None:
+    x = np.arange(4)
+    y = ds.convert(x, "fakeframe", copy=True)
+    x[0] = 9
+    assert y.tolist() == [0, 1, 2, 3]
+    with pytest.raises(ds.CopyNeededError, match="the tensor is on cpu, and gpu:1 was asked for"):
+        ds.convert(x, "fakeframe", "gpu:1", copy=False)
+    assert ds.device_of(ds.convert(x, "fakeframe", "gpu:1")) is ds.gpu(1)
+    with pytest.raises(ds.ArgumentError, match="copy"):
+        ds.convert(x, "fakeframe", copy="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("spoil", ["reversed", "read-only", "empty", "0-d", "strided", "big-endian"])
+def test_awkward_memory_gives_the_right_values(spoil: str, fake: Any) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    x = {
+        "reversed": lambda: x[::-1],
+        "empty": lambda: x[:0],
+        "0-d": lambda: x[0, 0, ...],
+        "strided": lambda: x[:, ::2],
+        "big-endian": lambda: x.astype(">f8"),
+    }.get(spoil, lambda: x)()
+    if spoil == "read-only":
+        x.flags.writeable = False
+    y = ds.convert(x, "fakeframe")
+    assert np.array_equal(y, x)
+    assert (y.shape, y.dtype.name) == (x.shape, x.dtype.name)
+    if spoil in ("reversed", "read-only", "big-endian"):
+        assert not np.shares_memory(x, y)
+        with pytest.raises(ds.CopyNeededError):
+            ds.convert(x, "fakeframe", copy=False)
+
+
+def test_simulated_cards_go_through_the_host(fake: Any, cards: object) -> None:
+    x = ds.asarray([1.0, 2.0], device=1)
+    y = ds.convert(x, "fakeframe")
+    assert ds.device_of(y) is ds.gpu(1)
+    assert y.tolist() == [1, 2]
+    with pytest.raises(ds.CopyNeededError, match="label"):
+        ds.convert(x, "fakeframe", copy=False)
+    fake.cards = 0
+    fake.simulated = 0
+    with pytest.raises(ds.DeviceNotFoundError):
+        ds.convert(x, "fakeframe")
+
+
+def test_a_dtype_the_other_side_lacks_is_refused_first(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from devshim import _refusals
+
+    def dtype(self: Any, name: str) -> Any:
+        raise _refusals.no_dtype(self, name)
+
+    monkeypatch.setattr(type(fake), "dtype", dtype)
+    with pytest.raises(ds.ConversionError, match="Fakeframe has no dtype 'int64'"):
+        ds.convert(np.arange(3), "fakeframe")
+
+
+def test_an_exchange_that_changes_something_is_not_believed(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lies = [lambda x: x.astype("float32"), lambda x: x.reshape(-1), lambda x: fake.settle(x, ds.gpu(1))]
+    x = np.arange(4.0).reshape(2, 2)
+    for lie in lies:
+        monkeypatch.setattr(
+            type(fake), "from_dlpack", lambda self, source, lie=lie: lie(self.settle(np.from_dlpack(source), ds.cpu()))
+        )
+        y = ds.convert(x, "fakeframe")
+        assert (y.dtype, y.shape, ds.device_of(y)) == (x.dtype, x.shape, ds.cpu())
+        assert np.array_equal(x, y)
+
+
+@pytest.mark.parametrize("thing", [[1, 2], 3, None, "x", {"a": np.zeros(1)}])
+def test_only_tensors(thing: Any) -> None:
+    for call in (lambda: ds.convert(thing, "numpy"), lambda: ds.to_numpy(thing), lambda: ds.device_of(thing)):
+        with pytest.raises(ds.NotATensorError):
+            call()
+
+
+def test_numpy_to_and_from(cards: object) -> None:
+    a = np.arange(3)
+    assert not np.shares_memory(ds.from_numpy(a), a)
+    assert ds.from_numpy(a, copy=False) is a
+    assert not np.shares_memory(ds.to_numpy(a), a)
+    assert np.shares_memory(ds.to_numpy(a, copy=False), a)
+    assert ds.from_numpy(np.float32(3)).shape == ()
+    x = ds.from_numpy(a, "gpu:1")
+    assert type(ds.to_numpy(x)) is np.ndarray
+    with pytest.raises(ds.CopyNeededError):
+        ds.to_numpy(x, copy=False)
+    with pytest.raises(ds.CopyNeededError):
+        ds.from_numpy(a, "gpu:1", copy=False)
+    with pytest.raises(ds.ArgumentError, match="copy"):
+        ds.from_numpy(a, copy="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        *(np.array(["a"]), np.array([None]), np.array([b"a"]), np.zeros(2, [("a", int)]), np.array(["2020"], "M8[D]")),
+        np.array([1], "m8[s]"),
+    ],
+    ids=lambda array: str(array.dtype),
+)
+def test_no_counterpart(array: Any) -> None:
+    with pytest.raises(ds.ConversionError, match="no counterpart"):
+        ds.from_numpy(array)
+
+
+@pytest.mark.parametrize("thing", [[1, 2], 3, None, "x"])
+def test_from_numpy_takes_arrays(thing: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match="a NumPy array"):
+        ds.from_numpy(thing)
+
+
+def test_the_result_of_every_placement_is_checked(fake: Any) -> None:
+    """An adapter whose copies land elsewhere is caught, whatever call made them."""
+    fake.lands_on = ds.gpu(0)
+    x = fake.settle(np.zeros(1), ds.cpu())
+    for call in (lambda: ds.place(x, "gpu:1"), lambda: ds.copy([x], "gpu:1"), lambda: ds.place({"a": x}, "gpu:1")):
+        with pytest.raises(ds.PlacementError, match="gpu:1 was asked for, and Fakeframe put the result on gpu:0"):
+            call()

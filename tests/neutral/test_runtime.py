@@ -1,0 +1,218 @@
+"""Running: batches that shrink, visible devices, memory policies, waiting."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import _nvml
+
+
+@pytest.mark.parametrize(("limit", "start", "fits"), [(100, 64, 64), (10, 64, 8), (1, 64, 1), (5, 7, 3), (1, 1, 1)])
+def test_shrink_batch(limit: int, start: int, fits: int) -> None:
+    tried = []
+
+    def step(size: int) -> str:
+        tried.append(size)
+        if size > limit:
+            raise MemoryError
+        return f"ran {size}"
+
+    assert ds.shrink_batch(step, start) == (f"ran {fits}", fits)
+    assert tried == [start // 2**i for i in range(len(tried))]
+
+
+def test_shrink_batch_on_a_full_card(cards: object) -> None:
+    with ds.simulate(1, memory=8 * 1000):
+        found, size = ds.shrink_batch(lambda size: ds.zeros(size, device="gpu").shape, 4096)
+        assert (found, size) == ((512,), 512)
+        assert ds.memory("gpu").used == 0
+
+
+def test_shrink_batch_knows_the_frameworks_own_error(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class OutOfPaper(RuntimeError):
+        pass
+
+    monkeypatch.setattr(type(fake), "is_out_of_memory", lambda self, error: isinstance(error, OutOfPaper))
+
+    def step(size: int) -> int:
+        if size > 2:
+            raise OutOfPaper
+        return size
+
+    assert ds.shrink_batch(step, 8) == (2, 2)
+    assert fake.emptied == [ds.gpu(0), ds.gpu(1)] * 2, "the cache is emptied before each new try"
+
+
+def test_the_failed_trys_tensors_are_gone_before_the_next() -> None:
+    alive: list[Any] = []
+
+    def step(size: int) -> int:
+        gc.collect()
+        assert not [ref for ref in alive if ref() is not None]
+        big = np.zeros(size)
+        alive.append(weakref.ref(big))
+        if size > 1:
+            raise MemoryError
+        return size
+
+    assert ds.shrink_batch(step, 8) == (1, 1)
+
+
+def test_shrink_batch_gives_up_at_one() -> None:
+    def never(size: int) -> None:
+        raise MemoryError("no")
+
+    with pytest.raises(ds.OutOfMemoryError, match="not even a batch of 1") as caught:
+        ds.shrink_batch(never, 5)
+    assert isinstance(caught.value.__cause__, MemoryError)
+
+
+def test_shrink_batch_lets_other_errors_through() -> None:
+    for error in (ValueError("mine"), KeyboardInterrupt()):
+
+        def step(size: int, error: BaseException = error) -> None:
+            raise error
+
+        with pytest.raises(type(error)):
+            ds.shrink_batch(step, 8)
+
+
+@pytest.mark.parametrize("start", [0, -1, 1.0, "8", None, True, np.array([8])])
+def test_shrink_batch_arguments(start: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match="start is"):
+        ds.shrink_batch(lambda size: size, start)
+
+
+@pytest.fixture
+def nvidia(monkeypatch: pytest.MonkeyPatch) -> list[_nvml.Card]:
+    """A machine with three NVIDIA cards, as its driver would tell."""
+    cards = [_nvml.Card(i, f"Card {i}", f"GPU-{i}", 1, 1) for i in range(3)]
+    monkeypatch.setattr(_nvml, "cards", lambda: cards)
+    monkeypatch.setattr(_nvml, "why_none", lambda: f"the driver shows {len(cards)}")
+    monkeypatch.setattr(os.path, "exists", lambda path: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "x")  # so that it is as before afterwards
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    return cards
+
+
+def test_visible_devices_are_renumbered(nvidia: object, fake: Any) -> None:
+    ds.set_visible_devices([2, 0])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,0"
+    assert fake.shown == [[2, 0]]
+    ds.set_visible_devices(np.array([1]))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+    ds.set_visible_devices([])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "after"),
+    [("GPU-a, GPU-b", [1], "GPU-b"), ("3,5,7", [2, 0], "7,3"), ("0,1,-1,2", [1], "1"), ("MIG-x", [0], "MIG-x")],
+)
+def test_among_those_visible_now(
+    before: str, wanted: list[int], after: str, nvidia: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
+    ds.set_visible_devices(wanted)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == after
+
+
+@pytest.mark.parametrize("hidden", ["-1", "", "NoDevFiles", "-1,0,1"])
+def test_hidden_cards_cannot_be_shown(hidden: str, nvidia: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    with pytest.raises(ds.DeviceNotFoundError, match=f"0 are visible: CUDA_VISIBLE_DEVICES is {hidden!r}"):
+        ds.set_visible_devices([0])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == hidden
+
+
+def test_too_many_and_none_at_all(nvidia: list[Any]) -> None:
+    with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:3, and 3 are visible: the driver shows 3"):
+        ds.set_visible_devices([0, 3])
+    nvidia.clear()
+    with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:0, and 0 are visible"):
+        ds.set_visible_devices([0])
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+@pytest.mark.parametrize("indices", [[-1], [0, 0], ["0"], "01", 1, None, [True], [1.0], [None]])
+def test_visible_devices_arguments(indices: Any, nvidia: object) -> None:
+    with pytest.raises(ds.ArgumentError, match="indices"):
+        ds.set_visible_devices(indices)
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def test_too_late_says_who_started(nvidia: object, fake: Any) -> None:
+    fake.has_started = True
+    with pytest.raises(
+        ds.AlreadyStartedError, match=r"ds.set_visible_devices\(\[1\]\) came too late: Fakeframe"
+    ) as caught:
+        ds.set_visible_devices([1])
+    assert "top of the program" in str(caught.value.hint)
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def test_what_fails_half_way_is_undone(nvidia: object, fake: Any) -> None:
+    fake.failure = ValueError("no")
+    with pytest.raises(ValueError, match="no"):
+        ds.set_visible_devices([1])
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def test_visible_among_simulated_ones(nvidia: object) -> None:
+    ds.simulate(3)
+    ds.set_visible_devices([2, 1])
+    assert ds.device_count() == 2
+    with pytest.raises(ds.DeviceNotFoundError, match="devshim simulates 2"):
+        ds.set_visible_devices([2])
+    ds.set_visible_devices([])
+    assert ds.device_count() == 0
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def test_memory_policy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ds.UnsupportedError, match="NumPy"):
+        ds.memory_policy("grow")
+    ds.use("fakeframe")
+    with pytest.raises(ds.UnsupportedError, match="it takes no advice"):
+        ds.memory_policy(0.5)
+    monkeypatch.setattr(type(fake), "gaps", {})
+    ds.memory_policy(0.5)
+    fake.has_started = True
+    with pytest.raises(ds.AlreadyStartedError, match=r"ds.memory_policy\('grow'\) came too late"):
+        ds.memory_policy("grow")
+    assert fake.policies == [0.5]
+
+
+@pytest.mark.parametrize("policy", ["Grow", "", 0, -0.5, 1.5, float("nan"), None, True, [0.5], np.array([0.5, 0.5])])
+def test_memory_policy_arguments(policy: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match="policy"):
+        ds.memory_policy(policy)
+
+
+def test_waiting_and_the_hosts_memory(cards: list[ds.Device]) -> None:
+    ds.synchronize()
+    ds.empty_cache()
+    for device in cards:
+        ds.synchronize(device)
+        ds.empty_cache(device)
+    for call in (ds.synchronize, ds.empty_cache, ds.memory):
+        with pytest.raises(ds.DeviceNotFoundError):
+            call("gpu:5")
+    host = ds.memory("cpu")
+    assert host.total is None or host.total > 0
+
+
+def test_memory_is_counted(cards: object) -> None:
+    before = ds.memory(1)
+    x = ds.zeros(1000, device=1, dtype="float64")
+    assert ds.memory(1).used - before.used == 8000
+    del x
+    assert ds.memory(1).used == before.used
+    assert ds.memory(1).peak >= before.used + 8000

@@ -1,0 +1,202 @@
+"""Simulated GPUs: asked for, counted, labelled, switched off, and on all frameworks or on none."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import _refusals, simulation
+
+GIB = 2**30
+
+
+def test_on_and_off() -> None:
+    assert ds.device_count() == 0
+    handle = ds.simulate(3)
+    assert (handle.gpus, handle.memory, repr(handle)) == (3, None, "<3 simulated GPUs>")
+    assert ds.devices() == [ds.cpu(), ds.gpu(0), ds.gpu(1), ds.gpu(2)]
+    assert ds.try_all_gpus() == ds.devices("gpu")
+    assert ds.describe(2).simulated
+    assert "simulated" in ds.describe(2).name
+    ds.simulate(1)
+    assert ds.device_count("cuda") == 1
+    ds.simulate(0)
+    assert ds.device_count() == 0
+    assert ds.try_all_gpus() == [ds.cpu()]
+
+
+def test_as_a_block() -> None:
+    with ds.simulate(2, "1MiB"):
+        with ds.simulate(4):
+            assert ds.device_count() == 4
+            assert ds.memory(0).total is None
+        assert ds.device_count() == 2
+        assert ds.memory(0).total == 2**20
+    assert ds.device_count() == 0
+    with pytest.raises(ZeroDivisionError), ds.simulate(2):
+        raise ZeroDivisionError
+    assert ds.device_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        *(("4GiB", 4 * GIB), ("4gb", 4 * 10**9), ("512 MiB", 512 * 2**20), ("1.5KiB", 1536), ("1_000", 1000)),
+        *(("100b", 100), (" 2 TiB ", 2 * 2**40), (4096, 4096), (np.int64(64), 64), ("1e3", 1000)),
+    ],
+)
+def test_memory_sizes(text: Any, size: int) -> None:
+    with ds.simulate(1, memory=text) as handle:
+        assert handle.memory == ds.memory("gpu").total == ds.describe("gpu").total_memory == size
+        assert f"{size:,} bytes" in repr(handle)
+
+
+@pytest.mark.parametrize("gpus", [-1, 65, 1.0, "two", "", None, True, [2], np.array([2]), "9" * 5000, b"2"])
+def test_bad_counts(gpus: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match="it must be 0 to 64"):
+        ds.simulate(gpus)
+    assert ds.device_count() == 0
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        "",
+        "4 GiBs",
+        "GiB",
+        "-4GiB",
+        "0",
+        0,
+        -1,
+        "nan",
+        "inf",
+        "1e400",
+        True,
+        1.5,
+        [],
+        "4Gi B",
+        "1" + "0" * 39 + "GiB",
+        "0.1b",
+    ],
+)
+def test_bad_memory(memory: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match="positive number of bytes or text with a unit"):
+        ds.simulate(1, memory)
+    assert ds.device_count() == 0
+
+
+def test_by_the_environment(python: Any) -> None:
+    python(
+        """
+        import devshim as ds
+        assert ds.device_count() == 2
+        assert ds.memory("gpu:1").total == 4 * 2**30
+        assert ds.describe("gpu:1").simulated
+        with ds.simulate(1):
+            assert ds.device_count() == 1
+        assert ds.device_count() == 2
+        ds.simulate(0)
+        assert ds.device_count() == 0, "the program has the last word"
+        """,
+        DEVSHIM_SIMULATE_GPUS="2",
+        DEVSHIM_SIMULATE_MEMORY="4GiB",
+    )
+
+
+@pytest.mark.parametrize(("gpus", "memory"), [("two", "1GiB"), ("-1", ""), ("2", "lots")])
+def test_nonsense_in_the_environment_is_named(gpus: str, memory: str, python: Any) -> None:
+    said = python(
+        "import devshim as ds; ds.device_count()",
+        fails=True,
+        DEVSHIM_SIMULATE_GPUS=gpus,
+        DEVSHIM_SIMULATE_MEMORY=memory,
+    )
+    assert re.search(r"ArgumentError: DEVSHIM_SIMULATE_(GPUS|MEMORY) is '", said)
+
+
+def test_an_empty_variable_is_none(python: Any) -> None:
+    python("import devshim as ds; assert ds.device_count() == 0", DEVSHIM_SIMULATE_GPUS="", DEVSHIM_SIMULATE_MEMORY="x")
+
+
+def test_not_beside_real_cards(fake: Any) -> None:
+    ds.use("fakeframe")
+    with pytest.raises(ds.SimulationError, match="Fakeframe sees 2 real GPUs"):
+        ds.simulate(2)
+    assert not fake.simulated
+    assert simulation.simulated_gpus() == 0
+    fake.cards = 0
+    with ds.simulate(3):
+        assert ds.device_count() == 3
+    assert ds.device_count() == 0
+
+
+def test_too_late_changes_nothing(fake: Any) -> None:
+    ds.use("fakeframe")
+    fake.cards = 0
+    fake.refuses_simulation = _refusals.simulated_too_late(fake, "it has started", "move ds.simulate(...) to the top")
+    with pytest.raises(ds.SimulationError, match="cannot simulate GPUs now: it has started") as caught:
+        ds.simulate(2)
+    assert "to the top" in str(caught.value.hint)
+    with ds.using("numpy"):
+        assert ds.device_count() == 0, "all frameworks or none"
+    assert simulation.simulated_gpus() == 0
+
+
+def test_a_backend_that_is_not_current_keeps_its_reason(fake: Any) -> None:
+    """Work on NumPy's cards goes on; who asks the other for one is told why it has none."""
+    fake.cards = 0
+    fake.refuses_simulation = _refusals.simulated_too_late(fake, "it has started", "move it")
+    ds.simulate(2)
+    assert ds.device_count() == 2
+    with ds.using("fakeframe"), pytest.raises(ds.DeviceNotFoundError, match="cannot simulate GPUs now: it has started"):
+        ds.zeros(1, device="gpu:0")
+    fake.refuses_simulation = None
+    ds.simulate(2)
+    with ds.using("fakeframe"):
+        assert ds.device_count() == 2
+
+
+def test_when_the_second_refuses_the_first_is_rolled_back(fake: Any) -> None:
+    fake.cards = 0
+    ds.simulate(2)
+    ds.use("fakeframe")
+    fake.refuses_simulation = _refusals.simulated_too_late(fake, "N is fixed", "restart")
+    with pytest.raises(ds.SimulationError):
+        ds.simulate(5)
+    assert fake.simulated == 2
+    with ds.using("numpy"):
+        assert ds.device_count() == 2
+    fake.refuses_simulation = None
+
+
+def test_a_declared_gap_is_told_as_such(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gap = type(next(iter(fake.gaps.values())))("planned", "the next issue brings it")
+    monkeypatch.setattr(type(fake), "gaps", {"simulate": gap})
+    ds.simulate(2)  # NumPy is current
+    ds.use("fakeframe")
+    with pytest.raises(ds.UnsupportedError, match="the next issue brings it"):
+        ds.simulate(3)
+    with ds.using("numpy"):
+        assert ds.device_count() == 2
+
+
+def test_loading_later_gets_the_cards_too(python: Any) -> None:
+    python("""
+        import sys
+        import devshim as ds
+        ds.simulate(2, memory="1KiB")
+        assert "numpy" not in sys.modules
+        ds.use("numpy")
+        assert ds.device_count() == 2
+        try:
+            ds.zeros(1000, device=1)
+        except ds.OutOfMemoryError as error:
+            assert "gpu:1 has no room" in error.problem and "1,024 bytes are free" in error.problem, error
+        else:
+            raise SystemExit("the limit is not kept")
+        assert ds.memory(1).used == 0
+    """)
