@@ -97,7 +97,7 @@ class Offer:
 
     Attributes:
         device: DLPack's device type and number.
-        dtype: The array-API name; of what has none, a text that is no dtype's name.
+        dtype: The array-API name; for what has none, its numbers as text.
         shape: The sizes of the axes.
         strides: In elements, one for each axis; where the capsule has none, those of C order.
         address: Of the first element, ``byte_offset`` included; 0 where there is no memory.
@@ -151,7 +151,7 @@ def read(capsule: Any, *, versioned: bool = False) -> Offer:
     shape = tuple(tensor.shape[: tensor.ndim])
     return Offer(
         device=(tensor.device_type, tensor.device_id),
-        dtype=_NAMES.get((code, bits, lanes)) or f"of DLPack's code {code}, {bits} bits and {lanes} lanes",
+        dtype=_NAMES.get((code, bits, lanes)) or f"(code {code}, {bits} bits, {lanes} lanes)",
         shape=shape,
         strides=tuple(tensor.strides[: tensor.ndim]) if tensor.strides else _c_order(shape),
         address=(tensor.data or 0) + tensor.byte_offset,
