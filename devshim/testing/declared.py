@@ -84,7 +84,7 @@ class Declared(Kit):
         assert sorted(self.adapter.lines) == sorted(LINES)
         fields: dict[str, Any] = {"x": "x", "device": "D", "index": 1, "args": "a", "dtype": ""}
         for call, template in self.adapter.lines.items():
-            filled = template.format(name="float32") if call == "dtype" else template.format(**fields)
+            filled = template.format(name="float32") if call == "dtype" else template.format(*"0123", **fields)
             assert filled.strip(), call
 
     def test_devices_have_a_native_text(self) -> None:

@@ -15,7 +15,7 @@ from devshim.testing.values import feature
 
 PRELUDE = """
 import devshim as ds
-from devshim import _registry
+from devshim import _installed, _registry
 name = {name!r}
 def expect(error, fn, *args):
     try:
@@ -54,13 +54,13 @@ class Fresh(Kit):
         """Counting, asking and describing the host start no device and import no other framework."""
         self.fresh("""
 import sys
-assert not {"numpy", *_registry.BUILTIN} & set(sys.modules), "import devshim imports a framework"
+assert not {"numpy", *_installed.BUILTIN} & set(sys.modules), "import devshim imports a framework"
 ds.use(name)
 assert name == "numpy" or name not in sys.modules, "use imports the framework"
 assert ds.device_count() >= 0
 ds.devices(), ds.try_gpu(), ds.try_all_gpus(), ds.device_count("tpu")
 assert _registry.load(name).started() is False, "counting started the devices"
-others = [other for other in _registry.imported() if other not in (name, "numpy")]
+others = [other for other in _installed.imported() if other not in (name, "numpy")]
 mine = __import__(name)
 assert others == [] or name == "tensorflow", others  # Keras imports JAX or PyTorch where it is told to
 """)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from devshim import _registry
+from devshim import _installed, _registry
 from devshim._versions import version_of
 from devshim.testing import Conformance
 from devshim.testing.base import GAP, HARDWARE, Kit
@@ -116,7 +116,7 @@ def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
         return False
     if any(getattr(cls, name) is getattr(Kit, name) for mark in item.iter_markers("hook") for name in mark.args):
         return True
-    if _named(config, item.path) or _registry.is_installed(cls.backend):
+    if _named(config, item.path) or _installed.is_installed(cls.backend):
         return False
     config.stash[_UNASKED].add(cls.backend)
     return True

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from devshim import _registry
+from devshim import _installed, _registry
 from devshim.backend import FEATURES, Gap
 
 HEAD = """# What works where
@@ -34,7 +34,7 @@ Record = list[dict[str, Any]]
 def merged(records: Iterable[Record]) -> Record:
     """Return results as one record, sorted; of two runs of one backend, version and kind of device the later counts."""
     found = {_key(run): run for record in records for run in record}
-    order = {name: i for i, name in enumerate(_registry.BUILTIN)}
+    order = {name: i for i, name in enumerate(_installed.BUILTIN)}
     return sorted(found.values(), key=lambda run: (order.get(run["backend"], len(order)), *_key(run)))
 
 
@@ -47,7 +47,7 @@ def page(record: Record) -> str:
     columns = list(dict.fromkeys((run["backend"], str(run["version"])) for run in record))
     notes: list[str] = []
     rows = [
-        ["", *(f"{_registry.TITLES.get(name, name)} {version}" for name, version in columns)],
+        ["", *(f"{_installed.TITLES.get(name, name)} {version}" for name, version in columns)],
         ["---", *("---" for _ in columns)],
     ]
     for feature, words in FEATURES.items():
@@ -81,7 +81,7 @@ def _cell(feature: str, column: tuple[str, str], record: Record, notes: list[str
 
 
 def _note(name: str, gap: Gap, notes: list[str]) -> int:
-    text = f"{_registry.TITLES.get(name, name)}: {gap.reason}."
+    text = f"{_installed.TITLES.get(name, name)}: {gap.reason}."
     if text not in notes:
         notes.append(text)
     return notes.index(text) + 1
@@ -132,7 +132,7 @@ def _check(kept: Path, target: Path) -> int:
     problems = stale(record)
     if target.read_text(encoding="utf-8") != page(record):
         problems.append(f"{target} is not what {kept} and today's declarations make")
-    missing = sorted(set(_registry.BUILTIN) - {run["backend"] for run in record})
+    missing = sorted(set(_installed.BUILTIN) - {run["backend"] for run in record})
     if missing:
         problems.append(f"{kept} has no results of {', '.join(missing)}")
     for problem in problems:
