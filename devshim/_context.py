@@ -10,7 +10,7 @@ from _thread import _local
 from contextvars import ContextVar
 from os import environ
 
-from devshim import _registry
+from devshim import _installed, _registry
 from devshim.device import CPU, Device
 from devshim.errors import BackendNotFoundError
 
@@ -82,9 +82,9 @@ class using:
 
 
 def _choose(backend: str) -> str:
-    name = _registry.canonical(backend)
-    if not _registry.is_installed(name):
-        raise _registry.not_installed(name)
+    name = _installed.canonical(backend)
+    if not _installed.is_installed(name):
+        raise _installed.not_installed(name)
     from devshim import _imports
 
     if name in sys.modules:  # imported already: its adapter may have to be there before the first traced call
@@ -134,7 +134,7 @@ def _only_one() -> str:
     """The only framework installed; NumPy, which comes with all of them, counts where nothing else is there."""
     global _only
     if _only is None:
-        have = _registry.installed()
+        have = _installed.installed()
         frameworks = [name for name in have if name != "numpy"] or have
         if len(frameworks) != 1:
             what = f"installed are {', '.join(frameworks)}" if frameworks else "none is installed"
@@ -179,16 +179,16 @@ def backends() -> dict[str, BackendInfo]:
     from devshim._versions import version_of
     from devshim.info import BackendInfo
 
-    imported = _registry.imported()
+    imported = _installed.imported()
     return {
         name: BackendInfo(
             name=name,
-            title=_registry.TITLES.get(name, name),
+            title=_installed.TITLES.get(name, name),
             version=version_of(name),
             imported=name in imported,
             clashes=() if name in imported else _imports.clashes(name),
         )
-        for name in _registry.installed()
+        for name in _installed.installed()
     }
 
 

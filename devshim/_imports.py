@@ -71,9 +71,9 @@ def _wrap(spec: ModuleSpec, around: Around) -> None:
 
 def _load_behind(name: str) -> None:
     """Load a framework's adapter where simulated GPUs are asked for, unless it is what imports the framework."""
-    from devshim import _registry, simulation
+    from devshim import _installed, _registry, simulation
 
-    target = _registry.BUILTIN.get(name)
+    target = _installed.BUILTIN.get(name)
     if target is not None and target.partition(":")[0] not in sys.modules and simulation.simulated_gpus():
         _registry.load(name)
 
@@ -93,7 +93,7 @@ def importing(name: str) -> ModuleType | None:
     from importlib import import_module
     from importlib.util import find_spec
 
-    from devshim._registry import BUILTIN
+    from devshim._installed import BUILTIN
 
     if name not in BUILTIN:
         return None

@@ -12,49 +12,29 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-import sys
 from _thread import RLock  # threading costs 3 ms to import, and only its lock is wanted
 
-from devshim.errors import BackendBrokenError, BackendConflictError, BackendNotFoundError, DevshimError
+from devshim._installed import (
+    BUILTIN,
+    TITLES,
+    canonical,
+    imported,
+    is_imported,
+    is_installed,
+    not_installed,
+    third_party,
+)
+from devshim.errors import BackendBrokenError, BackendConflictError, DevshimError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from importlib.machinery import ModuleSpec
-    from importlib.metadata import EntryPoint
     from typing import TypeVar
 
     from devshim.backend import Backend, Gap
 
     F = TypeVar("F")
 
-GROUP = "devshim.backends"
-
-BUILTIN: dict[str, str] = {
-    "torch": "devshim_backends._torch.backend:TorchBackend",
-    "tensorflow": "devshim_backends._tensorflow.backend:TensorflowBackend",
-    "mxnet": "devshim_backends._mxnet.backend:MxnetBackend",
-    "paddle": "devshim_backends._paddle.backend:PaddleBackend",
-    "jax": "devshim_backends._jax.backend:JaxBackend",
-    "numpy": "devshim_backends._numpy.backend:NumpyBackend",
-}
-TITLES = {
-    "torch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "mxnet": "MXNet",
-    "paddle": "PaddlePaddle",
-    "jax": "JAX",
-    "numpy": "NumPy",
-}
-DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
-    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos", "tf-nightly"),
-    "paddle": ("paddlepaddle", "paddlepaddle-gpu", "paddlepaddle-xpu"),
-    "mxnet": ("mxnet", "mxnet-cu112", "mxnet-cu110", "mxnet-cu102", "mxnet-native"),
-    "jax": ("jax",),
-}
-"""Distributions that carry a framework under another name than its import name."""
-
-NICKNAMES = {"pytorch": "torch", "tf": "tensorflow", "mx": "mxnet", "paddlepaddle": "paddle", "np": "numpy"}
 ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax"}
 """Root package of a type -> the backend that knows it."""
 
@@ -69,7 +49,6 @@ cannot guard a set that grows while it traces."""
 
 _LOADED: dict[str, Backend] = {}
 _LOCK = RLock()
-_entry_points: dict[str, list[EntryPoint]] | None = None
 
 
 def settled_when_compiled(fn: F) -> F:
@@ -83,79 +62,9 @@ def settled_when_compiled(fn: F) -> F:
     return fn
 
 
-def canonical(name: str) -> str:
-    """Return the backend's name for a name or nickname; an unknown one raises `BackendNotFoundError`."""
-    if not isinstance(name, str):
-        raise BackendNotFoundError(f"a backend is named by text, not by {type(name).__name__}", _known())
-    for each in (name, NICKNAMES.get(name.lower(), name.lower())):  # a third party's name may have capitals
-        if each in BUILTIN or each in third_party():
-            return each
-    raise BackendNotFoundError(f"no backend is called {name[:40]!r}", _nearest(name) + _known())
-
-
-def _nearest(name: str) -> str:
-    """The backend a misspelt name may have meant, as the start of a hint; empty where none is close."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(name[:40].lower(), [*known(), *NICKNAMES], 1)
-    return f"did you mean {NICKNAMES.get(close[0], close[0])!r}? " if close else ""
-
-
-def known() -> list[str]:
-    """Return the names of all backends, built in or registered by others, installed or not."""
-    return [*BUILTIN, *(name for name in third_party() if name not in BUILTIN)]
-
-
-def third_party() -> Mapping[str, list[EntryPoint]]:
-    """Return the entry points of other distributions by name, read once."""
-    global _entry_points
-    if _entry_points is None:
-        from importlib.metadata import entry_points
-
-        found: dict[str, list[EntryPoint]] = {}
-        for point in entry_points(group=GROUP):
-            found.setdefault(point.name, []).append(point)
-        _entry_points = found
-    return _entry_points
-
-
-def is_installed(name: str) -> bool:
-    """Whether the framework could be imported, without importing it."""
-    if name in sys.modules:
-        return is_imported(name)
-    from importlib.util import find_spec
-
-    try:
-        spec = find_spec(name)
-    except (ImportError, ValueError):
-        return False
-    return spec is not None and not _is_folder(spec)
-
-
-def is_imported(name: str) -> bool:
-    """Whether the framework is among this process's modules, through devshim or not."""
-    module = sys.modules.get(name)  # None is Python's own mark for a blocked import
-    return module is not None and not _is_folder(getattr(module, "__spec__", None))
-
-
-def _is_folder(spec: ModuleSpec | None) -> bool:
-    """Whether a spec is a mere folder's that happens to carry the name: a namespace package has no file of its own."""
-    return spec is not None and spec.origin is None and spec.submodule_search_locations is not None
-
-
-def installed() -> list[str]:
-    """Return the names of the backends whose framework is installed, in the table's order."""
-    return [name for name in known() if is_installed(name)]
-
-
 def loaded() -> list[Backend]:
     """Return the backends loaded so far."""
     return list(_LOADED.values())
-
-
-def imported() -> list[str]:
-    """Return the names of the backends whose framework this process has imported, through devshim or not."""
-    return [name for name in known() if is_imported(name)]
 
 
 def present() -> list[Backend]:
@@ -244,17 +153,6 @@ def _contested(name: str, claims: list[str]) -> BackendConflictError:
         f"the backend name {name!r} is claimed by {len(claims)}: {'; '.join(claims)}",
         "uninstall all but one of them",
     )
-
-
-def not_installed(name: str) -> BackendNotFoundError:
-    """The framework is not there; what is."""
-    have = ", ".join(installed()) or "none"
-    extra = f"pip install 'devshim[{name}]'" if name in BUILTIN else f"install {name}"
-    return BackendNotFoundError(f"{TITLES.get(name, name)} is not installed; installed here: {have}", extra)
-
-
-def _known() -> str:
-    return f"the backends are {', '.join(known())}; installed here: {', '.join(installed()) or 'none'}"
 
 
 def _broken(name: str, error: Exception) -> BackendBrokenError:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from devshim import _registry
+from devshim import _installed
 
 __all__ = ["version_of"]
 
 
 def version_of(backend: str) -> str | None:
     """Return the version of the distribution that carries a backend's framework, or None where none says."""
-    for distribution in _registry.DISTRIBUTIONS.get(backend, (backend,)):
+    for distribution in _installed.DISTRIBUTIONS.get(backend, (backend,)):
         try:
             return version(distribution)
         except PackageNotFoundError:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devshim import _arguments, _context, _explain, _refusals, _registry, _spec, _transfer
+from devshim import _arguments, _context, _explain, _installed, _refusals, _registry, _spec, _transfer
 from devshim.device import CPU
 from devshim.errors import ConversionError, CopyNeededError
 from devshim.tensors import tensor_backend
@@ -48,7 +48,7 @@ def convert(
         BackendNotFoundError: It is not installed.
     """
     source = tensor_backend(x, "convert")
-    target = _context.current() if backend is None else _registry.load(_registry.canonical(backend))
+    target = _context.current() if backend is None else _registry.load(_installed.canonical(backend))
     here = source.device_of(x)
     there = _transfer.require(target, here if device is None else _spec.device(device))
     if source is target:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from os import environ
 
-from devshim import _context, _registry
+from devshim import _context, _installed, _registry
 from devshim._show import show
 from devshim.device import as_int
 from devshim.errors import ArgumentError, SimulationError, UnsupportedError
@@ -135,7 +135,7 @@ def _switch(gpus: int, memory: int | None) -> None:
     _asked = (gpus, memory)
     from devshim import _imports
 
-    for each in _registry.BUILTIN:
+    for each in _installed.BUILTIN:
         _imports.watch(each)  # whoever imports it from now on, and however, it has its cards before it starts
 
 

@@ -136,7 +136,7 @@ def test_a_step_that_does_not_hold_is_shown_and_the_tour_goes_on(
 
 
 def _installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    monkeypatch.setattr(_registry, "installed", lambda: list(names))
+    monkeypatch.setattr(_installed, "installed", lambda: list(names))
     monkeypatch.setattr(_context, "_only", None)
 
 

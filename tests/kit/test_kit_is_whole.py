@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from devshim import _registry, testing
+from devshim import _installed, _registry, testing
 from devshim.backend import FEATURES
 from devshim.testing import Conformance
 from devshim.testing.base import Kit
@@ -67,20 +67,20 @@ def test_every_room_explains_its_assertions() -> None:
     assert set(testing.ROOMS) == files - {"__init__", "plugin", "table"}
 
 
-@pytest.mark.parametrize("name", _registry.BUILTIN)
+@pytest.mark.parametrize("name", _installed.BUILTIN)
 def test_adapters_have_the_same_rooms(name: str) -> None:
-    package = importlib.import_module(_registry.BUILTIN[name].partition(":")[0].rpartition(".")[0])
+    package = importlib.import_module(_installed.BUILTIN[name].partition(":")[0].rpartition(".")[0])
     files = {path.stem for path in Path(str(package.__file__)).parent.glob("*.py")}
     assert sorted(set(ROOMS) - files) == []
 
 
-@pytest.mark.parametrize("name", _registry.BUILTIN)
+@pytest.mark.parametrize("name", _installed.BUILTIN)
 def test_adapters_declare_alike(name: str) -> None:
     """Without importing a framework: gaps in features that exist, and a line for every call."""
     gaps = _registry.gaps(name)
     assert set(gaps) <= set(FEATURES)
     assert all(gap.kind in ("planned", "upstream", "never") and len(gap.reason.split()) > 2 for gap in gaps.values())
-    lines = importlib.import_module(_registry.BUILTIN[name].partition(".backend:")[0] + ".lines").LINES
+    lines = importlib.import_module(_installed.BUILTIN[name].partition(".backend:")[0] + ".lines").LINES
     assert sorted(lines) == sorted(LINES)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from devshim import _registry
+from devshim import _installed, _registry
 from devshim.backend import FEATURES, Gap
 from devshim.testing import table
 
@@ -57,7 +57,7 @@ def test_the_later_of_two_runs_counts() -> None:
 def written(tmp_path: Path) -> list[str]:
     """A record and its page, with results of every framework."""
     results = tmp_path / "results.json"
-    results.write_text(json.dumps([run(name, place={"passed": 1}) for name in _registry.BUILTIN]))
+    results.write_text(json.dumps([run(name, place={"passed": 1}) for name in _installed.BUILTIN]))
     kept = [str(tmp_path / "support.json"), str(tmp_path / "support.md")]
     assert table.main(["--write", *kept, str(results)]) == 0
     return kept

@@ -17,7 +17,7 @@ import pytest
 from devshim_backends._numpy.backend import NumpyBackend
 
 import devshim as ds
-from devshim import _context, _registry, simulation
+from devshim import _context, _installed, _registry, simulation
 from devshim.backend import Gap
 from devshim.device import CPU, Device
 from devshim.info import DeviceInfo, MemoryInfo
@@ -222,7 +222,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBackend]:
     monkeypatch.setitem(sys.modules, "fakeframe", module)
     monkeypatch.setitem(sys.modules, "fakeframe_devshim", adapter)
     point = SimpleNamespace(name="fakeframe", value="fakeframe_devshim:Backend", dist=None)
-    monkeypatch.setattr(_registry, "_entry_points", {"fakeframe": [point]})
+    monkeypatch.setattr(_installed, "_entry_points", {"fakeframe": [point]})
     yield _registry.load("fakeframe")  # type: ignore[misc]
     del _registry._LOADED["fakeframe"]
     for cls in [cls for cls in _registry.TENSORS if cls.__module__ == "fakeframe"]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim import _context, _registry
+from devshim import _context, _installed
 
 
 def current() -> str:
@@ -195,4 +195,4 @@ def test_backends_tells_versions_without_importing(python: Any, package: Any, di
 def test_framework_gives_the_module(fake: object) -> None:
     assert ds.framework().__name__ == "numpy"
     assert ds.framework("fakeframe").__name__ == "fakeframe"
-    assert "fakeframe" in _registry.known()
+    assert "fakeframe" in _installed.known()

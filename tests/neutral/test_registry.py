@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim import _installed, _registry
 
 BROKEN = {
     "library": ("raise ImportError('libcudart.so.12: cannot open shared object file')", "libcudart.so.12"),
@@ -254,7 +254,7 @@ def test_threads_that_load_one_backend_get_one(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "slowframe", ModuleType("slowframe"))
     monkeypatch.setitem(sys.modules, "slow_adapter", Slow("slow_adapter"))
     point = SimpleNamespace(name="slowframe", value="slow_adapter:Backend", dist=None)
-    monkeypatch.setattr(_registry, "_entry_points", {"slowframe": [point]})
+    monkeypatch.setattr(_installed, "_entry_points", {"slowframe": [point]})
     monkeypatch.setattr(_registry, "_check", lambda *args: None)
     found: list[Any] = []
     threads = [threading.Thread(target=lambda: found.append(_registry.load("slowframe"))) for _ in range(6)]
@@ -271,8 +271,8 @@ def test_threads_that_load_one_backend_get_one(monkeypatch: pytest.MonkeyPatch) 
 def test_gaps_are_read_without_importing_the_framework(python: Callable[..., str]) -> None:
     python("""
         import sys
-        from devshim import _registry
-        for name in _registry.BUILTIN:
+        from devshim import _installed, _registry
+        for name in _installed.BUILTIN:
             gaps = _registry.gaps(name)
             assert all(gap.reason for gap in gaps.values())
         assert not [name for name in ("torch", "tensorflow", "jax", "paddle", "mxnet", "numpy") if name in sys.modules]
