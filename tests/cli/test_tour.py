@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import devshim as ds
-from devshim import _context, _registry
+from devshim import _context
+from devshim import _installed as frameworks
 from devshim.cli import chapter
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def test_a_step_that_does_not_hold_is_shown_and_the_tour_goes_on(
 
 
 def _installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    monkeypatch.setattr(_installed, "installed", lambda: list(names))
+    monkeypatch.setattr(frameworks, "installed", lambda: list(names))
     monkeypatch.setattr(_context, "_only", None)
 
 
@@ -172,7 +173,7 @@ def test_a_framework_that_cannot_simulate_runs_on_what_is_there(
 
 @pytest.mark.parametrize("name", ["torch", "nonsense"])
 def test_a_missing_framework_is_one_clean_line(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(_registry, "is_installed", lambda name: name == "numpy")
+    monkeypatch.setattr(frameworks, "is_installed", lambda name: name == "numpy")
     result = invoke("tour", "--backend", name)
     assert result.exit_code == 1
     assert result.stdout == ""
