@@ -386,10 +386,10 @@ class Source:
         self._array, self._changes = array, changes
 
     def __dlpack__(self):
-        from devshim_backends._mxnet import capsules
+        from devshim import _dlpack
 
         capsule = self._array.__dlpack__()
-        tensor = capsules.read(capsule)
+        tensor = _dlpack.managed(capsule).tensor
         for name, value in self._changes.items():
             setattr(tensor, name, value)
         return capsule

@@ -1,7 +1,7 @@
-"""DLPack's structure and the interpreter's capsules, as far as sharing MXNet's memory needs them.
+"""Capsules that MXNet's memory goes out and comes in by: MXNet 1.9 makes and takes none, and 2.0 only its own kind.
 
-The interpreter's functions are fetched through library objects of our own: those of ``ctypes.pythonapi`` are shared by
-the whole process, MXNet's own destructor relies on their default prototypes, and other libraries set theirs.
+The interpreter's functions are fetched through a library object of our own, as in `devshim._dlpack`; those that are
+also called while a capsule is being destroyed take its address, because it must not be referenced then.
 """
 
 from __future__ import annotations
@@ -12,61 +12,40 @@ from typing import Any
 import numpy as np
 from mxnet.base import _LIB, check_call
 
-from devshim_backends._mxnet.native import CODES
+from devshim import _dlpack
 
-NAME, USED = b"dltensor", b"used_dltensor"
-CPU, CUDA, CUDA_HOST = 1, 2, 3
-INT, UINT, FLOAT, BFLOAT, BOOL = 0, 1, 2, 4, 6
-FORMS = {"bool": (BOOL, 8), "bfloat16": (BFLOAT, 16)}
-FORMS |= {f"{kind}{bits}": (code, bits) for kind, code in (("int", INT), ("uint", UINT)) for bits in (8, 16, 32, 64)}
-FORMS |= {f"float{bits}": (FLOAT, bits) for bits in (16, 32, 64)}
-READABLE = {form: name for name, form in FORMS.items() if name in CODES}
-
-
-class DLTensor(ctypes.Structure):
-    """DLTensor of dlpack.h, the same in every version of the protocol; a DLManagedTensor starts with one."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-PYTHON = ctypes.PyDLL(None)
+_NAME, _USED = b"dltensor", b"used_dltensor"
 _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-PYTHON.PyCapsule_New.restype = ctypes.py_object
-PYTHON.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, _Destructor)
-for _function, _returned in (
-    (PYTHON.PyCapsule_GetPointer, ctypes.c_void_p),
-    (PYTHON.PyCapsule_IsValid, ctypes.c_int),
-):
-    _function.restype = _returned
-    _function.argtypes = (ctypes.py_object, ctypes.c_char_p)
-PYTHON.PyCapsule_SetName.argtypes = (ctypes.py_object, ctypes.c_char_p)
-PYTHON.PyCapsule_SetDestructor.argtypes = (ctypes.py_object, ctypes.c_void_p)
+_python = ctypes.PyDLL(None)
+_python.PyCapsule_New.restype = ctypes.py_object
+_python.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, _Destructor)
+_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_python.PyCapsule_GetPointer.argtypes = _python.PyCapsule_IsValid.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+_python.PyCapsule_SetName.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_python.PyCapsule_SetDestructor.argtypes = (ctypes.py_object, ctypes.c_void_p)
+
+
+def made(managed: ctypes.c_void_p) -> Any:
+    """Return a capsule over a DLManagedTensor of MXNet's."""
+    return _python.PyCapsule_New(managed, _NAME, _forget)
 
 
 @_Destructor  # type: ignore[untyped-decorator]
-def forget(capsule: int) -> None:
-    """Free what a capsule offers if nobody took it; the capsule is being destroyed, so it must not be referenced."""
-    name = _raw.PyCapsule_GetName(capsule)
-    if name == NAME:
-        check_call(_LIB.MXNDArrayCallDLPackDeleter(ctypes.c_void_p(_raw.PyCapsule_GetPointer(capsule, NAME))))
+def _forget(capsule: int) -> None:
+    """Free what a capsule offers if nobody took it."""
+    if _python.PyCapsule_IsValid(capsule, _NAME):
+        check_call(_LIB.MXNDArrayCallDLPackDeleter(ctypes.c_void_p(_python.PyCapsule_GetPointer(capsule, _NAME))))
 
 
-_raw = ctypes.PyDLL(None)
-_raw.PyCapsule_GetName.restype = ctypes.c_char_p
-_raw.PyCapsule_GetName.argtypes = (ctypes.c_void_p,)
-_raw.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_raw.PyCapsule_GetPointer.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+def mark_used(capsule: Any) -> None:
+    """Say of a capsule that it was consumed, as the protocol wants: the consumer calls the deleter from here on."""
+    _python.PyCapsule_SetName(capsule, _USED)
+    _python.PyCapsule_SetDestructor(capsule, None)
+
+
+def label(tensor: _dlpack.DLTensor, dtype: str) -> None:
+    """Write a dtype into a capsule's structure."""
+    tensor.code, tensor.bits, tensor.lanes = _dlpack.FORMS[dtype]
 
 
 class HostArray:
@@ -74,15 +53,9 @@ class HostArray:
 
     def __init__(self, array: np.ndarray) -> None:
         self._bytes = array.view(np.dtype(f"u{array.itemsize}"))
-        self._form = FORMS[array.dtype.name]
+        self._dtype = array.dtype.name
 
     def __dlpack__(self) -> Any:
         capsule = self._bytes.__dlpack__()
-        tensor = read(capsule)
-        tensor.code, tensor.bits = self._form
+        label(_dlpack.managed(capsule).tensor, self._dtype)
         return capsule
-
-
-def read(capsule: Any) -> DLTensor:
-    """Return the structure a fresh capsule points to; what is changed in it, its consumer sees."""
-    return DLTensor.from_address(PYTHON.PyCapsule_GetPointer(capsule, NAME))
