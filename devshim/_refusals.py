@@ -45,10 +45,9 @@ def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
         last = f" to {device.kind}:{count - 1}" if count > 1 else ""
         hint = f"use {device.kind}:0{last}, or ds.try_gpu({device.index}) to fall back to the CPU"
     else:
-        hint = (
-            "use ds.try_gpu() to fall back to the CPU, run `devshim doctor` to see why, "
-            "or ds.simulate(gpus=2) to go on without cards"
-        )
+        hint = "use ds.try_gpu() to fall back to the CPU, or run `devshim doctor` to see why"
+        if "simulate" not in backend.gaps:
+            hint += "; ds.simulate(gpus=2) goes on without cards"
     return DeviceNotFoundError(f"{device} was asked for, and {backend.title} has {have}: {why}", hint)
 
 
