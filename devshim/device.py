@@ -12,6 +12,7 @@ The parser for everything a user might write instead of a `Device` is in `devshi
 
 from __future__ import annotations
 
+import sys
 from _operator import index as _exact
 
 from devshim.errors import DeviceSpecError
@@ -138,7 +139,8 @@ def kind_of(name: object) -> str | None:
 
 def as_int(value: object) -> int:
     """Return what counts as an integer as an exact `int`; anything else, a bool too, raises `TypeError`."""
-    if type(value) is bool:
+    cls, numpy = type(value), sys.modules.get("numpy")
+    if cls is bool or (numpy is not None and cls is getattr(numpy, "bool_", None)):  # an index, warned of, until 2.2
         raise TypeError("a bool is no index")
     return int.__index__(_exact(value))  # type: ignore[arg-type]  # a subclass of int could compare as it likes
 

@@ -1,0 +1,267 @@
+"""The rules of the house, enforced on the source: who may import whom, how files are named, and that overrides fit.
+
+Each rule is a function of source text that returns what breaks it, and is fed a bad example of its own, so that a rule
+that sees nothing is noticed.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import devshim as ds
+from devshim import _installed
+from devshim.backend import Backend
+
+NEUTRAL = Path(ds.__file__).parent
+ADAPTERS = Path(sys.modules["devshim_backends"].__path__[0])
+FRAMEWORKS = {"torch", "tensorflow", "mxnet", "paddle", "jax", "jaxlib", "keras", "cupy", "ml_dtypes"}
+ROOMS = {
+    *("__init__.py", "backend.py", "creation.py", "devices.py", "draws.py", "gaps.py", "interop.py", "lines.py"),
+    *("runtime.py", "scopes.py", "simulation.py", "tensors.py"),
+}
+FOR_ADAPTERS = {"_dlpack", "_host", "_nvml", "_refusals", "_versions", "backend", "device", "errors", "info"}
+FOR_COMMANDS = {"_context", "_nvml", "errors", "cli"}
+LONGEST = {"backend.py": 400}  # the contract: half of it is the words of its methods
+LIMIT = 300
+
+
+def imports(source: str, package: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield each module a source imports, with whether it does so when it runs (not for type checkers alone)."""
+    tree = ast.parse(source)
+    typed = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for part in block.body
+        for node in ast.walk(part)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) not in typed) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = (
+                ".".join([*package.split(".")[: -node.level + 1 or None], node.module or ""])
+                if node.level
+                else node.module
+            )
+            base = str(base).rstrip(".")
+            yield from ((f"{base}.{alias.name}", id(node) not in typed) for alias in node.names)
+
+
+def foreign_in_neutral(source: str) -> list[str]:
+    """The neutral half names no framework and no adapter, not even for type checkers."""
+    roots = [name.partition(".")[0] for name, _ in imports(source)]
+    return [root for root in roots if root in FRAMEWORKS or root == "devshim_backends"]
+
+
+def known_to_the_contract(source: str) -> list[str]:
+    """The contract knows nobody when it runs."""
+    return [name for name, runs in imports(source) if runs and name.startswith("devshim")]
+
+
+def forbidden_to_an_adapter(source: str, package: str) -> list[str]:
+    """An adapter knows itself, its framework, and the rooms of the neutral half that are made for adapters."""
+    found = []
+    for name, _ in imports(source, package):
+        root, _, rest = name.partition(".")
+        room = rest.partition(".")[0]
+        if root == "devshim" and room not in FOR_ADAPTERS:
+            found.append(name)
+        if root == "devshim_backends" and room != package.rpartition(".")[2]:
+            found.append(name)
+        if root in FRAMEWORKS - framework_of(package):
+            found.append(name)
+    return found
+
+
+def framework_of(package: str) -> set[str]:
+    """The root packages that belong to an adapter's framework."""
+    name = package.rpartition(".")[2].removeprefix("_")
+    return {name, "ml_dtypes"} | {"jax": {"jaxlib"}, "tensorflow": {"keras"}}.get(name, set())
+
+
+def forbidden_to_a_command(source: str) -> list[str]:
+    """Commands call the public API, and ask the machine."""
+    rooms = [name.split(".")[1] for name, _ in imports(source) if name.startswith("devshim.")]
+    return [room for room in rooms if room not in FOR_COMMANDS and room not in ds.__all__]
+
+
+def misfits(source: str) -> list[str]:
+    """Methods of the contract that an adapter overrides with a signature another call does not fit."""
+    found = []
+    for cls in ast.walk(ast.parse(source)):
+        if not isinstance(cls, ast.ClassDef):
+            continue
+        for method in cls.body:
+            if (
+                isinstance(method, ast.FunctionDef)
+                and hasattr(Backend, method.name)
+                and not method.name.startswith("__")
+            ):
+                found += [f"{cls.name}.{method.name}: {why}" for why in misfit(method)]
+    return found
+
+
+def misfit(method: ast.FunctionDef) -> list[str]:
+    contract: Any = getattr(Backend, method.name)
+    if not callable(contract):
+        return []
+    wanted = list(inspect.signature(contract).parameters.values())
+    names = [argument.arg for argument in method.args.args]
+    if method.args.vararg is not None or method.args.kwarg is not None or method.args.kwonlyargs:
+        return ["takes other kinds of arguments"]
+    if names[: len(wanted)] != [parameter.name for parameter in wanted]:
+        return [f"takes {names}, the contract {[parameter.name for parameter in wanted]}"]
+    defaults = [None] * (len(names) - len(method.args.defaults)) + [ast.unparse(node) for node in method.args.defaults]
+    expected = [None if each.default is each.empty else repr(each.default) for each in wanted]
+    if defaults[: len(wanted)] != expected or None in defaults[len(wanted) :]:
+        return [f"has the defaults {defaults}, the contract {expected}"]
+    return []
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(path.parents[2] if ADAPTERS in path.parents else NEUTRAL.parent))
+
+
+@pytest.mark.parametrize("path", files(NEUTRAL), ids=shown)
+def test_the_neutral_half_knows_no_framework(path: Path) -> None:
+    assert foreign_in_neutral(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", files(ADAPTERS), ids=shown)
+def test_an_adapter_knows_its_own_framework_and_the_rooms_made_for_it(path: Path) -> None:
+    package = ".".join(["devshim_backends", *path.relative_to(ADAPTERS).parts[:-1]])
+    assert forbidden_to_an_adapter(path.read_text(encoding="utf-8"), package) == []
+
+
+@pytest.mark.parametrize("path", files(ADAPTERS), ids=shown)
+def test_overrides_fit_the_contract(path: Path) -> None:
+    assert misfits(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", files(NEUTRAL / "cli"), ids=shown)
+def test_commands_call_the_public_api(path: Path) -> None:
+    assert forbidden_to_a_command(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", [*files(NEUTRAL), *files(ADAPTERS)], ids=shown)
+def test_a_file_has_one_concern(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST.get(path.name, LIMIT) or (
+        path.name == "backend.py" and path.parent != NEUTRAL
+    )
+
+
+def test_the_contract_knows_nobody() -> None:
+    assert known_to_the_contract((NEUTRAL / "backend.py").read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("name", _installed.BUILTIN)
+def test_every_adapter_has_the_same_rooms(name: str) -> None:
+    folder = ADAPTERS / f"_{name}"
+    assert {path.name for path in files(folder)} >= ROOMS
+
+
+def test_the_registrys_table_names_the_folders() -> None:
+    folders = {path.name for path in ADAPTERS.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders == {f"_{name}" for name in _installed.BUILTIN}
+    for name, target in _installed.BUILTIN.items():
+        module, _, cls = target.partition(":")
+        source = (ADAPTERS / module.split(".")[1] / "backend.py").read_text(encoding="utf-8")
+        (found,) = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == cls]
+        given = {re.sub(r": [^=]* =", " =", ast.unparse(part)) for part in found.body}  # with an annotation or without
+        assert {f"name = '{name}'", f"title = '{_installed.TITLES[name]}'"} <= given
+
+
+@pytest.mark.parametrize("name", [name for name in ds.__all__ if name != "__version__"])
+def test_every_public_name_is_documented_and_annotated(name: str) -> None:
+    found = getattr(ds, name)
+    assert inspect.getdoc(found)
+    assert found.__module__.partition(".")[0] == "devshim" if not isinstance(found, ModuleType) else True
+    if inspect.isfunction(found):
+        signature = inspect.signature(found)
+        assert signature.return_annotation is not signature.empty
+        for parameter in signature.parameters.values():
+            assert parameter.annotation is not parameter.empty, parameter
+
+
+def test_all_is_what_the_reference_documents() -> None:
+    (root,) = [folder for folder in Path(__file__).parents if (folder / "docs" / "api.md").is_file()]
+    text = (root / "docs" / "api.md").read_text(encoding="utf-8")
+    directive = r"^\.\. auto(?:function|class|exception|data):: (?:devshim\.)?(\w+(?:\.\w+)?)$"
+    documented = set(re.findall(directive, text, re.MULTILINE))
+    modules = set(re.findall(r"^\.\. automodule:: devshim\.(\w+)", text, re.MULTILINE))
+    names = set(ds.__all__) - {"__version__"}
+    assert names <= documented | modules | {"random"}
+    apart = {"Backend", "Gap", "normal", "seed", "uniform"}  # the contract for adapters, and the module ds.random
+    assert {name for name in documented if "." not in name} <= names | apart
+
+
+BAD = {
+    "a framework": (foreign_in_neutral, "def f():\n    import torch.nn"),
+    "a framework's part": (foreign_in_neutral, "from jax import numpy"),
+    "a framework for types": (foreign_in_neutral, "if TYPE_CHECKING:\n    import tensorflow as tf"),
+    "an adapter": (foreign_in_neutral, "from devshim_backends._torch import backend"),
+    "the contract": (known_to_the_contract, "from devshim import _registry"),
+    "another adapter": (
+        lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"),
+        "from devshim_backends._torch import x",
+    ),
+    "another adapter from above": (
+        lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"),
+        "from .._torch.devices import x",
+    ),
+    "another framework": (lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"), "import torch"),
+    "the public half": (
+        lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"),
+        "from devshim.tensors import place",
+    ),
+    "the public package": (lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"), "from devshim import place"),
+    "the registry in a command": (forbidden_to_a_command, "from devshim import _registry"),
+    "another name": (misfits, "class B:\n    def count(self, sort): ..."),
+    "another order": (misfits, "class B:\n    def cast(self, dtype, x): ..."),
+    "a lost default": (misfits, "class B:\n    def copy_to(self, x, device, non_blocking): ..."),
+    "another default": (misfits, "class B:\n    def copy_to(self, x, device, non_blocking=True): ..."),
+    "one too many": (misfits, "class B:\n    def nbytes(self, x, exactly): ..."),
+    "one too few": (misfits, "class B:\n    def full(self, shape, value, dtype): ..."),
+    "anything": (misfits, "class B:\n    def dtype(self, *args, **kwargs): ..."),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_rules_see_what_breaks_them(name: str) -> None:
+    rule, source = BAD[name]
+    assert rule(source)
+
+
+GOOD = {
+    "itself": (
+        lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"),
+        "import jax\nfrom .devices import x\nimport numpy",
+    ),
+    "the contract": (
+        lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"),
+        "from devshim.backend import Backend",
+    ),
+    "types": (known_to_the_contract, "if TYPE_CHECKING:\n    from devshim.device import Device"),
+    "an override": (misfits, "class B:\n    def copy_to(self, x, device, non_blocking=False): ..."),
+    "one more with a default": (misfits, "class B:\n    def nbytes(self, x, exactly=True): ..."),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_rules_let_the_rest_pass(name: str) -> None:
+    rule, source = GOOD[name]
+    assert rule(source) == []
