@@ -16,7 +16,10 @@ class NumpyCreation(NumpyTensors):
     """NumPy's own functions, and the label."""
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        array = np.array(values, dtype=dtype)
+        try:
+            array = np.array(values, dtype=dtype)
+        except Warning as warning:  # NumPy 1.23 warns of ragged values, which with -W error is raised
+            raise ValueError(str(warning)) from warning
         if array.dtype.hasobject or array.dtype.kind in "SU":
             raise ValueError(f"they make an array of dtype {array.dtype}")
         return self.settle(array, device)
