@@ -1,4 +1,8 @@
-"""NumPy and DLPack."""
+"""NumPy and DLPack.
+
+NumPy's own refusal of a dtype comes with its exception set while the capsule is dropped; a capsule whose destructor is
+Python code (MXNet's) then runs into that exception, and the call ends in `SystemError`.  So dtypes are looked at first.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,37 @@ from typing import Any
 
 import numpy as np
 
+from devshim import _dlpack
 from devshim.backend import Tensor
 from devshim.errors import ConversionError
 
 from .tensors import NumpyTensors
 
+_BOOL_SINCE = "1.25.0"  # NumPy reads DLPack's bool from here on
+_READABLE = frozenset(_dlpack.FORMS) - {"bfloat16"}
+if np.lib.NumpyVersion(np.__version__) < _BOOL_SINCE:
+    _READABLE -= {"bool"}
+
+
+class _Checked:
+    """A producer whose capsules are looked into before NumPy gets them."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def __dlpack_device__(self) -> Any:
+        return self._source.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        capsule = self._source.__dlpack__(**options)
+        offered = _dlpack.read(capsule, versioned=True)
+        if offered.dtype not in _READABLE:
+            raise BufferError(f"it reads no {offered.dtype} by DLPack")
+        return capsule
+
 
 class NumpyInterop(NumpyTensors):
-    """Arrays as they are; `numpy.from_dlpack` refuses by itself what it cannot read."""
+    """Arrays as they are, and what `numpy.from_dlpack` can read."""
 
     def to_dlpack(self, x: Tensor) -> Any:
         if any(stride < 0 for stride in x.strides):
@@ -27,6 +54,6 @@ class NumpyInterop(NumpyTensors):
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
-            return np.from_dlpack(source)
+            return np.from_dlpack(_Checked(source))
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise ConversionError(f"NumPy cannot share this memory: {error}", "leave copy out to copy") from error
