@@ -135,17 +135,20 @@ class Kit:
     @pytest.fixture
     def other_device(self, request: pytest.FixtureRequest) -> Device:
         """A device that is not the default one: the last card."""
-        return self._existing(request.param)
+        return self._nearest(request.param)
 
     @pytest.fixture
     def journey(self, request: pytest.FixtureRequest) -> tuple[Device, Device]:
         """Each kind of way from a device to a device, staying included."""
-        return self._existing(request.param[0]), self._existing(request.param[1])
+        return self._nearest(request.param[0]), self._nearest(request.param[1])
 
     @pytest.fixture
     def away(self, request: pytest.FixtureRequest) -> tuple[Device, Device]:
         """Each kind of way from a device to another."""
-        return self._existing(request.param[0]), self._existing(request.param[1])
+        source, target = self._nearest(request.param[0]), self._nearest(request.param[1])
+        if source is target:
+            pytest.skip(f"{HARDWARE}this machine has one card, and the test needs two")
+        return source, target
 
     @pytest.fixture(params=["next", "far"])
     def missing_device(self, request: pytest.FixtureRequest) -> Device:
@@ -162,6 +165,11 @@ class Kit:
         if count == 0 or self.adapter.simulated:
             pytest.fail(f"{device} was asked for: {self.adapter.absence('gpu')}")
         pytest.skip(f"{HARDWARE}this machine has {count} card(s), and the test needs {device.index + 1}")
+
+    def _nearest(self, text: str) -> Device:
+        """The device named, or the only real card where it is the second that was named."""
+        one = text == "gpu:1" and not self.adapter.simulated and ds.device_count("gpu") == 1
+        return self._existing("gpu:0" if one else text)
 
     # ------------------------------------------------------------------ helpers
     @property

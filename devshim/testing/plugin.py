@@ -174,7 +174,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             "backend": backend,
             "version": version_of(backend),
             "devices": _devices(session.config, backend),
-            "features": {name: features[name] for name in sorted(features)},
+            "features": {name: {key: n for key, n in features[name].items() if n} for name in sorted(features)},
         }
         for backend, features in sorted(session.config.stash[_REPORT].items())
     ]

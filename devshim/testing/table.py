@@ -47,22 +47,15 @@ def page(record: Record) -> str:
     columns = list(dict.fromkeys((run["backend"], str(run["version"])) for run in record))
     notes: list[str] = []
     rows = [
-        ["", *(f"{_installed.TITLES.get(name, name)} {version}" for name, version in columns)],
+        ["", *(f"{_installed.TITLES.get(name, name)} {version.partition('+')[0]}" for name, version in columns)],
         ["---", *("---" for _ in columns)],
     ]
     for feature, words in FEATURES.items():
         rows.append([words, *(_cell(feature, column, record, notes) for column in columns)])
     rows.append(["*tested on*", *(_tested_on(column, record) for column in columns)])
     how = "Kinds of gap: " + "; ".join(KINDS.values()) + "."
-    lines = [
-        HEAD.format(how=how).rstrip("\n"),
-        "",
-        *("| " + " | ".join(row) + " |" for row in rows),
-        "",
-        "## Reasons",
-        "",
-    ]
-    return "\n".join([*lines, *(f"{i}. {note}" for i, note in enumerate(notes, 1))]) + "\n"
+    lines = [HEAD.format(how=how).rstrip("\n"), "", *("| " + " | ".join(row) + " |" for row in rows), ""]
+    return "\n".join([*lines, *(f"[^{i}]: {note}" for i, note in enumerate(notes, 1))]) + "\n"
 
 
 def _cell(feature: str, column: tuple[str, str], record: Record, notes: list[str]) -> str:
@@ -73,7 +66,7 @@ def _cell(feature: str, column: tuple[str, str], record: Record, notes: list[str
     if failed:
         return f"**fails** ({failed})"
     if gap is not None:
-        return f"{gap.kind} [{_note(column[0], gap, notes)}](#reasons)"
+        return f"{gap.kind} [^{_note(column[0], gap, notes)}]"
     places = [run["devices"] for run, count in zip(runs, counts, strict=True) if count.get("passed")]
     if not places:
         return "not tested"
@@ -89,7 +82,7 @@ def _note(name: str, gap: Gap, notes: list[str]) -> int:
 
 def _tested_on(column: tuple[str, str], record: Record) -> str:
     places = [run["devices"] for run in record if (run["backend"], str(run["version"])) == column]
-    return ", ".join(dict.fromkeys(places))
+    return ", ".join(sorted(set(places), key=lambda place: (place != "CPU", place)))
 
 
 def stale(record: Record) -> list[str]:
@@ -112,7 +105,8 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["--write"] and len(arguments) > 3:
         kept, target = Path(arguments[1]), Path(arguments[2])
         record = merged([_read(kept) if kept.exists() else [], *(_read(Path(name)) for name in arguments[3:])])
-        kept.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        lines = ",\n".join(json.dumps(run) for run in record)  # one line for each run: a small difference for each
+        kept.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
         target.write_text(page(record), encoding="utf-8")
         return 0
     if not arguments or arguments[0].startswith("-"):

@@ -27,10 +27,10 @@ def run_kit(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subproces
     command = [sys.executable, "-m", "pytest", "-q", "-p", "devshim.testing.plugin", "-p", "no:cacheprovider"]
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("DEVSHIM_", "PYTEST_"))}
 
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*command, "-c", str(site / "pytest.ini"), *map(str, arguments)],
-            env={**kept, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**kept, "PYTHONPATH": os.pathsep.join(paths), **environ},
             capture_output=True,
             text=True,
             check=False,

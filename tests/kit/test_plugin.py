@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+TOY = Path(__file__).parent / "toy"
 HEAD = """
 import pytest
 from devshim.testing import Conformance
@@ -87,6 +88,14 @@ def test_real_cards_are_tested_on_demand_alone(mine: Any, run_kit: Any) -> None:
     done = run_kit("-m", "gpu", tests)
     assert done.returncode == 1, done.stdout
     assert "toyframe has no cards of its own" in done.stdout
+
+
+@pytest.mark.parametrize("cards", ["1", "2"])
+def test_real_cards_are_tested_as_simulated_ones_are(run_kit: Any, cards: str) -> None:
+    done = run_kit("-m", "gpu", "-rs", f"{TOY / 'on_toy.py'}::TestHealthy", TOYFRAME_CARDS=cards)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 300
+    assert ("this machine has one card" in done.stdout) is (cards == "1")
 
 
 def test_results_are_counted_per_feature(mine: Any, run_kit: Any, tmp_path: Path) -> None:

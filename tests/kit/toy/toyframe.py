@@ -5,6 +5,7 @@ Tensors with a card, views, refusal of mixed cards, automatic differentiation, a
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 
 _default = threading.local()
+CARDS = int(os.environ.get("TOYFRAME_CARDS", "0"))
+"""How many cards this machine has, if one believes it."""
 SETTINGS = {"default_dtype": "float32"}
 GENERATOR = [np.random.default_rng(0)]
 

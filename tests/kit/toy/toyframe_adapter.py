@@ -46,7 +46,7 @@ class ToyBackend(Backend):
         return ("gpu",)
 
     def count(self, kind: str) -> int:
-        return {"cpu": 1, "gpu": self.simulated}.get(kind, 0)
+        return {"cpu": 1, "gpu": self.simulated or toyframe.CARDS}.get(kind, 0)
 
     def absence(self, kind: str) -> str:
         return "toyframe has no cards of its own"
@@ -60,7 +60,11 @@ class ToyBackend(Backend):
         return cpu() if native == HOST else Device("gpu", native.number)
 
     def describe(self, device: Device) -> DeviceInfo:
-        return _host.describe(self.name) if device is cpu() else _host.describe_simulated(self.name, device, None)
+        if device is cpu():
+            return _host.describe(self.name)
+        if not self.simulated:
+            return DeviceInfo(device, "a toy card", self.name)
+        return _host.describe_simulated(self.name, device, None)
 
     # ------------------------------------------------------------------ tensors
     def device_of(self, x: Tensor) -> Device:
