@@ -1,14 +1,29 @@
 """The NVIDIA driver, asked through NVML (nvidia-ml-py): no framework and no CUDA context is needed.
 
-NVML counts all cards of the machine; ``CUDA_VISIBLE_DEVICES`` does not concern it.
+NVML counts all cards of the machine; ``CUDA_VISIBLE_DEVICES`` does not concern it, so what that leaves is worked out
+here, as CUDA does: from the left, up to the first entry that names no card.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Card", "cards", "driver_version", "why_none"]
+__all__ = [
+    "Card",
+    "cards",
+    "cuda_started",
+    "driver_version",
+    "entries",
+    "known",
+    "shown",
+    "visible",
+    "why_none",
+    "why_not",
+]
 
 
 @dataclass(frozen=True)
@@ -91,3 +106,63 @@ def why_none() -> str:
     """Return why there are no NVIDIA cards, as a sentence fragment."""
     count, reason = _asked(lambda pynvml: pynvml.nvmlDeviceGetCount())
     return reason or (f"the driver shows {count}" if count else "the NVIDIA driver answers, and has no card")
+
+
+def entries(value: str) -> list[str]:
+    """Return the entries of ``CUDA_VISIBLE_DEVICES`` up to the first that is none, such as "-1" or "NoDevFiles"."""
+    names = [name.strip() for name in value.split(",")]
+    return names[: next((i for i, name in enumerate(names) if not name or name.startswith(("-", "No"))), len(names))]
+
+
+def shown(value: str, among: Sequence[Card]) -> list[Card]:
+    """Return the cards that a value of ``CUDA_VISIBLE_DEVICES`` shows, in its order; slices of cards (MIG) are none."""
+    found: list[Card] = []
+    for name in entries(value):
+        named = [card for card in among if name == str(card.index) or _starts_uuid(name, card)]
+        if len(named) != 1 or named[0] in found:
+            break
+        found += named
+    return found
+
+
+def _starts_uuid(name: str, card: Card) -> bool:
+    return name.startswith("GPU-") and card.uuid.startswith(name)
+
+
+def visible() -> list[Card]:
+    """Return the cards that ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver."""
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return cards() if value is None else shown(value, cards())
+
+
+def known(index: int) -> Card | None:
+    """Return the driver's card behind CUDA's index, or None where that is not sure.
+
+    CUDA numbers unlike cards by speed and the driver by bus, unless CUDA is told to do the same.
+    """
+    found = visible()
+    same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({card.name for card in cards()}) == 1
+    return found[index] if same_order and index < len(found) else None
+
+
+def why_not(count: int) -> str:
+    """Return why a framework that could use NVIDIA cards has no more than ``count``, as a sentence fragment."""
+    value, there = os.environ.get("CUDA_VISIBLE_DEVICES"), len(cards())
+    left = max(count, len(visible()))  # the framework may count slices of cards
+    if value is not None and left < there:
+        return f"CUDA_VISIBLE_DEVICES={value[:40]!r} hides {there - left} of {there} cards"
+    return "that is all the driver shows" if count else why_none()
+
+
+def cuda_started() -> bool:
+    """Return whether anybody in this process has initialised CUDA, which reads ``CUDA_VISIBLE_DEVICES`` once, then.
+
+    The driver is asked only if it is loaded already: before ``cuInit`` it answers CUDA_ERROR_NOT_INITIALIZED (3).
+    """
+    if not hasattr(os, "RTLD_NOLOAD"):
+        return False
+    try:
+        driver: Any = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        return int(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != 3
+    except (OSError, AttributeError):
+        return False

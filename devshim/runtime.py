@@ -194,10 +194,7 @@ def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
 
     value = os.environ.get(variable)
     if value is not None:
-        names = [name for name in value.replace(" ", "").split(",") if name]
-        # CUDA takes the names up to the first that is none, such as "-1" or Slurm's "NoDevFiles".
-        end = next((i for i, name in enumerate(names) if name.startswith(("-", "No"))), len(names))
-        return names[:end], f"{variable} is {value!r}"
+        return _nvml.entries(value), f"{variable} is {value!r}"
     if variable == "HIP_VISIBLE_DEVICES":  # nothing light counts AMD cards: the framework will refuse what is not there
         return [str(index) for index in range(max(wanted, default=-1) + 1)], ""
     return [str(card.index) for card in _nvml.cards()], _nvml.why_none()

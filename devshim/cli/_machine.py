@@ -43,38 +43,13 @@ class Machine:
     def _effect(self, value: str) -> str:
         if "MIG-" in value:
             return "shows only these slices of cards"
-        shown = self._shown(value)
+        shown = _nvml.shown(value, self.cards)
         if not self.cards:
-            return f"hides all cards but {value}" if _entries(value) else "hides all cards, had there been any"
+            return f"hides all cards but {value}" if _nvml.entries(value) else "hides all cards, had there been any"
         hidden = [str(card.index) for card in self.cards if card not in shown]
         if not shown:
             return f"hides all {len(self.cards)}"
         return f"hides {', '.join(hidden)}" if hidden else "hides none"
-
-    def _shown(self, value: str) -> list[_nvml.Card]:
-        """The cards CUDA would show: it reads from the left and stops at the first entry that names none."""
-        shown: list[_nvml.Card] = []
-        for entry in _entries(value):
-            named = [card for card in self.cards if entry == str(card.index) or _is_uuid(entry, card)]
-            if len(named) != 1:
-                break
-            shown += named
-        return shown
-
-
-def _entries(value: str) -> list[str]:
-    """The entries up to the first that is no card's, such as -1."""
-    found = []
-    for entry in value.split(","):
-        if not entry.strip() or entry.strip().startswith("-"):
-            break
-        found.append(entry.strip())
-    return found
-
-
-def _is_uuid(entry: str, card: _nvml.Card) -> bool:
-    """Whether an entry is the start of a card's UUID, as CUDA takes it."""
-    return entry.startswith("GPU-") and card.uuid.startswith(entry)
 
 
 def look() -> Machine:

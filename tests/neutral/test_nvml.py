@@ -121,3 +121,85 @@ def test_the_cards_are_what_set_visible_devices_chooses_among(
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
     with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:1, and 1 is visible"):
         ds.set_visible_devices([1])
+
+
+H200S = [_nvml.Card(i, "H200", f"GPU-{i}{i}aa-bb", 2**37, 2**36) for i in range(3)]
+
+
+@pytest.fixture
+def three(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Three cards that are alike, and nothing that hides one."""
+    monkeypatch.setattr(_nvml, "cards", lambda: H200S)
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("value", "visible"),
+    [
+        (None, [0, 1, 2]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("2, 0", [2, 0]),
+        ("0,-1,1", [0]),
+        ("1,7,0", [1]),
+        ("1,,0", [1]),
+        ("1,1", [1]),
+        ("GPU-22,GPU-00aa-bb", [2, 0]),
+        ("GPU-", []),  # could be any
+        ("H200", []),
+        ("MIG-GPU-00aa-bb/0/0", []),  # a slice of a card
+    ],
+)
+def test_what_is_visible_is_what_cuda_reads(three: pytest.MonkeyPatch, value: str | None, visible: list[int]) -> None:
+    if value is not None:
+        three.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert [card.index for card in _nvml.visible()] == visible
+    assert [_nvml.known(i) for i in range(4)] == [*(H200S[i] for i in visible), *[None] * (4 - len(visible))]
+
+
+def test_unlike_cards_are_known_only_in_the_drivers_order(three: pytest.MonkeyPatch) -> None:
+    """CUDA puts the fastest first, unless told otherwise."""
+    unlike = [*H200S, _nvml.Card(3, "T4", "GPU-33", 1, 1)]
+    three.setattr(_nvml, "cards", lambda: unlike)
+    assert _nvml.known(0) is None
+    three.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert _nvml.known(3) is unlike[3]
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "told"),
+    [
+        ("1", 1, "CUDA_VISIBLE_DEVICES='1' hides 2 of 3 cards"),
+        ("", 0, "CUDA_VISIBLE_DEVICES='' hides 3 of 3 cards"),
+        ("0,1,2", 3, "that is all the driver shows"),
+        ("MIG-a,MIG-b,MIG-c", 3, "that is all the driver shows"),
+        (None, 3, "that is all the driver shows"),
+        (None, 0, "it is the driver's own words"),
+        ("0,1,2", 0, "it is the driver's own words"),
+    ],
+)
+def test_why_there_are_no_more(three: pytest.MonkeyPatch, value: str | None, count: int, told: str) -> None:
+    three.setattr(_nvml, "why_none", lambda: "it is the driver's own words")
+    if value is not None:
+        three.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert _nvml.why_not(count) == told
+
+
+def test_whether_cuda_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's library is only looked for among those that are loaded."""
+    asked: list[tuple[str, int]] = []
+    answers = iter([3, 0, 100])
+
+    def library(name: str, mode: int) -> SimpleNamespace:
+        asked.append((name, mode))
+        return SimpleNamespace(cuDeviceGetCount=lambda count: next(answers))
+
+    monkeypatch.setattr(_nvml.ctypes, "CDLL", library)
+    assert [_nvml.cuda_started() for _ in range(3)] == [False, True, True]
+    assert all(name == "libcuda.so.1" and mode & _nvml.os.RTLD_NOLOAD for name, mode in asked)
+    monkeypatch.undo()
+    if not _nvml.cards():
+        assert not _nvml.cuda_started()

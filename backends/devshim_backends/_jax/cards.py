@@ -72,7 +72,7 @@ def allowed(kind: str) -> bool:
 
 def count() -> int:
     """How many GPUs JAX will find when it starts."""
-    return _count_amd() if is_rocm() else len(visible())
+    return _count_amd() if is_rocm() else len(_nvml.visible())
 
 
 def _count_amd() -> int:
@@ -85,42 +85,13 @@ def _count_amd() -> int:
     return found if hidden is None else min(found, len([name for name in hidden.split(",") if name.strip()]))
 
 
-def visible() -> list[Card]:
-    """The NVIDIA cards ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver."""
-    cards = _nvml.cards()
-    asked = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if asked is None:
-        return cards
-    found: list[Card] = []
-    for name in (part.strip() for part in asked.split(",")):
-        card = _named(name, cards)
-        if card is None or card in found:
-            break  # CUDA ignores everything from the first entry on that it does not know
-        found.append(card)
-    return found
-
-
-def _named(name: str, cards: list[Card]) -> Card | None:
-    if name.isdecimal():
-        return cards[int(name)] if int(name) < len(cards) else None
-    matching = [card for card in cards if name.startswith("GPU-") and card.uuid.startswith(name)]
-    return matching[0] if len(matching) == 1 else None
-
-
 def known(index: int) -> Card | None:
-    """Return the driver's card behind CUDA's index, or None where that is not sure.
-
-    CUDA numbers unlike cards by speed and the driver by bus, unless CUDA is told to do the same.
-    """
-    if is_rocm():
-        return None
-    same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({c.name for c in _nvml.cards()}) == 1
-    cards = visible()
-    return cards[index] if same_order and index < len(cards) else None
+    """Return the driver's card behind CUDA's index, or None where that is not sure."""
+    return None if is_rocm() else _nvml.known(index)
 
 
-def absence(kind: str) -> str:
-    """Why there are no (more) devices of a kind."""
+def absence(kind: str, count: int) -> str:
+    """Why there are no more devices of a kind than ``count``."""
     if kind == "tpu":
         return "JAX_PLATFORMS leaves TPUs out" if has_tpu_library() else "libtpu is not installed"
     if kind != "gpu":
@@ -131,8 +102,4 @@ def absence(kind: str) -> str:
         return f"JAX_PLATFORMS={jax.config.jax_platforms!r} leaves GPUs out"
     if is_rocm():
         return "the AMD driver shows no more"
-    total = len(_nvml.cards())
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if total and hidden is not None and len(visible()) < total:
-        return f"CUDA_VISIBLE_DEVICES={hidden!r} hides {total - len(visible())} of {total} cards"
-    return _nvml.why_none()
+    return _nvml.why_not(count)

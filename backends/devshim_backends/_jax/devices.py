@@ -91,7 +91,7 @@ class JaxDevices(Backend):
         return 0
 
     def absence(self, kind: str) -> str:
-        return cards.absence(kind)
+        return cards.absence(kind, self.count(kind))
 
     def to_native(self, device: Device) -> Any:
         if device is CPU:

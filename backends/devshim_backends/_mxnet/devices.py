@@ -10,7 +10,6 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
@@ -47,10 +46,7 @@ class MxnetDevices(Backend):
             return f"MXNet knows no {kind}"
         if not HAS_CUDA:
             return f"this MXNet ({mx.__version__}) is a CPU-only build"
-        value, count = os.environ.get("CUDA_VISIBLE_DEVICES"), _cards()
-        if value is not None:
-            return f"CUDA_VISIBLE_DEVICES={value[:40]!r} hides {'the others' if count else 'them'}"
-        return "that is all the driver shows" if count else _nvml.why_none()
+        return _nvml.why_not(_cards())
 
     def to_native(self, device: Device) -> Any:
         if device is CPU:
@@ -67,7 +63,7 @@ class MxnetDevices(Backend):
             return _host.describe(self.name)
         if self.simulated:
             return _host.describe_simulated(self.name, device, None)
-        card = _card(device.index)
+        card = _nvml.known(device.index)
         return DeviceInfo(
             device=device,
             name=card.name if card is not None else "NVIDIA GPU",
@@ -98,13 +94,3 @@ def _cards() -> int:
         return int(mx.context.num_gpus())
     except mx.MXNetError:  # no driver
         return 0
-
-
-def _card(index: int) -> _nvml.Card | None:
-    """What the driver tells about CUDA's card of this index, or None where the two ways of counting may differ."""
-    cards = _nvml.cards()
-    if len({card.name for card in cards}) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        return None  # CUDA puts the fastest first, the driver goes by slot
-    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
-    name = visible[index] if index < len(visible) else str(index)
-    return next((card for card in cards if name == str(card.index) or card.uuid.startswith(name)), None)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import mxnet as mx
 
-from devshim import _host, _refusals
+from devshim import _host, _nvml, _refusals
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import UnsupportedError
@@ -28,7 +26,7 @@ class MxnetRuntime(Backend):
     """The room of the runtime."""
 
     def started(self) -> bool:
-        return HAS_CUDA and _driver_started()
+        return HAS_CUDA and _nvml.cuda_started()
 
     def set_visible(self, indices: Sequence[int]) -> None:
         if self.started():
@@ -55,15 +53,3 @@ class MxnetRuntime(Backend):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, (mx.MXNetError, MemoryError)) and any(text in str(error) for text in _FULL)
-
-
-def _driver_started() -> bool:
-    """Whether anybody in this process has initialised the CUDA driver, which reads CUDA_VISIBLE_DEVICES only then.
-
-    The driver is asked only if it is loaded: before ``cuInit`` every call of it answers CUDA_ERROR_NOT_INITIALIZED (3).
-    """
-    try:
-        driver: Any = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        return int(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != 3
-    except (OSError, AttributeError):
-        return False

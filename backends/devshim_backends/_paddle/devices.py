@@ -12,12 +12,11 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from devshim import _host, _refusals
+from devshim import _host, _nvml, _refusals
 from devshim.backend import Backend
 from devshim.device import ALIASES, CPU, Device
 from devshim.info import DeviceInfo
@@ -65,12 +64,7 @@ class PaddleDevices(Backend):
             return f"this PaddlePaddle was built without {kind} devices, and no plug-in brings any"
         if not _has_cuda():
             return f"this PaddlePaddle {paddle.__version__} is a CPU-only build"
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if hidden is not None:
-            return f"CUDA_VISIBLE_DEVICES={hidden!r} decides which cards it sees"
-        from devshim import _nvml
-
-        return _nvml.why_none()
+        return _nvml.why_not(self.count("gpu"))
 
     def to_native(self, device: Device) -> Any:
         found = _PLACES.get(device)

@@ -12,12 +12,11 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim import _host
+from devshim import _host, _nvml
 from devshim.backend import Backend
 from devshim.device import ALIASES, CPU, KINDS, Device
 from devshim.info import DeviceInfo
@@ -53,19 +52,14 @@ class TensorflowDevices(Backend):
     def absence(self, kind: str) -> str:
         if kind != "gpu":
             return f"TensorFlow shows no {kind.upper()} among its physical devices"
-        hidden = len(tf.config.list_physical_devices("GPU"))
-        if hidden:
-            return f"tf.config.set_visible_devices shows {len(_cards('gpu'))} of {hidden}"
+        physical, visible = tf.config.list_physical_devices("GPU"), tf.config.get_visible_devices("GPU")
+        if len(visible) < len(physical):
+            return f"tf.config.set_visible_devices shows {len(visible)} of {len(physical)}"
         if not tf.test.is_built_with_gpu_support():
             return "this TensorFlow is a CPU-only build (tf.test.is_built_with_gpu_support() is False)"
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if visible is not None:
-            return f"CUDA_VISIBLE_DEVICES is {visible!r}"
-        from devshim import _nvml
-
-        if _nvml.cards():
+        if not physical and _nvml.visible():
             return "the driver shows cards, and TensorFlow cannot load CUDA (pip install 'tensorflow[and-cuda]')"
-        return _nvml.why_none()
+        return _nvml.why_not(len(visible))
 
     def to_native(self, device: Device) -> Any:
         if device is CPU:
@@ -131,7 +125,5 @@ def _cards(kind: str) -> list[Any]:
 
 def _total_memory(model: str) -> int | None:
     """What NVML says about cards of this model, if they are all alike: TensorFlow's order need not be the driver's."""
-    from devshim import _nvml
-
     sizes = {card.total_memory for card in _nvml.cards() if card.name == model}
     return sizes.pop() if len(sizes) == 1 else None

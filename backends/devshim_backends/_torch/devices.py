@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim import _host, _refusals
+from devshim import _host, _nvml, _refusals
 from devshim.backend import Backend
 from devshim.device import CPU, KINDS, Device
 from devshim.info import DeviceInfo
@@ -149,24 +149,13 @@ def _built_for_cuda() -> bool:
 def _no_more_cards(count: int) -> str:
     if not _built_for_cuda():
         return f"this PyTorch ({torch.__version__}) is a CPU-only build"
+    if torch.version.hip is None:
+        return _nvml.why_not(count)
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         value = os.environ.get(name)
         if value is not None:
-            return f"{name}={value[:40]!r} hides the others" if count else f"{name}={value[:40]!r} hides them"
-    return "that is all the driver shows" if count else _no_driver()
-
-
-def _no_driver() -> str:
-    if torch.version.hip is not None:
-        return "no AMD driver answers"
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        pynvml.nvmlShutdown()
-    except Exception as error:  # NVML raises classes of its own, and the package itself may be missing
-        return f"no NVIDIA driver answers ({error})"
-    return "the NVIDIA driver shows no card to this process"
+            return f"{name}={value[:40]!r} hides {'the others' if count else 'them'}"
+    return "that is all the driver shows" if count else "no AMD driver answers"
 
 
 def _capability(properties: Any) -> tuple[int, int] | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from devshim import _host, _refusals
+from devshim import _host, _nvml, _refusals
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.info import MemoryInfo
@@ -32,7 +31,7 @@ class TorchRuntime(Backend):
     """The room of the runtime."""
 
     def started(self) -> bool:
-        return bool(torch.cuda.is_initialized() or torch.xpu.is_initialized() or _driver_started())
+        return bool(torch.cuda.is_initialized() or torch.xpu.is_initialized() or _nvml.cuda_started())
 
     def set_visible(self, indices: Sequence[int]) -> None:
         if self.started():
@@ -75,18 +74,3 @@ class TorchRuntime(Backend):
 def _memory_mps() -> MemoryInfo:
     total, used = int(torch.mps.recommended_max_memory()), int(torch.mps.current_allocated_memory())
     return MemoryInfo(total=total, used=used, free=max(0, total - int(torch.mps.driver_allocated_memory())))
-
-
-def _driver_started() -> bool:
-    """Whether anybody in this process has initialised the CUDA driver, which reads CUDA_VISIBLE_DEVICES once, then.
-
-    ``torch.cuda.is_available()`` does so without PyTorch counting as started.  The driver is asked only if
-    it is loaded already, and ``cuDeviceGetCount`` answers CUDA_ERROR_NOT_INITIALIZED (3) before ``cuInit``.
-    """
-    if not hasattr(os, "RTLD_NOLOAD"):
-        return False
-    try:
-        driver: Any = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        return int(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != 3
-    except (OSError, AttributeError):
-        return False
