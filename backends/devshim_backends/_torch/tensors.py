@@ -81,19 +81,14 @@ class TorchTensors(Backend):
             if not copy:
                 raise _refusals.cannot_share("this tensor", "its conjugation or negation is still to be done")
             seen, copy = seen.resolve_conj().resolve_neg(), False
-        array = self._host_array(seen)
-        return np.array(array) if copy else array
-
-    def _host_array(self, x: Tensor) -> np.ndarray:
-        """A NumPy array over a dense, detached host tensor; small floats are reinterpreted, never converted."""
-        name = self.dtype_name(x)
-        if name in SMALL:
-            array: np.ndarray = x.view(SMALL[name]).numpy()
-            return array.view(_ml_dtype(name))
-        if name not in NUMPY:
+        name = self.dtype_name(seen)
+        if name in SMALL:  # reinterpreted, never converted
+            array: np.ndarray = seen.view(SMALL[name]).numpy().view(_ml_dtype(name))
+        elif name in NUMPY:
+            array = seen.numpy()
+        else:
             raise _refusals.no_numpy_dtype(name)
-        shared: np.ndarray = x.numpy()
-        return shared
+        return np.array(array) if copy else array
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         name = array.dtype.name
@@ -105,7 +100,10 @@ class TorchTensors(Backend):
         if device is not CPU and _torch_reads(array):
             return self._over(array, name, CPU).to(native(device), copy=True)
         made = torch.empty(array.shape, dtype=dtype, device="cpu")
-        _bits(made, name)[...] = array.view(_plain(name)) if name in SMALL else array
+        if name in SMALL:
+            made.view(SMALL[name]).numpy()[...] = array.view(_plain(name))
+        else:
+            made.numpy()[...] = array
         return made if device is CPU else made.to(native(device))
 
     def _over(self, array: np.ndarray, name: str, device: Device) -> Tensor:
@@ -175,12 +173,6 @@ def _torch_reads(array: np.ndarray) -> bool:
 def _plain(name: str) -> Any:
     """The NumPy integer as wide as a small float."""
     return NUMPY["int16" if name == "bfloat16" else "int8"]
-
-
-def _bits(x: Tensor, name: str) -> np.ndarray:
-    """A fresh host tensor's memory as an array that NumPy can fill."""
-    array: np.ndarray = (x.view(SMALL[name]) if name in SMALL else x).numpy()
-    return array
 
 
 def _ml_dtype(name: str) -> Any:
