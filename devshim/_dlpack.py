@@ -25,6 +25,7 @@ __all__ = [
     "FORMS",
     "HOST",
     "ROCM",
+    "Checked",
     "DLManagedTensor",
     "DLManagedTensorVersioned",
     "DLTensor",
@@ -194,3 +195,26 @@ class Exporter:
         if copy or (dl_device is not None and tuple(dl_device) != self._device):
             raise BufferError("this memory can only be shared where it is")
         return self._capsule(stream)
+
+
+class Checked:
+    """A producer whose capsules are looked into before their consumer gets them.
+
+    Args:
+        source: The producer.  Its device may lack a number (Paddle names the host ``(1, None)``): then that is 0.
+        check: Called with what a capsule offers; raises what the consumer must not get, best a `BufferError`, as some
+            consumers take a `TypeError` for an older producer's, and ask again.
+    """
+
+    def __init__(self, source: Any, check: Callable[[Offer], None]) -> None:
+        self._source = source
+        self._check = check
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        kind, index = self._source.__dlpack_device__()
+        return (int(kind), int(index or 0))
+
+    def __dlpack__(self, **options: Any) -> Any:
+        capsule = self._source.__dlpack__(**options)
+        self._check(read(capsule, versioned=True))
+        return capsule

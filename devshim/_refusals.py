@@ -102,6 +102,14 @@ def tracing(backend: Backend, call: str, instead: str) -> TracingError:
     return TracingError(f"ds.{call} cannot work inside a function that {backend.title} is compiling", instead)
 
 
+def not_taken(backend: Backend, source: object, error: Exception) -> ConversionError:
+    """Memory offered by DLPack is not shared: the producer, the framework or its adapter objects."""
+    why = str(error).partition("\n")[0] or type(error).__name__
+    return ConversionError(
+        f"{backend.title} does not take the memory of this {type_name(source)}: {why}", "leave copy out to copy it"
+    )
+
+
 def no_dtype(backend: Backend, name: str, instead: str = "float32") -> ConversionError:
     """The framework has no such dtype."""
     return ConversionError(

@@ -219,3 +219,49 @@ def test_the_interpreters_shared_functions_are_left_alone(python: Callable[..., 
             print(function.restype is ctypes.c_int, function.argtypes)
     """)
     assert told.split() == ["True", "None"] * 2
+
+
+class Older:
+    """A producer of the older protocol, whose device has no number."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack_device__(self) -> tuple[int, None]:
+        return (1, None)
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        return self.array.__dlpack__()
+
+
+def test_a_checked_producer_shows_its_capsules_first() -> None:
+    array = np.arange(3.0)
+    seen: list[_dlpack.Offer] = []
+    checked = _dlpack.Checked(Older(array), seen.append)
+    assert checked.__dlpack_device__() == (1, 0)
+    shared = np.from_dlpack(_dlpack.Exporter((1, 0), lambda stream: checked.__dlpack__(stream=stream)))
+    array[0] = 7
+    assert shared[0] == 7
+    assert said(seen[0]) == true(array)
+    with pytest.raises(TypeError, match="max_version"):  # a newer consumer shall learn that the producer is older
+        checked.__dlpack__(max_version=(1, 0))
+
+
+def test_what_the_check_refuses_the_consumer_never_gets() -> None:
+    def refuse(offered: _dlpack.Offer) -> None:
+        raise BufferError(f"no {offered.dtype}")
+
+    with pytest.raises(BufferError, match="no float64"):
+        np.from_dlpack(_dlpack.Checked(np.arange(3.0), refuse))
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(BufferError("because\nand so on"), "because"), (ValueError(), "ValueError")]
+)
+def test_the_refusal_says_who_refuses_what_and_why(error: Exception, why: str) -> None:
+    from devshim import _refusals, _registry
+
+    numpy = _registry.load("numpy")
+    assert numpy is not None
+    told = _refusals.not_taken(numpy, np.ones(1), error).problem
+    assert told == f"NumPy does not take the memory of this ndarray: {why}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from devshim import _dlpack
+from devshim import _dlpack, _refusals
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError
@@ -28,8 +28,6 @@ from devshim_backends._jax.tensors import ALIGNMENT, enable_x64
 if TYPE_CHECKING:
     from devshim.backend import Tensor
 
-_THROUGH_HOST = "let the values be copied through the host"
-
 
 class JaxInterop(JaxRuntime, Backend):
     """The room "interop" of the JAX adapter."""
@@ -39,7 +37,7 @@ class JaxInterop(JaxRuntime, Backend):
             raise self._untraceable("convert")
         device = self.device_of(x)
         if device is not CPU and device.index < self.shown:
-            raise ConversionError(f"{device} is simulated, and its memory is not shared", _THROUGH_HOST)
+            raise ConversionError(f"{device} is simulated, and its memory is not shared", "leave copy out to copy it")
         if self.dtype_name(x) not in NAMES:
             raise ConversionError(f"DLPack has no type for a JAX array of {self.dtype_name(x)}", "cast it first")
         return x
@@ -50,8 +48,7 @@ class JaxInterop(JaxRuntime, Backend):
         try:
             return _import(source)
         except Exception as error:  # whatever the exporter or XLA objects to
-            told = str(error).partition("\n")[0] or type(error).__name__
-            raise ConversionError(f"JAX cannot share this memory: {told}", _THROUGH_HOST) from error
+            raise _refusals.not_taken(self, source, error) from error
 
 
 def _import(source: Any) -> Tensor:

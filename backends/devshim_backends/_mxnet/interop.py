@@ -46,12 +46,8 @@ class MxnetInterop(MxnetTensors):
     def from_dlpack(self, source: Any) -> Tensor:
         try:
             return _taken(source.__dlpack__())
-        except ConversionError:
-            raise
         except Exception as error:  # producers raise BufferError, TypeError, RuntimeError, ...
-            raise ConversionError(
-                f"MXNet cannot share the memory of this {type(source).__name__}: {error}", "let it be copied"
-            ) from error
+            raise _refusals.not_taken(self, source, error) from error
 
 
 def _capsule(x: Tensor, where: tuple[int, int]) -> Any:
@@ -67,9 +63,7 @@ def _capsule(x: Tensor, where: tuple[int, int]) -> Any:
 
 def _taken(capsule: Any) -> Tensor:
     """The array over a capsule's memory; the capsule is marked as used, as the protocol wants."""
-    why = _why_not(_dlpack.read(capsule))
-    if why is not None:
-        raise ConversionError(f"MXNet cannot share this memory: {why}", "let it be copied")
+    _check(_dlpack.read(capsule))
     managed = _dlpack.managed(capsule)
     _adapt(managed.tensor)
     handle = NDArrayHandle()
@@ -80,14 +74,14 @@ def _taken(capsule: Any) -> Tensor:
     return mx.np.ndarray(handle)
 
 
-def _why_not(offered: _dlpack.Offer) -> str | None:
+def _check(offered: _dlpack.Offer) -> None:
+    """Refuse what MXNet cannot express."""
     if offered.dtype not in CODES:
-        return f"MXNet {mx.__version__} has no dtype {offered.dtype}"
+        raise BufferError(f"MXNet {mx.__version__} has no dtype {offered.dtype}")
     if offered.device[0] not in (_dlpack.CPU, _dlpack.CUDA, _dlpack.CUDA_HOST):
-        return f"it is on a device of DLPack's kind {offered.device[0]}"
+        raise BufferError(f"it is on a device of DLPack's kind {offered.device[0]}")
     if not offered.is_contiguous:
-        return "MXNet's arrays are C-contiguous, and it is not"
-    return None
+        raise BufferError("MXNet's arrays are C-contiguous, and it is not")
 
 
 def _adapt(tensor: _dlpack.DLTensor) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from devshim import _dlpack
+from devshim import _dlpack, _refusals
 from devshim.backend import Tensor
 from devshim.errors import ConversionError
 
@@ -20,23 +20,6 @@ _BOOL_SINCE = "1.25.0"  # NumPy reads DLPack's bool from here on
 _READABLE = frozenset(_dlpack.FORMS) - {"bfloat16"}
 if np.lib.NumpyVersion(np.__version__) < _BOOL_SINCE:
     _READABLE -= {"bool"}
-
-
-class _Checked:
-    """A producer whose capsules are looked into before NumPy gets them."""
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-
-    def __dlpack_device__(self) -> Any:
-        return self._source.__dlpack_device__()
-
-    def __dlpack__(self, **options: Any) -> Any:
-        capsule = self._source.__dlpack__(**options)
-        offered = _dlpack.read(capsule, versioned=True)
-        if offered.dtype not in _READABLE:
-            raise BufferError(f"it reads no {offered.dtype} by DLPack")
-        return capsule
 
 
 class NumpyInterop(NumpyTensors):
@@ -54,6 +37,11 @@ class NumpyInterop(NumpyTensors):
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
-            return np.from_dlpack(_Checked(source))
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise ConversionError(f"NumPy cannot share this memory: {error}", "leave copy out to copy") from error
+            return np.from_dlpack(_dlpack.Checked(source, _check))
+        except Exception as error:
+            raise _refusals.not_taken(self, source, error) from error
+
+
+def _check(offered: _dlpack.Offer) -> None:
+    if offered.dtype not in _READABLE:
+        raise BufferError(f"it reads no {offered.dtype} by DLPack")

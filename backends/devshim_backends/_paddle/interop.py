@@ -18,7 +18,7 @@ import numpy as np
 import paddle
 from paddle.utils import dlpack
 
-from devshim import _dlpack
+from devshim import _dlpack, _refusals
 from devshim.errors import ConversionError
 from devshim_backends._paddle.tensors import PaddleTensors
 
@@ -54,27 +54,27 @@ class PaddleInterop(PaddleTensors):
     def _capsule(self, x: Tensor) -> Any:
         try:
             capsule = dlpack.to_dlpack(x)
+            if not self._is_same(_look(capsule), x):
+                raise BufferError(f"PaddlePaddle offers its {self.dtype_name(x)} as something else")
         except Exception as error:
-            raise _refused(f"PaddlePaddle cannot export this tensor: {error}") from error
-        if not self._is_same(_look(capsule), x):
-            raise _refused(f"PaddlePaddle exports this {self.dtype_name(x)} tensor as something else")
+            raise ConversionError(f"PaddlePaddle cannot export this tensor: {error}", "let it be copied") from error
         return capsule
 
     def from_dlpack(self, source: Any) -> Tensor:
-        if isinstance(source, np.ndarray) and not source.flags.writeable:
-            raise _refused("PaddlePaddle has no read-only tensors, and the array offered is read-only")
         try:
-            capsule = source.__dlpack__()
-            offered = _look(capsule)
-            if not (offered.is_contiguous or paddle.get_flags(_STRIDED)[_STRIDED]):
-                raise _refused(f"{_STRIDED} is off, and the memory offered is not contiguous")
-            made = dlpack.from_dlpack(capsule)
-        except ConversionError:
-            raise
+            if isinstance(source, np.ndarray) and not source.flags.writeable:
+                raise BufferError("it is read-only, and PaddlePaddle has no read-only tensors")
+            return self._taken(source.__dlpack__())
         except Exception as error:  # BufferError, NotImplementedError, TypeError, ...: the producer's or Paddle's
-            raise _refused(f"PaddlePaddle cannot share the memory of this {type(source).__name__}: {error}") from error
+            raise _refusals.not_taken(self, source, error) from error
+
+    def _taken(self, capsule: Any) -> Tensor:
+        offered = _look(capsule)
+        if not (offered.is_contiguous or paddle.get_flags(_STRIDED)[_STRIDED]):
+            raise BufferError(f"it is not contiguous, and {_STRIDED} is off")
+        made = dlpack.from_dlpack(capsule)
         if not self._is_same(offered, made):
-            raise _refused("PaddlePaddle took the memory offered for another dtype, shape or order of values")
+            raise BufferError("PaddlePaddle took it for another dtype, shape or order of values")
         return made
 
     def _is_same(self, offered: _dlpack.Offer, x: Tensor) -> bool:
@@ -88,13 +88,10 @@ class PaddleInterop(PaddleTensors):
 
 
 def _look(capsule: Any) -> _dlpack.Offer:
+    """What a capsule offers, if Paddle can read it."""
     offered = _dlpack.read(capsule)
     if offered.has_negative_strides:
-        raise _refused("PaddlePaddle has no negative strides, and the memory offered has")
+        raise BufferError("it has negative strides, and PaddlePaddle knows none")
     if offered.dtype in _UNKNOWN:
-        raise _refused(f"PaddlePaddle does not compute with {offered.dtype}")
+        raise BufferError(f"PaddlePaddle does not compute with {offered.dtype}")
     return offered
-
-
-def _refused(why: str) -> ConversionError:
-    return ConversionError(why, "let it be copied")

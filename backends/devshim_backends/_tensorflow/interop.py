@@ -54,30 +54,29 @@ class TensorflowInterop(TensorflowTensors):
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
-            capsule = source.__dlpack__()
-            offered = _dlpack.read(capsule)
-        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise ConversionError(f"{type(source).__name__} does not export its memory: {error}") from error
-        self._admit(offered)
-        try:
-            made = tf.experimental.dlpack.from_dlpack(capsule)
-        except (tf.errors.OpError, RuntimeError, ValueError) as error:
-            raise ConversionError(f"TensorFlow does not take this memory: {error}") from error
+            return self._taken(source.__dlpack__())
+        except Exception as error:
+            raise _refusals.not_taken(self, source, error) from error
+
+    def _taken(self, capsule: Any) -> Tensor:
+        offered = _dlpack.read(capsule)
+        self._check(offered)
+        made = tf.experimental.dlpack.from_dlpack(capsule)
         if made.dtype.name != offered.dtype:
-            raise ConversionError(f"TensorFlow reads this {offered.dtype} memory as {made.dtype.name}")
+            raise BufferError(f"its {offered.dtype} would be read as {made.dtype.name}")
         return made
 
-    def _admit(self, offered: _dlpack.Offer) -> None:
-        """Raise `ConversionError` if TensorFlow cannot live on this memory."""
+    def _check(self, offered: _dlpack.Offer) -> None:
+        """Refuse memory that TensorFlow cannot live on."""
         if offered.dtype not in NAMES:
-            raise ConversionError(f"TensorFlow takes no memory of dtype {offered.dtype}")
+            raise BufferError(f"TensorFlow has no dtype {offered.dtype}")
         kind, index = offered.device
         card = kind in (_dlpack.CUDA, _dlpack.ROCM) and not self.simulated
         if kind != _dlpack.CPU and not (card and index < self.count("gpu")):
-            raise ConversionError(f"TensorFlow has no DLPack device {offered.device}")
+            raise BufferError(f"TensorFlow has no DLPack device {offered.device}")
         if 0 in offered.shape:
             return
         if not offered.is_contiguous:
-            raise ConversionError("TensorFlow's tensors are contiguous, and this memory has other strides")
+            raise BufferError("TensorFlow's tensors are contiguous, and it has other strides")
         if offered.address % _ALIGNMENT:
-            raise ConversionError(f"TensorFlow's operators need memory aligned to {_ALIGNMENT} bytes, and this is not")
+            raise BufferError(f"TensorFlow's operators need memory aligned to {_ALIGNMENT} bytes, and it is not")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim import _dlpack
+from devshim import _dlpack, _refusals
 from devshim.device import CPU
 from devshim.errors import ConversionError
 from devshim_backends._torch.tensors import TorchTensors
@@ -41,17 +41,9 @@ class TorchInterop(TorchTensors):
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
-            return torch.from_dlpack(_Checked(source))
-        except _Refused as refusal:
-            raise ConversionError(f"{refusal}", "let it be copied") from None
+            return torch.from_dlpack(_dlpack.Checked(source, _check))
         except Exception as error:  # producers and PyTorch raise BufferError, RuntimeError, ValueError, TypeError, ...
-            raise ConversionError(
-                f"PyTorch cannot share the memory of this {type(source).__name__}: {error}", "let it be copied"
-            ) from error
-
-
-class _Refused(BufferError):
-    """A refusal of ours on its way out through PyTorch, which takes a TypeError for an old producer and asks again."""
+            raise _refusals.not_taken(self, source, error) from error
 
 
 class _OnItsCard:
@@ -68,26 +60,9 @@ class _OnItsCard:
             return self._x.__dlpack__(**options)
 
 
-class _Checked:
-    """A producer whose capsules are looked into before PyTorch gets them."""
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        kind, index = self._source.__dlpack_device__()
-        return (int(kind), 0 if index is None else int(index))
-
-    def __dlpack__(self, **options: Any) -> Any:
-        capsule = self._source.__dlpack__(**options)
-        _check(capsule)
-        return capsule
-
-
-def _check(capsule: Any) -> None:
-    """Refuse a capsule that PyTorch would abort on, or would write through against its owner's word."""
-    offered = _dlpack.read(capsule, versioned=True)
+def _check(offered: _dlpack.Offer) -> None:
+    """Refuse what PyTorch would abort on, or would write through against its owner's word."""
     if offered.read_only:
-        raise _Refused("PyTorch has no read-only tensors, and the memory offered is read-only")
+        raise BufferError("it is read-only, and PyTorch has no read-only tensors")
     if offered.has_negative_strides:
-        raise _Refused("PyTorch has no negative strides, and the memory offered has")
+        raise BufferError("it has negative strides, and PyTorch knows none")
