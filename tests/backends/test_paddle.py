@@ -19,7 +19,7 @@ class TestPaddle(Conformance):
     def compiled(self, fn: Any) -> Any:
         import paddle
 
-        return paddle.jit.to_static(fn, full_graph=True)
+        return paddle.jit.to_static(fn)
 
     def trainable(self, x: Any) -> Any:
         leaf = x.detach().clone()
