@@ -3,7 +3,8 @@
 Traps mended here:
 
 * JAX creates on its default device, uncommitted: an array that later follows any other.  Here it is made under
-  ``jax.default_device`` and then committed to that device, so that mixing devices raises.
+  ``jax.default_device`` and then committed to that device, so that mixing devices raises.  A transfer guard of the
+  user's is lifted meanwhile: what is made here was asked for in so many words.
 * Without ``jax_enable_x64`` a ``dtype=float64`` gives float32 with a warning: see `wide`.
 * ``jnp.full((2,), 2**40)`` gives zeros: an integer that does not fit the dtype is refused.
 * ``jnp.full((2,), 3)`` is weakly typed, so that adding a float changes its dtype: here dtypes are explicit.
@@ -11,20 +12,20 @@ Traps mended here:
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.core import trace_state_clean
 
 from devshim import _refusals
 from devshim.errors import ConversionError
 from devshim_backends._jax.devices import concrete
-from devshim_backends._jax.tensors import JaxTensors, wide
+from devshim_backends._jax.tensors import JaxTensors, private_copy, wide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from devshim.backend import Tensor
     from devshim.device import Device
 
@@ -42,12 +43,6 @@ NAMES = frozenset(
 def _is_known(name: str) -> bool:
     """Whether JAX has a dtype: it has more than the array API, such as float8_e4m3fn, and fewer than NumPy."""
     return name in NAMES or isinstance(getattr(jnp, name, None), _SCALAR_TYPES)
-
-
-def default_dtype(kind: type) -> np.dtype:
-    """Return the dtype JAX gives Python numbers of a type, in this thread: it depends on ``jax_enable_x64``."""
-    found: np.dtype = jnp.result_type(kind)
-    return found
 
 
 class JaxCreation(JaxTensors):
@@ -70,11 +65,15 @@ class JaxCreation(JaxTensors):
                 "these values are no numbers that JAX has a dtype for",
                 "pass numbers, and integers between -2**63 and 2**64 - 1",
             )
-        wanted = default_dtype(_PYTHON[host.dtype.kind]) if dtype is None else np.dtype(dtype)
+        wanted = np.dtype(jnp.result_type(_PYTHON[host.dtype.kind]) if dtype is None else dtype)
         if host.size:
             for extreme in (host.flat[0],) if host.dtype.kind in "bc" else (host.min(), host.max()):
                 check_fits(extreme.item(), wanted)
-        return self.from_numpy(host.astype(wanted), device, True)
+        if not trace_state_clean() and self.compiling():
+            raise self._uncreatable("asarray")
+        native = self.to_native(device)
+        with wide(wanted):
+            return jax.device_put(private_copy(host, wanted), native)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         value = concrete(x)
@@ -88,53 +87,80 @@ class JaxCreation(JaxTensors):
             return x.astype(wanted)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self.make(jnp.empty, shape, dtype=self._float(dtype), device=device)
+        wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
+        if not trace_state_clean() and self.compiling():
+            raise self._uncreatable("empty")
+        native = self.to_native(device)
+        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
+            return jax.device_put(jnp.empty(shape, dtype=wanted), native)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        wanted = default_dtype(type(value)) if dtype is None else np.dtype(dtype)
+        wanted = np.dtype(jnp.result_type(type(value)) if dtype is None else dtype)
         check_fits(value, wanted)
-        return self.make(jnp.full, shape, value, dtype=wanted, device=device)
+        if not trace_state_clean() and self.compiling():
+            raise self._uncreatable("full")
+        native = self.to_native(device)
+        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
+            return jax.device_put(jnp.full(shape, value, dtype=wanted), native)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self.make(jnp.zeros, shape, dtype=self._float(dtype), device=device)
+        wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
+        if not trace_state_clean() and self.compiling():
+            raise self._uncreatable("zeros")
+        native = self.to_native(device)
+        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
+            return jax.device_put(jnp.zeros(shape, dtype=wanted), native)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self.make(jnp.ones, shape, dtype=self._float(dtype), device=device)
+        wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
+        if not trace_state_clean() and self.compiling():
+            raise self._uncreatable("ones")
+        native = self.to_native(device)
+        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
+            return jax.device_put(jnp.ones(shape, dtype=wanted), native)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         whole = all(isinstance(bound, int) for bound in (start, stop, step))
-        wanted = default_dtype(int if whole else float) if dtype is None else np.dtype(dtype)
+        wanted = np.dtype(jnp.result_type(int if whole else float) if dtype is None else dtype)
         if whole and (values := range(int(start), int(stop), int(step))):
             check_fits(values[0], wanted)
             check_fits(values[-1], wanted)
-        return self.make(jnp.arange, start, stop, step, dtype=wanted, device=device)
+        if not trace_state_clean() and self.compiling():
+            raise self._uncreatable("arange")
+        native = self.to_native(device)
+        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
+            return jax.device_put(jnp.arange(start, stop, step, dtype=wanted), native)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
         kind = complex if isinstance(start, complex) or isinstance(stop, complex) else float
-        wanted = default_dtype(kind) if dtype is None else np.dtype(dtype)
-        return self.make(jnp.linspace, start, stop, num, endpoint=endpoint, dtype=wanted, device=device)
+        wanted = np.dtype(jnp.result_type(kind) if dtype is None else dtype)
+        if not trace_state_clean() and self.compiling():
+            raise self._uncreatable("linspace")
+        native = self.to_native(device)
+        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
+            return jax.device_put(jnp.linspace(start, stop, num, endpoint=endpoint, dtype=wanted), native)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
-        return self.make(jnp.eye, n_rows, n_cols, k, dtype=self._float(dtype), device=device)
-
-    def _float(self, dtype: Any | None) -> np.dtype:
-        return default_dtype(float) if dtype is None else np.dtype(dtype)
-
-    def make(
-        self, how: Callable[..., Tensor], *args: object, dtype: np.dtype, device: Device, **options: object
-    ) -> Tensor:
-        """Call one of JAX's functions so that its result is made on a device, kept wide, and committed."""
-        if self.compiling():
-            name = how.__name__
-            raise _refusals.tracing(
-                self, name, f"create it outside and pass it in, or use jnp.{name}, which follows the function's device"
-            )
+        wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
+        if not trace_state_clean() and self.compiling():
+            raise self._uncreatable("eye")
         native = self.to_native(device)
-        # Asked for in so many words, so a transfer guard of the user's is not meant for it.
-        with jax.default_device(native), wide(dtype), jax.transfer_guard("allow"):
-            return jax.device_put(how(*args, dtype=dtype, **options), native)
+        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
+            return jax.device_put(jnp.eye(n_rows, n_cols, k, dtype=wanted), native)
+
+    def _uncreatable(self, call: str) -> Exception:
+        return _refusals.tracing(
+            self, call, f"create it outside and pass it in, or use jnp.{call}, which follows the function's device"
+        )
+
+
+@cache
+def _limits(dtype: np.dtype) -> tuple[int, int]:
+    """The least and the greatest integer of a dtype; NumPy does not know JAX's int4."""
+    info = jnp.iinfo(dtype)
+    return int(info.min), int(info.max)
 
 
 def check_fits(value: complex, dtype: np.dtype) -> None:
@@ -143,7 +169,7 @@ def check_fits(value: complex, dtype: np.dtype) -> None:
         if dtype.kind != "c":
             raise ConversionError(f"{dtype.name} has no place for the complex number {value}", "pass value.real")
     elif dtype.kind in "iu":
-        limits = jnp.iinfo(dtype)
-        if not int(limits.min) <= value <= int(limits.max):  # not a number is neither
+        least, greatest = _limits(dtype)
+        if not least <= value <= greatest:  # not a number is neither
             wider = "dtype='int64', or a floating dtype" if dtype.itemsize < 8 else "a floating dtype"
             raise ConversionError(f"{value} does not fit into {dtype.name}", f"pass {wider}")

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.core import trace_state_clean
 
 from devshim import _refusals
 from devshim.backend import Backend
 from devshim.device import KINDS
 from devshim_backends._jax.creation import JaxCreation
+from devshim_backends._jax.tensors import wide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from devshim.backend import Tensor
     from devshim.device import Device
 
@@ -39,34 +39,35 @@ class JaxDraws(JaxCreation, Backend):
         self._drawn: dict[Device, int] = {}
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        def draw(key: Any, dtype: np.dtype) -> Tensor:
-            x = jax.random.uniform(key, shape, dtype, low, high)
-            if low == 0 or low == high:
-                return x
-            # Scaling can round up to `high`, which is not to be reached.
-            return jnp.minimum(x, jnp.nextafter(dtype.type(high), dtype.type(low)))
-
-        return self._draw(draw, "f", dtype, device)
+        if not trace_state_clean() and self.compiling():
+            raise self._undrawable()
+        wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
+        if not jnp.issubdtype(wanted, jnp.floating):
+            raise _refusals.bad_argument("dtype", wanted.name, "a floating dtype")
+        native = self.to_native(device)
+        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
+            key = jax.random.wrap_key_data(self._key(device), impl=_IMPLEMENTATION)
+            x = jax.random.uniform(key, shape, wanted, low, high)
+            if low not in (0, high):  # scaling can round up to `high`, which is not to be reached
+                x = jnp.minimum(x, jnp.nextafter(wanted.type(high), wanted.type(low)))
+            return jax.device_put(x, native)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        def draw(key: Any, dtype: np.dtype) -> Tensor:
-            return jax.random.normal(key, shape, dtype) * dtype.type(scale) + dtype.type(loc)
-
-        return self._draw(draw, "fc", dtype, device)
-
-    def _draw(self, how: Callable[[Any, np.dtype], Tensor], kinds: str, dtype: Any | None, device: Device) -> Tensor:
-        if self.compiling():
-            raise _refusals.tracing(
-                self, "random", "pass a key in and use jax.random: here every call would give the same values"
-            )
-        wanted = self._float(dtype)
-        if not jnp.issubdtype(wanted, jnp.floating) and wanted.kind not in kinds:
+        if not trace_state_clean() and self.compiling():
+            raise self._undrawable()
+        wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
+        if not jnp.issubdtype(wanted, jnp.inexact):
             raise _refusals.bad_argument("dtype", wanted.name, "a floating dtype")
+        native = self.to_native(device)
+        with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
+            key = jax.random.wrap_key_data(self._key(device), impl=_IMPLEMENTATION)
+            x = jax.random.normal(key, shape, wanted) * wanted.type(scale) + wanted.type(loc)
+            return jax.device_put(x, native)
 
-        def draw(dtype: np.dtype) -> Tensor:
-            return how(jax.random.wrap_key_data(self._key(device), impl=_IMPLEMENTATION), dtype)
-
-        return self.make(draw, dtype=wanted, device=device)
+    def _undrawable(self) -> Exception:
+        return _refusals.tracing(
+            self, "random", "pass a key in and use jax.random: here every call would give the same values"
+        )
 
     def _key(self, device: Device) -> np.ndarray:
         with self._lock:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 from jax._src import core
+from jax._src.core import trace_state_clean
 from jax._src.interpreters import partial_eval
 from jax.core import Tracer
 
@@ -67,11 +68,12 @@ def wide(dtype: Any) -> AbstractContextManager[object]:
     return enable_x64(True) if width == 8 and dtype.kind in "iufc" else nullcontext()
 
 
-def private_copy(array: np.ndarray) -> np.ndarray:
-    """Return a copy that JAX may keep: C-ordered, in aligned memory nobody else knows."""
-    raw = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+def private_copy(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return a copy in a dtype that JAX may keep: C-ordered, in aligned memory nobody else knows."""
+    nbytes = array.size * dtype.itemsize
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
-    copied = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copied = raw[start : start + nbytes].view(dtype).reshape(array.shape)
     copied[...] = array
     return copied
 
@@ -80,23 +82,33 @@ class JaxTensors(JaxDevices, Backend):
     """The room "tensors" of the JAX adapter."""
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
-        (copied,) = self.copy_many([x], device, non_blocking)
-        return copied
-
-    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Sequence[Tensor]:
-        if self.compiling():
+        if not trace_state_clean() and self.compiling():
             raise self._untraceable("place")
         native = self.to_native(device)
-        moved = jax.device_put(list(xs), native)
-        results = [_unshare(y, x, native) for x, y in zip(xs, moved, strict=True)]
+        y = jax.device_put(x, native)
+        value = concrete(x) if isinstance(x, Tracer) else x
+        if isinstance(value, jax.Array) and native in value.sharding.device_set:
+            y = jax.lax.copy_p.bind(y)
         if device is CPU or not non_blocking:
             # JAX reads the source later, and what was shared with NumPy or PyTorch may have been written by then.
-            jax.block_until_ready([array for array in map(concrete, results) if isinstance(array, jax.Array)])
-        return results
+            jax.block_until_ready(concrete(y) if isinstance(y, Tracer) else y)
+        return y
+
+    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Sequence[Tensor]:
+        if not trace_state_clean() and self.compiling():
+            raise self._untraceable("place")
+        native = self.to_native(device)
+        ys: list[Tensor] = jax.device_put(list(xs), native)
+        for i, value in enumerate(map(concrete, xs)):
+            if isinstance(value, jax.Array) and native in value.sharding.device_set:
+                ys[i] = jax.lax.copy_p.bind(ys[i])
+        if device is CPU or not non_blocking:
+            jax.block_until_ready(list(map(concrete, ys)))
+        return ys
 
     # ------------------------------------------------------------------ host memory
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
-        value = _primal(x)
+        value = _primal(x) if isinstance(x, Tracer) else x
         if value is None:
             raise self._untraceable("to_numpy")
         if not isinstance(value, jax.Array):  # jax.grad wraps NumPy arrays and numbers as they are
@@ -105,27 +117,27 @@ class JaxTensors(JaxDevices, Backend):
             raise ConversionError(
                 f"NumPy has no dtype for a JAX array of {value.dtype}", "convert jax.random.key_data(x) instead"
             )
-        return _read(value).copy() if copy else self._look(value)
-
-    def _look(self, value: Any) -> np.ndarray:
-        """An array over the memory of a JAX array, which the host, and so a simulated card, can share."""
-        device = self.device_of(value)
-        if not _is_in_host_memory(value):
-            raise _refusals.copy_needed(device, CPU)
+        native, *_ = value.sharding.device_set  # all of one platform
+        if native.platform != "cpu":
+            if not copy:
+                raise _refusals.copy_needed(self.device_of(value), CPU)
+            value = jax.device_put(value, host())  # so that JAX keeps no host copy of what is on a card
         seen: np.ndarray = np.asarray(value)
+        if copy:
+            return seen.copy()
         if seen.size and seen.ctypes.data != value.unsafe_buffer_pointer():
             raise _refusals.cannot_share("this JAX array", f"NumPy cannot look at {value.dtype} in place")
         return seen
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
-        if self.compiling():
+        if not trace_state_clean() and self.compiling():
             raise self._untraceable("from_numpy")
         if not copy and device is not CPU:
             raise _refusals.copy_needed(CPU, device)
         native = self.to_native(device)
         with wide(array.dtype):
             try:
-                x = jax.device_put(private_copy(array) if copy else array, native)
+                x = jax.device_put(private_copy(array, array.dtype) if copy else array, native)
             except TypeError as error:
                 raise _refusals.no_dtype(self, array.dtype.name, "float64") from error
         if not copy and x.size and x.unsafe_buffer_pointer() != array.ctypes.data:
@@ -162,24 +174,8 @@ def alive(native: Any) -> list[Any]:
     return [x for x in native.client.live_arrays() if native in x.sharding.device_set]
 
 
-def _unshare(y: Tensor, x: Tensor, native: Any) -> Tensor:
-    """Give ``y``, which ``device_put`` made of ``x``, memory of its own where it was there already."""
-    value = concrete(x)
-    there = isinstance(value, jax.Array) and native in value.sharding.device_set
-    return jax.lax.copy_p.bind(y) if there else y
-
-
 def _primal(x: Tensor) -> Any | None:
     """The array whose gradient is asked for; None under ``vmap``, where ``x`` is one row of it, and under ``jit``."""
     while isinstance(x, Tracer):
         x = getattr(x, "primal", None)
     return x
-
-
-def _is_in_host_memory(value: Any) -> bool:
-    return all(native.platform == "cpu" for native in value.sharding.device_set)
-
-
-def _read(value: Any) -> np.ndarray:
-    """Look at an array in host memory, without JAX keeping a host copy of what is on a card."""
-    return np.asarray(value if _is_in_host_memory(value) else jax.device_put(value, host()))
