@@ -8,6 +8,7 @@ Requirements this module answers:
   without kernels: a tensor of theirs cannot even be copied, and NumPy's uint16 is read as bfloat16.
 * One meaning for every dtype: Paddle has no ``arange``, ``linspace`` or ``eye`` for bool, the small integers and
   floats, or complex; it adds a float step up, so that errors add up too.  NumPy computes them here, once for all.
+* A plug-in that lacks a kernel has the host's, and then the result stays on the host: it is copied from there.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ PADDLE: dict[str, Any] = {name: getattr(paddle, name) for name in (*NUMPY, "bflo
 NAMES: dict[Any, str] = {dtype: name for name, dtype in PADDLE.items()}
 """The name of each of them; Paddle's dtypes, unlike its places, can be keys."""
 
-_Eager = paddle.base.core.eager.Tensor
+EAGER = paddle.base.core.eager.Tensor
+"""A new tensor with an array's values on a place, or over its memory; NumPy's uint16 arrives as bfloat16."""
+
+NEW: dict[str, Any] = {"persistable": False, "name": None, "stop_gradient": True}
+"""What every new tensor is."""
 
 
 class PaddleCreation(Backend):
@@ -60,7 +65,7 @@ class PaddleCreation(Backend):
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         try:
             array = np.array(values)
-            default = _default_for(array)
+            default = _default_for(array, paddle.get_default_dtype())
             if default is not None and dtype is not None:  # again, for NumPy's check of the dtype's range
                 array = np.array(values, dtype=NUMPY.get(self._name(dtype), NUMPY["float32"]))
         except (OverflowError, ValueError, TypeError) as error:
@@ -73,7 +78,8 @@ class PaddleCreation(Backend):
                 f"these values hold {array.dtype.name}, and PaddlePaddle has no such dtype",
                 "pass numbers, or nested sequences of numbers; integers from -2**63 to 2**63 - 1",
             )
-        return self._from_host(array, dtype or PADDLE[default], device)
+        ready = _ready(array, self._name(dtype or default))
+        return EAGER(value=ready, place=self.to_native(device), zero_copy=False, **NEW)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         if self.is_tracer(x):
@@ -82,70 +88,64 @@ class PaddleCreation(Backend):
             return x.astype(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self._filled(_C_ops.empty, shape, (), dtype, device)
+        wanted, place = PADDLE[self._name(dtype or paddle.get_default_dtype())], self.to_native(device)
+        if not paddle.in_dynamic_mode():
+            return self._constant(shape, 0, wanted)
+        made = _C_ops.empty(list(shape), wanted, place)
+        return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        wanted = dtype or PADDLE[_default_for(np.array(value)) or "float32"]
-        return self._filled(_C_ops.full, shape, (value,), wanted, device)
+        default = _default_for(np.array(value), paddle.get_default_dtype()) or "float32"
+        wanted, place = PADDLE[self._name(dtype or default)], self.to_native(device)
+        if not paddle.in_dynamic_mode():
+            return self._constant(shape, value, wanted)
+        made = _C_ops.full(list(shape), value, wanted, place)
+        return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self._filled(_C_ops.full, shape, (0,), dtype, device)
+        wanted, place = PADDLE[self._name(dtype or paddle.get_default_dtype())], self.to_native(device)
+        if not paddle.in_dynamic_mode():
+            return self._constant(shape, 0, wanted)
+        made = _C_ops.full(list(shape), 0, wanted, place)
+        return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self._filled(_C_ops.full, shape, (1,), dtype, device)
+        wanted, place = PADDLE[self._name(dtype or paddle.get_default_dtype())], self.to_native(device)
+        if not paddle.in_dynamic_mode():
+            return self._constant(shape, 1, wanted)
+        made = _C_ops.full(list(shape), 1, wanted, place)
+        return made if device is CPU or not made.place.is_cpu_place() else made._copy_to(place, True)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         array = np.arange(start, stop, step)
-        return self._from_host(array, dtype or (PADDLE["int64"] if array.dtype.kind == "i" else None), device)
+        default = "int64" if array.dtype.kind == "i" else paddle.get_default_dtype()
+        ready = _ready(array, self._name(dtype or default))
+        return EAGER(value=ready, place=self.to_native(device), zero_copy=False, **NEW)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
-        return self._from_host(np.linspace(start, stop, num, endpoint=endpoint), dtype, device)
+        array = np.linspace(start, stop, num, endpoint=endpoint)
+        ready = _ready(array, self._name(dtype or paddle.get_default_dtype()))
+        return EAGER(value=ready, place=self.to_native(device), zero_copy=False, **NEW)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
-        return self._from_host(np.eye(n_rows, n_cols, k, dtype="int8"), dtype, device)
+        array = np.eye(n_rows, n_cols, k, dtype="int8")
+        ready = _ready(array, self._name(dtype or paddle.get_default_dtype()))
+        return EAGER(value=ready, place=self.to_native(device), zero_copy=False, **NEW)
 
-    def _filled(
-        self, how: Any, shape: tuple[int, ...], value: tuple[complex, ...], dtype: Any | None, device: Device
-    ) -> Tensor:
-        wanted = dtype or _default_float()
-        self._name(wanted)
-        if self.compiling():
-            return self._constant(shape, value, wanted)
-        place = self.to_native(device)
-        made = how(list(shape), *value, wanted, place)
-        # A plug-in that lacks the kernel has the host's, and then the result stays on the host.
-        return made if self.device_of(made) is device else made._copy_to(place, True)
-
-    def _constant(self, shape: tuple[int, ...], value: tuple[complex, ...], dtype: Any) -> Tensor:
+    def _constant(self, shape: tuple[int, ...], value: complex, dtype: Any) -> Tensor:
         """A constant of the program being built: it has a device only when the program runs."""
         if any(self.count(kind) for kind in self.kinds()):
             raise _refusals.tracing(self, "zeros", "make the tensor outside, and pass it in")
-        return paddle.full(list(shape), value[0] if value else 0, dtype)
+        return paddle.full(list(shape), value, dtype)
 
     def _name(self, dtype: Any) -> str:
-        found = NAMES.get(dtype)
+        """The name of a dtype that Paddle computes with; a name stands for itself."""
+        found: str | None = dtype if dtype in PADDLE else NAMES.get(dtype)
         if found is None:
             raise _refusals.no_dtype(self, shown(dtype), "int64")
         return found
-
-    def _from_host(self, array: np.ndarray, dtype: Any | None, device: Device) -> Tensor:
-        """An array of NumPy's in another dtype (without one the default float's), on a device; always new memory."""
-        wanted = dtype or _default_float()
-        name = self._name(wanted)
-        if name in NUMPY:
-            return eager(array.astype(NUMPY[name], copy=False), self.to_native(device))
-        made = _C_ops.cast(eager(array.astype("float32", copy=False), self.to_native(CPU)), wanted)
-        return made if device is CPU else made._copy_to(self.to_native(device), True)
-
-
-def eager(array: np.ndarray, place: Any, share: bool = False) -> Tensor:
-    """Return a tensor with an array's values on a place; with ``share``, over a host array's own memory.
-
-    NumPy's uint16 arrives as bfloat16.
-    """
-    return _Eager(value=array, place=place, persistable=False, zero_copy=share, name=None, stop_gradient=True)
 
 
 def shown(dtype: Any) -> str:
@@ -154,12 +154,15 @@ def shown(dtype: Any) -> str:
     return "uint16" if name == "bfloat16" else name
 
 
-def _default_float() -> Any:
-    return PADDLE[paddle.get_default_dtype()]
+def _ready(array: np.ndarray, name: str) -> np.ndarray:
+    """An array with the values of another in the dtype of a name, as Paddle reads it: bfloat16 as its bits."""
+    if name in NUMPY:
+        return array.astype(NUMPY[name], copy=False)
+    wide = EAGER(value=array.astype("float32", copy=False), place=paddle.CPUPlace(), zero_copy=False, **NEW)
+    return np.asarray(_C_ops.cast(wide, PADDLE[name]).numpy())
 
 
-def _default_for(array: np.ndarray) -> str | None:
-    """The name of Paddle's default dtype for Python values that NumPy has read, or None where they are no numbers."""
-    default: str = paddle.get_default_dtype()
+def _default_for(array: np.ndarray, default: str) -> str | None:
+    """The name of Paddle's dtype for Python values that NumPy has read, by the default float's, or None: no numbers."""
     complexes = "complex128" if default == "float64" else "complex64"
     return {"b": "bool", "i": "int64", "f": default, "c": complexes}.get(array.dtype.kind)

@@ -34,7 +34,7 @@ class PaddleDraws(Backend):
     """The room of draws."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        name, wide = _drawn(dtype, "uniform")
+        name, wide = _drawn(dtype or paddle.get_default_dtype(), "uniform")
         place = self.to_native(device)
         made = _C_ops.uniform(list(shape), wide, float(low), float(high), _GLOBAL, place)
         if PADDLE[name] is wide:
@@ -43,7 +43,7 @@ class PaddleDraws(Backend):
             return paddle.clip(made, max=max(float(low), _below(high, name))).astype(PADDLE[name])
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        name, wide = _drawn(dtype, "normal")
+        name, wide = _drawn(dtype or paddle.get_default_dtype(), "normal")
         made = _C_ops.gaussian(list(shape), float(loc), float(scale), _GLOBAL, wide, self.to_native(device))
         return made if PADDLE[name] is wide else self.cast(made, PADDLE[name])
 
@@ -54,9 +54,9 @@ class PaddleDraws(Backend):
                 core.default_custom_device_generator(core.CustomPlace(name, index)).manual_seed(value)
 
 
-def _drawn(dtype: Any | None, call: str) -> tuple[str, Any]:
+def _drawn(dtype: Any, call: str) -> tuple[str, Any]:
     """The name of the dtype asked for, and the dtype to draw in: Paddle 2.6 draws no 16-bit floats on the host."""
-    name = paddle.get_default_dtype() if dtype is None else NAMES.get(dtype, str(dtype))
+    name = NAMES.get(dtype, str(dtype))
     if name in ("float32", "float64"):
         return name, PADDLE[name]
     if name in ("float16", "bfloat16"):

@@ -20,6 +20,7 @@ from paddle.utils import dlpack
 
 from devshim import _dlpack, _refusals
 from devshim.errors import ConversionError
+from devshim_backends._paddle.creation import NAMES
 from devshim_backends._paddle.tensors import PaddleTensors
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class PaddleInterop(PaddleTensors):
     """The room of interop."""
 
     def to_dlpack(self, x: Tensor) -> Any:
-        self._require_dense(x, "be shared")
+        if not x.is_dense() or x.dtype not in NAMES:
+            raise self._unusable(x, "be shared")
         device = self.device_of(x)
         if device.kind not in _KINDS:
             raise ConversionError(f"PaddlePaddle does not export {device.kind} tensors through DLPack")

@@ -14,7 +14,6 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,11 @@ import paddle
 from paddle.autograd import PyLayer
 
 from devshim import _refusals
+from devshim._dtypes import numpy_dtype
 from devshim.backend import Backend
 from devshim.device import CPU
-from devshim.errors import UnsupportedError
-from devshim_backends._paddle.creation import NAMES, NUMPY, eager, shown
+from devshim.errors import DevshimError, UnsupportedError
+from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, shown
 from devshim_backends._paddle.devices import HOST, device_at
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ class PaddleTensors(Backend):
         if self.is_tracer(x):
             self._traced(x, "copy")
             return paddle.assign(x)
-        self._require_dense(x, "be copied")
+        if not x.is_dense() or x.dtype not in NAMES:
+            raise self._unusable(x, "be copied")
         place, blocking = self.to_native(device), device is CPU or not non_blocking
         if x.stop_gradient:
             return x.detach()._copy_to(place, blocking)
@@ -101,17 +102,19 @@ class PaddleTensors(Backend):
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if self.is_tracer(x):
             raise _refusals.tracing(self, "to_numpy", _OUTSIDE)
-        self._require_dense(x, "become a NumPy array")
-        name = self.dtype_name(x)
+        if not x.is_dense() or x.dtype not in NAMES:
+            raise self._unusable(x, "become a NumPy array")
+        name = NAMES[x.dtype]
         if copy:
             array = np.asarray(x.detach().numpy())
-        elif self.device_of(x) is not CPU:
+        elif x.place._type() not in HOST:
             raise _refusals.copy_needed(self.device_of(x), CPU)
         elif prod(x.shape):
-            array = np.asarray(_Memory(x, name))
+            plain = x.detach()
+            array = np.asarray(_Memory(plain, plain.data_ptr(), tuple(x.shape), plain.strides, name))
         else:
             array = np.empty(tuple(x.shape), NUMPY.get(name, "uint16"))
-        return array.view(_bfloat16()) if name == "bfloat16" else array
+        return array.view(numpy_dtype(name)) if name == "bfloat16" else array
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         name = array.dtype.name
@@ -125,7 +128,7 @@ class PaddleTensors(Backend):
             if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
                 why = "it is not contiguous" if array.flags.writeable else "it is read-only"
                 raise _refusals.cannot_share("this array", why)
-        return eager(array, self.to_native(device), share=not copy)
+        return EAGER(value=array, place=self.to_native(device), zero_copy=not copy, **NEW)
 
     def dtype_name(self, x: Tensor) -> str:
         return NAMES.get(x.dtype) or shown(x.dtype)
@@ -143,11 +146,11 @@ class PaddleTensors(Backend):
         if device is not CPU:
             paddle.device.synchronize(self.to_native(device))
 
-    def _require_dense(self, x: Tensor, what: str) -> None:
+    def _unusable(self, x: Tensor, what: str) -> DevshimError:
+        """The refusal of a tensor that is sparse, or of a dtype that Paddle does not compute with."""
         if not x.is_dense():
-            raise UnsupportedError(f"a sparse tensor of PaddlePaddle's cannot {what}", "call x.to_dense() first")
-        if x.dtype not in NAMES:
-            raise _refusals.no_dtype(self, shown(x.dtype), "int64")
+            return UnsupportedError(f"a sparse tensor of PaddlePaddle's cannot {what}", "call x.to_dense() first")
+        return _refusals.no_dtype(self, shown(x.dtype), "int64")
 
 
 class _Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
@@ -168,20 +171,13 @@ class _Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type c
 class _Memory:
     """A host tensor's memory as NumPy's array interface, version 3; keeps the tensor alive."""
 
-    def __init__(self, x: Tensor, name: str) -> None:
-        self._x = x.detach()
+    def __init__(self, x: Tensor, address: int, shape: tuple[int, ...], steps: list[int], name: str) -> None:
+        self._x = x
         size = _ITEM_SIZES[name]
         self.__array_interface__ = {
-            "shape": tuple(x.shape),
+            "shape": shape,
             "typestr": "<u2" if name == "bfloat16" else NUMPY[name].str,
-            "data": (self._x.data_ptr(), False),
-            "strides": tuple(step * size for step in self._x.strides),
+            "data": (address, False),
+            "strides": tuple(step * size for step in steps),
             "version": 3,
         }
-
-
-def _bfloat16() -> Any:
-    try:
-        return np.dtype(import_module("ml_dtypes").bfloat16)
-    except ImportError as error:
-        raise _refusals.no_numpy_dtype("bfloat16") from error
