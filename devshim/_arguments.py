@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim import _context, _explain, _registry, _spec, _transfer
+from devshim._dtypes import DTYPES
 from devshim._refusals import bad_argument
 from devshim.device import CPU, as_int
 from devshim.errors import ArgumentError, ConversionError
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
     from devshim._spec import DeviceLike
     from devshim.backend import Backend
     from devshim.device import Device
-
-DTYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
-)
-"""The array-API names of the dtypes, and bfloat16."""
 
 
 def target(backend: Backend, device: DeviceLike | None) -> Device:
@@ -158,4 +153,4 @@ def integer(name: str, value: Any) -> int:
         raise bad_argument(name, value, "an int") from error
 
 
-__all__ = ["DTYPES", "dtype", "finite", "integer", "number", "numpy_array", "plan", "planned", "real", "shape", "steps"]
+__all__ = ["dtype", "finite", "integer", "number", "numpy_array", "plan", "planned", "real", "shape", "steps"]

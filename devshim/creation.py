@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from devshim import _arguments, _context, _explain, _registry, _spec, _transfer
+from devshim._dtypes import DTYPES
 from devshim._refusals import bad_argument, cannot_share
 from devshim.device import CPU
 from devshim.errors import ConversionError, DevshimError
@@ -57,7 +58,7 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
         raise
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch's word for a None among them
         raise _unreadable(plan[0], error) from error
-    if plan[0].dtype_name(x) not in _arguments.DTYPES:  # TensorFlow makes a tensor of text, too
+    if plan[0].dtype_name(x) not in DTYPES:  # TensorFlow makes a tensor of text, too
         raise _unreadable(plan[0], f"they make a tensor of dtype {plan[0].dtype_name(x)}")
     return x if dtype is None or type(obj) in _NUMBERS else _cast(plan[0], x, _arguments.dtype(plan[0], dtype), copy)[0]
 

@@ -23,12 +23,12 @@ from devshim.backend import Backend
 
 NEUTRAL = Path(ds.__file__).parent
 ADAPTERS = Path(sys.modules["devshim_backends"].__path__[0])
-FRAMEWORKS = {"torch", "tensorflow", "mxnet", "paddle", "jax", "jaxlib", "keras", "cupy", "ml_dtypes"}
+FRAMEWORKS = {"torch", "tensorflow", "mxnet", "paddle", "jax", "jaxlib", "keras", "cupy"}
 ROOMS = {
     *("__init__.py", "backend.py", "creation.py", "devices.py", "draws.py", "gaps.py", "interop.py", "lines.py"),
     *("runtime.py", "scopes.py", "simulation.py", "tensors.py"),
 }
-FOR_ADAPTERS = {"_dlpack", "_host", "_nvml", "_refusals", "_versions", "backend", "device", "errors", "info"}
+FOR_ADAPTERS = {"_dlpack", "_dtypes", "_host", "_nvml", "_refusals", "_versions", "backend", "device", "errors", "info"}
 FOR_COMMANDS = {"_context", "_nvml", "errors", "cli"}
 LONGEST = {"backend.py": 400}  # the contract: half of it is the words of its methods
 LIMIT = 300

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from devshim import _refusals
+from devshim._dtypes import numpy_dtype
 from devshim.backend import Backend, Tensor
 from devshim.device import CPU, Device
 from devshim.errors import ConversionError
@@ -55,9 +55,7 @@ class NumpyTensors(Backend):
         return None
 
     def dtype(self, name: str) -> Any:
-        if name == "bfloat16":
-            return _bfloat16(self)
-        return np.dtype(name)
+        return numpy_dtype(name)
 
     def is_dtype(self, value: object) -> bool:
         if not isinstance(value, np.dtype) or not value.isnative:
@@ -83,11 +81,3 @@ class NumpyTensors(Backend):
 def _host_view(x: np.ndarray) -> np.ndarray:
     """The array without a card's label; other subclasses (masked arrays, memory maps) as they are."""
     return x.view(np.ndarray) if type(x) is SimulatedArray else x
-
-
-def _bfloat16(backend: Backend) -> Any:
-    try:
-        from ml_dtypes import bfloat16
-    except ImportError as error:
-        raise _refusals.no_numpy_dtype("bfloat16") from error
-    return np.dtype(bfloat16)

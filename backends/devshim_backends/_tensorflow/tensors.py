@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from devshim import _refusals
+from devshim._dtypes import DTYPES
 from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
 from devshim_backends._tensorflow.devices import PLACES, TensorflowDevices
@@ -38,6 +39,9 @@ COMPOSITES = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)
 
 ON_HOST = frozenset({tf.int32, tf.string, tf.resource, tf.variant})
 """Dtypes that TensorFlow's operators keep in host memory even on a card."""
+
+NAMES = frozenset(DTYPES)
+"""The array-API dtypes, which TensorFlow names alike."""
 
 _ARRAYS = (tf.Tensor, tf.Variable, tf.__internal__.types.Tensor, *COMPOSITES)
 """What counts as a tensor; the third is the root of distributed variables, and of Keras' own on this backend."""
@@ -248,15 +252,6 @@ class TensorflowTensors(TensorflowDevices):
             call = instead.get(type(x).__name__, "tf.convert_to_tensor(x)")
             raise ConversionError(f"a {type(x).__name__} has no counterpart in {whom}", f"call {call} first")
         self.device_of(x)  # refuses what is spread over devices
-
-
-NAMES = frozenset(
-    {
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
-    }
-)
-"""The array-API dtypes, which TensorFlow names alike."""
 
 
 def _deep_copy_gradient(op: Any, gradient: Tensor) -> Tensor:

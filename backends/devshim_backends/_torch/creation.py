@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from devshim import _refusals
+from devshim._dtypes import DTYPES
 from devshim.backend import Backend
 from devshim_backends._torch.devices import native
 
@@ -24,13 +25,7 @@ if TYPE_CHECKING:
     from devshim.backend import Tensor
     from devshim.device import Device
 
-NUMPY = {
-    name: np.dtype(name)
-    for name in (
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64", "complex64", "complex128"),
-    )
-}
+NUMPY = {name: np.dtype(name) for name in DTYPES if name != "bfloat16"}
 """The dtypes that PyTorch and NumPy share, by name."""
 
 SMALL: dict[str, Any] = {

@@ -13,7 +13,6 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import torch
 import torch.fx
 
 from devshim import _refusals
+from devshim._dtypes import numpy_dtype
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
@@ -83,7 +83,7 @@ class TorchTensors(Backend):
             seen, copy = seen.resolve_conj().resolve_neg(), False
         name = self.dtype_name(seen)
         if name in SMALL:  # reinterpreted, never converted
-            array: np.ndarray = seen.view(SMALL[name]).numpy().view(_ml_dtype(name))
+            array: np.ndarray = seen.view(SMALL[name]).numpy().view(numpy_dtype(name))
         elif name in NUMPY:
             array = seen.numpy()
         else:
@@ -173,10 +173,3 @@ def _torch_reads(array: np.ndarray) -> bool:
 def _plain(name: str) -> Any:
     """The NumPy integer as wide as a small float."""
     return NUMPY["int16" if name == "bfloat16" else "int8"]
-
-
-def _ml_dtype(name: str) -> Any:
-    try:
-        return np.dtype(getattr(import_module("ml_dtypes"), name))
-    except (ImportError, AttributeError) as error:
-        raise _refusals.no_numpy_dtype(name) from error

@@ -1,0 +1,38 @@
+"""The dtypes that have one name on every framework, and NumPy's own dtype of a name."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import _dlpack
+from devshim._dtypes import DTYPES, numpy_dtype
+
+
+@pytest.mark.parametrize("name", [name for name in DTYPES if name != "bfloat16"])
+def test_numpys_own(name: str) -> None:
+    assert numpy_dtype(name) == name
+
+
+def test_dlpack_has_a_form_for_each() -> None:
+    assert set(_dlpack.FORMS) == set(DTYPES)
+
+
+def test_what_ml_dtypes_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    giving = ModuleType("ml_dtypes")
+    giving.float8_made_up = np.int8  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ml_dtypes", giving)
+    assert numpy_dtype("float8_made_up") == np.int8
+    with pytest.raises(ds.ConversionError, match="'float8_unheard_of'"):
+        numpy_dtype("float8_unheard_of")
+
+
+def test_without_ml_dtypes_the_refusal_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(ds.ConversionError, match="'float8_made_up'") as caught:
+        numpy_dtype("float8_made_up")
+    assert "pip install ml_dtypes" in str(caught.value.hint)
