@@ -4,7 +4,7 @@ Requirements this module answers:
 
 * A dtype that is asked for is kept.  ``mx.np.array`` makes float32 of every list and, in 2.0, of NumPy's int64 and
   float64, and ``mx.np.full`` sends integers through a double (2**53 + 1 is lost in 1.9), so values with a dtype of
-  their own are made by NumPy and sent as bytes.
+  their own are made by NumPy, and sent with that dtype said: they arrive to the bit.
 * ``eye`` and ``arange`` have no bool, no operator has bfloat16 among its dtypes: those go the same way.
 * Without a dtype, whole numbers stay whole and truth values stay truth values, as everywhere else: ``mx.np.array([1])``
   and, in 1.9, ``mx.np.full((2,), 1)`` would be float32.
@@ -22,8 +22,6 @@ from devshim_backends._mxnet.native import BFLOAT16, CODES, WHERE, allocate, num
 from devshim_backends._mxnet.tensors import MxnetTensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from devshim.backend import Tensor
     from devshim.device import Device
 
@@ -56,10 +54,11 @@ class MxnetCreation(MxnetTensors):
             raise _refusals.no_dtype(self, kind.name)
         if dtype is None and kind.kind != "f":
             dtype = _default(kind)
+        options = made_with(dtype, self.to_native(device))
         if dtype is not None:
-            return self._sent(lambda wanted: np.asarray(values, wanted), dtype, device)
+            values = np.asarray(values, options["dtype"])
         with numpy_shapes():
-            return mx.np.array(values, **self._on(device))
+            return self.rounded(mx.np.array(values, **options), dtype)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         with numpy_shapes():
@@ -70,69 +69,76 @@ class MxnetCreation(MxnetTensors):
                 return mx.nd.cast(x.as_nd_ndarray(), dtype=BFLOAT16).as_np_ndarray()
             return mx.nd.cast(x, dtype=BFLOAT16)
 
+    def rounded(self, x: Tensor, dtype: Any | None) -> Tensor:
+        """Return what was made for a dtype: itself, but for bfloat16, which is rounded from float32 on the device."""
+        return x if dtype is None or not _is_bfloat16(dtype) else self.cast(x, dtype)
+
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        if dtype is None:
-            with numpy_shapes():
-                return mx.np.empty(shape, **self._on(device))
-        name = "bfloat16" if _is_bfloat16(dtype) else np.dtype(dtype).name
-        return allocate(shape, CODES[name], self.to_native(device))
+        native = self.to_native(device)
+        with numpy_shapes():
+            if dtype is None:
+                return mx.np.empty(shape, **{WHERE: native})
+            return mx.np.ndarray(allocate(shape, native, False, np.dtype(dtype)))
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         if isinstance(value, complex):
             raise _refusals.no_dtype(self, "complex64")
         if dtype is None and isinstance(value, int):
             dtype = _default(np.asarray(value).dtype)
+        options = made_with(dtype, self.to_native(device))
         exact = not isinstance(value, int) or abs(value) < 2**53
-        if dtype is None or (_own(dtype) and exact):
-            with numpy_shapes():
-                return mx.np.full(shape, value, **self._as(dtype), **self._on(device))
-        return self._sent(lambda wanted: np.full(shape, value, wanted), dtype, device)
+        with numpy_shapes():
+            if exact and _own(dtype):
+                return mx.np.full(shape, value, **options)
+            return self.rounded(mx.np.array(np.full(shape, value, options["dtype"]), **options), dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        if dtype is None or _own(dtype):
-            with numpy_shapes():
-                return mx.np.zeros(shape, **self._as(dtype), **self._on(device))
-        return self._sent(lambda wanted: np.zeros(shape, wanted), dtype, device)
+        options = made_with(dtype, self.to_native(device))
+        with numpy_shapes():
+            if _own(dtype):
+                return mx.np.zeros(shape, **options)
+            return self.rounded(mx.np.array(np.zeros(shape, options["dtype"]), **options), dtype)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        if dtype is None or _own(dtype):
-            with numpy_shapes():
-                return mx.np.ones(shape, **self._as(dtype), **self._on(device))
-        return self._sent(lambda wanted: np.ones(shape, wanted), dtype, device)
+        options = made_with(dtype, self.to_native(device))
+        with numpy_shapes():
+            if _own(dtype):
+                return mx.np.ones(shape, **options)
+            return self.rounded(mx.np.array(np.ones(shape, options["dtype"]), **options), dtype)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         if dtype is None and all(isinstance(bound, int) for bound in (start, stop, step)):
             dtype = np.dtype(np.int64)
-        if dtype is None or _floating(dtype):
-            with numpy_shapes():
-                return mx.np.arange(start, stop, step, **self._as(dtype), **self._on(device))
-        return self._sent(lambda wanted: np.arange(start, stop, step).astype(wanted), dtype, device)
+        options = made_with(dtype, self.to_native(device))
+        with numpy_shapes():
+            if _floating(dtype):
+                return mx.np.arange(start, stop, step, **options)
+            values = np.arange(start, stop, step).astype(options["dtype"])
+            return self.rounded(mx.np.array(values, **options), dtype)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
-        if dtype is None or _floating(dtype):
-            with numpy_shapes():
-                return mx.np.linspace(start, stop, num, endpoint=endpoint, **self._as(dtype), **self._on(device))
-        return self._sent(lambda wanted: np.linspace(start, stop, num, endpoint).astype(wanted), dtype, device)
+        options = made_with(dtype, self.to_native(device))
+        with numpy_shapes():
+            if _floating(dtype):
+                return mx.np.linspace(start, stop, num, endpoint=endpoint, **options)
+            values = np.linspace(start, stop, num, endpoint).astype(options["dtype"])
+            return self.rounded(mx.np.array(values, **options), dtype)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
-        if dtype is None or _floating(dtype):
-            with numpy_shapes():
-                return mx.np.eye(n_rows, n_cols, k, **self._as(dtype), **self._on(device))
-        return self._sent(lambda wanted: np.eye(n_rows, n_cols, k, wanted), dtype, device)
+        options = made_with(dtype, self.to_native(device))
+        with numpy_shapes():
+            if _floating(dtype):
+                return mx.np.eye(n_rows, n_cols, k, **options)
+            return self.rounded(mx.np.array(np.eye(n_rows, n_cols, k, options["dtype"]), **options), dtype)
 
-    def _on(self, device: Device) -> dict[str, Any]:
-        return {WHERE: self.to_native(device)}
 
-    def _as(self, dtype: Any | None) -> dict[str, Any]:
-        return {} if dtype is None else {"dtype": np.dtype(dtype).name}
-
-    def _sent(self, make: Callable[[Any], np.ndarray], dtype: Any, device: Device) -> Tensor:
-        """An array that NumPy makes and MXNet gets as bytes; bfloat16 is rounded from float32 on the device."""
-        if _is_bfloat16(dtype):
-            return self.cast(self.from_numpy(make(np.float32), device, True), dtype)
-        return self.from_numpy(make(np.dtype(dtype)), device, True)
+def made_with(dtype: Any | None, native: Any) -> dict[str, Any]:
+    """Return the arguments that say where and of what dtype; in bfloat16's place float32 (`MxnetCreation.rounded`)."""
+    if dtype is None:
+        return {WHERE: native}
+    return {WHERE: native, "dtype": "float32" if _is_bfloat16(dtype) else np.dtype(dtype).name}
 
 
 def _is_bfloat16(dtype: Any) -> bool:
@@ -144,9 +150,9 @@ def _default(kind: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.bool_ if kind.kind == "b" else np.int64)
 
 
-def _own(dtype: Any) -> bool:
-    return np.dtype(dtype) in _OWN
+def _own(dtype: Any | None) -> bool:
+    return dtype is None or np.dtype(dtype) in _OWN
 
 
-def _floating(dtype: Any) -> bool:
-    return np.dtype(dtype) in _OWN and np.dtype(dtype).kind == "f"
+def _floating(dtype: Any | None) -> bool:
+    return dtype is None or (np.dtype(dtype) in _OWN and np.dtype(dtype).kind == "f")

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
-import numpy as np
 
-from devshim_backends._mxnet.creation import MxnetCreation
-from devshim_backends._mxnet.native import BFLOAT16, WHERE, numpy_shapes
+from devshim_backends._mxnet.creation import MxnetCreation, made_with
+from devshim_backends._mxnet.native import numpy_shapes
 
 if TYPE_CHECKING:
     from devshim.backend import Tensor
@@ -23,17 +22,14 @@ class MxnetDraws(MxnetCreation):
     """The room of random draws."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self._drawn("uniform", low, high, shape, dtype, device)
+        with numpy_shapes():
+            made = mx.np.random.uniform(low, high, shape, **made_with(dtype, self.to_native(device)))
+            return self.rounded(made, dtype)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        return self._drawn("normal", loc, scale, shape, dtype, device)
+        with numpy_shapes():
+            made = mx.np.random.normal(loc, scale, shape, **made_with(dtype, self.to_native(device)))
+            return self.rounded(made, dtype)
 
     def seed(self, value: int) -> None:
         mx.random.seed(value)
-
-    def _drawn(self, how: str, a: float, b: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        if dtype is not None and np.dtype(dtype) == BFLOAT16:
-            return self.cast(self._drawn(how, a, b, shape, np.float32, device), dtype)
-        options = {} if dtype is None else {"dtype": np.dtype(dtype).name}
-        with numpy_shapes():
-            return getattr(mx.np.random, how)(a, b, shape, **options, **{WHERE: self.to_native(device)})

@@ -7,7 +7,6 @@ Requirements this module answers:
 * Shapes ``()`` and ``(0, 3)`` exist for MXNet only while "NumPy shape semantics" are on, which is a setting of the
   thread, off at the start in 1.9 and, in 2.0, off in every thread but the first.  It is switched on around a call and
   put back: never left on.
-* Values go in and out as bytes, so no dtype drifts on the way: ``mx.np.array`` makes float32 of all it gets.
 
 MXNet's functions are fetched anew through ``PyDLL``: its own ``CDLL`` gives the interpreter lock away and takes it
 back, which costs more than these calls do.  Those that may wait for other work go through MXNet's own.
@@ -21,8 +20,8 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.base import _LIB, NDArrayHandle, check_call
-from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP, _int64_enabled
+from mxnet.base import _LIB, check_call
+from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP, _new_alloc_handle
 
 NATIVE: type = type(mx.cpu())
 """What MXNet calls a device: ``mx.Context`` in 1.9, ``mx.Device`` in 2.0."""
@@ -35,8 +34,8 @@ QUICK = ctypes.PyDLL(_LIB._name)
 get_context = QUICK.MXNDArrayGetContext
 _dtype = QUICK.MXNDArrayGetDType
 _shapes = QUICK.MXSetIsNumpyShape
-_create = getattr(_LIB, ("MXNDArrayCreate" if IS_2 else "MXNDArrayCreateEx") + ("64" if _int64_enabled() else ""))
-_dimension = c_int64 if _int64_enabled() else ctypes.c_uint
+allocate = _new_alloc_handle
+"""MXNet's own, ``(shape, native, delay, dtype)``: without delay a full device says so at the call."""
 
 BFLOAT16: Any = _DTYPE_MX_TO_NP[12]
 """MXNet's own dtype for bfloat16: a NumPy structure that holds the bits."""
@@ -77,22 +76,6 @@ class numpy_shapes:
     def __exit__(self, *failure: object) -> None:
         if not self._before.value:
             _shapes(0, byref(c_int()))
-
-
-def allocate(shape: tuple[int, ...], code: int, native: Any, cls: type = mx.np.ndarray) -> Any:
-    """Return a new array whose memory is there when this returns, so that a full device says so here."""
-    handle = NDArrayHandle()
-    extent = (_dimension * len(shape))(*shape)
-    kind, index = c_int(native.device_typeid), c_int(native.device_id)
-    with numpy_shapes():
-        check_call(_create(extent, c_int(len(shape)), kind, index, c_int(0), c_int(code), byref(handle)))
-    return cls(handle)
-
-
-def write(x: Any, data: np.ndarray) -> None:
-    """Copy the bytes of a C-contiguous host array of the same size into an MXNet array, and wait."""
-    if data.size:
-        check_call(_LIB.MXNDArraySyncCopyFromCPU(x.handle, c_void_p(data.ctypes.data), ctypes.c_size_t(data.size)))
 
 
 def address(x: Any) -> int:

@@ -28,15 +28,14 @@ from devshim_backends._mxnet.capsules import HostArray
 from devshim_backends._mxnet.devices import MxnetDevices, read
 from devshim_backends._mxnet.native import (
     BFLOAT16,
-    CODES,
     NAMES,
+    WHERE,
     address,
     allocate,
     dtype_code,
     get_context,
     numpy_shapes,
     where,
-    write,
 )
 from devshim_backends._mxnet.tracing import OUTSIDE, copy_symbol, device_of_block, is_deferred
 
@@ -91,11 +90,13 @@ class MxnetTensors(MxnetDevices):
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if self.is_tracer(x):
             return self._copy_traced(x, device)
+        native = self.to_native(device)
         with numpy_shapes():
             if isinstance(x, _SPARSE):
-                copied = x.copyto(self.to_native(device))
+                copied = x.copyto(native)
             else:
-                copied = x.copyto(allocate(x.shape, dtype_code(x), self.to_native(device), _array_class(x)))
+                cls = mx.np.ndarray if isinstance(x, mx.np.ndarray) else mx.nd.NDArray
+                copied = x.copyto(cls(allocate(x.shape, native, False, x.dtype)))  # False: now, not when first used
             if not mx.autograd.is_recording() and x.grad is not None:
                 copied.attach_grad()
         if device is CPU and self.device_of(x) is not CPU:
@@ -124,9 +125,9 @@ class MxnetTensors(MxnetDevices):
         self.dtype(array.dtype.name)  # refuses what MXNet lacks
         if not copy:
             return self._over(array)
-        data = array if array.flags.c_contiguous else array.copy(order="C")
-        made = allocate(array.shape, CODES[array.dtype.name], self.to_native(device))
-        write(made, data)
+        with numpy_shapes():
+            made = mx.np.empty(array.shape, array.dtype, **{WHERE: self.to_native(device)})
+            made._sync_copyfrom(array)
         return made
 
     def _over(self, array: np.ndarray) -> Tensor:
@@ -167,10 +168,6 @@ class MxnetTensors(MxnetDevices):
 def itemsize(name: str) -> int:
     """Return the bytes of one element."""
     return 2 if name == "bfloat16" else int(np.dtype(name).itemsize)
-
-
-def _array_class(x: Tensor) -> type:
-    return mx.np.ndarray if isinstance(x, mx.np.ndarray) else mx.nd.NDArray  # type: ignore[no-any-return]
 
 
 class _Window:
