@@ -183,30 +183,23 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def _of_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
-    """The backend and device of a call's arguments, or None without tensors."""
+    """The backend and device of a call's arguments, or None without tensors; a bare tensor takes one lookup."""
     located: dict[str, tuple[Backend, Device]] = {}
-    for i, value in enumerate(args):
-        _locate(value, f"args[{i}]", located)
-    for name, value in kwargs.items():
-        _locate(value, name, located)
+    named = {**{f"args[{i}]": value for i, value in enumerate(args)}, **kwargs}
+    for name, value in named.items():
+        backend = _registry.TENSORS.get(type(value))
+        for label, x, owner in [(name, value, backend)] if backend is not None else _tensors_in(name, value):
+            if not (owner.compiled_runs_whole and owner.is_tracer(x)):
+                located[label] = (owner, owner.device_of(x))
     return _agree(located, "run") if located else None
 
 
-def _locate(value: Any, name: str, located: dict[str, tuple[Backend, Device]]) -> None:
-    """Note where an argument, or each tensor of a tree, is; a bare tensor takes one dictionary lookup."""
-    backend = _registry.TENSORS.get(type(value))
-    if backend is not None:
-        _note(value, name, backend, located)
-        return
+def _tensors_in(name: str, tree: Any) -> list[tuple[str, Tensor, Backend]]:
+    """Every tensor of a tree that is an argument, labelled by its place in it."""
     from devshim import _trees
 
-    for path, x, owner in _trees.tensors(value):
-        _note(x, name + "".join([f"[{part!r}]" for part in path]), owner, located)
-
-
-def _note(x: Tensor, name: str, backend: Backend, located: dict[str, tuple[Backend, Device]]) -> None:
-    if not (backend.compiled_runs_whole and backend.is_tracer(x)):
-        located[name] = (backend, backend.device_of(x))
+    found = _trees.tensors(tree)
+    return [(name + "".join([f"[{part!r}]" for part in path]), x, owner) for path, x, owner in found]
 
 
 def same_device(*objs: object) -> bool:
