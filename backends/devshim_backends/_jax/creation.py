@@ -21,6 +21,7 @@ import numpy as np
 from jax._src.core import trace_state_clean
 
 from devshim import _refusals
+from devshim._dtypes import DTYPES
 from devshim.errors import ConversionError
 from devshim_backends._jax.devices import concrete
 from devshim_backends._jax.tensors import JaxTensors, private_copy, wide
@@ -31,12 +32,7 @@ if TYPE_CHECKING:
 
 _SCALAR_TYPES = type(jnp.float32)
 _PYTHON = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
-NAMES = frozenset(
-    {
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
-    }
-)
+NAMES = frozenset(DTYPES)
 """What JAX arrays, the array API and DLPack have in common."""
 
 
