@@ -309,7 +309,7 @@ class Backend(ABC):
 
     @abstractmethod
     def set_visible(self, indices: Sequence[int]) -> None:
-        """Show only these real GPUs, renumbered from 0. ``CUDA_VISIBLE_DEVICES`` is set already."""
+        """Show only these real GPUs, renumbered from 0; before `started`. ``CUDA_VISIBLE_DEVICES`` is set already."""
 
     @abstractmethod
     def memory(self, device: Device) -> MemoryInfo:

@@ -38,8 +38,6 @@ class JaxRuntime(JaxScopes, Backend):
         return devices.started()
 
     def set_visible(self, indices: Sequence[int]) -> None:
-        if self.started():
-            raise _refusals.already_started(self, "ds.set_visible_devices")
         if cards.is_rocm():  # CUDA_VISIBLE_DEVICES is NVIDIA's
             jax.config.update("jax_rocm_visible_devices", ",".join(map(str, indices)))
 
@@ -63,8 +61,6 @@ class JaxRuntime(JaxScopes, Backend):
             raise _refusals.unsupported(self, "empty_cache")
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
-        if self.started():
-            raise _refusals.already_started(self, "ds.memory_policy")
         if policy == "grow":
             os.environ[_PREALLOCATE] = "false"
             return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import mxnet as mx
 
-from devshim import _host, _nvml, _refusals
+from devshim import _host, _nvml
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import UnsupportedError
@@ -29,8 +29,7 @@ class MxnetRuntime(Backend):
         return HAS_CUDA and _nvml.cuda_started()
 
     def set_visible(self, indices: Sequence[int]) -> None:
-        if self.started():
-            raise _refusals.already_started(self, "ds.set_visible_devices()")
+        return None  # CUDA will read the variable
 
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:

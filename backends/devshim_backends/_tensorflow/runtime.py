@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from devshim import _host, _refusals
+from devshim import _host
 from devshim.device import CPU
 from devshim.info import MemoryInfo
 from devshim_backends._tensorflow.devices import TensorflowDevices
@@ -31,8 +31,6 @@ class TensorflowRuntime(TensorflowDevices):
         return bool(getattr(context._context, "_initialized", False))
 
     def set_visible(self, indices: Sequence[int]) -> None:
-        if self.started():
-            raise _refusals.already_started(self, f"ds.set_visible_devices({list(indices)})")
         if getattr(context._context, "_physical_devices", None) is None:
             return  # TensorFlow has not looked yet, and will look through CUDA_VISIBLE_DEVICES
         cards = tf.config.get_visible_devices("GPU")
@@ -52,8 +50,6 @@ class TensorflowRuntime(TensorflowDevices):
             gc.collect()  # TensorFlow keeps the card's memory, and reuses what dead tensors in cycles still hold
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
-        if self.started():
-            raise _refusals.already_started(self, f"ds.memory_policy({policy!r})")
         if policy == "grow":
             for card in tf.config.get_visible_devices("GPU"):
                 tf.config.experimental.set_memory_growth(card, True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from devshim import _host, _nvml, _refusals
+from devshim import _host, _nvml
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.info import MemoryInfo
@@ -34,8 +34,6 @@ class TorchRuntime(Backend):
         return bool(torch.cuda.is_initialized() or torch.xpu.is_initialized() or _nvml.cuda_started())
 
     def set_visible(self, indices: Sequence[int]) -> None:
-        if self.started():
-            raise _refusals.already_started(self, "ds.set_visible_devices()")
         if torch.version.hip is not None:
             for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
                 os.environ.pop(name, None)  # ROCm also reads CUDA_VISIBLE_DEVICES, and these would win over it
