@@ -22,6 +22,7 @@ import mxnet as mx
 import numpy as np
 
 from devshim import _refusals
+from devshim._dtypes import numpy_dtype
 from devshim.device import CPU, Device
 from devshim.errors import ConversionError, UnsupportedError
 from devshim_backends._mxnet.capsules import HostArray
@@ -119,7 +120,7 @@ class MxnetTensors(MxnetDevices):
             return _shared_view(x)
         with numpy_shapes():
             array: np.ndarray = x.asnumpy()
-        return array if array.dtype != BFLOAT16 else array.view(np.uint16).view(_ml_bfloat16())
+        return array if array.dtype != BFLOAT16 else array.view(np.uint16).view(numpy_dtype("bfloat16"))
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         self.dtype(array.dtype.name)  # refuses what MXNet lacks
@@ -190,13 +191,4 @@ def _shared_view(x: Tensor) -> np.ndarray:
     name = NAMES[dtype_code(x)]
     kind = np.dtype(np.uint16) if name == "bfloat16" else np.dtype(name)
     view = np.asarray(_Window(x, kind)) if prod(x.shape) else np.empty(x.shape, kind)
-    return view.view(_ml_bfloat16()) if name == "bfloat16" else view
-
-
-def _ml_bfloat16() -> np.dtype:
-    try:
-        import ml_dtypes
-    except ImportError as error:
-        raise _refusals.no_numpy_dtype("bfloat16") from error
-    found: np.dtype = np.dtype(ml_dtypes.bfloat16)
-    return found
+    return view.view(numpy_dtype("bfloat16")) if name == "bfloat16" else view
