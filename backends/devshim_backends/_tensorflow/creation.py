@@ -11,6 +11,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,10 +23,13 @@ from devshim_backends._tensorflow.scopes import TensorflowScopes
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from devshim.backend import Tensor
     from devshim.device import Device
 
 _DTYPES = {name: tf.as_dtype(name) for name in NAMES}
+_NUMPY_DTYPES = {name: dtype.as_numpy_dtype for name, dtype in _DTYPES.items()}
 
 
 class TensorflowCreation(TensorflowTensors, TensorflowScopes):
@@ -41,71 +45,89 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
         return isinstance(value, tf.DType)
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        with self.scope(device):
-            return self.settled(_constant(values, dtype), device)
+        with tf.device(self.to_native(device)):
+            with _reading():
+                made = tf.constant(*_prepared(values, dtype))
+            return made if self.arrived(made, device) else made._copy()
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
-        if self.is_tracer(x):
+        if tf.is_symbolic_tensor(x):
             return tf.cast(x, dtype)
         where = self.device_of(x)
-        with self.scope(where):
-            return self.settled(tf.cast(x, dtype), where)
+        with tf.device(self.to_native(where)):
+            made = tf.cast(x, dtype)
+            return made if self.arrived(made, where) else made._copy()
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.scope(device):
+        with tf.device(self.to_native(device)):
             sizes = tf.constant(shape, tf.int32)
-            return self.settled(tf.raw_ops.Empty(shape=sizes, dtype=dtype or tf.float32, init=False), device)
+            made = tf.raw_ops.Empty(shape=sizes, dtype=dtype or tf.float32, init=False)
+            return made if self.arrived(made, device) else made._copy()
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        with self.scope(device):
-            return self.settled(tf.fill(shape, _constant(value, dtype)), device)
+        with tf.device(self.to_native(device)):
+            with _reading():
+                number = tf.constant(*_prepared(value, dtype))
+            made = tf.fill(shape, number)
+            return made if self.arrived(made, device) else made._copy()
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.scope(device):
-            return self.settled(tf.zeros(shape, dtype or tf.float32), device)
+        with tf.device(self.to_native(device)):
+            made = tf.zeros(shape, dtype or tf.float32)
+            return made if self.arrived(made, device) else made._copy()
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.scope(device):
-            return self.settled(tf.ones(shape, dtype or tf.float32), device)
+        with tf.device(self.to_native(device)):
+            made = tf.ones(shape, dtype or tf.float32)
+            return made if self.arrived(made, device) else made._copy()
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         whole = all(isinstance(value, int) for value in (start, stop, step))
         wide = _default_integer(start, stop) if whole else tf.float32
         end = max(start, stop) if step > 0 else min(start, stop)  # tf.range refuses a stop on the wrong side
-        with self.scope(device):
-            counted = tf.range(start, end, step, tf.int64 if whole else tf.float64)
-            return self.settled(tf.cast(counted, dtype or wide), device)
+        with tf.device(self.to_native(device)):
+            made = tf.cast(tf.range(start, end, step, tf.int64 if whole else tf.float64), dtype or wide)
+            return made if self.arrived(made, device) else made._copy()
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
         values = np.linspace(start, stop, num, endpoint=endpoint)  # tf.linspace has no endpoint, and refuses num=0
-        with self.scope(device):
-            return self.settled(_constant(values, dtype or tf.float32), device)
+        with tf.device(self.to_native(device)):
+            with _reading():
+                made = tf.constant(*_prepared(values, dtype))
+            return made if self.arrived(made, device) else made._copy()
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         shift = max(-n_rows, min(k, n_cols))
-        with self.scope(device):
+        with tf.device(self.to_native(device)):
             rows, columns = tf.range(n_rows)[:, None] + shift, tf.range(n_cols)[None, :]
-            return self.settled(tf.cast(tf.equal(rows, columns), dtype or tf.float32), device)
+            made = tf.cast(tf.equal(rows, columns), dtype or tf.float32)
+            return made if self.arrived(made, device) else made._copy()
 
 
-def _constant(values: Any, dtype: Any | None) -> Tensor:
-    """A tensor of Python or NumPy numbers in the current scope, never TensorFlow's shared scalar.
-
-    Without a dtype TensorFlow chooses, except for integers that its int32 cannot hold; with one, values are
-    converted the way NumPy converts them, as on the other frameworks.
-    """
-    dtype = _default_dtype(values) if dtype is None else dtype
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Say of values that they cannot be read."""
     try:
-        if dtype is None or dtype == tf.string:
-            return tf.constant(values, dtype)
-        return tf.constant(_fitted(np.asarray(values), dtype.as_numpy_dtype), dtype)
+        yield
     except (OverflowError, TypeError, ValueError) as error:
         raise ConversionError(
             f"TensorFlow cannot read these values: {str(error)[:200]}",
             "pass a number, or nested sequences of numbers whose rows are equally long",
         ) from error
+
+
+def _prepared(values: Any, dtype: Any | None) -> tuple[Any, Any | None]:
+    """Python or NumPy numbers and their dtype for `tf.constant`, as an array, which is never its shared scalar.
+
+    Without a dtype TensorFlow chooses, except for integers that its int32 cannot hold; with one, values are
+    converted the way NumPy converts them, as on the other frameworks.
+    """
+    dtype = _default_dtype(values) if dtype is None else dtype
+    if dtype is None or dtype is tf.string:
+        return values, dtype
+    return _fitted(np.asarray(values), _NUMPY_DTYPES.get(dtype.name) or dtype.as_numpy_dtype), dtype
 
 
 def _fitted(array: np.ndarray, dtype: Any) -> np.ndarray:

@@ -35,6 +35,12 @@ def in_xla() -> bool:
     )
 
 
+def refused_in_xla(backend: Backend) -> Exception:
+    """The refusal of a device's scope in a function that is being traced for XLA."""
+    instead = "XLA compiles a whole function for one device: enter ds.on outside, or leave out jit_compile=True"
+    return _refusals.tracing(backend, "on", instead)
+
+
 class TensorflowScopes(Backend):
     """The room of scopes."""
 
@@ -42,10 +48,6 @@ class TensorflowScopes(Backend):
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if in_xla():
-            raise _refusals.tracing(
-                self,
-                "on",
-                "XLA compiles a whole function for one device: enter ds.on outside, or leave out jit_compile=True",
-            )
+            raise refused_in_xla(self)
         entered: AbstractContextManager[object] = tf.device(self.to_native(device))
         return entered

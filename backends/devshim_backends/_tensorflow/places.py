@@ -1,0 +1,122 @@
+"""Where TensorFlow's tensors are, and what counts as one.
+
+Requirements this module answers:
+
+* The device is that of the memory.  ``x.device`` says where an operator ran; int32 and shape tensors of a card,
+  and the results of a ``tf.function``, are elsewhere (tensorflow/tensorflow#34071): ``backing_device`` tells.
+* In a ``tf.function`` a tensor has a device where an operator was given one; an argument has none, as one trace
+  serves calls from every device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from devshim import _refusals
+from devshim.errors import UnsupportedError
+from devshim_backends._tensorflow.devices import PLACES, TensorflowDevices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+COMPOSITES = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)
+"""Tensors that are made of several; they are moved part by part."""
+
+ON_HOST = frozenset({tf.int32, tf.string, tf.resource, tf.variant})
+"""Dtypes that TensorFlow's operators keep in host memory even on a card."""
+
+EAGER = tf.__internal__.EagerTensor
+"""The class of the tensors that have values."""
+
+_ARRAYS = (tf.Tensor, tf.Variable, tf.__internal__.types.Tensor, *COMPOSITES)
+"""What counts as a tensor; the third is the root of distributed variables, and of Keras' own on this backend."""
+
+
+class TensorflowPlaces(TensorflowDevices):
+    """The part of the room of tensors that looks at them."""
+
+    def is_tensor(self, cls: type) -> bool:
+        return issubclass(cls, _ARRAYS)
+
+    def is_model(self, cls: type) -> bool:
+        if issubclass(cls, tf.Module):
+            return True
+        # On its other backends Keras' classes have no base of TensorFlow's, and are not ours.
+        roots = {base.__module__.partition(".")[0] for base in cls.__mro__}
+        names = {base.__name__ for base in cls.__mro__ if base.__module__.startswith(("keras.", "tf_keras."))}
+        return "tensorflow" in roots and not names.isdisjoint({"Layer", "Optimizer", "BaseOptimizer"})
+
+    def is_tracer(self, x: Tensor) -> bool:
+        return bool(tf.is_symbolic_tensor(x))
+
+    def device_of(self, x: Tensor) -> Device:
+        try:
+            return PLACES[x.backing_device]
+        except (AttributeError, KeyError):
+            return self._rare_device_of(x)
+
+    def _rare_device_of(self, x: Tensor) -> Device:
+        """Everything but an eager tensor on a device met before."""
+        parts = parts_of(x)
+        if parts is not None:
+            return self._shared_device(x, parts)
+        if isinstance(x, EAGER):
+            return self._known(x, x.backing_device)
+        if self.is_tracer(x):
+            return self._planned_device(x)
+        # A tf.Variable, or a Keras one, which holds one.
+        variable = x if isinstance(x, tf.Variable) else x.value
+        found = self._known(variable, variable.device)
+        if self.is_card(found) and variable.dtype in ON_HOST:
+            return self.device_of(variable.read_value())
+        return found
+
+    def _shared_device(self, x: Tensor, parts: Sequence[Tensor]) -> Device:
+        devices = {self.device_of(part) for part in parts}
+        if len(devices) != 1:
+            places = ", ".join(map(str, sorted(devices))) or "no device"
+            raise UnsupportedError(
+                f"the parts of this {type(x).__name__} are on {places}, so it is on no single one",
+                "ask for the device of each part",
+            )
+        return devices.pop()
+
+    def _known(self, x: Tensor, name: str) -> Device:
+        found = self.named(name)
+        if found is not None:
+            return found
+        if not tf.executing_eagerly():
+            raise self._untold()
+        raise UnsupportedError(f"TensorFlow has this {type(x).__name__} on {name!r}, which devshim does not know")
+
+    def _planned_device(self, x: Tensor) -> Device:
+        """Where a tensor of a compiled function will be: its operator's device, or that of what it stands for."""
+        for outside, inside in getattr(x.graph, "captures", ()):
+            if inside is x and outside.dtype != tf.resource:
+                return self.device_of(outside)
+        found = self.named(x.device) if x.device else None
+        # Soft placement, and operators that keep int32 on the host, make a card's name no promise.
+        if found is None or (self.is_card(found) and (found.index >= self.count(found.kind) or x.dtype in ON_HOST)):
+            raise self._untold()
+        return found
+
+    def _untold(self) -> Exception:
+        return _refusals.tracing(
+            self, "device_of", "place the tensor on a device inside the function first, or ask outside of it"
+        )
+
+
+def parts_of(x: Tensor) -> Sequence[Tensor] | None:
+    """The tensors a composite or distributed value is made of, or None for a plain one."""
+    if isinstance(x, COMPOSITES):
+        flat: Sequence[Tensor] = tf.nest.flatten(x, expand_composites=True)
+        return flat
+    if isinstance(x, tf.distribute.DistributedValues):
+        values: Sequence[Tensor] = x.values
+        return values
+    return None
