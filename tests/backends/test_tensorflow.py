@@ -20,15 +20,11 @@ class TestTensorflow(Conformance):
         return tape.gradient(loss, x)
 
     def memory_of(self, x: Any) -> tuple[int, int]:
-        import ctypes
-
         import tensorflow as tf
 
-        capsule = tf.experimental.dlpack.to_dlpack(x)
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-        header = ctypes.cast(pointer(capsule, b"dltensor"), ctypes.POINTER(ctypes.c_void_p))
-        return int(header[0] or 0), self.adapter.nbytes(x)
+        from devshim import _dlpack
+
+        return _dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address, self.adapter.nbytes(x)
 
     def compiled(self, fn: Any) -> Any:
         import tensorflow as tf

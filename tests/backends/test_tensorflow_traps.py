@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
+from devshim import _dlpack
 
 tf = pytest.importorskip("tensorflow")
 
@@ -38,9 +38,7 @@ def adapter():
 
 def pointer(x):
     """Where a tensor's values are, as its DLPack capsule says."""
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return ctypes.c_void_p.from_address(get(tf.experimental.dlpack.to_dlpack(x), b"dltensor")).value
+    return _dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address
 
 
 def aligned(count, offset=0):
