@@ -15,7 +15,7 @@ import devshim as ds
 
 FRAMEWORKS = ("torch", "tensorflow", "mxnet", "paddle", "jax", "jaxlib", "keras", "cupy")
 HEAVY = ("numpy", "optree", "rich", "typer", "pynvml", "dataclasses", "typing", "re", "enum", "asyncio", "threading")
-SLOW = ("importlib.metadata", "inspect", "logging", "traceback", "functools", "devshim_backends")
+SLOW = ("ctypes", "importlib.metadata", "inspect", "logging", "traceback", "functools", "devshim_backends")
 
 LOADED = """
 import sys
