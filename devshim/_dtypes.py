@@ -19,10 +19,8 @@ def numpy_dtype(name: str) -> np.dtype:
     Raises:
         ConversionError: NumPy has no such dtype, and ``ml_dtypes`` is not installed or has none either.
     """
-    try:
+    if name in DTYPES and name != "bfloat16":
         return np.dtype(name)
-    except TypeError:
-        pass  # not NumPy's own, or ml_dtypes is not imported yet
     try:
         import ml_dtypes
 
