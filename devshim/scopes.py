@@ -183,23 +183,41 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def _of_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
-    """The backend and device of a call's arguments, or None without tensors; a bare tensor takes one lookup."""
+    """The backend and device of a call's arguments, or None without tensors."""
     located: dict[str, tuple[Backend, Device]] = {}
-    named = {**{f"args[{i}]": value for i, value in enumerate(args)}, **kwargs}
-    for name, value in named.items():
-        backend = _registry.TENSORS.get(type(value))
-        for label, x, owner in [(name, value, backend)] if backend is not None else _tensors_in(name, value):
-            if not (owner.compiled_runs_whole and owner.is_tracer(x)):
-                located[label] = (owner, owner.device_of(x))
+    for label, x, owner in _labelled(args, kwargs):
+        if not (owner.compiled_runs_whole and owner.is_tracer(x)):
+            located[label] = (owner, owner.device_of(x))
     return _agree(located, "run") if located else None
 
 
-def _tensors_in(name: str, tree: Any) -> list[tuple[str, Tensor, Backend]]:
-    """Every tensor of a tree that is an argument, labelled by its place in it."""
+def _labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Tensor, Backend]]:
+    """Every tensor among a call's arguments, by itself or in a tree, under the name an error gives it.
+
+    Plain loops: what torch.compile traces before 2.13 holds no comprehension over a generator.
+    """
+    found: list[tuple[str, Tensor, Backend]] = []
+    for name, value in [*[(f"args[{i}]", value) for i, value in enumerate(args)], *kwargs.items()]:
+        backend = _registry.serving(value)
+        if backend is not None:
+            found.append((name, value, backend))
+        elif type(value) not in _ATOMS:
+            _add_leaves(name, value, found)
+    return found
+
+
+def _add_leaves(name: str, tree: Any, found: list[tuple[str, Tensor, Backend]]) -> None:
     from devshim import _trees
 
-    found = _trees.tensors(tree)
-    return [(name + "".join([f"[{part!r}]" for part in path]), x, owner) for path, x, owner in found]
+    for path, x, owner in _trees.tensors(tree):
+        label = name
+        for part in path:
+            label += f"[{part!r}]"
+        found.append((label, x, owner))
+
+
+_ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None)})
+"""Arguments that are neither tensors nor trees: the common ones, for which no tree is walked."""
 
 
 def same_device(*objs: object) -> bool:
