@@ -30,7 +30,6 @@ from devshim_backends._mxnet.devices import MxnetDevices, read
 from devshim_backends._mxnet.native import (
     BFLOAT16,
     NAMES,
-    WHERE,
     address,
     allocate,
     dtype_code,
@@ -127,7 +126,9 @@ class MxnetTensors(MxnetDevices):
         if not copy:
             return self._over(array)
         with numpy_shapes():
-            made = mx.np.empty(array.shape, array.dtype, **{WHERE: self.to_native(device)})
+            if array.dtype.name == "bfloat16":  # its bits: the dtype of ml_dtypes means nothing to MXNet
+                array = np.array(array, order="C").view(np.uint16).view(BFLOAT16)
+            made = mx.np.ndarray(allocate(array.shape, self.to_native(device), False, array.dtype))
             made._sync_copyfrom(array)
         return made
 
