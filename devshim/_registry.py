@@ -41,9 +41,10 @@ ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax"}
 TENSORS: dict[type, Backend] = {}
 """The backend of every tensor type met so far: the hot path of every public call."""
 
-_OTHERS: dict[type, None] = dict.fromkeys(
-    (bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, slice, range)
-)
+ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
+"""Types whose values are neither tensors nor trees of them."""
+
+_OTHERS: dict[type, None] = dict.fromkeys((*ATOMS, list, tuple, dict, set, slice, range))
 """Types known to be no tensors; Python's own stand here from the start. A dictionary, because torch.compile (2.13)
 cannot guard a set that grows while it traces."""
 

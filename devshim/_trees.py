@@ -35,13 +35,11 @@ if TYPE_CHECKING:
 NAMESPACE = "devshim"
 """The optree namespace in which node types may be registered for devshim alone."""
 
-_ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
-
 
 def children(node: Any) -> Flat | None:
     """Return a container's keys, its children, and how to rebuild it around others; None for a leaf."""
     cls = type(node)
-    if cls in _ATOMS:
+    if cls in _registry.ATOMS:
         return None
     if isinstance(node, dict):
         return list(node), list(node.values()), lambda new: _refilled(node, zip(node, new, strict=True))
@@ -134,7 +132,7 @@ def scan(tree: Any, done: list[tuple[Any, Flat]] | None = None) -> Iterator[tupl
     while stack:
         node, flat, cell, items = stack[-1]
         for key, child in items:
-            if type(child) in _ATOMS:
+            if type(child) in _registry.ATOMS:
                 continue
             backend = _registry.serving(child)
             if backend is not None:
@@ -188,8 +186,7 @@ def place(tree: Any, target: Device, copy: bool | None, non_blocking: bool) -> A
     done: list[tuple[Any, Flat]] = []
     moving: dict[int, tuple[Backend, Tensor, Cell]] = {}
     for cell, x, backend in scan(tree, done):
-        stay = backend.device_of(x) is target if copy is None else stays(backend, x, target, copy)
-        if not stay:
+        if not stays(backend, x, target, copy):
             moving.setdefault(id(x), (backend, x, cell))
     if not moving:
         return tree

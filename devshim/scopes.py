@@ -201,7 +201,7 @@ def _labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, 
         backend = _registry.serving(value)
         if backend is not None:
             found.append((name, value, backend))
-        elif type(value) not in _ATOMS:
+        elif type(value) not in _registry.ATOMS:
             _add_leaves(name, value, found)
     return found
 
@@ -216,16 +216,12 @@ def _add_leaves(name: str, tree: Any, found: list[tuple[str, Tensor, Backend]]) 
         found.append((label, x, owner))
 
 
-_ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None)})
-"""Arguments that are neither tensors nor trees: the common ones, for which no tree is walked."""
-
-
 def same_device(*objs: object) -> bool:
     """Return whether all tensors among the arguments, and in trees of them, are on one device.
 
     True where there is at most one tensor.
     """
-    return len({device for _, device in _located(objs).values()}) <= 1
+    return len({owner.device_of(x) for _, x, owner in _labelled(objs, {})}) <= 1
 
 
 def require_same_device(**objs: object) -> Device | None:
@@ -234,17 +230,8 @@ def require_same_device(**objs: object) -> Device | None:
     Raises:
         DeviceMismatchError: They are on different ones; names each argument, its device, and the line that mends it.
     """
-    located = _located(objs)
-    if not located:
-        return None
-    return _agree({_label(path): where for path, where in located.items()}, "require_same_device")[1]
-
-
-def _located(tree: Any) -> dict[tuple[object, ...], tuple[Backend, Device]]:
-    """Where every tensor of a tree is, by its path."""
-    from devshim import _trees
-
-    return {path: (backend, backend.device_of(x)) for path, x, backend in _trees.tensors(tree)}
+    located = {label: (owner, owner.device_of(x)) for label, x, owner in _labelled((), objs)}
+    return _agree(located, "require_same_device")[1] if located else None
 
 
 def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backend, Device]:
@@ -255,12 +242,6 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
 
         raise _refusals.mismatch({name: where for name, (_, where) in located.items()}, call)
     return backend, device
-
-
-def _label(path: tuple[object, ...]) -> str:
-    first, rest = (path[0], path[1:]) if path else ("", ())
-    head = first if isinstance(first, str) else f"args[{first!r}]"
-    return head + "".join(f"[{part!r}]" for part in rest)
 
 
 for _public in (on, require_same_device, run, same_device, set_device):

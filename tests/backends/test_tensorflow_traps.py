@@ -232,6 +232,16 @@ def test_in_a_function_copy_and_on_hold_wherever_it_is_called():
     assert pointer(f(x)[0]) != pointer(x)
 
 
+def test_in_a_function_an_argument_is_placed_by_itself_and_in_a_tree():
+    """An argument has no device yet, so whether it must move is unknown: it is moved, wherever it stands."""
+
+    @tf.function
+    def f(x):
+        return ds.place(x, "gpu:1"), ds.place({"x": [x]}, "gpu:1")["x"][0]
+
+    assert [ds.device_of(part) for part in f(ds.ones((2,)))] == [ds.gpu(1), ds.gpu(1)]
+
+
 def test_the_device_of_an_argument_is_refused_with_our_error():
     """One trace serves calls from every device; and AutoGraph turns errors it does not know into its own."""
 
