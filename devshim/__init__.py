@@ -26,6 +26,7 @@ from devshim.errors import (
     ConversionError,
     CopyNeededError,
     DeviceError,
+    DeviceFailedError,
     DeviceMismatchError,
     DeviceNotFoundError,
     DeviceSpecError,
@@ -45,6 +46,7 @@ from devshim.tensors import copy, device_of, from_numpy, place, to_numpy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from devshim import random
+    from devshim._cards import Fault
     from devshim.conversion import convert
     from devshim.creation import (
         arange,
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Fault": "devshim._cards",
     **dict.fromkeys(("BackendInfo", "DeviceInfo", "MemoryInfo"), "devshim.info"),
     **dict.fromkeys(("arange", "asarray", "empty", "empty_like", "eye", "full", "full_like"), "devshim.creation"),
     **dict.fromkeys(("linspace", "ones", "ones_like", "zeros", "zeros_like"), "devshim.creation"),
@@ -86,11 +89,13 @@ __all__ = [
     "CopyNeededError",
     "Device",
     "DeviceError",
+    "DeviceFailedError",
     "DeviceInfo",
     "DeviceMismatchError",
     "DeviceNotFoundError",
     "DeviceSpecError",
     "DevshimError",
+    "Fault",
     "MemoryInfo",
     "NotATensorError",
     "OutOfMemoryError",

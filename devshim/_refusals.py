@@ -14,6 +14,7 @@ from devshim.errors import (
     ArgumentError,
     ConversionError,
     CopyNeededError,
+    DeviceFailedError,
     DeviceMismatchError,
     DeviceNotFoundError,
     NotATensorError,
@@ -148,12 +149,26 @@ def already_started(backend: Backend, call: str) -> AlreadyStartedError:
 
 def out_of_memory(backend: Backend, device: Device, nbytes: int | None) -> OutOfMemoryError:
     """A device is full: which, what was asked, and what is free."""
+    return full(device, nbytes, backend.memory(device).free)
+
+
+def full(
+    device: Device, nbytes: int | None, free: int | None, cls: type[OutOfMemoryError] = OutOfMemoryError
+) -> OutOfMemoryError:
+    """`out_of_memory` for those who know what is free."""
     asked = "an allocation" if nbytes is None else f"{nbytes:,} bytes"
-    free = backend.memory(device).free
     room = "how much is free is not known" if free is None else f"{free:,} bytes are free"
-    return OutOfMemoryError(
+    return cls(
         f"{device} has no room for {asked}: {room}",
         "free tensors and call ds.empty_cache(), use a smaller batch (ds.shrink_batch), or another device",
+    )
+
+
+def device_failed(device: Device, what: str) -> DeviceFailedError:
+    """A device failed, or does not answer any more."""
+    return DeviceFailedError(
+        f"{device} failed at {what}",
+        "go on from what is not on it, with another device: ds.devices() lists them",
     )
 
 

@@ -22,18 +22,26 @@ if TYPE_CHECKING:
     from devshim.backend import Backend, Tensor
 
 
+FAULTS: Callable[[Backend, Device | None, Device, str], None] | None = None
+"""Asked before every copy and every allocation while faults are simulated (`devshim._cards.watch`)."""
+
+
 def require(backend: Backend, device: Device) -> Device:
     """Return the device if the backend has it; else raise `DeviceNotFoundError`."""
     if device is not CPU and device.index >= backend.count(device.kind):
         from devshim import _refusals
 
         raise _refusals.not_found(backend, device)
+    if FAULTS is not None:
+        FAULTS(backend, None, device, "a call that names it")
     return device
 
 
 def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False) -> Tensor:
     """Copy one tensor to a device within its framework: new memory, checked on arrival."""
     require(backend, target)
+    if FAULTS is not None:
+        FAULTS(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
     try:
         result = backend.copy_to(x, target, non_blocking)
     except Exception as error:
@@ -47,6 +55,9 @@ def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False
 def move_many(backend: Backend, xs: Sequence[Tensor], target: Device, non_blocking: bool = False) -> Sequence[Tensor]:
     """Copy many tensors to a device at once, each checked on arrival."""
     require(backend, target)
+    if FAULTS is not None:
+        for x in xs:
+            FAULTS(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
     try:
         results = backend.copy_many(xs, target, non_blocking)
     except Exception as error:
@@ -64,6 +75,8 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray:
         from devshim import _refusals
 
         raise _refusals.copy_needed(backend.device_of(x), CPU)
+    if FAULTS is not None:
+        FAULTS(backend, backend.device_of(x), CPU, f"a copy of {backend.nbytes(x):,} bytes")
     return backend.to_numpy(x, copy)
 
 
@@ -74,6 +87,8 @@ def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -
         from devshim import _refusals
 
         raise _refusals.copy_needed(CPU, target)
+    if FAULTS is not None:
+        FAULTS(backend, CPU, target, f"a copy of {array.nbytes:,} bytes")
     return (backend, target, array.nbytes, backend.from_numpy, array, target, copy)
 
 
@@ -82,7 +97,7 @@ def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[...
     try:
         result = how(*args)
     except Exception as error:
-        _raise_if_full(backend, error, target, nbytes)
+        _raise_if_full(backend, error, target, _asked(backend, args) if nbytes is None else nbytes)
         raise
     if backend.device_of(result) is not target:
         _raise_misplaced(backend, target, result)
@@ -95,8 +110,18 @@ def _raise_misplaced(backend: Backend, asked: Device, result: Tensor) -> None:
     raise _refusals.misplaced(backend, asked, backend.device_of(result))
 
 
-def _raise_if_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
-    if backend.is_out_of_memory(error):
-        from devshim import _refusals
+def _asked(backend: Backend, args: tuple[object, ...]) -> int | None:
+    """The bytes an adapter was asked to create by ``(..., shape, ..., dtype, device)``; None without a shape."""
+    from math import prod
 
+    shape = next((each for each in args if isinstance(each, tuple)), None)
+    return None if shape is None else prod(shape) * backend.nbytes(backend.zeros((1,), args[-2], CPU))
+
+
+def _raise_if_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
+    """Raise what a full device raises everywhere; a simulated card's own error says it already."""
+    from devshim import _refusals
+    from devshim.errors import DevshimError
+
+    if not isinstance(error, DevshimError) and backend.is_out_of_memory(error):
         raise _refusals.out_of_memory(backend, device, nbytes) from error

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from devshim._cards import Cards, Fault
     from devshim.device import Device
     from devshim.info import DeviceInfo, MemoryInfo
 
@@ -107,6 +108,9 @@ class Backend(ABC):
 
     simulated: int = 0
     """How many simulated GPUs this backend shows; 0 where none are."""
+
+    cards: Cards | None = None
+    """The simulated GPUs' memory and faults; None where none have ever been simulated."""
 
     # ------------------------------------------------------------------ which objects are mine
     @abstractmethod
@@ -329,10 +333,10 @@ class Backend(ABC):
 
     # ------------------------------------------------------------------ simulation
     @abstractmethod
-    def simulate(self, gpus: int, memory: int | None) -> None:
-        """Show this many simulated GPUs of this many bytes each from now on (0: none).
+    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
+        """Show this many simulated GPUs of this many bytes each from now on (0: none), with these faults.
 
-        Sets `simulated`.
+        Sets `simulated`, and begins `cards`, to which every allocation on a simulated card is told.
 
         Raises:
             SimulationError: It is too late, or real cards are visible (`devshim._refusals`).

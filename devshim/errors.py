@@ -8,7 +8,8 @@
     ├── DeviceError
     │   ├── DeviceSpecError (ValueError)        the text or object names no device
     │   ├── DeviceNotFoundError (LookupError)   it names one, and this machine has not got it
-    │   └── DeviceMismatchError (ValueError)    arguments live on different devices
+    │   ├── DeviceMismatchError (ValueError)    arguments live on different devices
+    │   └── DeviceFailedError (RuntimeError)    a device that was there does not answer any more
     ├── BackendError
     │   ├── BackendNotFoundError (ImportError)  the framework is not installed, or none is chosen
     │   ├── BackendBrokenError (ImportError)    it is installed, and its import fails
@@ -40,6 +41,7 @@ __all__ = [
     "ConversionError",
     "CopyNeededError",
     "DeviceError",
+    "DeviceFailedError",
     "DeviceMismatchError",
     "DeviceNotFoundError",
     "DeviceSpecError",
@@ -102,6 +104,10 @@ class DeviceNotFoundError(DeviceError, LookupError):
 
 class DeviceMismatchError(DeviceError, ValueError):
     """Arguments that must share a device live on different ones."""
+
+
+class DeviceFailedError(DeviceError, RuntimeError):
+    """A device that was there failed at its work, or does not answer any more."""
 
 
 class BackendError(DevshimError):

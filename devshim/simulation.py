@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from os import environ
 
-from devshim import _context, _installed, _registry
+from devshim import _context, _installed, _registry, _transfer
 from devshim._show import show
 from devshim.device import as_int
 from devshim.errors import ArgumentError, SimulationError, UnsupportedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    from devshim._cards import Fault
     from devshim.backend import Backend
+
+    Request: TypeAlias = tuple[int, int | None, tuple[Fault, ...]]
 
 __all__ = ["simulate", "simulated_gpus"]
 
@@ -24,7 +30,7 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 MAX_GPUS = 64
 
-_asked: tuple[int, int | None] | None = None
+_asked: Request | None = None
 _failed: dict[str, str] = {}
 
 
@@ -34,11 +40,11 @@ class Simulation:
     Attributes:
         gpus: How many simulated GPUs were asked for.
         memory: Bytes of each, or None for no limit.
+        faults: What goes wrong on them.
     """
 
-    def __init__(self, gpus: int, memory: int | None, before: tuple[int, int | None]) -> None:
-        self.gpus = gpus
-        self.memory = memory
+    def __init__(self, request: Request, before: Request) -> None:
+        self.gpus, self.memory, self.faults = request
         self._before = before
 
     def __enter__(self) -> Simulation:
@@ -51,12 +57,13 @@ class Simulation:
         return f"<{self.gpus} simulated GPUs{'' if self.memory is None else f' of {self.memory:,} bytes'}>"
 
 
-def simulate(gpus: int = 2, memory: str | int | None = None) -> Simulation:
+def simulate(gpus: int = 2, memory: str | int | None = None, *, faults: Fault | Sequence[Fault] = ()) -> Simulation:
     """Show simulated GPUs on a machine that has none, in every framework that can.
 
     Args:
         gpus: How many, 0 to 64; 0 switches them off.
         memory: Of each, in bytes or as text such as ``"4GiB"``; None for no limit.
+        faults: What goes wrong on them, for tests of what comes after: a `Fault` or several.
 
     Returns:
         A handle that, used as a ``with`` block, restores the earlier state; it need not be kept.
@@ -64,15 +71,15 @@ def simulate(gpus: int = 2, memory: str | int | None = None) -> Simulation:
     Raises:
         SimulationError: A framework has started its devices already, or sees real cards; nothing has changed.
         UnsupportedError: The current framework declares that it cannot simulate.
-        ArgumentError: ``gpus`` or ``memory`` makes no sense.
+        ArgumentError: ``gpus``, ``memory`` or ``faults`` makes no sense.
 
     A simulated card holds real data, carries its own label, and computes on the CPU.  The same can be asked for
     by ``DEVSHIM_SIMULATE_GPUS=2`` and ``DEVSHIM_SIMULATE_MEMORY=4GiB`` in the environment.
     """
     before = _request()
-    count, limit = _read_count(gpus), _read_memory(memory)
-    _switch(count, limit)
-    return Simulation(count, limit, before)
+    request = (_read_count(gpus), _read_memory(memory), _read_faults(faults))
+    _switch(*request)
+    return Simulation(request, before)
 
 
 def simulated_gpus() -> int:
@@ -82,16 +89,16 @@ def simulated_gpus() -> int:
 
 def keep(gpus: int) -> None:
     """Show only so many of the simulated GPUs asked for: they are all alike, so which ones does not matter."""
-    _switch(gpus, _request()[1])
+    _switch(gpus, *_request()[1:])
 
 
 def apply_request(backend: Backend) -> None:
     """Give a backend that is being loaded the simulated GPUs this process asked for."""
-    gpus, memory = _request()
-    if gpus == 0:
+    request = _request()
+    if request[0] == 0:
         return
     try:
-        _apply(backend, gpus, memory)
+        _apply(backend, *request)
     except (SimulationError, UnsupportedError) as error:
         # Loading goes on, for work on the CPU; whoever asks for a card is told this reason.
         _failed[backend.name] = error.problem
@@ -102,29 +109,29 @@ def why_not(backend: Backend) -> str | None:
     return _failed.get(backend.name)
 
 
-def _request() -> tuple[int, int | None]:
+def _request() -> Request:
     if _asked is not None:
         return _asked
     gpus = environ.get("DEVSHIM_SIMULATE_GPUS")
     if not gpus:
-        return (0, None)
+        return (0, None, ())
     memory = environ.get("DEVSHIM_SIMULATE_MEMORY") or None
-    return (_read_count(gpus, "DEVSHIM_SIMULATE_GPUS"), _read_memory(memory, "DEVSHIM_SIMULATE_MEMORY"))
+    return (_read_count(gpus, "DEVSHIM_SIMULATE_GPUS"), _read_memory(memory, "DEVSHIM_SIMULATE_MEMORY"), ())
 
 
-def _switch(gpus: int, memory: int | None) -> None:
+def _switch(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
     """Make a request the process's own, on all frameworks at once or on none."""
     global _asked
     name = _context.chosen()
     if gpus and name is not None:
         _refuse_gap(name, memory)
     concerned = _registry.present()
-    changed: list[tuple[Backend, tuple[int, int | None]]] = []
+    changed: list[tuple[Backend, Request]] = []
     before, failed = _request(), dict(_failed)
     try:
         for backend in concerned:
-            was = (backend.simulated, before[1])
-            if (backend.simulated or gpus) and _offer(backend, gpus, memory, backend.name == name):
+            was = (backend.simulated, *before[1:])
+            if (backend.simulated or gpus) and _offer(backend, (gpus, memory, faults), backend.name == name):
                 changed.append((backend, was))
     except BaseException:
         for backend, was in reversed(changed):
@@ -132,18 +139,26 @@ def _switch(gpus: int, memory: int | None) -> None:
         _failed.clear()
         _failed.update(failed)
         raise
-    _asked = (gpus, memory)
+    _asked = (gpus, memory, faults)
+    _watch_copies(bool(faults))
     from devshim import _imports
 
     for each in _installed.BUILTIN:
         _imports.watch(each)  # whoever imports it from now on, and however, it has its cards before it starts
 
 
-def _offer(backend: Backend, gpus: int, memory: int | None, current: bool) -> bool:
+def _watch_copies(watched: bool) -> None:
+    """Have every copy counted while faults are asked for, and cost nothing else."""
+    if watched:
+        from devshim import _cards
+    _transfer.FAULTS = _cards.watch if watched else None
+
+
+def _offer(backend: Backend, request: Request, current: bool) -> bool:
     """Switch one backend; one that is not current and cannot keeps its reason for whoever asks it for a card."""
     _failed.pop(backend.name, None)
     try:
-        _apply(backend, gpus, memory)
+        _apply(backend, *request)
     except (SimulationError, UnsupportedError) as error:
         if current or backend.simulated:
             raise
@@ -152,14 +167,14 @@ def _offer(backend: Backend, gpus: int, memory: int | None, current: bool) -> bo
     return True
 
 
-def _apply(backend: Backend, gpus: int, memory: int | None) -> None:
+def _apply(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
     from devshim import _refusals
 
     if "simulate" in backend.gaps:
         raise _refusals.unsupported(backend, "simulate")
     if gpus and not backend.simulated and (real := backend.count("gpu")):
         raise _refusals.real_cards(backend, real)
-    backend.simulate(gpus, memory)
+    backend.simulate(gpus, memory, faults)
 
 
 def _refuse_gap(name: str, memory: int | None) -> None:
@@ -197,6 +212,19 @@ def _read_memory(memory: object, name: str = "memory") -> int | None:
             f"set {name} to '4GiB', '512MiB' or a number of bytes",
         )
     return size
+
+
+def _read_faults(faults: object) -> tuple[Fault, ...]:
+    if faults == ():
+        return ()
+    from devshim._cards import Fault
+
+    found = (faults,) if isinstance(faults, Fault) else tuple(faults) if isinstance(faults, (list, tuple)) else (None,)
+    if not all(isinstance(fault, Fault) for fault in found):
+        raise ArgumentError(
+            f"faults is {show(faults)}, and it must be ds.Fault objects", "pass ds.Fault('gpu:1', 'allocation', at=3)"
+        )
+    return found
 
 
 def _whole(number: object) -> int | None:

@@ -85,7 +85,7 @@ before = ds.memory("gpu:1").used
 x = ds.zeros(2**17, dtype="float32", device="gpu:1")
 assert ds.memory("gpu:1").used - before == 2**19
 error = expect(ds.OutOfMemoryError, ds.place, ds.zeros(2**18, dtype="float32"), "gpu:1")
-assert "gpu:1" in error.problem and error.hint and error.__cause__ is not None
+assert "gpu:1" in error.problem and error.hint
 assert ds.shrink_batch(lambda n: ds.zeros((n, 2**15), dtype="float32", device="gpu:1") is None, 8) == (False, 4)
 del x
 gc.collect()

@@ -205,7 +205,7 @@ class FakeBackend(NumpyBackend):
     def memory_policy(self, policy: Any) -> None:
         self.policies.append(policy)
 
-    def simulate(self, gpus: int, memory: int | None) -> None:
+    def simulate(self, gpus: int, memory: int | None, faults: Any = ()) -> None:
         if self.refuses_simulation is not None:
             raise self.refuses_simulation
         self.simulated = gpus

@@ -28,7 +28,8 @@ ROOMS = {
     *("__init__.py", "backend.py", "creation.py", "devices.py", "draws.py", "gaps.py", "interop.py", "lines.py"),
     *("runtime.py", "scopes.py", "simulation.py", "tensors.py"),
 }
-FOR_ADAPTERS = {"_dlpack", "_dtypes", "_host", "_nvml", "_refusals", "_versions", "backend", "device", "errors", "info"}
+FOR_ADAPTERS = {"_cards", "_dlpack", "_dtypes", "_host", "_nvml", "_refusals", "_versions", "backend", "device"}
+FOR_ADAPTERS |= {"errors", "info"}
 FOR_COMMANDS = {"_context", "_nvml", "errors", "cli"}
 LONGEST = {"backend.py": 400}  # the contract: half of it is the words of its methods
 LIMIT = 300

@@ -29,9 +29,9 @@ def test_shrink_batch(limit: int, start: int, fits: int) -> None:
 
 
 def test_shrink_batch_on_a_full_card(cards: object) -> None:
-    with ds.simulate(1, memory=8 * 1000):
+    with ds.simulate(1, memory=8 * 1024):
         found, size = ds.shrink_batch(lambda size: ds.zeros(size, device="gpu").shape, 4096)
-        assert (found, size) == ((512,), 512)
+        assert (found, size) == ((1024,), 1024)
         assert ds.memory("gpu").used == 0
 
 
@@ -212,7 +212,7 @@ def test_waiting_and_the_hosts_memory(cards: list[ds.Device]) -> None:
 def test_memory_is_counted(cards: object) -> None:
     before = ds.memory(1)
     x = ds.zeros(1000, device=1, dtype="float64")
-    assert ds.memory(1).used - before.used == 8000
+    assert ds.memory(1).used - before.used == 8192
     del x
     assert ds.memory(1).used == before.used
-    assert ds.memory(1).peak >= before.used + 8000
+    assert ds.memory(1).peak >= before.used + 8192

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax._src import xla_bridge
@@ -24,11 +24,16 @@ _FLAG = "--xla_force_host_platform_device_count"
 _ROOM = 8
 """How many GPUs a JAX whose number cannot change is given at once."""
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim._cards import Fault
+
 
 class JaxSimulation(JaxInterop, Backend):
     """The room "simulation" of the JAX adapter."""
 
-    def simulate(self, gpus: int, memory: int | None) -> None:
+    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus and memory is not None:
             raise _refusals.unsupported(self, "simulate_memory")
         real = 0 if self.simulated else self.count("gpu")

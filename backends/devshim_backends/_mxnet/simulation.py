@@ -27,8 +27,9 @@ from devshim_backends._mxnet.devices import HAS_CUDA
 from devshim_backends._mxnet.tensors import MxnetTensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from devshim._cards import Fault
     from devshim.device import Device
 
 
@@ -39,7 +40,7 @@ class MixedDevicesError(DeviceMismatchError, mx.MXNetError):  # type: ignore[mis
 class MxnetSimulation(MxnetTensors):
     """The room of simulation."""
 
-    def simulate(self, gpus: int, memory: int | None) -> None:
+    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if memory is not None and gpus:
             raise _refusals.unsupported(self, "simulate_memory")
         if gpus and HAS_CUDA and not self.simulated and (real := self.count("gpu")):

@@ -6,7 +6,7 @@ Requirements this module answers:
   element is a 0-d array on the card, as on real ones.
 * What a real card refuses is refused: an operand on another card, or a host array of one dimension or more.  Python
   numbers and 0-d host arrays mix, and host arrays may index, as they do on real cards.
-* Memory is counted exactly (`.memory`), and a card runs out.
+* Memory is counted (`devshim._cards`), and a card runs out.
 
 Any NumPy function reaches the check through ``__array_ufunc__`` (operators and ufuncs) or ``__array_function__``
 (everything else); methods of arrays that take other arrays are led there.  What NumPy gives a subclass no say in
@@ -19,19 +19,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from devshim._cards import Cards
 from devshim._host import describe_simulated
 from devshim._refusals import mismatch
 from devshim.backend import Backend
 from devshim.device import CPU, Device
 
-from .memory import CARDS, Memory, count
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from devshim._cards import Fault
     from devshim.info import DeviceInfo, MemoryInfo
 
 __all__ = ["NumpySimulation", "SimulatedArray", "on_card"]
+
+CARDS = Cards()
 
 
 class SimulatedArray(np.ndarray):
@@ -44,7 +46,7 @@ class SimulatedArray(np.ndarray):
         if card is not None:
             self._card = card
             if self.flags.owndata:  # made by a method in C, such as copy() or astype(); a view counts nothing
-                count(self, card)
+                CARDS[card.index].hold(self, self.nbytes)
 
     @property
     def device(self) -> str:  # type: ignore[override]
@@ -178,7 +180,7 @@ def on_card(array: np.ndarray, card: Device) -> SimulatedArray:
     while isinstance(base.base, np.ndarray):
         base = base.base
     if not isinstance(base, SimulatedArray):
-        count(base, card)
+        CARDS[card.index].hold(base, base.nbytes)
     labelled = array.view(SimulatedArray)
     labelled._card = card
     return labelled
@@ -189,9 +191,9 @@ class NumpySimulation(Backend):
 
     _limit: int | None = None
 
-    def simulate(self, gpus: int, memory: int | None) -> None:
-        for index in range(gpus):
-            CARDS.setdefault(Device("gpu", index), Memory()).begin(memory)
+    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
+        CARDS.begin(gpus, memory, faults)
+        self.cards = CARDS
         self._limit = memory
         self.simulated = gpus
 
@@ -201,4 +203,4 @@ class NumpySimulation(Backend):
 
     def card_memory(self, device: Device) -> MemoryInfo:
         """The bytes of a simulated card."""
-        return CARDS[device].info()
+        return CARDS[device.index].info()

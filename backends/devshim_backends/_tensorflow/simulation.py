@@ -6,6 +6,8 @@ shown.  N can then change at any time, up to that room.  A logical CPU counts no
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 
 from devshim import _refusals
@@ -15,11 +17,16 @@ from devshim_backends._tensorflow.runtime import TensorflowRuntime
 ROOM = 8
 """Cards to make room for, at least."""
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim._cards import Fault
+
 
 class TensorflowSimulation(TensorflowRuntime):
     """The room of simulation."""
 
-    def simulate(self, gpus: int, memory: int | None) -> None:
+    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus and memory is not None:
             raise _refusals.unsupported(self, "simulate_memory")
         if gpus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import toyframe
 from toyframe import HOST, Card, Tensor
 
-from devshim import Device, _host, _refusals, cpu, errors
+from devshim import Device, Fault, _host, _refusals, cpu, errors
 from devshim.backend import Backend, Gap
 from devshim.info import DeviceInfo, MemoryInfo
 
@@ -172,7 +173,7 @@ class ToyBackend(Backend):
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
 
-    def simulate(self, gpus: int, memory: int | None) -> None:
+    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if memory is not None:
             raise _refusals.unsupported(self, "simulate_memory")
         self.simulated = gpus

@@ -1,0 +1,254 @@
+"""Simulated cards: their memory, counted by the byte, and the faults that a test asked for.
+
+Requirements this module answers:
+
+* One count and one text for every framework: an adapter says what was allocated on which card (`Card.hold`, or
+  `Card.take` and `Card.give`), and everything else is the same everywhere.
+* Exact to the rounding: `ROUND` bytes, as CUDA's allocators of PyTorch and TensorFlow round.
+* Safe in threads, and inside the garbage collector, which may end a tensor's life in the middle of anything: what is
+  given back is only noted there, and settled by the next who looks.
+* An operator of the framework's own that finds a card full raises the error devshim's own calls raise, which is the
+  framework's own, too, for those who catch that: an adapter passes a class that is both.
+
+Imported by adapters that simulate, and by nobody else before a fault is asked for.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from devshim import _refusals
+from devshim._show import show
+from devshim._spec import device as as_device
+from devshim.device import CPU, Device, as_int
+from devshim.errors import ArgumentError, OutOfMemoryError
+from devshim.info import MemoryInfo
+
+if TYPE_CHECKING:
+    from devshim._spec import DeviceLike
+    from devshim.backend import Backend
+
+__all__ = ["ROUND", "Card", "Cards", "Fault"]
+
+ROUND = 512
+"""Bytes: every allocation on a simulated card takes a multiple of this."""
+
+EVENTS = ("allocation", "copy", "vanish")
+
+
+class Fault:
+    """Something that goes wrong on a simulated card, for tests of what comes after: ``ds.simulate(faults=...)``.
+
+    Args:
+        device: The simulated card.
+        what: ``"allocation"``: an allocation on it finds no room (`OutOfMemoryError`). ``"copy"``: a copy that devshim
+            makes to it or from it fails (`DeviceFailedError`). ``"vanish"``: from an allocation or a copy on,
+            everything on it fails (`DeviceFailedError`), until GPUs are simulated anew.
+        at: At which such event, counted from 1 for each framework and card since `simulate`; for ``"vanish"``
+            allocations and copies count alike.
+        times: How many events in a row fail; a card that has vanished stays so.
+
+    Raises:
+        ArgumentError: ``device`` is no GPU, or the other arguments make no sense.
+    """
+
+    __slots__ = ("at", "device", "times", "what")
+
+    def __init__(self, device: DeviceLike, what: str, at: int = 1, times: int = 1) -> None:
+        self.device = as_device(device)
+        if self.device.kind != "gpu":
+            raise ArgumentError(f"a fault is for a simulated GPU, not for {self.device}", "pass 'gpu:0'")
+        if what not in EVENTS:
+            raise ArgumentError(f"a fault is {show(what)}, and it must be one of {EVENTS}", f"pass {EVENTS[0]!r}")
+        self.what = what
+        self.at, self.times = _positive("at", at), _positive("times", times)
+
+    def __repr__(self) -> str:
+        more = "" if self.times == 1 else f", times={self.times}"
+        return f"Fault({str(self.device)!r}, {self.what!r}, at={self.at}{more})"
+
+
+def _positive(name: str, value: object) -> int:
+    try:
+        number = as_int(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ArgumentError(f"{name} is {show(value)}, and it must be an int of at least 1", f"pass {name}=1")
+    return number
+
+
+class _Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
+    """A weak reference that knows what its object took, and of which card."""
+
+    __slots__ = ("card", "key", "nbytes")
+
+    card: Card
+    key: int
+    nbytes: int
+
+
+_HELD: dict[int, _Held] = {}
+"""What is counted now, by its owner's address."""
+
+
+def _gone(held: _Held) -> None:
+    del _HELD[held.key]
+    held.card.give(held.nbytes)
+
+
+class Card:
+    """One simulated card of one framework.
+
+    Attributes:
+        device: Which.
+        limit: Its bytes, or None for no limit.
+        lost: Whether it has vanished.
+    """
+
+    def __init__(self, device: Device, full: type[OutOfMemoryError]) -> None:
+        self.device = device
+        self.limit: int | None = None
+        self.lost = False
+        self._full = full
+        self._used = 0
+        self._peak = 0
+        self._returned: deque[int] = deque()
+        self._lock = allocate_lock()
+        self._faults: list[Fault] = []
+        self._events = {"allocation": 0, "copy": 0}
+
+    def begin(self, limit: int | None, faults: Iterable[Fault] = ()) -> None:
+        """Start anew with a limit and faults: what is there stays counted, and is the highest so far."""
+        with self._lock:
+            self._settle()
+            self.limit, self.lost = limit, False
+            self._peak = self._used
+            self._faults = [fault for fault in faults if fault.device is self.device]
+            self._events = dict.fromkeys(self._events, 0)
+
+    def hold(self, owner: Any, nbytes: int) -> None:
+        """Count bytes until their owner, which must allow weak references, is gone; once, however often it is said.
+
+        Raises as `take` does.
+        """
+        key = id(owner)
+        if key not in _HELD:
+            held = _Held(owner, _gone)
+            held.card, held.key, held.nbytes = self, key, self.take(nbytes)
+            _HELD[key] = held
+
+    def take(self, nbytes: int) -> int:
+        """Count an allocation, and return the bytes it takes with rounding, for `give`.
+
+        Raises:
+            OutOfMemoryError: It does not fit, or a fault says so; of the class the adapter passed.
+            DeviceFailedError: The card has vanished.
+        """
+        rounded = -(-nbytes // ROUND) * ROUND
+        with self._lock:
+            self._settle()
+            fails = self._faults and self._happens("allocation")
+            if not fails and (self.limit is None or rounded <= self.limit - self._used):
+                self._used += rounded
+                if self._used > self._peak:
+                    self._peak = self._used
+                return rounded
+            free = self._free()
+        if self.lost:
+            raise _refusals.device_failed(self.device, f"an allocation of {nbytes:,} bytes")
+        raise _refusals.full(self.device, nbytes, free, self._full)
+
+    def give(self, rounded: int) -> None:
+        """Note bytes as given back; takes no lock, because the garbage collector may call it inside `take`."""
+        self._returned.append(rounded)
+
+    def answer(self, what: str) -> None:
+        """Raise `DeviceFailedError` where the card has vanished."""
+        if self.lost:
+            raise _refusals.device_failed(self.device, what)
+
+    def copying(self, what: str) -> None:
+        """Count a copy to or from the card; raises `DeviceFailedError` where a fault says so."""
+        with self._lock:
+            fails = self._faults and self._happens("copy")
+        if fails or self.lost:
+            raise _refusals.device_failed(self.device, what)
+
+    def reset_peak(self) -> None:
+        """Make what is used now the highest so far."""
+        with self._lock:
+            self._settle()
+            self._peak = self._used
+
+    def info(self) -> MemoryInfo:
+        """Return what the card shows."""
+        with self._lock:
+            self._settle()
+            free = self._free()
+            return MemoryInfo(total=self.limit, used=self._used, free=free, peak=self._peak)
+
+    def _free(self) -> int | None:
+        """What can still be asked for: whole roundings alone."""
+        return None if self.limit is None else max(self.limit - self._used, 0) // ROUND * ROUND
+
+    def _settle(self) -> None:
+        while self._returned:
+            self._used -= self._returned.popleft()
+
+    def _happens(self, event: str) -> bool:
+        """Count an event, with the lock held; whether it fails."""
+        self._events[event] += 1
+        every = sum(self._events.values())
+        for fault in self._faults:
+            if fault.what == "vanish":
+                self.lost = self.lost or every >= fault.at
+            elif fault.what == event and fault.at <= self._events[event] < fault.at + fault.times:
+                return True
+        return self.lost
+
+
+class Cards:
+    """The simulated cards of one framework, by their index; there may be more than are shown now.
+
+    Args:
+        full: The class of the error that says a card is full; a framework's own and `OutOfMemoryError` in one.
+    """
+
+    def __init__(self, full: type[OutOfMemoryError] = OutOfMemoryError) -> None:
+        self._full = full
+        self._cards: list[Card] = []
+
+    def begin(self, gpus: int, memory: int | None, faults: Iterable[Fault] = ()) -> None:
+        """Start anew with so many cards; those that were there before, and what is on them, stay."""
+        while len(self._cards) < gpus:
+            self._cards.append(self.new(Device("gpu", len(self._cards))))
+        for card in self._cards:
+            card.begin(memory, faults)
+
+    def new(self, device: Device) -> Card:
+        """Make a card; an adapter that counts in its own way has a class of its own."""
+        return Card(device, self._full)
+
+    def __getitem__(self, index: int) -> Card:
+        return self._cards[index]
+
+    def __iter__(self) -> Iterator[Card]:
+        return iter(self._cards)
+
+
+def watch(backend: Backend, source: Device | None, target: Device, what: str) -> None:
+    """What `devshim._transfer` calls while faults are asked for: before a copy, or (no source) before anything else."""
+    cards = backend.cards
+    if cards is None or not backend.simulated:
+        return
+    for device in {source, target} - {CPU, None}:
+        assert device is not None
+        if source is None:
+            cards[device.index].answer(what)
+        else:
+            cards[device.index].copying(what)

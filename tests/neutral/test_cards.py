@@ -1,0 +1,208 @@
+"""The count of simulated cards, and faults: one behaviour for every framework, tried on NumPy's cards."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import _registry, _transfer
+from devshim._cards import ROUND, Card, Cards
+
+GIB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def _numpy() -> Iterator[None]:
+    ds.use("numpy")
+    try:
+        yield
+    finally:
+        ds.simulate(0)
+        ds.use(None)
+
+
+class FullError(ds.OutOfMemoryError, BufferError):
+    """A framework's own word for a full card, and devshim's."""
+
+
+class Owner:
+    """Something that takes memory."""
+
+
+def card(limit: int | None = None, *faults: ds.Fault) -> Card:
+    cards = Cards(FullError)
+    cards.begin(2, limit, faults)
+    return cards[1]
+
+
+def used(one: Card) -> int | None:
+    return one.info().used
+
+
+@pytest.mark.parametrize(("nbytes", "taken"), [(0, 0), (1, ROUND), (ROUND, ROUND), (ROUND + 1, 2 * ROUND)])
+def test_an_allocation_is_rounded_up(nbytes: int, taken: int) -> None:
+    one, owner = card(), Owner()
+    one.hold(owner, nbytes)
+    one.hold(owner, nbytes)  # said twice, counted once
+    assert used(one) == taken
+    del owner
+    assert used(one) == 0
+    assert one.info().peak == taken
+
+
+def test_a_full_card_says_what_was_asked_and_what_is_free() -> None:
+    one = card(10 * ROUND + 100)
+    rounded = one.take(9 * ROUND)
+    with pytest.raises(FullError) as caught:
+        one.take(ROUND + 1)
+    assert caught.value.problem == "gpu:1 has no room for 513 bytes: 512 bytes are free"
+    assert "ds.shrink_batch" in str(caught.value.hint)
+    assert type(pickle.loads(pickle.dumps(caught.value))) is FullError
+    assert used(one) == 9 * ROUND, "what was refused takes nothing"
+    one.give(rounded)
+    assert one.info().free == one.info().total - 100 == 10 * ROUND  # type: ignore[operator]
+
+
+def test_begin_keeps_what_is_there() -> None:
+    cards, owner = Cards(), Owner()
+    cards.begin(2, None)
+    cards[0].hold(owner, ROUND)
+    cards[0].hold(Owner(), 8 * ROUND)
+    cards.begin(1, 4 * ROUND)
+    assert [each.device.index for each in cards] == [0, 1]
+    assert cards[0].info() == ds.MemoryInfo(total=4 * ROUND, used=ROUND, free=3 * ROUND, peak=ROUND)
+    cards[0].take(2 * ROUND)
+    cards[0].give(2 * ROUND)
+    cards[0].reset_peak()
+    assert cards[0].info().peak == ROUND
+
+
+def test_threads_and_the_limit() -> None:
+    """Never more than the limit is handed out, and all of it comes back."""
+    one, most = card(64 * ROUND), []
+
+    def work() -> None:
+        for size in range(1, 400):
+            try:
+                rounded = one.take(size * 40)
+            except ds.OutOfMemoryError:
+                continue
+            most.append(used(one))
+            one.give(rounded)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most
+    assert max(most) <= 64 * ROUND
+    assert used(one) == 0
+
+
+# ---------------------------------------------------------------------- faults
+def test_an_allocation_fails_when_it_was_asked_to() -> None:
+    with ds.simulate(2, memory=GIB, faults=ds.Fault("gpu:1", "allocation", at=2, times=2)) as handle:
+        assert repr(handle.faults) == "(Fault('gpu:1', 'allocation', at=2, times=2),)"
+        kept = [ds.zeros(4, device=1)]
+        for _ in range(2):
+            with pytest.raises(ds.OutOfMemoryError, match="gpu:1 has no room for 16 bytes: "):
+                ds.place(np.ones(4, "float32"), "gpu:1")
+        kept += [ds.zeros(4, device=0) for _ in range(5)]
+        kept.append(ds.ones(4, device=1))
+        assert ds.memory(1).used == 2 * ROUND
+    with ds.simulate(2):
+        assert ds.to_numpy(ds.zeros(2, device=1)).tolist() == [0, 0], "faults end with the simulation they were for"
+
+
+@pytest.mark.parametrize("call", ["place", "copy", "to_numpy", "from_numpy", "away", "between", "tree"])
+def test_a_copy_fails_when_it_was_asked_to(call: str) -> None:
+    ds.simulate(2)
+    host = np.arange(4.0)
+    there = ds.place(host, "gpu:0")
+    x = ds.place(host, "gpu:1")
+    calls: dict[str, Any] = {
+        "place": lambda: ds.place(host, "gpu:1"),
+        "copy": lambda: ds.copy(x, "gpu:1"),
+        "to_numpy": lambda: ds.to_numpy(x),
+        "from_numpy": lambda: ds.from_numpy(host, "gpu:1"),
+        "away": lambda: ds.place(x, "cpu"),
+        "between": lambda: ds.place(there, "gpu:1"),
+        "tree": lambda: ds.place({"a": [there, x]}, "gpu:1"),
+    }
+    ds.simulate(2, faults=[ds.Fault("gpu:1", "copy"), ds.Fault("gpu:0", "copy", at=1000)])
+    before = ds.memory(1).used
+    with pytest.raises(ds.DeviceFailedError, match=r"gpu:1 failed at a copy of 32 bytes") as caught:
+        calls[call]()
+    assert "ds.devices()" in str(caught.value.hint)
+    assert ds.memory(1).used == before
+    assert ds.device_of(x) is ds.gpu(1)
+    calls[call]()  # the next one does not
+
+
+def test_a_card_vanishes() -> None:
+    ds.simulate(2, faults=[ds.Fault("gpu:1", "vanish", at=3)])
+    x = ds.zeros(4, device=1)  # the first event: an allocation
+    y = ds.place(x, "cpu")  # the second: a copy
+    for call in (
+        lambda: ds.zeros(4, device=1),
+        lambda: ds.place(x, "cpu"),
+        lambda: ds.place(y, "gpu:1"),
+        lambda: ds.to_numpy(x),
+        lambda: ds.synchronize("gpu:1"),
+        lambda: ds.memory("gpu:1"),
+        lambda: ds.require("gpu:1"),
+        lambda: x + 1,  # NumPy's own operator, whose result has no room
+    ):
+        with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed at "):
+            call()
+    assert ds.device_count() == 2, "as with a real card that fell off its bus"
+    assert ds.to_numpy(ds.ones(2, device="gpu:0")).tolist() == [1, 1], "the others work on"
+    ds.simulate(2)
+    assert ds.to_numpy(ds.place(x, "cpu")).tolist() == [0, 0, 0, 0]
+
+
+def test_without_faults_nothing_is_asked() -> None:
+    ds.simulate(2, faults=ds.Fault("gpu:0", "copy"))
+    assert _transfer.FAULTS is not None
+    ds.simulate(2)
+    assert _transfer.FAULTS is None
+
+
+def test_a_refused_simulation_leaves_the_faults_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    ds.simulate(2)
+
+    def refuse(*_: object) -> None:
+        raise ds.SimulationError("not now", "later")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_registry.load("numpy"), "simulate", refuse, raising=False)
+        with pytest.raises(ds.SimulationError, match="not now"):
+            ds.simulate(2, faults=ds.Fault("gpu:0", "copy"))
+    assert _transfer.FAULTS is None
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("cpu", "copy"), "a fault is for a simulated GPU, not for cpu"),
+        (("gpu:1", "melt"), "a fault is 'melt', and it must be one of"),
+        (("gpu:1", "copy", 0), "at is 0, and it must be an int of at least 1"),
+        (("gpu:1", "copy", 1, 1.5), "times is 1.5, and it must be an int of at least 1"),
+    ],
+)
+def test_faults_that_make_no_sense(args: Any, text: str) -> None:
+    with pytest.raises(ds.ArgumentError, match=text):
+        ds.Fault(*args)
+
+
+@pytest.mark.parametrize("faults", ["gpu:1", 3, [ds.Fault("gpu:0", "copy"), "x"], None])
+def test_only_faults_are_faults(faults: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match=r"must be ds\.Fault objects"):
+        ds.simulate(2, faults=faults)
