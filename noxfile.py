@@ -20,6 +20,8 @@ PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 DEFAULT = "3.11"  # the one Python for which every framework of the matrix has a wheel
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
+STRESS = 30
+"""Seconds for which sixteen threads use a framework's simulated cards at once."""
 
 FRAMEWORKS = {
     "numpy": ("numpy",),
@@ -58,7 +60,7 @@ def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
     kit = ["pytest", "-q", "-p", "devshim.testing.plugin", f"tests/backends/test_{backend}.py", *session.posargs]
     for gpus in (0, 2):
         record = [f"--devshim-results={RESULTS / name}-{gpus}.json"] if results else []
-        session.run(*kit, f"--devshim-gpus={gpus}", *record)
+        session.run(*kit, f"--devshim-gpus={gpus}", f"--devshim-stress={STRESS}", *record)
     for own in (f"tests/backends/test_{backend}_traps.py", f"docs/frameworks/{backend}.md"):
         if Path(own).exists():
             session.run("pytest", "-q", own, *session.posargs)

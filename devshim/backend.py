@@ -63,7 +63,8 @@ FEATURES: Mapping[str, str] = {
     "memory_policy": "keep the framework from taking a whole card at first use",
     "visible_devices": "hide cards before the framework starts",
     "simulate": "simulated GPUs on a machine without one",
-    "simulate_memory": "simulated GPUs count their memory and run out of it",
+    "simulate_memory": "simulated GPUs count their memory, run out of it, and fail when asked to",
+    "simulate_limit": "the framework's own operators find a simulated GPU full",
     "models": "move whole models and optimizers",
 }
 """What a backend may be asked for, each in the words of the support table."""

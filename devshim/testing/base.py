@@ -97,6 +97,22 @@ class Kit:
         """Return a small model of the framework's. Optional."""
         raise NotImplementedError
 
+    training_tolerance: ClassVar[float] = 1e-5
+    """How far weights trained on a simulated card may be from those trained on the CPU, relative to the largest."""
+
+    def train(self, device: Device, inputs: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
+        """Return the weights of a small network after three steps of Adam on a device. Optional: some have no layers.
+
+        Convolution, batch normalisation, dropout (its numbers the same on every device) and a linear layer, always from
+        the same first weights.
+
+        Args:
+            device: Where everything is to happen.
+            inputs: float32, of shape (8, 1, 8, 8).
+            labels: int64 classes below 4, of shape (8,).
+        """
+        raise NotImplementedError
+
     def global_state(self) -> object:
         """Return what no devshim call may change: the framework's default dtype, current device, flags. Optional."""
         return None

@@ -49,6 +49,10 @@ class Fresh(Kit):
         )
         assert done.returncode == 0, done.stderr[-3000:]
 
+    def without_cards(self, code: str, **environ: str) -> None:
+        """Run code in a fresh process that sees no real card: simulated ones do not stand beside those."""
+        self.fresh(code, CUDA_VISIBLE_DEVICES="", **environ)
+
     @feature("count")
     def test_counting_starts_nothing(self) -> None:
         """Counting, asking and describing the host start no device and import no other framework."""

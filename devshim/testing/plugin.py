@@ -26,9 +26,10 @@ _UNASKED = pytest.StashKey[set[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--devshim-gpus`` and ``--devshim-results``."""
+    """Add ``--devshim-gpus``, ``--devshim-stress`` and ``--devshim-results``."""
     group = parser.getgroup("devshim", "devshim's conformance kit")
     group.addoption("--devshim-gpus", type=int, default=None, metavar="N", help="run on N simulated GPUs (0: on none)")
+    group.addoption("--devshim-stress", type=float, default=1, metavar="S", help="seconds for tests of many threads")
     group.addoption("--devshim-results", metavar="FILE", help="write what ran, per backend and feature, as JSON")
 
 

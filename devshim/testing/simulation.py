@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 class Simulation(Fresh):
     """`simulate`, in fresh processes; the rooms besides this one run on what it gives."""
 
-    def without_cards(self, code: str, **environ: str) -> None:
-        """Run code in a fresh process that sees no real card: simulated ones do not stand beside those."""
-        self.fresh(code, CUDA_VISIBLE_DEVICES="", **environ)
-
     @feature("simulate")
     def test_simulate_gives_cards(self) -> None:
         """After `simulate` there are that many cards, labelled; before the first tensor it can be asked again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from devshim.testing.cards import SimulatedCards
 from devshim.testing.converting import Converting
 from devshim.testing.copying import Copying
 from devshim.testing.creating import Creating
@@ -51,6 +52,7 @@ class Conformance(
     State,
     Declared,
     Simulation,
+    SimulatedCards,
 ):
     """All behaviours of the contract: set `backend`, write the hooks your framework needs, and run pytest."""
 
