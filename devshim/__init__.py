@@ -39,6 +39,7 @@ from devshim.errors import (
     TransferError,
     UnsupportedError,
 )
+from devshim.placement import Placement, placement_of
 from devshim.scopes import on, require_same_device, run, same_device, set_device
 from devshim.simulation import simulate
 from devshim.tensors import copy, device_of, from_numpy, place, to_numpy
@@ -99,6 +100,7 @@ __all__ = [
     "MemoryInfo",
     "NotATensorError",
     "OutOfMemoryError",
+    "Placement",
     "PlacementError",
     "SimulationError",
     "TracingError",
@@ -133,6 +135,7 @@ __all__ = [
     "ones",
     "ones_like",
     "place",
+    "placement_of",
     "random",
     "require",
     "require_same_device",

@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from devshim import _registry, _transfer
+from devshim.device import Device
 from devshim.errors import ArgumentError, DevshimError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from devshim._moving import Where
     from devshim.backend import Backend, Tensor
-    from devshim.device import Device
 
     Path = tuple[object, ...]
     Cell = tuple[Any, object]
@@ -112,16 +114,19 @@ def _registered(node: Any) -> Flat | None:
     return None
 
 
-def scan(tree: Any, done: list[tuple[Any, Flat]] | None = None) -> Iterator[tuple[Cell, Tensor, Backend]]:
+def scan(
+    tree: Any, done: list[tuple[Any, Flat]] | None = None, wholes: list[tuple[Cell, Any, Backend]] | None = None
+) -> Iterator[tuple[Cell, Tensor, Backend]]:
     """Yield every tensor of a tree with where it stands and its backend; other leaves are passed over.
 
     Args:
         tree: Anything.
         done: Takes every container with its children, each after the containers in it.
+        wholes: Takes the models and optimizers, with where they stand; without it the tensors in them are yielded.
 
     Raises:
         ArgumentError: The tree contains itself.
-        UnsupportedError: A leaf is a model or optimizer.
+        UnsupportedError: A leaf is a model or optimizer, and its backend declares that it cannot move those.
 
     A container that stands in several places is looked into once.  No recursion: depth is no limit.
     """
@@ -141,7 +146,15 @@ def scan(tree: Any, done: list[tuple[Any, Flat]] | None = None) -> Iterator[tupl
                 raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
             elif id(child) not in seen:
                 seen[id(child)] = child
-                below = _look_into(child)
+                owner = _owner_of_whole(child)
+                if owner is not None:
+                    if wholes is None:
+                        for leaf in owner.leaves(child):
+                            yield ((cell, key), leaf.path), leaf.read(), owner
+                    else:
+                        wholes.append(((cell, key), child, owner))
+                    continue
+                below = children(child)
                 if below is not None:
                     above.add(id(child))
                     stack.append((child, below, (cell, key), zip(below[0], below[1], strict=True)))
@@ -153,15 +166,18 @@ def scan(tree: Any, done: list[tuple[Any, Flat]] | None = None) -> Iterator[tupl
                 done.append((node, flat))
 
 
-def _look_into(node: Any) -> Flat | None:
-    """The children of a container that is no model, or None for a leaf."""
-    if not isinstance(node, (dict, list, tuple)):
-        owner = _registry.owner(type(node))
-        if owner is not None and owner.is_model(type(node)):
-            from devshim import _refusals
+def _owner_of_whole(node: Any) -> Backend | None:
+    """The backend of a model or optimizer, or None for anything else."""
+    if isinstance(node, (dict, list, tuple)):
+        return None
+    owner = _registry.owner(type(node))
+    if owner is None or not owner.is_model(type(node)):
+        return None
+    if "models" in owner.gaps:
+        from devshim import _refusals
 
-            raise _refusals.unsupported(owner, "models")
-    return children(node)
+        raise _refusals.unsupported(owner, "models")
+    return owner
 
 
 def path_of(cell: Cell | None) -> Path:
@@ -173,44 +189,76 @@ def path_of(cell: Cell | None) -> Path:
     return tuple(reversed(keys[:-1]))  # the root itself has no key
 
 
+def path_text(cell: Cell | None) -> str:
+    """Return the keys that lead to where something stands as a `Placement` writes them, joined by dots."""
+    return ".".join(map(str, path_of(cell)))
+
+
 def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
     """Yield every tensor of a tree with its path and its backend: `scan` for those who name the tensors."""
     for cell, x, backend in scan(tree):
         yield path_of(cell), x, backend
 
 
-def place(tree: Any, target: Device, copy: bool | None, non_blocking: bool) -> Any:
+def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) -> Any:
     """Move every tensor of a tree: `devshim.place` for everything that is not itself a tensor."""
     from devshim.tensors import stays
 
     done: list[tuple[Any, Flat]] = []
-    moving: dict[int, tuple[Backend, Tensor, Cell]] = {}
-    for cell, x, backend in scan(tree, done):
+    wholes: list[tuple[Cell, Any, Backend]] = []
+    moving: dict[int, tuple[Backend, Tensor, Cell, Device]] = {}
+    one, where = (to, lambda prefix, path: to) if isinstance(to, Device) else (None, to)
+    for cell, x, backend in scan(tree, done, wholes):
+        target = one or where("", path_text(cell))
         if not stays(backend, x, target, copy):
-            moving.setdefault(id(x), (backend, x, cell))
-    if not moving:
-        return tree
-    new: dict[int, Any] = dict(_move(moving, target, non_blocking))
-    for node, (_, old, rebuild) in done:
+            moving.setdefault(id(x), (backend, x, cell, target))
+    new: dict[int, Any] = {}
+    with _moved_with(wholes, where, copy) as clones:
+        new.update(clones)
+        new.update(_move(moving, non_blocking))
+    return _rebuilt(tree, done, new)
+
+
+def _rebuilt(tree: Any, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> Any:
+    """The tree with what is new in its place; the same object where nothing in it is."""
+    for node, (_, old, rebuild) in done if new else ():
         now = [new.get(id(child), child) for child in old]
         if any(a is not b for a, b in zip(old, now, strict=True)):
             new[id(node)] = rebuild(now)
     return new.get(id(tree), tree)
 
 
-def _move(moving: dict[int, tuple[Backend, Tensor, Cell]], target: Device, non_blocking: bool) -> dict[int, Tensor]:
-    """Move all tensors found, in one call per backend where its framework has a faster way for many."""
+@contextmanager
+def _moved_with(wholes: list[tuple[Cell, Any, Backend]], where: Where, copy: bool | None) -> Iterator[dict[int, Any]]:
+    """Move the models and optimizers of a tree, or clones of them, with what the block moves: all or nothing."""
+    clones: dict[int, Any] = {}
+    if not wholes:
+        yield clones
+        return
+    from devshim import _moving
+
+    if copy:
+        clones = {id(whole): backend.clone(whole) for _, whole, backend in wholes}
+    found = [(path_text(cell), clones.get(id(each), each), backend) for cell, each, backend in wholes]
+    move = _moving.Move(found, where)
+    move.stage(None if copy else copy)
+    yield clones
+    move.exchange()
+
+
+def _move(moving: dict[int, tuple[Backend, Tensor, Cell, Device]], non_blocking: bool) -> dict[int, Tensor]:
+    """Move all tensors found, in one call per backend and device where the framework has a faster way for many."""
     from devshim.backend import Backend as Contract
 
-    by_backend: dict[int, list[tuple[int, Tensor, Cell]]] = {}
+    groups: dict[tuple[int, Device], list[tuple[int, Tensor, Cell]]] = {}
     backends: dict[int, Backend] = {}
-    for key, (backend, x, cell) in moving.items():
+    for key, (backend, x, cell, target) in moving.items():
         backends[id(backend)] = backend
-        by_backend.setdefault(id(backend), []).append((key, x, cell))
-    for backend in backends.values():  # a device one of them lacks is refused before anything is copied
-        _transfer.require(backend, target)
+        groups.setdefault((id(backend), target), []).append((key, x, cell))
+    for which, target in groups:  # a device one of them lacks is refused before anything is copied
+        _transfer.require(backends[which], target)
     moved: dict[int, Tensor] = {}
-    for which, group in by_backend.items():
+    for (which, target), group in groups.items():
         backend = backends[which]
         if type(backend).copy_many is not Contract.copy_many:
             results = _transfer.move_many(backend, [x for _, x, _ in group], target, non_blocking)
@@ -221,5 +269,18 @@ def _move(moving: dict[int, tuple[Backend, Tensor, Cell]], target: Device, non_b
                 moved[key] = _transfer.move(backend, x, target, non_blocking)
             except DevshimError as error:
                 error.add_leaf("".join(f"[{part!r}]" for part in path_of(cell)))
+                moved.clear()  # the traceback would keep them, and their memory
                 raise
     return moved
+
+
+def placement_of(tree: Any) -> dict[str, Device]:
+    """Return where every tensor of a tree is: parameters and buffers of models, state of optimizers, by their paths."""
+    wholes: list[tuple[Cell, Any, Backend]] = []
+    found = {path_text(cell): backend.device_of(x) for cell, x, backend in scan(tree, None, wholes)}
+    for cell, whole, backend in wholes:
+        prefix = path_text(cell)
+        for leaf in backend.leaves(whole):
+            if leaf.kind != "gradient":
+                found[f"{prefix}.{leaf.path}" if prefix else leaf.path] = backend.device_of(leaf.read())
+    return found

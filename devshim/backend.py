@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from devshim.wholes import Wholes
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -65,7 +67,9 @@ FEATURES: Mapping[str, str] = {
     "simulate": "simulated GPUs on a machine without one",
     "simulate_memory": "simulated GPUs count their memory, run out of it, and fail when asked to",
     "simulate_limit": "the framework's own operators find a simulated GPU full",
-    "models": "move whole models and optimizers",
+    "models": "move whole models and optimizers, all of them or nothing",
+    "several": "split, gather, broadcast, reduce over several devices",
+    "checkpoints": "save and load models, optimizers and trees",
 }
 """What a backend may be asked for, each in the words of the support table."""
 
@@ -84,7 +88,7 @@ class Gap:
     reason: str
 
 
-class Backend(ABC):
+class Backend(Wholes, ABC):
     """One framework, behind the few operations from which devshim builds everything else.
 
     An adapter never returns a wrapper: what goes in and comes out are the framework's own objects.

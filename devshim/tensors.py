@@ -9,6 +9,7 @@ from __future__ import annotations
 from devshim import _explain, _registry, _spec, _transfer
 from devshim.device import Device
 from devshim.errors import TracingError
+from devshim.placement import Placement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,15 +47,17 @@ def device_of(x: Tensor) -> Device:
     return backend.device_of(x)
 
 
-def place(x: Tensor, device: DeviceLike, *, copy: bool | None = None, non_blocking: bool = False) -> Tensor:
-    """Return a tensor, or every tensor of a tree, on a device.
+def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None, non_blocking: bool = False) -> Tensor:
+    """Return a tensor, or every tensor of a tree, on a device; models and optimizers move as they are.
 
     Args:
         x: A tensor, or a tree of them: dicts, lists, tuples, named tuples, dataclasses and registered
-            pytrees, nested at will.  Whatever is no tensor passes through.
-        device: Where to; anything `ds.device` accepts.
-        copy: None: the same object where it is there already, else a copy. True: new memory, always.
-            False: never a copy.
+            pytrees, nested at will.  Whatever is no tensor passes through.  A model or optimizer, alone or in a
+            tree, is moved in place: parameters, buffers, gradients and state; it and its parameters stay the objects
+            they are, and ties stay ties.
+        device: Where to; anything `ds.device` accepts, or a `Placement` that says it for each leaf.
+        copy: None: the same object where it is there already, else a copy. True: new memory, always; of a model an
+            independent one. False: never a copy.
         non_blocking: Let a copy from host to device overlap with other work where the framework can;
             `synchronize` waits for it.  A copy from a device to the host is complete on return all the same.
 
@@ -67,12 +70,20 @@ def place(x: Tensor, device: DeviceLike, *, copy: bool | None = None, non_blocki
         DeviceSpecError: ``device`` names nothing.
         DeviceNotFoundError: The framework does not have that device.
         CopyNeededError: ``copy=False``, and the tensor is elsewhere.
-        OutOfMemoryError: The device is full; nothing has moved.
+        OutOfMemoryError: The device is full. Whatever is raised, and Ctrl-C, too: nothing has moved. Until all copies
+            have arrived, the source keeps what it has; the target needs room for what moves there, and no more.
         PlacementError: The framework put the result elsewhere.
         UnsupportedError: The backend declares that it cannot, and why.
         TracingError: Inside a compiled function in which the framework would ignore it.
     """
-    target = device if type(device) is Device else _spec.device(device)
+    if type(device) is Device:
+        target = device
+    elif isinstance(device, Placement):
+        from devshim import _trees
+
+        return _trees.place(x, device.of_leaf, copy, non_blocking)
+    else:
+        target = _spec.device(device)
     backend = _TENSORS.get(type(x))
     if backend is None:
         backend = _registry.serving(x)

@@ -1,0 +1,147 @@
+"""Moving whole things: every leaf of models and optimizers is copied first, then all are exchanged, or none.
+
+Requirements this module answers:
+
+* Nothing half-moved. Until the last copy has arrived nothing is exchanged, so that a full card, a device that fails,
+  and Ctrl-C leave everything as it was, without a copy back that could fail in its turn. What was copied is released.
+* Exchanging is short and does not allocate; Ctrl-C waits for its end.
+* No device ever holds two copies because of a move: a source keeps what it had until the end, a target gets what it
+  shall hold. Beyond that, nothing: a model of more than half a card can go to the card and come back.
+* Ties are moved once and stay ties; state and gradients follow their parameter.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from devshim import _transfer
+from devshim.errors import DevshimError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from devshim.backend import Backend
+    from devshim.device import Device
+    from devshim.wholes import Leaf
+
+    Whole = tuple[str, Any, Backend]
+    """Where in the tree a model or optimizer stands (empty: it is the tree), itself, and its backend."""
+    Where = Callable[[str, str], Device]
+    """The device of a leaf, by the place of its whole and its path in it."""
+
+
+def joined(prefix: str, path: str) -> str:
+    """Return the path of a leaf below the place of its whole."""
+    return f"{prefix}.{path}" if prefix and path else prefix or path
+
+
+class Move:
+    """One move of whole things: `stage` copies, `exchange` makes it true.
+
+    Args:
+        wholes: What moves.
+        where: The device of each leaf.
+    """
+
+    def __init__(self, wholes: Sequence[Whole], where: Where) -> None:
+        self._wholes = wholes
+        self._where = where
+        self._staged: list[tuple[Leaf, Any, Any]] = []
+
+    def stage(self, copy: bool | None = None) -> None:
+        """Copy every leaf that is not where it shall be; on any failure, what was copied is released.
+
+        Raises:
+            CopyNeededError: ``copy`` is False, and a leaf is elsewhere.
+            DevshimError: What `devshim._transfer.move` raises, with the leaf's path.
+        """
+        found = [(backend, prefix, leaf) for prefix, whole, backend in self._wholes for leaf in backend.leaves(whole)]
+        targets: dict[int, Device] = {}  # of each parameter, by its owner: for what goes beside it
+        for _, prefix, leaf in found:
+            if leaf.beside is None:
+                targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path))
+        arrived: dict[tuple[int, str], Any] = {}  # ties
+        try:
+            for backend, prefix, leaf in found:
+                target = targets.get(id(leaf.owner if leaf.beside is None else leaf.beside))
+                target = self._where(prefix, leaf.path) if target is None else target
+                try:
+                    self._copy(backend, leaf, target, arrived, copy)
+                except DevshimError as error:
+                    error.add_leaf(joined(prefix, leaf.path))
+                    raise
+        except BaseException:
+            self._staged.clear()  # the traceback would keep it, and the memory
+            arrived.clear()
+            raise
+
+    def _copy(self, backend: Backend, leaf: Leaf, target: Device, arrived: dict[Any, Any], copy: bool | None) -> None:
+        x = leaf.read()
+        if backend.device_of(x) is target:
+            return
+        if copy is False:
+            from devshim import _refusals
+
+            raise _refusals.copy_needed(backend.device_of(x), target)
+        key = (id(leaf.owner), leaf.kind)
+        if key not in arrived:
+            arrived[key] = _transfer.move(backend, x, target)
+        self._staged.append((leaf, x, arrived[key]))
+
+    def exchange(self) -> bool:
+        """Put every copy in its leaf's place and rewire the models; on any failure all is put back.
+
+        Returns:
+            Whether anything was exchanged.
+        """
+        undo: list[Callable[[], None]] = []
+        moved = bool(self._staged)
+        with _uninterrupted():
+            try:
+                for leaf, old, new in self._staged:
+                    undo.append(_back(leaf, old))
+                    leaf.write(new)
+                for prefix, whole, backend in self._wholes:
+                    undo.append(backend.rewire(whole, _below(prefix, self._where)))
+            except BaseException:
+                for each in reversed(undo):
+                    each()
+                raise
+            finally:
+                self._staged.clear()
+        return moved
+
+
+def _back(leaf: Leaf, old: Any) -> Callable[[], None]:
+    return lambda: leaf.write(old)
+
+
+def _below(prefix: str, where: Where) -> Callable[[str], Device]:
+    return lambda path: where(prefix, path)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until the block has ended; in other threads than the main one it never arrives."""
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[Any] = []
+    before = signal.getsignal(signal.SIGINT)
+    if before is None:  # not set from Python: left alone
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *received: waiting.append(received))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if waiting and callable(before):
+            before(*waiting[0])
+
+
+__all__ = ["Move", "joined"]

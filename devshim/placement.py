@@ -1,0 +1,167 @@
+"""`Placement`: which leaf lives where, as a value that can be read, planned, written down and applied.
+
+A key of a placement is a leaf's path (``"0.weight"``), the path of something above it (``"encoder"``), or a glob
+(``"*.bias"``, as in `fnmatch`); what no key names is on the default device.
+"""
+
+from __future__ import annotations
+
+from devshim import _spec
+from devshim._show import show
+from devshim.device import Device
+from devshim.errors import ArgumentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from devshim._spec import DeviceLike
+
+__all__ = ["Placement", "placement_of"]
+
+_FORMAT = "devshim.placement"
+
+
+class Placement:
+    """Leaf path -> `Device`.
+
+    Args:
+        places: Path, path above, or glob -> device. The exact path counts before the nearest path above it, that before
+            globs, and among globs the first one given.
+        default: The device of leaves that no key names; without it there are none such, or an error.
+
+    Raises:
+        ArgumentError: A key is no text.
+        DeviceSpecError: A value names no device.
+    """
+
+    __slots__ = ("_default", "_globs", "_places")
+
+    def __init__(self, places: Mapping[str, DeviceLike] | None = None, default: DeviceLike | None = None) -> None:
+        given = {} if places is None else dict(places)
+        for key in given:
+            if not isinstance(key, str):
+                raise ArgumentError(f"a placement's key is {show(key)}, and it must be text", "pass a leaf's path")
+        self._places = {key: _spec.device(place) for key, place in given.items()}
+        self._globs = [key for key in self._places if any(sign in key for sign in "*?[")]
+        self._default = None if default is None else _spec.device(default)
+
+    @property
+    def default(self) -> Device | None:
+        """The device of leaves that no key names."""
+        return self._default
+
+    @property
+    def devices(self) -> frozenset[Device]:
+        """The devices it uses."""
+        return frozenset(self._places.values()) | (frozenset() if self._default is None else {self._default})
+
+    def items(self) -> Iterator[tuple[str, Device]]:
+        """Yield its keys and their devices, in the order they were given."""
+        return iter(self._places.items())
+
+    def find(self, path: str) -> Device | None:
+        """Return where a leaf belongs, or None where nothing says so."""
+        found = self._named(path)
+        return self._default if found is None else found
+
+    def __getitem__(self, path: str) -> Device:
+        found = self.find(path)
+        if found is None:
+            raise ArgumentError(
+                f"the placement says nothing of the leaf {path!r}",
+                "add its path, a glob that fits it, or a default",
+            )
+        return found
+
+    def _named(self, path: str) -> Device | None:
+        above = path
+        while True:
+            if above in self._places:
+                return self._places[above]
+            above, dot, _ = above.rpartition(".")
+            if not dot:
+                break
+        if self._globs:
+            from fnmatch import fnmatchcase
+
+            for glob in self._globs:
+                if fnmatchcase(path, glob):
+                    return self._places[glob]
+        return None
+
+    def of_leaf(self, prefix: str, path: str) -> Device:
+        """Return where a leaf of a model belongs that stands at a place in a tree; the model's own paths hold, too."""
+        if prefix:
+            found = self._named(f"{prefix}.{path}" if path else prefix)
+            if found is not None:
+                return found
+        return self[path]
+
+    # ------------------------------------------------------------------ as a value
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Placement):
+            return NotImplemented
+        return self._places == other._places and self._default is other._default and self._globs == other._globs
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self._places.items()), self._default))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Placement, (self._places, self._default))
+
+    def to_json(self) -> str:
+        """Return it as JSON text, from which `from_json` makes an equal one."""
+        import json
+
+        places = {key: str(place) for key, place in self._places.items()}
+        return json.dumps({"format": _FORMAT, "places": places, "default": self._default and str(self._default)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Placement:
+        """Return the placement that `to_json` wrote down.
+
+        Raises:
+            ArgumentError: The text is something else.
+        """
+        import json
+
+        try:
+            read = json.loads(text)
+        except (TypeError, ValueError) as error:
+            raise _no_placement(error) from error
+        if not isinstance(read, dict) or read.get("format") != _FORMAT or not isinstance(read.get("places"), dict):
+            raise _no_placement("it has another form")
+        return cls(read["places"], read.get("default"))
+
+    def __repr__(self) -> str:
+        rows = [*self._places.items(), *([] if self._default is None else [("(everything else)", self._default)])]
+        if not rows:
+            return "<Placement of nothing>"
+        width = max(len(key) for key, _ in rows)
+        return "\n".join(f"{key or '(the tensor itself)':<{width}}  {place}" for key, place in rows)
+
+
+def placement_of(obj: object) -> Placement:
+    """Return where a tensor, model, optimizer, or every tensor of a tree is.
+
+    Args:
+        obj: Any of these. A leaf's path is the framework's name for it, below its place in the tree: ``"0.weight"``.
+
+    Returns:
+        The device of every tensor, parameter, buffer and state, by its path; a lone tensor's is empty.
+    """
+    from devshim import _trees
+
+    return Placement(_trees.placement_of(obj))
+
+
+def _no_placement(why: object) -> ArgumentError:
+    return ArgumentError(f"the text is no placement: {why}", "pass what Placement.to_json returned")
+
+
+for _public in (Placement, placement_of):
+    _public.__module__ = "devshim"

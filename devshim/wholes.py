@@ -1,0 +1,175 @@
+"""What an adapter says of things that move as a whole: models, optimizers, and tensors cut up and put together.
+
+Requirements this module answers:
+
+* An adapter moves nothing.  It lists what a model or optimizer holds (`Leaf`: read it, exchange it), and the neutral
+  half copies, checks, exchanges all or nothing, and puts everything back where something fails.
+* What only the framework can know is asked in its words and told in ours: which parts should not be split (`Block`),
+  which layer a weight belongs to (`Layer`), so that weights can cross frameworks.
+* A backend without models inherits everything here: each method raises `UnsupportedError` with the gap it declared.
+
+`devshim.backend.Backend` derives from `Wholes`; adapters write these methods in ``models.py`` (`Wholes.leaves` to
+`Wholes.clone`), ``layers.py`` (`Wholes.layers`, `Wholes.blocks`) and ``several.py`` (the rest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from devshim.device import Device
+
+__all__ = ["Block", "Layer", "Leaf", "Weight", "Wholes"]
+
+Kind = Literal["parameter", "buffer", "gradient", "state", "random"]
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """One tensor that a model or optimizer holds, and how to exchange it for another of its dtype and shape.
+
+    Attributes:
+        path: Its name as the framework spells it, parts joined by dots: ``"0.weight"``, ``"state.0.exp_avg"``.
+        kind: What it is. ``"gradient"`` follows its parameter, ``"state"`` is an optimizer's, ``"random"`` a
+            generator's.
+        read: Returns the tensor that is there now, free of any graph.
+        write: Puts another one in its place: the same parameter or variable object stays, everybody who holds it sees
+            the new data, nothing else changes. Allocates nothing on a device, and does not fail.
+        owner: Whose data it is: leaves with the same owner are ties, moved once. The parameter object, as a rule.
+        beside: For state and gradients, the owner of the parameter they belong to: they go where it goes.
+    """
+
+    path: str
+    kind: Kind
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+    owner: Any
+    beside: Any = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a model that runs in one go: cutting inside it would carry activations back and forth.
+
+    Attributes:
+        path: Its name, such as ``"layers.3"``; empty for the model as a whole.
+        leaves: The paths of the parameters and buffers in it.
+        inside: The blocks it is made of, in the order they run, for when it fits nowhere as a whole.
+    """
+
+    path: str
+    leaves: tuple[str, ...]
+    inside: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One tensor of a layer, and how the framework lays it out.
+
+    Attributes:
+        path: The leaf's path.
+        axes: The axes of the canonical layout in the order in which the framework has them, so that
+            ``numpy.transpose(canonical, axes)`` is the framework's; None where they are the same.
+    """
+
+    path: str
+    axes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer whose weights mean the same on every framework.
+
+    Attributes:
+        kind: ``"linear"``, ``"conv"``, ``"conv_transpose"``, ``"batch_norm"``, ``"layer_norm"``, ``"group_norm"``,
+            ``"embedding"``, ``"rnn"``, ``"lstm"``, ``"gru"``; or ``"other"`` for weights of no kind known here.
+        path: Its name in the model.
+        weights: Role -> where it is.  Canonical layouts are PyTorch's: linear ``weight`` (out, in); conv ``weight``
+            (out, in / groups, spatial ...); embedding ``weight`` (rows, columns); norms ``weight``, ``bias``,
+            ``mean``, ``variance``.
+        facts: What must agree besides the shapes, such as ``{"epsilon": 1e-5}`` or ``{"groups": 2}``.
+    """
+
+    kind: str
+    path: str
+    weights: Mapping[str, Weight]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Wholes:
+    """Models, optimizers, and tensors on several devices: the part of the contract that `Backend` inherits."""
+
+    # ------------------------------------------------------------------ models (models.py)
+    def leaves(self, whole: Any) -> list[Leaf]:
+        """Every tensor a model or optimizer holds, in the framework's own order; ties once per name, with one owner.
+
+        Parameters and buffers, each parameter's gradient after it where there is one; of an optimizer its state that
+        lives beside parameters, not the parameters themselves. What is not built yet has no leaves.
+        """
+        raise self._no_models()
+
+    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        """Have a model compute where its parts are now, and build the rest where it shall be.
+
+        Called when all leaves have been exchanged; ``where`` says where a leaf of a path belongs. From then on
+        ``model(x)`` gives its result on the device its last part is on, wherever its parts are: inputs are carried
+        to them, and gradients back. Sets what is not built yet to be built there.
+
+        Returns:
+            What takes it back.
+        """
+        return _nothing
+
+    def clone(self, whole: Any) -> Any:
+        """An independent model with equal weights on the same devices; ties within it are kept."""
+        raise self._no_models()
+
+    # ------------------------------------------------------------------ layers (layers.py)
+    def blocks(self, model: Any) -> list[Block]:
+        """The parts of a model in the order they run, each of which had better stay on one device."""
+        raise self._no_models()
+
+    def layers(self, model: Any) -> list[Layer]:
+        """The layers that hold weights, in the order they were made, in canonical terms."""
+        raise self._no_models()
+
+    # ------------------------------------------------------------------ several devices (several.py)
+    def narrow(self, x: Any, axis: int, start: int, stop: int) -> Any:
+        """The part of a tensor from ``start`` to ``stop`` along an axis, as a view or not; gradients flow."""
+        raise self._unsupported("several")
+
+    def concatenate(self, xs: Sequence[Any], axis: int) -> Any:
+        """Tensors of one device joined along an axis, in new memory; gradients flow."""
+        raise self._unsupported("several")
+
+    def combine(self, xs: Sequence[Any], op: Literal["sum", "mean", "max", "min"]) -> Any:
+        """The elementwise sum, mean, maximum or minimum of tensors of one device, shape and dtype, in new memory.
+
+        In the order given, in the tensors' own dtype; no gradients.
+        """
+        raise self._unsupported("several")
+
+    def assign(self, x: Any, value: Any) -> None:
+        """Overwrite the values of ``x`` in place with those of a tensor on its device. Not for immutable tensors."""
+        raise self._unsupported("several")
+
+    def all_reduce(self, xs: Sequence[Any], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Any] | None:
+        """The reduction of tensors of several devices on each of them, by the framework's own engine; None without one.
+
+        The results are new tensors, in the order of ``xs``.
+        """
+        return None
+
+    def _no_models(self) -> Exception:
+        return self._unsupported("models")
+
+    def _unsupported(self, feature: str) -> Exception:
+        from devshim import _refusals
+
+        return _refusals.unsupported(self, feature)  # type: ignore[arg-type]  # only Backend derives from this
+
+
+def _nothing() -> None:
+    """Take back nothing."""
