@@ -61,7 +61,8 @@ def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
     for gpus in (0, 2):
         record = [f"--devshim-results={RESULTS / name}-{gpus}.json"] if results else []
         session.run(*kit, f"--devshim-gpus={gpus}", f"--devshim-stress={STRESS}", *record)
-    for own in (f"tests/backends/test_{backend}_traps.py", f"docs/frameworks/{backend}.md"):
+    simulated = sorted(str(path) for path in Path("tests/backends").glob(f"test_{backend}_simulated*.py"))
+    for own in (f"tests/backends/test_{backend}_traps.py", *simulated, f"docs/frameworks/{backend}.md"):
         if Path(own).exists():
             session.run("pytest", "-q", own, *session.posargs)
 
@@ -94,6 +95,14 @@ def framework(session: nox.Session, name: str) -> None:
     """Test one framework's adapter in its own environment, plain and on simulated cards."""
     install_framework(session, name, "test")
     conform(session, name)
+
+
+@nox.session(python=DEFAULT)
+def opinfo(session: nox.Session) -> None:
+    """Examine every operator of PyTorch's own database on a simulated card, and print how many pass."""
+    install_framework(session, "torch", "opinfo", "test")
+    session.run("pytest", "-q", "tests/opinfo")
+    session.run("python", "tests/opinfo", *session.posargs)
 
 
 @nox.session(python=["3.12", "3.13"])

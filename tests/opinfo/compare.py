@@ -1,0 +1,92 @@
+"""Says how a card's answer differs from the host's: structure, dtype, shape, values, and where it is."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HOST = torch.device("cpu")
+
+
+class Differs(AssertionError):
+    """A card's answer is not the host's."""
+
+
+def tensors(value: Any, wanted: Callable[[torch.Tensor], bool] = lambda tensor: True) -> list[torch.Tensor]:
+    """Return a tree's tensors, or those that are wanted."""
+    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor) and wanted(leaf)]
+
+
+def require_device(value: Any, device: torch.device, what: str) -> None:
+    """Refuse a tensor that is anywhere else."""
+    for tensor in tensors(value):
+        if tensor.device != device:
+            raise Differs(f"{what} is on {tensor.device}, not on {device}")
+
+
+def require_alike(card: Any, host: Any, what: str, *, values: bool = True) -> bool:
+    """Refuse another structure, dtype, shape or value than the host's.
+
+    Args:
+        card: What the card gave.
+        host: What the host gave.
+        what: What it is, for the message.
+        values: Whether the values are defined; those of ``empty`` are not.
+
+    Returns:
+        Whether the values are the host's to the bit, not only within `torch.testing.assert_close`'s tolerances.
+    """
+    ours, our_shape = tree_flatten(card)
+    theirs, their_shape = tree_flatten(host)
+    if our_shape != their_shape:
+        raise Differs(f"{what} is {our_shape}, on the host {their_shape}")
+    exact = True
+    for one, other in zip(ours, theirs, strict=True):
+        if isinstance(other, torch.Tensor):
+            exact &= _require_tensor(one, other, what, values)
+        elif values and not _same(one, other):
+            raise Differs(f"{what} is {one!r}, on the host {other!r}")
+    return exact
+
+
+def _require_tensor(card: Any, host: torch.Tensor, what: str, values: bool) -> bool:
+    if not isinstance(card, torch.Tensor):
+        raise Differs(f"{what} is {card!r}, on the host a tensor")
+    for name in ("dtype", "layout", "shape", "requires_grad"):
+        if getattr(card, name) != getattr(host, name):
+            raise Differs(f"{what} has {name} {getattr(card, name)}, on the host {getattr(host, name)}")
+    if not values:
+        return True
+    card, host = card.detach().to(HOST), host.detach()
+    if host.dtype == torch.complex32:  # it cannot be compared on the CPU
+        card, host = card.to(torch.complex64), host.to(torch.complex64)
+    if card.layout == torch.strided and torch.equal(card, host):
+        return True
+    try:
+        torch.testing.assert_close(card, host, rtol=0, atol=0, equal_nan=True)
+    except AssertionError:
+        try:
+            torch.testing.assert_close(card, host, equal_nan=True)
+        except AssertionError as error:
+            raise Differs(f"{what} has other values: {' '.join(str(error).split())}") from None
+        return False
+    return True
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values other than tensors are the same."""
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return type(one) is type(other) and bool(one == other)
+
+
+def ramp(like: torch.Tensor) -> torch.Tensor:
+    """Return a gradient for a result: small, of both signs, no two neighbours alike, and never zero."""
+    steps = torch.arange(like.numel(), device=HOST).remainder(8).mul(2).sub(7).div(8)
+    return steps.reshape(like.shape).to(like.dtype).to(like.device)

@@ -1,0 +1,143 @@
+"""Examines one operator: its samples on a card against the host, forward, backward, in place and into ``out=``.
+
+Every call starts from one seed, so that random operators are compared like all others.  A call that the host
+refuses has to be refused by the card.  Afterwards nothing may be left on the card.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from call import Call, takes_out
+from compare import HOST, Differs, require_alike, require_device
+from known import UNDEFINED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SEED = 20
+
+
+@dataclass
+class Report:
+    """How one operator did: how often each part passed, and the causes of the failures."""
+
+    operator: str
+    samples: int = 0
+    refused: int = 0
+    passed: dict[str, int] = field(default_factory=dict)
+    inexact: int = 0
+    causes: list[str] = field(default_factory=list)
+
+
+def examine(operator: Any, card: torch.device, used: Callable[[], int], most: int | None = None) -> Report:
+    """Examine one operator.
+
+    Args:
+        operator: An ``OpInfo``.
+        card: Where.
+        used: Gives the bytes in use there.
+        most: How many of its samples, the first ones; None for all.
+    """
+    report = Report(operator.formatted_name)
+    before = used()
+    try:
+        for there, host in _draw(operator, card, most):
+            sides = Sides({HOST: host, card: there}, operator.name not in UNDEFINED, report)
+            _examine_sample(operator, sides)
+            report.samples += 1
+    except Exception as error:
+        report.causes.append(f"sample {report.samples} cannot be drawn: {_told(error)}")
+    host = there = sides = None
+    if used() != before:
+        gc.collect()  # an error that was raised holds its frames, and they the tensors
+    if used() != before:
+        report.causes.append(f"{used() - before} bytes are still in use on the card")
+    return report
+
+
+def _draw(operator: Any, card: torch.device, most: int | None) -> Iterator[tuple[Call, Call]]:
+    """Draw samples as PyTorch makes them for the card (some parts belong on the host), and copy them to the host."""
+    # A few operators are CUDA's alone; what the host refuses then has to be refused here, too.
+    dtypes = operator.dtypes or operator.dtypesIfCUDA
+    dtype = torch.float32 if torch.float32 in dtypes else min(dtypes, key=str)
+    differentiable = operator.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
+    _seed()
+    for sample in islice(operator.sample_inputs(str(card), dtype, requires_grad=differentiable), most):
+        call = Call.drawn(sample, card)
+        yield call, call.on_host()
+
+
+def _seed() -> None:
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
+
+
+def _examine_sample(operator: Any, sides: Sides) -> None:
+    results = sides.compare("forward", lambda call: call.forward(operator))
+    if results is None:
+        return
+    sides.backward("backward", results)
+    call, variant = sides.calls[HOST], operator.get_inplace()
+    if variant is not None and isinstance(call.input, torch.Tensor) and not call.broadcasts:
+        changed = sides.compare("in place", lambda call: call.in_place(variant))
+        if changed is not None:
+            sides.backward("in place, backward", changed)
+    if operator.supports_out and takes_out(results[HOST]):
+        for part, resized in (("out=", False), ("out= of no size", True)):
+            sides.compare(part, lambda call, resized=resized: call.into(operator, results[HOST], resized))
+
+
+@dataclass
+class Sides:
+    """A sample on both sides: what is done on one is done on the other, and compared."""
+
+    calls: dict[torch.device, Call]
+    defined: bool
+    report: Report
+
+    def compare(self, part: str, do: Callable[[Call], Any]) -> dict[torch.device, Any] | None:
+        """Do something on both sides; return both results, or None where there are none to go on with."""
+        results: dict[torch.device, Any] = {}
+        refusals: dict[torch.device, str] = {}
+        for device, call in self.calls.items():
+            _seed()
+            try:
+                results[device] = do(call)
+            except Exception as error:
+                refusals[device] = _told(error)
+        if len(refusals) == len(self.calls):
+            self.report.refused += 1
+            return None
+        try:
+            self._judge(part, results, refusals)
+        except Differs as error:
+            self.report.causes.append(f"sample {self.report.samples}, {part}: {error}")
+            return None
+        return results
+
+    def backward(self, part: str, results: dict[torch.device, Any]) -> None:
+        """Compare the gradients of both results."""
+        if self.calls[HOST].leaves():
+            self.compare(part, lambda call: call.gradients(results[call.device]))
+
+    def _judge(self, part: str, results: dict[torch.device, Any], refusals: dict[torch.device, str]) -> None:
+        for device, told in refusals.items():
+            raise Differs(f"only {device} refuses: {told}")
+        _, card = self.calls
+        expected = card if "backward" in part else self.calls[card].target
+        require_device(results[card], expected, "a result")
+        if not require_alike(results[card], results[HOST], "the result", values=self.defined):
+            self.report.inexact += 1
+        self.report.passed[part] = self.report.passed.get(part, 0) + 1
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

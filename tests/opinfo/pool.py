@@ -1,0 +1,104 @@
+"""Hands operators to processes, and goes on in a new one where an operator ends the one it was examined in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Timer
+from typing import Any
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+class Worker:
+    """A process that examines one operator after another.
+
+    Attributes:
+        names: All operators.
+    """
+
+    def __init__(self, most: int, limit: float) -> None:
+        self.most, self.limit = most, limit
+        self.start()
+
+    def start(self) -> None:
+        """Start the process, which first tells the names."""
+        command = [sys.executable, str(WORKER), str(self.most)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        told = self._read()
+        if not told:
+            raise SystemExit("no operator can be examined: see the traceback above")
+        self.names: list[str] = json.loads(told)
+
+    def examine(self, number: int) -> dict[str, Any]:
+        """Return the report of one operator."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{number}\n")
+        self.process.stdin.flush()
+        watch = Timer(self.limit, self.process.kill)
+        watch.start()
+        answer = self._read()
+        watch.cancel()
+        if answer:
+            report: dict[str, Any] = json.loads(answer)
+            return report
+        cause = f"it ended the process, with status {self.process.wait()}, or took {self.limit:.0f} seconds"
+        self.start()
+        return {
+            "operator": self.names[number],
+            "samples": 0,
+            "refused": 0,
+            "passed": {},
+            "inexact": 0,
+            "causes": [cause],
+        }
+
+    def stop(self) -> None:
+        """End the process by ending what it reads."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+    def _read(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+def sweep(processes: int, most: int, limit: float, only: list[str]) -> list[dict[str, Any]]:
+    """Examine operators in several processes, each taking the next one when it is done.
+
+    Args:
+        processes: How many.
+        most: How many samples of each operator; 0 for all.
+        limit: Seconds for one operator.
+        only: Names; empty for all.
+
+    Returns:
+        The reports, in the order of the names.
+    """
+    with ThreadPoolExecutor(processes) as pool:
+        workers = list(pool.map(lambda _: Worker(most, limit), range(processes)))
+        names = workers[0].names
+        if unknown := set(only) - set(names):
+            raise SystemExit(f"no such operators: {', '.join(sorted(unknown))}")
+        waiting: SimpleQueue[int] = SimpleQueue()
+        for number, name in enumerate(names):
+            if not only or name in only:
+                waiting.put(number)
+        reports = [report for part in pool.map(lambda worker: _work(worker, waiting), workers) for report in part]
+    return sorted(reports, key=lambda report: names.index(report["operator"]))
+
+
+def _work(worker: Worker, waiting: SimpleQueue[int]) -> list[dict[str, Any]]:
+    reports = []
+    try:
+        while True:
+            reports.append(worker.examine(waiting.get_nowait()))
+    except Empty:
+        return reports
+    finally:
+        worker.stop()

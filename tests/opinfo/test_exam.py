@@ -1,0 +1,151 @@
+"""The exam of operators can fail: each test gives it an operator with one fault, and reads the cause."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import devshim as ds
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import exam
+import outcome
+from torch.testing._internal.opinfo.core import SampleInput
+
+KEPT: list[Any] = []
+
+
+@dataclass
+class Operator:
+    """As much of an ``OpInfo`` as the exam asks for, over a function that may tell the card from the host."""
+
+    function: Any
+    inplace: Any = None
+    supports_out: bool = False
+    name: str = "made_up"
+    formatted_name: str = "made_up"
+    dtypes: tuple[torch.dtype, ...] = (torch.float32,)
+    supports_autograd: bool = True
+
+    def __call__(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+
+    def get_inplace(self):
+        return self.inplace
+
+    def sample_inputs(self, device, dtype, requires_grad):
+        yield SampleInput(torch.arange(1.0, 5, device=device, dtype=dtype, requires_grad=requires_grad))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def card():
+    ds.use("torch")
+    with ds.simulate(gpus=2):
+        yield ds.gpu(1).native()
+    ds.use(None)
+
+
+def causes(operator, card):
+    return exam.examine(operator, card, lambda: ds.memory("gpu:1").used).causes
+
+
+def on_card(x):
+    return x.device.type != "cpu"
+
+
+class Doubled(torch.autograd.Function):
+    """Twice its input, with another gradient on the card."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * (3 if on_card(gradient) else 2)
+
+
+def refuse_card(x):
+    if on_card(x):
+        raise RuntimeError("not here")
+    return x * 2
+
+
+def refuse_host(x):
+    if not on_card(x):
+        raise RuntimeError("not here")
+    return x * 2
+
+
+def keep(x):
+    KEPT.append(x.detach() * 2)
+    return x * 2
+
+
+def write_elsewhere(x, out=None):
+    if out is None or not on_card(x):
+        return torch.mul(x, 2, out=out)
+    return torch.mul(x, 2)
+
+
+def test_nothing_to_complain_about(card):
+    report = exam.examine(Operator(torch.exp, torch.exp_, True), card, lambda: ds.memory("gpu:1").used)
+    assert report.causes == []
+    assert set(report.passed) == {"forward", "backward", "in place", "in place, backward", "out=", "out= of no size"}
+    assert report.inexact == 0
+
+
+@pytest.mark.parametrize(
+    ("operator", "cause"),
+    [
+        (Operator(lambda x: x * (2 + 1e-3 * on_card(x))), "forward: the result has other values"),
+        (Operator(lambda x: (x * 2).cpu()), "forward: a result is on cpu, not on"),
+        (Operator(lambda x: (x * 2).to("sim:0") if on_card(x) else x * 2), "forward: a result is on sim:0, not on"),
+        (Operator(lambda x: (x * 2).double() if on_card(x) else x * 2), "has dtype torch.float64"),
+        (Operator(lambda x: x.detach() if on_card(x) else x), "has requires_grad False"),
+        (Operator(lambda x: (x,) if on_card(x) else x), "forward: the result is"),
+        (Operator(lambda x: 3 if on_card(x) else 2), "forward: the result is 3, on the host 2"),
+        (Operator(refuse_card), "forward: only sim:1 refuses: RuntimeError: not here"),
+        (Operator(refuse_host), "forward: only cpu refuses: RuntimeError: not here"),
+        (Operator(Doubled.apply), "backward: the result has other values"),
+        (Operator(torch.exp, lambda x: x.exp_().add_(int(on_card(x)))), "in place: the result has other values"),
+        (Operator(write_elsewhere, supports_out=True), "out=: "),
+        (Operator(keep), "bytes are still in use on the card"),
+    ],
+)
+def test_a_fault_is_found(card, operator, cause):
+    found = causes(operator, card)
+    KEPT.clear()
+    assert any(cause in each for each in found), found
+
+
+def test_in_place_has_to_return_what_it_changed(card):
+    found = causes(Operator(torch.exp, lambda x: x.exp() if on_card(x) else x.exp_()), card)
+    assert any("in place: only sim:1 refuses: Differs" in each for each in found), found
+
+
+def test_what_both_refuse_is_counted(card):
+    def refuse(x):
+        raise RuntimeError("nowhere")
+
+    report = exam.examine(Operator(refuse), card, lambda: 0)
+    assert (report.refused, report.passed, report.causes) == (1, {}, [])
+
+
+def test_the_outcome_has_to_be_the_known_one(monkeypatch):
+    def report(name, *causes, samples=1):
+        return {"operator": name, "samples": samples, "causes": list(causes)}
+
+    monkeypatch.setattr(outcome, "KNOWN", {"listed": "a cause"})
+    monkeypatch.setattr(outcome, "ALLOWED", 1)
+    assert outcome.unexpected([report("fine"), report("listed", "so")]) == []
+    assert outcome.unexpected([report("fine"), report("listed")]) == ["listed is known to fail, and passes"]
+    assert "other fails, and is not known to" in outcome.unexpected([report("other", "so")])
+    assert "2 operators fail, and 1 may" in outcome.unexpected([report("other", "so"), report("listed", "so")])
+    assert outcome.unexpected([report("listed", "so"), report("none", samples=0)]) == ["none has no samples"]
