@@ -93,8 +93,39 @@ class Kit:
         """Return a new tensor the framework's own way, no device named, such as ``torch.zeros(2, 2)``. Optional."""
         raise NotImplementedError
 
-    def model(self) -> object:
-        """Return a small model of the framework's. Optional."""
+    def model(self) -> Any:
+        """Return a small model in training mode, always with the same weights: (n, 4) to (n, 3), float32.
+
+        Built, and of at least two layers with weights that run one after the other, such as linear, batch norm, ReLU,
+        linear. Optional.
+        """
+        raise NotImplementedError
+
+    def unbuilt_model(self) -> Any:
+        """Return such a model whose weights have no shape yet. Optional: some frameworks build at once."""
+        raise NotImplementedError
+
+    def tied_model(self) -> Any:
+        """Return a model in which two layers share one weight. Optional."""
+        raise NotImplementedError
+
+    def optimizer(self, model: Any) -> Any:
+        """Return a fresh optimizer with a state, such as Adam, for a model of `model`. Optional."""
+        raise NotImplementedError
+
+    def optimizers(self) -> dict[str, Callable[[Any], Any]]:
+        """Return a maker for every optimizer class the framework ships, by its name. Optional."""
+        raise NotImplementedError
+
+    def forward(self, model: Any, x: Tensor) -> Tensor:
+        """Return ``model(x)``, without a scope."""
+        return model(x)
+
+    def train_step(self, model: Any, optimizer: Any, x: Tensor, y: Tensor, between: Callable[[], object]) -> None:
+        """Do one step of training on the mean squared error to ``y``: forward, backward, ``between()``, step. Optional.
+
+        Where the framework keeps gradients apart from its parameters, ``between`` comes before the forward pass.
+        """
         raise NotImplementedError
 
     training_tolerance: ClassVar[float] = 1e-5

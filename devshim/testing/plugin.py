@@ -82,6 +82,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     }.items():
         if name in metafunc.fixturenames:
             metafunc.parametrize(name, params, indirect=True, ids=_id)
+    if "optimizer_name" in metafunc.fixturenames:
+        metafunc.parametrize("optimizer_name", _optimizers(metafunc.cls))
+
+
+def _optimizers(cls: type[Kit]) -> list[str]:
+    """The optimizers a kit's subclass names; where its framework is missing, its tests will say so."""
+    if cls.optimizers is Kit.optimizers or not _installed.is_installed(cls.backend):
+        return ["any"]
+    _registry.load(cls.backend)  # its cards are there before it starts
+    return sorted(cls().optimizers())
 
 
 def _plain(value: Any) -> Any:

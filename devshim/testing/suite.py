@@ -17,6 +17,7 @@ from devshim.testing.host import Host
 from devshim.testing.making import Making
 from devshim.testing.missing import Missing
 from devshim.testing.mixing import Mixing
+from devshim.testing.models import Models
 from devshim.testing.placing import Placing
 from devshim.testing.running import Running
 from devshim.testing.scopes import Scopes
@@ -24,6 +25,7 @@ from devshim.testing.simulation import Simulation
 from devshim.testing.state import State
 from devshim.testing.threads import Threads
 from devshim.testing.tracing import Tracing
+from devshim.testing.training import Training
 from devshim.testing.trees import Trees
 
 __all__ = ["Conformance"]
@@ -53,6 +55,8 @@ class Conformance(
     Declared,
     Simulation,
     SimulatedCards,
+    Models,
+    Training,
 ):
     """All behaviours of the contract: set `backend`, write the hooks your framework needs, and run pytest."""
 

@@ -1,0 +1,173 @@
+"""Training that never notices being moved, moves that fail and change nothing, and models split over devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import _transfer
+from devshim.testing.cards import used
+from devshim.testing.models import INPUTS, TARGETS, Wholes
+from devshim.testing.values import feature, hook
+
+if TYPE_CHECKING:
+    from devshim.device import Device
+
+
+class Training(Wholes):
+    """Optimizers, all or nothing, placements."""
+
+    # ------------------------------------------------------------------ optimizers
+    @feature("models")
+    @hook("model", "optimizers")
+    def test_training_never_notices_a_move(self, away: tuple[Device, Device], optimizer_name: str) -> None:
+        """Moved twice in mid-training, model and optimizer reach the weights they reach without, to the bit."""
+        make = self.optimizers()[optimizer_name]
+        here, there = str(away[0]), str(away[1])
+        expected = self.trained(make, [here] * 5)
+        self.check_same_training(self.trained(make, [here, there, there, here, here]), expected)
+
+    @feature("models")
+    @hook("model", "optimizers")
+    def test_training_never_notices_a_move_before_the_step(
+        self, away: tuple[Device, Device], optimizer_name: str
+    ) -> None:
+        """The same, moved between the backward pass and the step that uses its gradients."""
+        make = self.optimizers()[optimizer_name]
+        here, there = str(away[0]), str(away[1])
+        expected = self.trained(make, [here] * 4, between=True)
+        self.check_same_training(self.trained(make, [here, there, here, here], between=True), expected)
+
+    @feature("models")
+    @hook("model", "optimizer")
+    def test_an_optimizers_state_moves(self, away: tuple[Device, Device]) -> None:
+        """`place` of an optimizer moves the whole of its state, and returns the same optimizer."""
+        model = ds.place(self.model(), away[0])
+        optimizer = self.optimizer(model)
+        self.train_step(model, optimizer, *self.data(away[0]), lambda: None)
+        before = self.state_of(optimizer)
+        assert ds.place(optimizer, away[1]) is optimizer
+        self.check_on(optimizer, away[1])
+        self.check_equal(self.state_of(optimizer), before)
+
+    # ------------------------------------------------------------------ all or nothing
+    @feature("models")
+    @hook("model", "optimizer")
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, ds.OutOfMemoryError, RuntimeError])
+    def test_all_or_nothing(
+        self, away: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    ) -> None:
+        """Whichever leaf fails, and however: everything is where and what it was, and the error names the leaf."""
+        model = ds.place(self.model(), away[0])
+        optimizer = self.optimizer(model)
+        self.train_step(model, optimizer, *self.data(away[0]), lambda: None)
+        before, tree = self.state_of(model, optimizer), [model, optimizer]
+        move = _transfer.move
+        for fails in range(len(before)):
+            left = iter(range(fails))
+
+            def failing(*args: Any, left: Any = left) -> Any:
+                if next(left, None) is None:
+                    raise error("asked to")
+                return move(*args)
+
+            monkeypatch.setattr(_transfer, "move", failing)
+            with pytest.raises(error) as caught:
+                ds.place(tree, away[1])
+            monkeypatch.setattr(_transfer, "move", move)
+            assert not isinstance(caught.value, ds.DevshimError) or "(at the leaf " in caught.value.problem
+            self.check_on(model, away[0])
+            self.check_on(optimizer, away[0])
+        self.check_equal(self.state_of(model, optimizer), before)
+        ds.place(tree, away[1])
+        self.check_on(optimizer, away[1])
+
+    @feature("models")
+    @hook("model")
+    def test_an_exchange_that_fails_is_taken_back(self, away: tuple[Device, Device], monkeypatch: Any) -> None:
+        """What fails after all copies have arrived leaves the model as it was, too."""
+        model = ds.place(self.model(), away[0])
+        before = self.state_of(model)
+
+        def refuse(*_: object) -> None:
+            raise RuntimeError("asked to")
+
+        monkeypatch.setattr(type(self.adapter), "rewire", refuse)
+        with pytest.raises(RuntimeError, match="asked to"):
+            ds.place(model, away[1])
+        monkeypatch.undo()
+        self.check_on(model, away[0])
+        self.check_equal(self.state_of(model), before)
+        y = self.forward(model, self.data(away[0])[0])
+        assert ds.device_of(y) is away[0]
+
+    @feature("models", "simulate_memory")
+    @hook("model")
+    def test_memory_comes_back(self, other_device: Device) -> None:
+        """A model that moves away leaves nothing behind, and one that could not move takes nothing."""
+        if not self.adapter.simulated:
+            pytest.skip("hardware: real cards count their memory in their own way")
+        model = self.model()
+        before = used(other_device)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(type(self.adapter), "rewire", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError) as caught:
+                ds.place(model, other_device)
+            assert used(other_device) == before, "also while the error and its traceback are held"
+            del caught
+        ds.place(model, other_device)
+        assert used(other_device) > before
+        ds.place(model, "cpu")
+        assert used(other_device) == before
+
+    @feature("models")
+    @hook("model")
+    def test_a_device_that_is_not_there(self, missing_device: Device) -> None:
+        """A missing device is refused before anything is touched."""
+        model = self.model()
+        with pytest.raises(ds.DeviceNotFoundError):
+            ds.place(model, missing_device)
+        self.check_on(model, ds.cpu())
+
+    # ------------------------------------------------------------------ placements
+    @feature("models")
+    @hook("model")
+    def test_a_placement_is_read_and_applied(self, other_device: Device) -> None:
+        """`placement_of` says where each leaf is, and `place` brings a model back to it."""
+        model = self.model()
+        home = ds.placement_of(model)
+        assert home.devices == {ds.cpu()}
+        assert dict(home.items()) == {
+            path: ds.cpu() for path, leaf in self.leaves_of(model).items() if leaf.kind != "gradient"
+        }
+        ds.place(model, other_device)
+        assert ds.placement_of(model) != home
+        assert ds.place(model, ds.Placement.from_json(home.to_json())) is model
+        assert ds.placement_of(model) == home
+
+    @feature("models")
+    @hook("model", "optimizer")
+    def test_a_split_model_runs_and_learns(self, away: tuple[Device, Device]) -> None:
+        """A model over two devices carries its activations across, and its gradients back: the CPU's numbers."""
+        model = self.model()
+        paths = list(dict(ds.placement_of(model).items()))
+        first = paths[0].rpartition(".")[0] or paths[0].rpartition("/")[0]
+        places = {path: away[0] if path.startswith(first) else away[1] for path in paths}
+        assert set(places.values()) == set(away), "the hook model must have two layers"
+        expected, alone = self.model(), self.state_of(self.model())
+        results = []
+        for net, there in ((expected, None), (model, ds.Placement(places))):
+            if there is not None:
+                ds.place(net, there)
+                assert ds.placement_of(net) == there
+            optimizer = self.optimizer(net)
+            x, y = ds.from_numpy(INPUTS, there and away[0]), ds.from_numpy(TARGETS, there and away[1])
+            self.train_step(net, optimizer, x, y, lambda: None)
+            results.append(self.state_of(ds.place([net], "cpu")[0]))
+        assert list(results[0]) == list(results[1])
+        for path, value in results[0].items():
+            assert np.allclose(results[1][path], value, rtol=1e-4, atol=1e-6), path
+        assert any((results[1][path] != value).any() for path, value in alone.items() if path in results[1])
