@@ -62,7 +62,8 @@ class MxnetDevices(Backend):
         if device is CPU:
             return _host.describe(self.name)
         if self.simulated:
-            return _host.describe_simulated(self.name, device, None)
+            limit = None if self.cards is None else self.cards[device.index].limit
+            return _host.describe_simulated(self.name, device, limit)
         card = _nvml.known(device.index)
         return DeviceInfo(
             device=device,

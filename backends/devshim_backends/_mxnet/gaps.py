@@ -29,9 +29,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "upstream",
             "a hybridized block is compiled for the device of its inputs: inside it only that one can be the default",
         ),
-        "simulate_memory": Gap(
-            "planned", "MXNet gives a tensor's memory out of sight of Python, so counting it needs hooks of its own"
-        ),
         "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }
 )

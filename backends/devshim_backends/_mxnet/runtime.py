@@ -11,6 +11,7 @@ from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import UnsupportedError
 from devshim.info import MemoryInfo
+from devshim_backends._mxnet import counting
 from devshim_backends._mxnet.devices import HAS_CUDA
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ class MxnetRuntime(Backend):
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
             return _host.memory()
-        if self.simulated:
-            return MemoryInfo()
+        if self.simulated and self.cards is not None:
+            counting.settle()
+            return self.cards[device.index].info()
         free, total = mx.context.gpu_memory_info(device.index)
         return MemoryInfo(total=int(total), free=int(free))  # of all processes: MXNet does not tell its own share
 

@@ -1,0 +1,206 @@
+"""What MXNet's arrays take on simulated cards, counted chunk by chunk.
+
+Requirements this module answers:
+
+* Every array counts, whoever made it: MXNet's operators, Gluon, ``attach_grad``, devshim.  All of them pass
+  ``NDArrayBase.__init__`` and ``__del__``, which are watched while GPUs are simulated.
+* Views share a chunk, and count once.
+* A chunk that nothing in Python refers to any more is given back at once: a card's memory can be used again by what
+  comes next in the order of work, even while the work that used it is still pending.  But what was *recorded* counts
+  until the tape lets go of it, and a gradient's buffer as long as its array: MXNet alone knows when, so they are asked
+  for again (`settle`) when somebody looks, and before a card is found full.
+* The engine works behind Python's back, and drops what it held a moment after the work is done, out of anyone's sight:
+  hence a short patience in `settle`, once for what stays.
+* Arrays there from before, or from when the card was the host, count from `begin` on.
+
+Not counted: what never becomes an array of Python's, such as what an operator needs meanwhile and what a hybridized
+block keeps inside; and of a sparse array all but what it held when it was made.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from _thread import allocate_lock
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import mxnet as mx
+
+from devshim_backends._mxnet import chunks
+from devshim_backends._mxnet.chunks import Kept
+from devshim_backends._mxnet.native import where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from devshim._cards import Card, Cards
+
+_CPU = 1
+_PATIENCE = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016)
+"""Seconds to wait for the engine to drop what it has finished with."""
+_ROOM = 64
+"""How many chunks may linger before they are looked through again without need."""
+
+
+class _Counted:
+    """One chunk on a card."""
+
+    __slots__ = ("address", "arrays", "card", "kept", "settled", "taken")
+
+    def __init__(self, address: int, card: Card, taken: int) -> None:
+        self.address, self.card, self.taken = address, card, taken
+        self.arrays = 0
+        """How many arrays of Python's are in it."""
+        self.kept: Kept | None = None
+        """Set once MXNet may keep the chunk beyond Python's arrays."""
+        self.settled = -1
+        """How many held it when it was last found to stay."""
+
+
+_lock = allocate_lock()
+_cards: Cards | None = None
+_shown = 0
+_of: dict[int, _Counted] = {}
+"""By the handle of each of Python's arrays on a card; handles are unique as long as their array lives."""
+_counted: dict[int, _Counted] = {}
+"""By the chunk's address."""
+_lingering: dict[int, _Counted] = {}
+"""Chunks that only MXNet itself still refers to."""
+_dropped: deque[_Counted] = deque()
+"""Chunks of arrays that have died: noted by the garbage collector, which takes no lock, and settled by the next."""
+_look_again = _ROOM
+
+
+def begin(cards: Cards, shown: int) -> None:
+    """Count on so many cards: what is there already, and what will be; what is on others counts no more."""
+    global _cards, _shown
+    with _lock:
+        _sweep()
+        for handle, entry in list(_of.items()):
+            if entry.card.device.index >= shown:
+                del _of[handle]
+        for entry in [entry for entry in _counted.values() if entry.card.device.index >= shown]:
+            _release(entry)
+        _cards, _shown = cards, shown
+    if shown:
+        for x in gc.get_objects():
+            if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None):
+                made(x)
+
+
+def made(x: Any) -> None:
+    """Count an array that has just been made, if it is on a card.
+
+    Raises:
+        OutOfMemoryError: It does not fit there.
+        DeviceFailedError: The card has vanished.
+    """
+    handle = x.handle.value
+    place = where(x)
+    index = (place >> 32) - 1
+    if place & 0xFFFFFFFF != _CPU or not 0 <= index < _shown or handle in _of:
+        return
+    assert _cards is not None
+    address, card = chunks.chunk(handle), _cards[index]
+    if address not in _counted:
+        _make_room(card, chunks.nbytes(address))
+    with _lock:
+        _drain()
+        entry = _counted.get(address)
+        if entry is None:
+            entry = _counted[address] = _Counted(address, card, card.take(chunks.nbytes(address)))
+        entry.arrays += 1
+        _lingering.pop(address, None)
+        _of[handle] = entry
+        if mx.autograd.is_recording():
+            _keep(entry, x.handle)
+
+
+def dropped(handle: int) -> None:
+    """Note that an array is about to die; called by the garbage collector in the middle of anything."""
+    entry = _of.pop(handle, None)
+    if entry is not None:
+        _dropped.append(entry)
+
+
+def may_outlive(handles: Iterable[Any]) -> None:
+    """Note that MXNet itself may go on using the chunks of these arrays when Python's arrays are gone."""
+    for handle in handles:
+        entry = _of.get(handle.value)
+        if entry is not None and entry.kept is None:
+            with _lock:
+                _keep(entry, handle)
+
+
+def settle() -> None:
+    """Give back what MXNet has let go of, once all work on it is done."""
+    with _lock:
+        _sweep()
+        unsure = [entry for entry in _lingering.values() if _holders(entry) != entry.settled]
+        waiting = [entry.kept for entry in unsure]  # holds them while the lock is not held
+    for kept in waiting:
+        assert kept is not None
+        kept.wait()
+    for pause in _PATIENCE if unsure else ():
+        time.sleep(pause)
+        with _lock:
+            _sweep()
+            if not any(entry.address in _lingering for entry in unsure):
+                return
+    with _lock:
+        for entry in unsure:
+            if entry.kept is not None:
+                entry.settled = _holders(entry)
+
+
+def _make_room(card: Card, nbytes: int) -> None:
+    """Have MXNet's leavings given back before a card is said to be full, or fuller than it ever was."""
+    if not _lingering:
+        return
+    info = card.info()
+    if info.free is not None and nbytes > info.free:
+        settle()
+    elif info.used + nbytes > info.peak or len(_lingering) > _look_again:  # type: ignore[operator]  # never None
+        with _lock:
+            _sweep()
+
+
+# ---------------------------------------------------------------------- with the lock held
+def _keep(entry: _Counted, handle: Any) -> None:
+    if entry.kept is None:
+        entry.kept = Kept(handle)
+
+
+def _holders(entry: _Counted) -> int:
+    assert entry.kept is not None
+    return chunks.sharers(entry.kept.handle.value or 0)
+
+
+def _drain() -> None:
+    """Take note of what has died."""
+    while _dropped:
+        entry = _dropped.popleft()
+        entry.arrays -= 1
+        if entry.arrays == 0 and _counted.get(entry.address) is entry:
+            if entry.kept is None:
+                _release(entry)
+            else:
+                _lingering[entry.address] = entry
+
+
+def _sweep() -> None:
+    """Give back what nobody holds any more."""
+    global _look_again
+    _drain()
+    for entry in reversed(list(_lingering.values())):  # what was made last may hold what it was made of
+        if entry.kept is not None and entry.kept.is_alone():
+            _release(entry)
+    _look_again = 2 * len(_lingering) + _ROOM
+
+
+def _release(entry: _Counted) -> None:
+    entry.card.give(entry.taken)
+    entry.kept = None
+    del _counted[entry.address]
+    _lingering.pop(entry.address, None)

@@ -1,0 +1,186 @@
+"""The places in MXNet that all arrays and operators pass, watched while GPUs are simulated.
+
+Requirements this module answers:
+
+* Operators refuse arguments and outputs on different devices, as they do between a CPU and a card.  MXNet compares the
+  kind of device alone, and simulated cards are CPUs.  Operators of the NumPy interface pass ``FunctionBase.__call__``,
+  all others ``_imperative_invoke``, and ``backward`` its C function; a hybridized block compares by itself.
+  ``copyto``, and with it ``x[:] = y``, crosses devices natively, and does so here.
+* Arrays are counted when they are made, and when they die (`counting`).
+* What the tape keeps is counted as long: while a recording runs, arguments are noted; so are gradients' buffers.
+* Off again leaves MXNet as it was.
+"""
+
+from __future__ import annotations
+
+import sys
+from ctypes import byref, c_bool, c_void_p
+from typing import TYPE_CHECKING, Any
+
+import mxnet as mx
+from mxnet._ctypes import ndarray as _invoking
+from mxnet._ctypes.ndarray import NDArrayBase
+from mxnet._ffi._ctypes.function import FunctionBase
+from mxnet.base import _LIB, check_call
+
+from devshim.device import CPU
+from devshim.errors import DeviceMismatchError
+from devshim_backends._mxnet import counting
+from devshim_backends._mxnet.devices import read
+from devshim_backends._mxnet.native import QUICK, where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from devshim._cards import Cards
+    from devshim.device import Device
+    from devshim_backends._mxnet.tensors import MxnetTensors
+
+
+class MixedDevicesError(DeviceMismatchError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
+    """What a simulated card answers in MXNet's place: caught as MXNet's error, and as devshim's."""
+
+
+_backend: MxnetTensors | None = None
+
+_init, _del = NDArrayBase.__init__, NDArrayBase.__del__
+_call, _invoke = FunctionBase.__call__, _invoking._imperative_invoke
+_CachedOp = mx.nd._internal.CachedOp
+_cached = _CachedOp.__call__
+_mark, _backward = _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx
+
+
+def watch(backend: MxnetTensors) -> None:
+    """Watch from now on, for a backend that has cards."""
+    global _backend
+    _backend = backend
+    NDArrayBase.__init__, NDArrayBase.__del__ = _watched_init, _watched_del
+    FunctionBase.__call__, _CachedOp.__call__ = _watched_call, _watched_cached
+    _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _watched_mark, _watched_backward
+    _exchange(_invoke, _watched_invoke)
+
+
+def unwatch() -> None:
+    """Put everything back."""
+    global _backend
+    _exchange(_watched_invoke, _invoke)
+    _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark, _backward
+    FunctionBase.__call__, _CachedOp.__call__ = _call, _cached
+    NDArrayBase.__init__, NDArrayBase.__del__ = _init, _del
+    _backend = None
+
+
+def _exchange(old: object, new: object) -> None:
+    """Replace a function in every module of MXNet that has imported it."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("mxnet.") and getattr(module, "_imperative_invoke", None) is old:
+            module._imperative_invoke = new  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------------- arrays
+def _watched_init(self: Any, handle: Any, writable: bool = True) -> None:
+    _init(self, handle, writable)
+    if handle:  # neither None nor null
+        counting.made(self)
+
+
+def _watched_del(self: Any) -> None:
+    handle = getattr(self, "handle", None)  # an array whose making failed has none
+    if handle:
+        counting.dropped(handle.value)
+    _del(self)
+
+
+# ---------------------------------------------------------------------- operators
+def _watched_call(function: Any, *args: Any) -> Any:
+    _check(args)
+    return _call(function, *args)
+
+
+def _watched_invoke(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *rest: Any) -> Any:
+    _check(arrays if out is None or handle == _COPY else [*arrays, out])
+    return _invoke(handle, arrays, keys, vals, out, *rest)
+
+
+def _watched_cached(op: Any, *args: Any, **kwargs: Any) -> Any:
+    if _is_recording():
+        counting.may_outlive(x.handle for x in _arrays(args))
+    return _cached(op, *args, **kwargs)
+
+
+def _operator(name: str) -> int:
+    found = c_void_p()
+    check_call(_LIB.NNGetOpHandle(name.encode(), byref(found)))
+    return found.value or 0
+
+
+_COPY = _operator("_copyto")
+
+
+def _check(args: Iterable[Any]) -> None:
+    """Refuse arrays on different devices, or on a card that has vanished; note what a recording will keep."""
+    backend, found = _backend, list(_arrays(args))
+    if backend is None or not found:
+        return
+    first = backend.device_of(found[0])
+    for x in found[1:]:
+        device = backend.device_of(x)
+        if device is not first:
+            raise _mixed(first, device)
+    if first is not CPU:
+        cards: Cards = backend.cards  # type: ignore[assignment]  # it has some
+        cards[first.index].answer("an operator")
+    if _is_recording():
+        counting.may_outlive(x.handle for x in found)
+
+
+def _mixed(first: Device, second: Device) -> MixedDevicesError:
+    return MixedDevicesError(
+        f"an MXNet operator got arrays on {first} and {second}", f"move one of them first: ds.place(x, {str(first)!r})"
+    )
+
+
+def _arrays(args: Iterable[Any]) -> Iterator[Any]:
+    for arg in args:
+        if isinstance(arg, mx.nd.NDArray):
+            yield arg
+        elif isinstance(arg, (list, tuple)):
+            yield from _arrays(arg)
+
+
+def _is_recording() -> bool:
+    found = c_bool()
+    QUICK.MXAutogradIsRecording(byref(found))
+    return found.value
+
+
+# ---------------------------------------------------------------------- the tape
+class _Handle:
+    """An array as MXNet's C interface takes it, for those who ask where it is."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = c_void_p(handle)
+
+
+def _watched_mark(number: Any, variables: Any, reqs: Any, gradients: Any) -> Any:
+    count = getattr(number, "value", number)
+    counting.may_outlive(c_void_p(_address(each[i])) for each in (variables, gradients) for i in range(count))
+    return _mark(number, variables, reqs, gradients)
+
+
+def _watched_backward(number: Any, heads: Any, gradients: Any, *rest: Any) -> Any:
+    for i in range(getattr(number, "value", number) if gradients else 0):
+        head, gradient = _where(heads[i]), _where(gradients[i])
+        if head is not gradient and gradient is not None:
+            raise _mixed(head, gradient)
+    return _backward(number, heads, gradients, *rest)
+
+
+def _where(handle: Any) -> Any:
+    """The `Device` of an array that is only known by its handle; None for no array."""
+    address = _address(handle)
+    return read(where(_Handle(address)), _backend.simulated) if address and _backend is not None else None
+
+
+def _address(handle: Any) -> int:
+    return int(getattr(handle, "value", handle) or 0)
