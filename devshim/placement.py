@@ -13,7 +13,7 @@ from devshim.errors import ArgumentError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from devshim._spec import DeviceLike
 
@@ -35,7 +35,7 @@ class Placement:
         DeviceSpecError: A value names no device.
     """
 
-    __slots__ = ("_default", "_globs", "_places")
+    __slots__ = ("_default", "_globs", "_places", "_sizes")
 
     def __init__(self, places: Mapping[str, DeviceLike] | None = None, default: DeviceLike | None = None) -> None:
         given = {} if places is None else dict(places)
@@ -45,6 +45,7 @@ class Placement:
         self._places = {key: _spec.device(place) for key, place in given.items()}
         self._globs = [key for key in self._places if any(sign in key for sign in "*?[")]
         self._default = None if default is None else _spec.device(default)
+        self._sizes: Mapping[str, int] = {}
 
     @property
     def default(self) -> Device | None:
@@ -137,12 +138,44 @@ class Placement:
             raise _no_placement("it has another form")
         return cls(read["places"], read.get("default"))
 
+    @classmethod
+    def balanced(
+        cls,
+        obj: object,
+        devices: Sequence[DeviceLike],
+        budgets: Mapping[DeviceLike, int | str] | Sequence[int | str] | None = None,
+    ) -> Placement:
+        """Return a placement of a model, or of a tree of tensors, that spreads its bytes over devices.
+
+        Args:
+            obj: What to place; a model's weights must have their shapes.
+            devices: Where to, in the order in which the parts run.
+            budgets: The most bytes of each, as a mapping or in the order of the devices, in bytes or as text such as
+                ``"4GiB"``; without it what is free now, where the framework knows.  A device the mapping leaves out
+                has no limit.
+
+        Returns:
+            The device of every parameter and buffer. Each device gets a run of blocks, in the order they run; a block
+            is cut only where it fits nowhere as a whole; ties stay together; the fullest device is, in proportion to
+            its budget, as empty as can be, and a device without one takes what the others cannot.
+
+        Raises:
+            OutOfMemoryError: It does not fit; says what is needed, and what there is.
+            ArgumentError: ``devices`` or ``budgets`` make no sense, or there is nothing to place.
+        """
+        from devshim import _planning
+
+        places, sizes = _planning.plan(obj, devices, budgets)
+        return cls(places).sized(sizes)
+
+    def sized(self, sizes: Mapping[str, int]) -> Placement:
+        """Return the same placement with the bytes of its leaves, which its table then shows."""
+        new = Placement(self._places, self._default)
+        new._sizes = dict(sizes)
+        return new
+
     def __repr__(self) -> str:
-        rows = [*self._places.items(), *([] if self._default is None else [("(everything else)", self._default)])]
-        if not rows:
-            return "<Placement of nothing>"
-        width = max(len(key) for key, _ in rows)
-        return "\n".join(f"{key or '(the tensor itself)':<{width}}  {place}" for key, place in rows)
+        return _table(self._places, self._default, self._sizes) or "<Placement of nothing>"
 
 
 def placement_of(obj: object) -> Placement:
@@ -157,6 +190,23 @@ def placement_of(obj: object) -> Placement:
     from devshim import _trees
 
     return Placement(_trees.placement_of(obj))
+
+
+def _table(places: Mapping[str, Device], default: Device | None, sizes: Mapping[str, int]) -> str:
+    """The placement as lines of a table, with totals per device where bytes are known."""
+    rows = [(key or "(the tensor itself)", str(place), _bytes(sizes.get(key))) for key, place in places.items()]
+    if default is not None:
+        rows.append(("(everything else)", str(default), ""))
+    for device in sorted(set(places.values())) if sizes else ():
+        total = sum(sizes.get(key, 0) for key, place in places.items() if place is device)
+        rows.append(("(together)", str(device), _bytes(total)))
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+    lines = (f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}" for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _bytes(size: int | None) -> str:
+    return "" if size is None else f"{size:,} bytes"
 
 
 def _no_placement(why: object) -> ArgumentError:

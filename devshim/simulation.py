@@ -77,7 +77,7 @@ def simulate(gpus: int = 2, memory: str | int | None = None, *, faults: Fault | 
     by ``DEVSHIM_SIMULATE_GPUS=2`` and ``DEVSHIM_SIMULATE_MEMORY=4GiB`` in the environment.
     """
     before = _request()
-    request = (_read_count(gpus), _read_memory(memory), _read_faults(faults))
+    request = (_read_count(gpus), _read_limit(memory), _read_faults(faults))
     _switch(*request)
     return Simulation(request, before)
 
@@ -116,7 +116,7 @@ def _request() -> Request:
     if not gpus:
         return (0, None, ())
     memory = environ.get("DEVSHIM_SIMULATE_MEMORY") or None
-    return (_read_count(gpus, "DEVSHIM_SIMULATE_GPUS"), _read_memory(memory, "DEVSHIM_SIMULATE_MEMORY"), ())
+    return (_read_count(gpus, "DEVSHIM_SIMULATE_GPUS"), _read_limit(memory, "DEVSHIM_SIMULATE_MEMORY"), ())
 
 
 def _switch(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
@@ -197,9 +197,12 @@ def _read_count(gpus: object, name: str = "gpus") -> int:
     return count
 
 
-def _read_memory(memory: object, name: str = "memory") -> int | None:
-    if memory is None:
-        return None
+def _read_limit(memory: object, name: str = "memory") -> int | None:
+    return None if memory is None else read_memory(memory, name)
+
+
+def read_memory(memory: object, name: str = "memory") -> int:
+    """Return a number of bytes given as such or as text with a unit."""
     if isinstance(memory, str):
         text = memory.strip().lower().replace("_", "") if len(memory) <= 40 else ""
         number = text.rstrip("bikmgt")

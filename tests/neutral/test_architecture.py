@@ -77,7 +77,7 @@ def forbidden_to_an_adapter(source: str, package: str) -> list[str]:
         room = rest.partition(".")[0]
         if root == "devshim" and room not in FOR_ADAPTERS:
             found.append(name)
-        if root == "devshim_backends" and room != package.rpartition(".")[2]:
+        if root == "devshim_backends" and room != package.split(".")[1]:
             found.append(name)
         if root in FRAMEWORKS - framework_of(package):
             found.append(name)
@@ -86,7 +86,7 @@ def forbidden_to_an_adapter(source: str, package: str) -> list[str]:
 
 def framework_of(package: str) -> set[str]:
     """The root packages that belong to an adapter's framework."""
-    name = package.rpartition(".")[2].removeprefix("_")
+    name = package.split(".")[1].removeprefix("_")
     return {name, "ml_dtypes"} | {"jax": {"jaxlib"}, "tensorflow": {"keras"}}.get(name, set())
 
 

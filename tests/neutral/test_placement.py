@@ -1,0 +1,233 @@
+"""`Placement`: a value that is read, written down, planned and applied; here on trees of arrays."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import devshim as ds
+from devshim import _planning
+from devshim._planning import Part
+
+KIB = 1024
+
+
+@pytest.fixture(autouse=True)
+def _cards() -> Iterator[None]:
+    ds.use("numpy")
+    with ds.simulate(3):
+        yield
+    ds.use(None)
+
+
+def placement(**places: str) -> ds.Placement:
+    return ds.Placement({key.replace("__", "."): place for key, place in places.items()})
+
+
+# ---------------------------------------------------------------------- looking up
+@pytest.mark.parametrize(
+    ("path", "device"),
+    [
+        ("a.b.weight", "gpu:2"),  # itself
+        ("a.b.bias", "gpu:1"),  # nearest above
+        ("a.c.bias", "gpu:0"),  # further above
+        ("ab.bias", "cpu"),  # not above: a glob, the first that fits
+        ("z.weight", "gpu:2"),  # the second glob
+        ("z", "gpu:1"),  # the default
+    ],
+)
+def test_which_key_counts(path: str, device: str) -> None:
+    places = {"*.bias": "cpu", "*": "gpu:2", "a": 0, "a.b": "gpu:1", "a.b.weight": "cuda:2"}
+    if path == "z":
+        del places["*"]
+    plan = ds.Placement(places, default="gpu:1")
+    assert plan[path] == plan.find(path) == ds.device(device)
+
+
+def test_what_nothing_says() -> None:
+    plan = placement(a="cpu")
+    assert plan.find("b") is None
+    with pytest.raises(ds.ArgumentError, match="says nothing of the leaf 'b'"):
+        plan["b"]
+
+
+@pytest.mark.parametrize("bad", [{3: "cpu"}, {None: "cpu"}])
+def test_keys_are_text(bad: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match="must be text"):
+        ds.Placement(bad)
+    with pytest.raises(ds.DeviceSpecError):
+        ds.Placement({"a": "card one"})
+
+
+# ---------------------------------------------------------------------- a value
+def test_equality_and_hash() -> None:
+    one, same = ds.Placement({"a": "gpu:1", "b": 0}), ds.Placement({"a": 1, "b": "cuda:0"})
+    assert one == same
+    assert hash(one) == hash(same)
+    assert len({one, same, ds.Placement({"a": 1})}) == 2
+    assert one != ds.Placement({"a": 1, "b": 0}, default="cpu")
+    assert ds.Placement({"*a": 0, "a*": 1}) != ds.Placement({"a*": 1, "*a": 0}), "the order of globs decides"
+    assert one != {"a": "gpu:1"}
+    assert one.devices == {ds.gpu(0), ds.gpu(1)}
+    assert ds.Placement(default="cpu").devices == {ds.cpu()}
+
+
+@given(
+    st.dictionaries(st.text(max_size=8), st.sampled_from(["cpu", "gpu:0", "gpu:17", "mps"]), max_size=5),
+    st.sampled_from([None, "cpu", "gpu:3"]),
+)
+def test_json_and_pickle_bring_it_back(places: dict[str, str], default: str | None) -> None:
+    one = ds.Placement(places, default)
+    assert ds.Placement.from_json(one.to_json()) == one
+    assert pickle.loads(pickle.dumps(one)) == one
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "devshim.placement"}', "3", None, b"\xff", '{"places": {}}']
+)
+def test_other_text_is_no_placement(text: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match="is no placement"):
+        ds.Placement.from_json(text)
+
+
+def test_its_table() -> None:
+    assert repr(ds.Placement()) == "<Placement of nothing>"
+    plan = ds.Placement({"a.weight": "gpu:1", "b": "cpu"}, default=0)
+    assert repr(plan) == "a.weight           gpu:1\nb                  cpu\n(everything else)  gpu:0"
+    assert repr(plan.sized({"a.weight": 2048, "b": 8})).splitlines()[0] == "a.weight           gpu:1  2,048 bytes"
+    assert "(together)         gpu:1  2,048 bytes" in repr(plan.sized({"a.weight": 2048, "b": 8}))
+    assert plan.sized({"b": 1}) == plan, "bytes are shown, not compared"
+
+
+# ---------------------------------------------------------------------- read and applied
+def test_read_and_applied_to_a_tree() -> None:
+    tree = {"a": [ds.zeros(2, device=1), ds.zeros(2)], "b": (ds.zeros(2, device=2), "text")}
+    plan = ds.placement_of(tree)
+    assert dict(plan.items()) == {"a.0": ds.gpu(1), "a.1": ds.cpu(), "b.0": ds.gpu(2)}
+    assert dict(ds.placement_of(ds.zeros(2, device=1)).items()) == {"": ds.gpu(1)}
+    home = ds.place(tree, "cpu")
+    there = ds.place(home, plan)
+    assert ds.placement_of(there) == plan
+    assert there["a"][1] is home["a"][1]
+    assert ds.place(tree, plan) is tree
+    assert ds.device_of(ds.place(ds.zeros(2), ds.Placement(default=2))) is ds.gpu(2)
+
+
+def test_a_leaf_without_a_place_moves_nothing() -> None:
+    tree = [ds.zeros(2), ds.zeros(2)]
+    with pytest.raises(ds.ArgumentError, match="says nothing of the leaf '1'"):
+        ds.place(tree, ds.Placement({"0": 1}))
+    assert ds.placement_of(tree).devices == {ds.cpu()}
+
+
+def test_a_card_that_is_not_there() -> None:
+    tree = [ds.zeros(2), ds.zeros(2)]
+    with pytest.raises(ds.DeviceNotFoundError):
+        ds.place(tree, ds.Placement({"0": 1, "1": 7}))
+    assert ds.memory(1).used == 0
+
+
+# ---------------------------------------------------------------------- planned
+def tree_of(*kib: int) -> list[np.ndarray]:
+    return [np.zeros(size * KIB, "uint8") for size in kib]
+
+
+def loads(plan: ds.Placement, tree: list[np.ndarray]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for path, place in plan.items():
+        found[str(place)] = found.get(str(place), 0) + tree[int(path)].nbytes // KIB
+    return found
+
+
+def test_the_fullest_is_as_empty_as_can_be() -> None:
+    tree = tree_of(1, 2, 3, 4, 5)
+    assert loads(ds.Placement.balanced(tree, ["gpu:0", "gpu:1"]), tree) == {"gpu:0": 6, "gpu:1": 9}
+    assert loads(ds.Placement.balanced(tree, [0, 1, 2]), tree) == {"gpu:0": 6, "gpu:1": 4, "gpu:2": 5}
+    assert loads(ds.Placement.balanced(tree, ["cpu"]), tree) == {"cpu": 15}
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=7), st.integers(1, 3))
+def test_no_plan_is_better(sizes: list[int], count: int) -> None:
+    """Against all ways to cut the list: none has a fullest device that is emptier."""
+    parts = [Part(str(i), {str(i): (i, size)}, []) for i, size in enumerate(sizes)]
+    runs = _planning._divide(parts, [_planning.UNLIMITED] * count, limited=False)
+    assert runs is not None
+    assert [part for run in runs for part in run] == parts
+    found = max(sum(part.nbytes for part in run) for run in runs)
+    cuts = itertools.combinations_with_replacement(range(len(sizes) + 1), count - 1)
+    best = min(max(sum(sizes[a:b]) for a, b in itertools.pairwise([0, *cut, len(sizes)])) for cut in cuts)
+    assert found == best
+
+
+def test_budgets_hold_and_share() -> None:
+    tree = tree_of(4, 4, 4, 4, 4, 4)
+    plan = ds.Placement.balanced(tree, [0, 1], budgets={"gpu:0": "8KiB", "gpu:1": 16 * KIB})
+    assert loads(plan, tree) == {"gpu:0": 8, "gpu:1": 16}
+    plan = ds.Placement.balanced(tree[:3], [0, 1], budgets=["8KiB", "16KiB"])
+    assert loads(plan, tree) == {"gpu:0": 4, "gpu:1": 8}, "in proportion"
+    plan = ds.Placement.balanced(tree, [0, 1, "cpu"], budgets={0: "10KiB", 1: "9KiB"})
+    assert loads(plan, tree) == {"gpu:0": 8, "gpu:1": 8, "cpu": 8}, "a device without a budget takes the rest"
+    plan = ds.Placement.balanced(tree[:4], [0, 1, "cpu"], budgets={0: "10KiB", 1: "9KiB"})
+    assert loads(plan, tree) == {"gpu:0": 8, "gpu:1": 8}, "and only that"
+
+
+def test_what_is_free_is_the_budget() -> None:
+    with ds.simulate(2, memory="8KiB"):
+        kept = ds.zeros(KIB // 2, device=0, dtype="float64")
+        tree = tree_of(2, 2, 2, 2, 2)
+        plan = ds.Placement.balanced(tree, [0, 1])
+        assert loads(plan, tree) == {"gpu:0": 4, "gpu:1": 6}
+        ds.place(tree, plan)
+        with pytest.raises(ds.OutOfMemoryError, match=r"16,384 bytes, 2,048 of them in one piece \(0\), have no room"):
+            ds.Placement.balanced(tree_of(*[2] * 8), [0, 1])
+        del kept
+
+
+def test_ties_stay_together_and_count_once() -> None:
+    shared = np.zeros(8 * KIB, "uint8")
+    tree = [shared, *tree_of(4, 4), shared]
+    plan = ds.Placement.balanced(tree, [0, 1])
+    assert plan["0"] is plan["3"] is ds.gpu(0)
+    assert plan["1"] is plan["2"] is ds.gpu(1)
+
+
+def test_a_block_is_opened_only_where_it_must_be() -> None:
+    def leaf(path: str, size: int) -> Part:
+        return Part(path, {path: (hash(path), size)}, [])
+
+    inner = [leaf("big.0", 6), leaf("big.1", 6)]
+    big = Part("big", {**inner[0].leaves, **inner[1].leaves, "big.own": (1, 1)}, inner)
+    parts = [leaf("a", 1), big, leaf("z", 1)]
+    runs = _planning._divide(parts, [_planning.UNLIMITED] * 2, limited=False)
+    assert runs is not None
+    assert [[part.path for part in run] for run in runs] == [["a", "big"], ["z"]], "whole, though it is uneven"
+    opened = _planning._opened(parts, [ds.gpu(0), ds.gpu(1)], [8, 8], 15)
+    assert [part.path for part in opened] == ["a", "big", "big.0", "big.1", "z"]
+    assert [part.nbytes for part in opened] == [1, 1, 6, 6, 1]
+    runs = _planning._divide(opened, [8, 8], limited=True)
+    assert runs is not None
+    assert [[part.path for part in run] for run in runs] == [["a", "big", "big.0"], ["big.1", "z"]]
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (([0, 0],), "devices must be a list of different devices"),
+        (([],), "devices must be a list of different devices"),
+        (([0], [1, 2]), "2 budgets for 1 devices"),
+        (([0], {1: 5}), "budgets name gpu:1, not among the devices"),
+        (([0], ["much"]), "the budget of gpu:0 is 'much'"),
+    ],
+)
+def test_plans_that_make_no_sense(args: Any, text: str) -> None:
+    with pytest.raises(ds.ArgumentError, match=text):
+        ds.Placement.balanced(tree_of(1), *args)
+    with pytest.raises(ds.ArgumentError, match="nothing to place"):
+        ds.Placement.balanced(["text"], [0])
