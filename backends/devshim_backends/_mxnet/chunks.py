@@ -15,7 +15,6 @@ allocates them when it runs an operator.
 
 from __future__ import annotations
 
-import ctypes
 from ctypes import byref, c_int32, c_void_p
 from typing import Any
 

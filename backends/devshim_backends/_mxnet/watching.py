@@ -125,13 +125,30 @@ def _check(args: Iterable[Any]) -> None:
     first = backend.device_of(found[0])
     for x in found[1:]:
         device = backend.device_of(x)
-        if device is not first:
+        if device is not first and not (CPU in (first, device) and _called_back()):
             raise _mixed(first, device)
     if first is not CPU:
         cards: Cards = backend.cards  # type: ignore[assignment]  # it has some
         cards[first.index].answer("an operator")
     if _is_recording():
         counting.may_outlive(x.handle for x in found)
+
+
+def _called_back() -> bool:
+    """Whether MXNet is running an operator that is written in Python (``CustomOp``, ``autograd.Function``).
+
+    It hands these their arrays as the host's, also on a card, where everything else they use is: what MXNet itself
+    mislabels (``NDArray(TBlob, dev_id)`` knows no number of a CPU) is not to be refused.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name.endswith("_entry") and frame.f_globals.get("__name__") in _CALLING:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+_CALLING = ("mxnet.operator", "mxnet.autograd")
 
 
 def _mixed(first: Device, second: Device) -> MixedDevicesError:
@@ -164,16 +181,23 @@ class _Handle:
 
 def _watched_mark(number: Any, variables: Any, reqs: Any, gradients: Any) -> Any:
     count = getattr(number, "value", number)
+    _check_pairs(count, variables, gradients)
     counting.may_outlive(c_void_p(_address(each[i])) for each in (variables, gradients) for i in range(count))
     return _mark(number, variables, reqs, gradients)
 
 
 def _watched_backward(number: Any, heads: Any, gradients: Any, *rest: Any) -> Any:
-    for i in range(getattr(number, "value", number) if gradients else 0):
-        head, gradient = _where(heads[i]), _where(gradients[i])
-        if head is not gradient and gradient is not None:
-            raise _mixed(head, gradient)
+    if gradients:
+        _check_pairs(getattr(number, "value", number), heads, gradients)
     return _backward(number, heads, gradients, *rest)
+
+
+def _check_pairs(count: int, arrays: Any, gradients: Any) -> None:
+    """Refuse a gradient that is not where its array is; an array may have none."""
+    for i in range(count):
+        device, gradient = _where(arrays[i]), _where(gradients[i])
+        if gradient is not None and device is not gradient:
+            raise _mixed(device, gradient)
 
 
 def _where(handle: Any) -> Any:
