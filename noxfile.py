@@ -85,7 +85,7 @@ def typing(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def core(session: nox.Session) -> None:
     """Test the neutral half, the command line and the kit itself, with no framework installed but NumPy."""
-    session.install(*group("test"), ".")
+    session.install(*group("test", "plot"), ".")
     session.run("pytest", "-q", "tests/neutral", "tests/cli", "tests/kit", *session.posargs)
 
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     )
     from devshim.info import BackendInfo, DeviceInfo, MemoryInfo
     from devshim.runtime import empty_cache, memory, memory_policy, set_visible_devices, shrink_batch, synchronize
+    from devshim.transfers import Transfer, TransferLog, transfers
 
 __version__ = "0.1.0"
 
@@ -76,6 +77,7 @@ _LAZY = {
     **dict.fromkeys(("empty_cache", "memory", "memory_policy"), "devshim.runtime"),
     **dict.fromkeys(("set_visible_devices", "shrink_batch", "synchronize"), "devshim.runtime"),
     "convert": "devshim.conversion",
+    **dict.fromkeys(("Transfer", "TransferLog", "transfers"), "devshim.transfers"),
 }
 
 __all__ = [
@@ -104,7 +106,9 @@ __all__ = [
     "PlacementError",
     "SimulationError",
     "TracingError",
+    "Transfer",
     "TransferError",
+    "TransferLog",
     "UnsupportedError",
     "__version__",
     "arange",
@@ -147,6 +151,7 @@ __all__ = [
     "simulate",
     "synchronize",
     "to_numpy",
+    "transfers",
     "try_all_gpus",
     "try_gpu",
     "use",

@@ -15,6 +15,7 @@ from devshim.device import CPU, Device
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     import numpy as np
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 FAULTS: Callable[[Backend, Device | None, Device, str], None] | None = None
 """Asked before every copy and every allocation while faults are simulated (`devshim._cards.watch`)."""
+
+
+LEDGER: Callable[[Backend, Device, Device, int, int], AbstractContextManager[None] | None] | None = None
+"""Gives what is entered around a copy while anybody keeps a ledger (`devshim.transfers`)."""
 
 
 def require(backend: Backend, device: Device) -> Device:
@@ -40,6 +45,11 @@ def require(backend: Backend, device: Device) -> Device:
 def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False) -> Tensor:
     """Copy one tensor to a device within its framework: new memory, checked on arrival."""
     require(backend, target)
+    if LEDGER is not None:
+        recording = LEDGER(backend, backend.device_of(x), target, backend.nbytes(x), 1)
+        if recording is not None:
+            with recording:
+                return move(backend, x, target, non_blocking)
     if FAULTS is not None:
         FAULTS(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
     try:
@@ -53,8 +63,16 @@ def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False
 
 
 def move_many(backend: Backend, xs: Sequence[Tensor], target: Device, non_blocking: bool = False) -> Sequence[Tensor]:
-    """Copy many tensors to a device at once, each checked on arrival."""
+    """Copy many tensors to a device at once, each checked on arrival; a ledger is told of each source by itself."""
     require(backend, target)
+    if LEDGER is not None and xs:
+        sources = {backend.device_of(x): None for x in xs}
+        if len(sources) > 1:
+            return _by_source(backend, xs, list(sources), target, non_blocking)
+        recording = LEDGER(backend, *sources, target, sum(backend.nbytes(x) for x in xs), len(xs))
+        if recording is not None:
+            with recording:
+                return move_many(backend, xs, target, non_blocking)
     if FAULTS is not None:
         for x in xs:
             FAULTS(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
@@ -69,6 +87,17 @@ def move_many(backend: Backend, xs: Sequence[Tensor], target: Device, non_blocki
     return results
 
 
+def _by_source(
+    backend: Backend, xs: Sequence[Tensor], sources: list[Device], target: Device, non_blocking: bool
+) -> Sequence[Tensor]:
+    moved: list[Tensor] = list(xs)
+    for source in sources:
+        at = [i for i, x in enumerate(xs) if backend.device_of(x) is source]
+        for i, result in zip(at, move_many(backend, [xs[i] for i in at], target, non_blocking), strict=True):
+            moved[i] = result
+    return moved
+
+
 def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray:
     """Copy a tensor's values into NumPy memory (or, with ``copy=False``, look at them there)."""
     if not copy and backend.device_of(x) is not CPU:
@@ -77,6 +106,11 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray:
         raise _refusals.copy_needed(backend.device_of(x), CPU)
     if FAULTS is not None:
         FAULTS(backend, backend.device_of(x), CPU, f"a copy of {backend.nbytes(x):,} bytes")
+    if LEDGER is not None and copy:
+        recording = LEDGER(backend, backend.device_of(x), CPU, backend.nbytes(x), 1)
+        if recording is not None:
+            with recording:
+                return backend.to_numpy(x, copy)
     return backend.to_numpy(x, copy)
 
 
@@ -94,6 +128,11 @@ def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -
 
 def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[..., Tensor], *args: object) -> Tensor:
     """Create a tensor on an existing device by calling ``how(*args)``, and check where it is."""
+    if LEDGER is not None and nbytes is not None and args[-1] is True:  # a copy of host memory: see `from_host`
+        recording = LEDGER(backend, CPU, target, nbytes, 1)
+        if recording is not None:
+            with recording:
+                return make(backend, target, nbytes, how, *args)
     try:
         result = how(*args)
     except Exception as error:

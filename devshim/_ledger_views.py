@@ -1,0 +1,128 @@
+"""What a ledger looks like: a table, a trace, a picture."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
+    from devshim.transfers import Transfer
+
+SHOWN = 20
+"""Rows of a table; what is beyond is summed up."""
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size(nbytes: float) -> str:
+    """Return bytes with a unit: ``1.5 MiB``."""
+    for unit in UNITS:
+        if nbytes < 1024 or unit == UNITS[-1]:
+            break
+        nbytes /= 1024
+    return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+
+
+def table(records: Sequence[Transfer]) -> str:
+    """Return the copies as a table: each line of the user's with what it copied, the largest first."""
+    import io
+
+    from rich.console import Console
+    from rich.table import Table
+
+    if not records:
+        return "<no transfers>"
+    rows: dict[tuple[str, str, str], list[float]] = {}
+    for record in records:
+        row = rows.setdefault((str(record.source), str(record.target), record.site), [0, 0, 0, 0.0])
+        for i, value in enumerate((1, record.tensors, record.bytes, record.seconds)):
+            row[i] += value
+    ordered = sorted(rows.items(), key=lambda item: -item[1][2])
+    shown = Table("from", "to", "copies", "tensors", "size", "ms", "line", box=None, pad_edge=False)
+    for column in shown.columns[2:6]:
+        column.justify = "right"
+    shown.columns[6].overflow = "fold"
+    for (source, target, site), (copies, tensors, nbytes, seconds) in ordered[:SHOWN]:
+        shown.add_row(source, target, str(copies), str(tensors), size(nbytes), f"{seconds * 1e3:.2f}", _short(site))
+    if len(ordered) > SHOWN:
+        shown.add_row("", "", "", "", "", "", f"and {len(ordered) - SHOWN} more lines")
+    total = [sum(row[i] for _, row in ordered) for i in range(4)]
+    shown.add_section()
+    shown.add_row("all", "", str(total[0]), str(total[1]), size(total[2]), f"{total[3] * 1e3:.2f}", "")
+    out = io.StringIO()
+    Console(file=out, width=120, color_system=None).print(shown)
+    return out.getvalue().rstrip()
+
+
+def _short(site: str) -> str:
+    """A line's file without the way to it."""
+    path, _, line = site.rpartition(":")
+    return f"{os.path.basename(path)}:{line}"
+
+
+def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
+    """Write complete events (``ph: X``) of the Trace Event Format, times in microseconds from the first copy."""
+    zero = min((record.start for record in records), default=0.0)
+    names = sorted({record.backend for record in records})
+    threads = sorted({(record.backend, record.thread) for record in records})
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": f"devshim on {name}"}}
+        for pid, name in enumerate(names)
+    ]
+    events += [
+        {"ph": "M", "name": "thread_name", "pid": names.index(name), "tid": tid, "args": {"name": f"thread {thread}"}}
+        for tid, (name, thread) in enumerate(threads)
+    ]
+    events += [
+        {
+            "ph": "X",
+            "cat": "transfer",
+            "name": f"{record.source} to {record.target}",
+            "ts": (record.start - zero) * 1e6,
+            "dur": record.seconds * 1e6,
+            "pid": names.index(record.backend),
+            "tid": threads.index((record.backend, record.thread)),
+            "args": {"bytes": record.bytes, "tensors": record.tensors, "site": record.site},
+        }
+        for record in records
+    ]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
+
+
+def draw(records: Sequence[Transfer], path: str | PathLike[str] | None) -> Any:
+    """Draw a matrix of devices with the bytes from each to each."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        from devshim.errors import UnsupportedError
+
+        raise UnsupportedError(
+            "a picture of transfers needs matplotlib, which is not installed", "pip install 'devshim[plot]'"
+        ) from error
+    devices = sorted({record.source for record in records} | {record.target for record in records})
+    sums = Counter[tuple[Any, Any]]()
+    for record in records:
+        sums[record.source, record.target] += record.bytes
+    figure = Figure(figsize=(1.6 + 1.1 * len(devices), 1.4 + 0.9 * len(devices)), layout="constrained")
+    axes = figure.add_subplot()
+    grid = [[sums[source, target] for target in devices] for source in devices] or [[0]]
+    axes.imshow(grid, cmap="Blues")
+    labels = [str(device) for device in devices]
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_xlabel("to")
+    axes.set_ylabel("from")
+    most = max(sums.values(), default=0)
+    for i, source in enumerate(devices):
+        for j, target in enumerate(devices):
+            if sums[source, target]:
+                colour = "white" if sums[source, target] > most / 2 else "black"
+                axes.text(j, i, size(sums[source, target]), ha="center", va="center", color=colour)
+    if path is not None:
+        figure.savefig(path)
+    return figure

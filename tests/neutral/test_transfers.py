@@ -1,0 +1,214 @@
+"""The ledger: every copy, to the byte, at the right line, in the right thread; and nothing when it is off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import _transfer
+
+HOST = np.arange(6, dtype="float32").reshape(2, 3)
+
+
+@pytest.fixture(autouse=True)
+def _cards() -> Iterator[None]:
+    ds.use("numpy")
+    with ds.simulate(2):
+        yield
+    ds.use(None)
+
+
+def line() -> int:
+    return sys._getframe(1).f_lineno
+
+
+def there(index: int = 0) -> Any:
+    return ds.place(HOST, ds.gpu(index))
+
+
+COPIES: dict[str, tuple[Any, list[tuple[str, str, int]]]] = {
+    "to a card": (lambda x: ds.place(HOST, "gpu:1"), [("cpu", "gpu:1", 24)]),
+    "to the host": (lambda x: ds.place(x, "cpu"), [("gpu:0", "cpu", 24)]),
+    "between cards": (lambda x: ds.place(x, "gpu:1"), [("gpu:0", "gpu:1", 24)]),
+    "copy in place": (lambda x: ds.copy(x, "gpu:0"), [("gpu:0", "gpu:0", 24)]),
+    "to_numpy": (lambda x: ds.to_numpy(x), [("gpu:0", "cpu", 24)]),
+    "from_numpy": (lambda x: ds.from_numpy(HOST[:1], "gpu:0"), [("cpu", "gpu:0", 12)]),
+    "from_numpy, host": (lambda x: ds.from_numpy(HOST), [("cpu", "cpu", 24)]),
+    "asarray": (lambda x: ds.asarray(HOST, device="gpu:1"), [("cpu", "gpu:1", 24)]),
+    "tree": (lambda x: ds.place([x, {"a": HOST}, there(1)], "gpu:1"), [("cpu", "gpu:1", 24), ("gpu:0", "gpu:1", 24)]),
+    "nothing to do": (lambda x: ds.place(x, "gpu:0"), []),
+    "no copy": (lambda x: ds.to_numpy(HOST, copy=False), []),
+    "made there": (lambda x: ds.zeros(5, device="gpu:0"), []),
+    "numbers": (lambda x: ds.asarray([1.0, 2.0], device="gpu:0"), []),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_each_copy_is_recorded_to_the_byte(name: str) -> None:
+    call, expected = COPIES[name]
+    x, keep = there(), there(1)
+    if name == "tree":
+        call, keep = (lambda x: ds.place([x, {"a": HOST}, keep], "gpu:1")), keep
+    with ds.transfers() as log:
+        call(x)
+    assert sorted((str(r.source), str(r.target), r.bytes) for r in log.records) == expected
+    assert log.count == len(expected)
+    assert log.total_bytes == sum(nbytes for *_, nbytes in expected)
+    assert all(record.backend == "numpy" and record.seconds > 0 and record.tensors == 1 for record in log.records)
+
+
+def test_bytes_by_way() -> None:
+    x = there()
+    with ds.transfers() as log:
+        ds.place(x, "gpu:1")
+        ds.place(x, "cpu")
+        ds.from_numpy(HOST[:1], "gpu:1")
+    assert log.bytes() == log.total_bytes == 60
+    assert log.bytes(source="cuda:0") == 48
+    assert log.bytes(target=1) == 36
+    assert log.bytes("gpu:0", "cpu") == 24
+    assert log.bytes("gpu:1", "cpu") == 0
+    assert log.seconds == pytest.approx(sum(record.seconds for record in log.records))
+
+
+def test_the_site_is_the_users_line() -> None:
+    with ds.transfers() as log:
+        before = line()
+        ds.place({"a": [HOST]}, 1)
+    assert log.records[0].site == f"{__file__}:{before + 1}"
+
+
+def test_a_failed_copy_is_none() -> None:
+    with ds.simulate(1, memory="1KiB"), ds.transfers() as log:
+        with pytest.raises(ds.OutOfMemoryError):
+            ds.place(np.zeros(1000), "gpu:0")
+        ds.place(HOST, "gpu:0")
+    assert log.total_bytes == 24
+
+
+def test_nested_logs_hear_what_is_inside_them() -> None:
+    with ds.transfers() as outer:
+        x = there()
+        with ds.transfers() as inner:
+            ds.place(x, 1)
+        ds.place(x, "cpu")
+    there()
+    assert (outer.count, inner.count) == (3, 1)
+
+
+def test_threads_and_tasks_keep_their_own() -> None:
+    counts: dict[str, int] = {}
+    meet = threading.Barrier(2, timeout=30)
+
+    def body(name: str, copies: int) -> None:
+        with ds.transfers() as log:
+            meet.wait()
+            for _ in range(copies):
+                there()
+            meet.wait()
+        counts[name] = log.count
+
+    with ds.transfers() as mine:
+        threads = [threading.Thread(target=body, args=(str(n), n)) for n in (2, 5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counts == {"2": 2, "5": 5}
+    assert mine.count == 0
+
+    async def task(copies: int) -> int:
+        with ds.transfers() as log:
+            for _ in range(copies):
+                await asyncio.sleep(0)
+                there()
+        return log.count
+
+    async def both() -> list[int]:
+        return list(await asyncio.gather(task(1), task(4)))
+
+    assert asyncio.run(both()) == [1, 4]
+
+
+def test_off_nothing_is_asked() -> None:
+    assert _transfer.LEDGER is None
+
+    def fail() -> None:
+        with ds.transfers():
+            assert _transfer.LEDGER is not None
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert _transfer.LEDGER is None
+
+
+def test_synchronised_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    from devshim import _registry
+
+    waited: list[ds.Device] = []
+    monkeypatch.setattr(type(_registry.load("numpy")), "synchronize", lambda self, device: waited.append(device))
+    with ds.transfers():
+        there()
+    assert waited == []
+    with ds.transfers(synchronize=True):
+        there()
+    assert waited == [ds.gpu(0)] * 2
+
+
+def test_the_table() -> None:
+    with ds.transfers() as log:
+        assert repr(log) == "<no transfers>"
+        for _ in range(3):
+            there()
+        ds.place(np.zeros(2**18), 1)
+    told = repr(log)
+    assert told.splitlines()[1].split()[:6] == ["cpu", "gpu:1", "1", "1", "2.0", "MiB"], "the largest first"
+    assert "test_transfers.py:" in told
+    assert told.splitlines()[-1].split()[:5] == ["all", "4", "4", "2.0", "MiB"]
+
+
+def test_the_trace_is_in_the_trace_event_format(tmp_path: Path) -> None:
+    with ds.transfers() as log:
+        x = there()
+        ds.place(x, "gpu:1")
+    log.to_chrome_trace(tmp_path / "trace.json")
+    read = json.loads((tmp_path / "trace.json").read_text())
+    events = [event for event in read["traceEvents"] if event["ph"] == "X"]
+    assert [event["name"] for event in events] == ["cpu to gpu:0", "gpu:0 to gpu:1"]
+    assert events[0]["ts"] == 0
+    assert events[1]["ts"] >= events[0]["dur"] > 0
+    assert events[0]["args"] == {"bytes": 24, "tensors": 1, "site": log.records[0].site}
+    named = {(event["pid"], event["tid"]) for event in read["traceEvents"] if event["name"] == "thread_name"}
+    assert {(event["pid"], event["tid"]) for event in events} <= named
+    ds.TransferLog().to_chrome_trace(tmp_path / "empty.json")
+    assert json.loads((tmp_path / "empty.json").read_text())["traceEvents"] == []
+
+
+def test_a_picture_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", ModuleType("matplotlib"))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ds.UnsupportedError, match="needs matplotlib") as caught:
+        ds.TransferLog().plot()
+    assert caught.value.hint == "pip install 'devshim[plot]'"
+
+
+def test_the_picture(tmp_path: Path) -> None:
+    with ds.transfers() as log:
+        ds.place(there(), "gpu:1")
+    figure = log.plot(tmp_path / "who.png")
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts == ["24 B", "24 B"]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["cpu", "gpu:0", "gpu:1"]
+    assert (tmp_path / "who.png").read_bytes().startswith(b"\x89PNG")
+    assert ds.TransferLog().plot() is not None
