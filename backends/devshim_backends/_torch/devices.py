@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TYPES = {kind: "cuda" if kind == "gpu" else kind for kind in KINDS}
-"""devshim's kind -> the type of a ``torch.device``; ROCm's cards, too, are called ``cuda``."""
-_KINDS = {name: kind for kind, name in TYPES.items()}
+"""devshim's kind -> the type of a ``torch.device``; ROCm's cards, too, are called ``cuda``, simulated ones ``sim``."""
+_KINDS = {**{name: kind for kind, name in TYPES.items()}, "sim": "gpu"}
 
 _COMMON = 16
 """Devices of a kind that are read with one dictionary lookup from the start; more are added as they are met."""
@@ -55,6 +55,13 @@ def native(device: Device) -> Any:
     return found
 
 
+def name_cards(name: str) -> None:
+    """Have PyTorch's devices of this name be the cards called ``gpu``, until another is named."""
+    TYPES["gpu"] = name
+    for device in [each for each in NATIVE if each.kind == "gpu"]:
+        del NATIVE[device]
+
+
 def module(kind: str) -> Any:
     """Return ``torch.cuda`` or whatever module serves a kind of accelerator, or None where the build has none."""
     return getattr(torch, TYPES.get(kind, kind), None)
@@ -75,7 +82,7 @@ class TorchDevices(Backend):
     """The room of devices."""
 
     def kinds(self) -> Sequence[str]:
-        found = ["gpu"] if _built_for_cuda() else []
+        found = ["gpu"] if _built_for_cuda() or self.simulated else []
         if torch.backends.mps.is_built():
             found.append("mps")
         if torch.xpu._is_compiled():
@@ -110,6 +117,8 @@ class TorchDevices(Backend):
             return _host.describe(self.name)
         if device.kind == "mps":
             return _describe_mps(self.name, device)
+        if self.cards is not None and self.simulated and device.kind == "gpu":
+            return _host.describe_simulated(self.name, device, self.cards[device.index].limit)
         found = module(device.kind).get_device_properties(device.index)
         return DeviceInfo(
             device=device,

@@ -15,10 +15,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         "op_scope": Gap(
             "never", "PyTorch's operators compute where their arguments are, so a scope moves creation alone"
         ),
-        "simulate": Gap(
-            "planned", "a simulated card here is a PrivateUse1 device with a fallback of its own, which comes later"
-        ),
-        "simulate_memory": Gap("planned", "it comes with the simulated cards"),
         "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }
 )

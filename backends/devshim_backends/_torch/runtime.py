@@ -43,6 +43,8 @@ class TorchRuntime(Backend):
             return _host.memory()
         if device.kind == "mps":
             return _memory_mps()
+        if self.cards is not None and self.simulated and device.kind == "gpu":
+            return self.cards[device.index].info()
         served = module(device.kind)
         free, total = served.mem_get_info(device.index)
         used = served.memory_allocated(device.index)

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from devshim.backend import Backend
-from devshim_backends._torch.devices import native
+from devshim_backends._torch.devices import module, native
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -52,7 +52,7 @@ class TorchScopes(Backend):
         if torch.compiler.is_compiling():
             return _Traced(native(device))
         if device.kind == "gpu":
-            return _Card(native(device), torch.cuda.device(device.index))
+            return _Card(native(device), module("gpu").device(device.index))
         if device.kind == "xpu":
             return _Card(native(device), torch.xpu.device(device.index))
         scope: AbstractContextManager[object] = torch.device(native(device))

@@ -1,0 +1,127 @@
+"""Every operator that has no kernel of its own here: the CPU's kernel, on the arguments as the host sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulated.carry import Carry
+from devshim_backends._torch.simulated.generators import generator_for
+from devshim_backends._torch.simulated.relabel import to_host
+from devshim_backends._torch.simulated.schemas import PLANS, Plan, plan_of
+from devshim_backends._torch.simulated.state import SHOWN, missing
+
+_CPU = torch._C.DispatchKey.CPU
+_modes = torch._C._len_torch_function_stack
+_empty = torch.ops.aten.empty.memory_format
+_copy = torch.ops.aten.copy_.default
+_clone = torch.ops.aten.clone.default
+_resize = torch.ops.aten.resize_.default
+
+
+def fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compute one call of an operator; what PyTorch's dispatcher calls below autograd."""
+    if _modes():  # a mode of the user's, or torch.device(...) as a context: not asked about what happens in here
+        with torch._C.DisableTorchFunction():
+            return _compute(op, args, kwargs)
+    return _compute(op, args, kwargs)
+
+
+def _compute(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    plan = PLANS.get(op) or plan_of(op)
+    if plan.view:
+        return _view(plan, args, kwargs)
+    carry = Carry(plan)
+    moved = carry.positional(args)
+    named = carry.named(kwargs) if kwargs else kwargs
+    card = carry.settle()
+    if plan.plain:
+        return carry.back(plan.call(*moved, **named), card)
+    if plan.generator is not None:
+        _draw_from_card(plan, moved, named, card)
+    if plan.out:
+        return _into(plan, moved, named, kwargs)
+    if plan.inplace:
+        return _in_place(plan, args[0], moved, named)
+    return carry.back(plan.call(*moved, **named), card)
+
+
+def _view(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A view of a card's tensor: the CPU's kernels for views touch no memory, so they are run on it as it is."""
+    card = args[0].get_device()
+    if card >= SHOWN.count:
+        raise missing(card)
+    return plan.kernel(_CPU, *args, **kwargs)
+
+
+def _draw_from_card(plan: Plan, moved: list[Any], named: dict[str, Any], card: int) -> None:
+    """Draw from the card's generator, or from one that was made for it."""
+    name = plan.generator
+    assert name is not None
+    for at, value in enumerate(moved):
+        if isinstance(value, torch._C.Generator):
+            moved[at] = generator_for(value, card)
+            return
+    named[name] = generator_for(named.get(name), card)
+
+
+def _in_place(plan: Plan, target: Any, moved: list[Any], named: dict[str, Any]) -> Any:
+    try:
+        plan.call(*moved, **named)
+    except RuntimeError as error:
+        if not _wants_room(error):
+            raise
+        own = _clone(moved[0])
+        plan.call(own, *moved[1:], **named)
+        _write(target, own)
+    return target
+
+
+def _into(plan: Plan, moved: list[Any], named: dict[str, Any], kwargs: dict[str, Any]) -> Any:
+    """Write results where ``out=`` says; memory that the CPU's kernel cannot enlarge is replaced by some it can."""
+    if any(0 in each.shape for name in plan.out for each in _listed(named.get(name))):
+        return _into_new(plan, moved, named, kwargs)
+    try:
+        plan.call(*moved, **named)
+    except RuntimeError as error:
+        if not _wants_room(error):
+            raise
+        return _into_new(plan, moved, named, kwargs)
+    return _given(plan, kwargs)
+
+
+def _into_new(plan: Plan, moved: list[Any], named: dict[str, Any], kwargs: dict[str, Any]) -> Any:
+    fresh = dict(named)
+    for name in plan.out:
+        out = named.get(name)
+        if out is not None:
+            made = [_empty((0,), dtype=each.dtype, device="cpu") for each in _listed(out)]
+            fresh[name] = made if isinstance(out, list) else made[0]
+    plan.call(*moved, **fresh)
+    for name in plan.out:
+        for target, source in zip(_listed(kwargs.get(name)), _listed(fresh.get(name)), strict=True):
+            _write(target, source)
+    return _given(plan, kwargs)
+
+
+def _write(target: Any, source: Any) -> None:
+    """Give a card's tensor the values and the shape of a host tensor."""
+    if target.shape != source.shape:
+        _resize(target, source.shape)
+    _copy(to_host(target), source)
+
+
+def _given(plan: Plan, kwargs: dict[str, Any]) -> Any:
+    """What an operator with ``out=`` returns: what it was given."""
+    outs = [kwargs.get(name) for name in plan.out]
+    return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _wants_room(error: RuntimeError) -> bool:
+    """Whether a kernel of the CPU's failed to enlarge memory that came by DLPack."""
+    return "not resizable" in str(error)

@@ -1,0 +1,35 @@
+"""Backward passes: run on the thread that asks for them.
+
+PyTorch's engine has a thread for every device that the device guard counts, and a guard written in Python counts one.
+A gradient on ``sim:1`` would have no thread.  On the caller's own thread any number of devices do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.variable import Variable
+
+from devshim_backends._torch.simulated.patches import put
+
+
+class _OnThisThread(torch._C._ImperativeEngine):  # type: ignore[misc]  # PyTorch is Any to the type checker
+    """PyTorch's engine without its threads."""
+
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        with torch.autograd.set_multithreading_enabled(False):
+            return super().run_backward(*args, **kwargs)
+
+
+def start_without_threads() -> None:
+    """Let the engine count devices while there is only the host: it does so once, and begins a thread for each.
+
+    Without threads of its own a process can fork and its child can run backward passes, which CUDA's cannot.
+    """
+    torch.ones((), device="cpu", requires_grad=True).clone().backward()
+
+
+def patch() -> None:
+    """Put the engine in place, of which every call of PyTorch's goes to one instance."""
+    put(Variable, "_execution_engine", _OnThisThread())

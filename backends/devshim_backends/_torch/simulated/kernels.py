@@ -1,0 +1,135 @@
+"""Operators that need a kernel of their own: making, copying, reading and drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulated.cells import CELLS
+from devshim_backends._torch.simulated.generators import DEFAULTS
+from devshim_backends._torch.simulated.memory import adopt
+from devshim_backends._torch.simulated.relabel import not_simulated, to_host
+from devshim_backends._torch.simulated.state import NAME, checked, index_of
+from devshim_backends._torch.simulated.storages import STORAGES
+
+aten = torch.ops.aten
+_CPU = torch.device("cpu")
+_empty, _empty_strided = aten.empty.memory_format, aten.empty_strided.default
+_copy, _scalar = aten.copy_.default, aten._local_scalar_dense.default
+
+
+def _require_strided(layout: Any) -> None:
+    if layout is not None and layout is not torch.strided:
+        raise NotImplementedError(f"{NAME}: a simulated card holds dense tensors, and {layout} was asked for")
+
+
+def empty(
+    size: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    memory_format: Any = None,
+) -> Any:
+    """``aten::empty.memory_format``."""
+    _require_strided(layout)
+    if memory_format is None:
+        return adopt(_empty(size, dtype=dtype, device=_CPU), index_of(device))
+    return adopt(_empty(size, dtype=dtype, device=_CPU, memory_format=memory_format), index_of(device))
+
+
+def empty_strided(
+    size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Any:
+    """``aten::empty_strided``."""
+    _require_strided(layout)
+    return adopt(_empty_strided(size, stride, dtype=dtype, device=_CPU), index_of(device))
+
+
+def zeros(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    """``aten::_efficientzerotensor``: the CPU's has no memory, which cannot be relabelled; this one has."""
+    return adopt(aten.zeros.default(size, dtype=dtype, device=_CPU), index_of(device))
+
+
+def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
+    """``aten::_copy_from``: a copy of which at least one side is a card."""
+    _copy(_seen(target), _seen(source))
+    return target
+
+
+def _seen(tensor: Any) -> Any:
+    """A tensor as the host sees it, its conjugation or negation, which DLPack cannot tell, included."""
+    index = tensor.get_device()
+    if index < 0:
+        if tensor.layout is not torch.strided:
+            raise not_simulated(tensor)
+        return tensor
+    checked(index)
+    seen = to_host(tensor)
+    if tensor.is_conj():
+        seen = aten._conj.default(seen)
+    return aten._neg_view.default(seen) if tensor.is_neg() else seen
+
+
+def copy_from_and_resize(source: Any, target: Any) -> Any:
+    """``aten::_copy_from_and_resize``."""
+    aten.resize_.default(target, source.shape)
+    return copy_from(source, target)
+
+
+def read_scalar(tensor: Any) -> Any:
+    """``aten::_local_scalar_dense``, which is ``x.item()``."""
+    checked(tensor.get_device())
+    return _scalar(to_host(tensor))
+
+
+def native_dropout(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:
+    """``aten::native_dropout``, which accelerators use, computed as the CPU's ``dropout`` is: bit by bit the same."""
+    card = checked(x.get_device())
+    seen = to_host(x)
+    if train is False or not seen.numel():
+        kept = aten.ones_like.default(seen, dtype=torch.bool)
+        return adopt(aten.clone.default(seen), card), adopt(kept, card)
+    noise = aten.bernoulli_.float(aten.empty_like.default(seen), 1 - p, generator=DEFAULTS[card])
+    kept = aten._to_copy.default(noise, dtype=torch.bool)
+    if p < 1:
+        noise = aten.div_.Scalar(noise, 1 - p)
+    return adopt(aten.mul.Tensor(seen, noise), card), adopt(kept, card)
+
+
+def native_dropout_backward(grad: Any, kept: Any, scale: float) -> Any:
+    """``aten::native_dropout_backward``: multiplies by what the forward pass multiplied by."""
+    card = checked(grad.get_device())
+    noise = aten._to_copy.default(to_host(kept), dtype=grad.dtype)
+    if scale:
+        noise = aten.div_.Scalar(noise, 1 / scale)
+    return adopt(aten.mul.Tensor(to_host(grad), noise), card)
+
+
+def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """``aten::addbmm_``: the CPU's reads what it writes through two tensors, which after relabelling are two."""
+    return x.copy_(aten.addbmm.default(x, batch1, batch2, beta=beta, alpha=alpha))
+
+
+KERNELS: Mapping[str, Callable[..., Any]] = {
+    **STORAGES,
+    **CELLS,
+    "empty.memory_format": empty,
+    "empty_strided": empty_strided,
+    "_efficientzerotensor": zeros,
+    "_copy_from": copy_from,
+    "_copy_from_and_resize": copy_from_and_resize,
+    "_local_scalar_dense": read_scalar,
+    "native_dropout": native_dropout,
+    "native_dropout_backward": native_dropout_backward,
+    "addbmm_": addbmm,
+    "record_stream": lambda tensor, stream: None,
+    "_fused_sdp_choice": lambda *args, **kwargs: 0,  # attention by its formula, not by a kernel of CUDA's
+}
+"""Operator -> its kernel at PrivateUse1."""
+
+WHOLE = ("convolution", "convolution_backward")
+"""Operators whose C++ looks at the kind of device before any kernel is reached: they go to the CPU whole."""

@@ -1,0 +1,37 @@
+"""What is on which card: every storage is counted once, until the last tensor over it is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devshim._cards import Cards
+from devshim.errors import OutOfMemoryError
+from devshim_backends._torch.simulated.relabel import CODES, not_simulated, relabel
+
+
+class SimulatedOutOfMemoryError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore[misc]  # PyTorch is Any
+    """A simulated card is full: devshim's error and PyTorch's in one."""
+
+
+SimulatedOutOfMemoryError.__name__ = SimulatedOutOfMemoryError.__qualname__ = "OutOfMemoryError"
+
+CARDS = Cards(SimulatedOutOfMemoryError)
+
+
+def adopt(tensor: Any, index: int) -> Any:
+    """Return a host tensor with memory of its own as a card's, which takes it over and counts it.
+
+    Raises:
+        OutOfMemoryError: The card has no room for it.
+        NotImplementedError: It has no plain block of memory.
+    """
+    try:
+        storage = tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError) as error:
+        raise not_simulated(tensor) from error
+    nbytes = storage.nbytes()
+    if nbytes:
+        CARDS[index].hold(storage, nbytes)  # PyTorch keeps the object for as long as it keeps the storage
+    return relabel(tensor, CODES[index])

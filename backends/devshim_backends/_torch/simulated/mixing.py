@@ -1,0 +1,42 @@
+"""What a real card refuses when devices are mixed, and what it takes.
+
+Elementwise operators (PyTorch's tag ``pointwise``) take 0-d host tensors beside a card's; so do those named here, and
+a few want host tensors in some place.  Everything else wants all tensors on one device, 0-d ones too, and so does
+every tensor that is written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+HOST_SCALARS = frozenset(
+    {
+        *("fill", "fill_", "masked_fill", "masked_fill_", "index_fill", "index_fill_"),
+        *("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"),
+        *("where", "lerp", "lerp_", "isin", "searchsorted", "bucketize"),
+        *("_foreach_add", "_foreach_add_", "_foreach_mul", "_foreach_mul_", "_foreach_div", "_foreach_div_"),
+    }
+)
+"""Operators without the tag ``pointwise`` that take 0-d host tensors: their kernels read the value."""
+
+_SECOND = frozenset({1})
+_INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
+
+HOST_PLACES: Mapping[str, frozenset[int]] = {
+    **dict.fromkeys(_INDEXED, _SECOND),
+    "_pack_padded_sequence": _SECOND,
+    "_ctc_loss": frozenset({1, 2, 3}),
+    "_ctc_loss_backward": frozenset({2, 3, 4}),
+}
+"""Operator -> positions of arguments that may be on the host: indices, lengths, and cuDNN's targets."""
+
+
+def mixed(first: Any, second: Any, plan: Any) -> RuntimeError:
+    """The error of PyTorch's own kernels."""
+    if plan.hosts == _SECOND:
+        return RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({second})")
+    return RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices, "
+        f"{first} and {second}! (when checking arguments for {plan.name})"
+    )

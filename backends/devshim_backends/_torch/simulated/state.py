@@ -1,0 +1,82 @@
+"""How many cards are shown, which is current in this thread, and which one a device-like argument names."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+from devshim.errors import SimulationError
+
+NAME = "sim"
+"""The type of a simulated card's ``torch.device``."""
+
+
+class _Shown:
+    """What is switched on now."""
+
+    __slots__ = ("count", "limit")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.limit: int | None = None
+
+
+SHOWN = _Shown()
+
+
+class _Current(threading.local):
+    """A thread's own current card, as CUDA's is."""
+
+    index = 0
+
+
+CURRENT = _Current()
+
+
+def current() -> int:
+    """Return the index of this thread's current card."""
+    index = CURRENT.index
+    return index if index < SHOWN.count else 0  # it was set when there were more
+
+
+def make_current(index: int) -> int:
+    """Make a card this thread's current one, and return the one before; a negative index changes nothing."""
+    before = current()
+    if index >= 0:
+        CURRENT.index = checked(index)
+    return before
+
+
+def checked(index: int) -> int:
+    """Return the index of a card that is shown, or raise."""
+    if 0 <= index < SHOWN.count:
+        return index
+    raise missing(index)
+
+
+def missing(index: int) -> SimulationError:
+    """The error for a card that is not there, or not any more; a RuntimeError, as PyTorch's own is."""
+    shown = f"devshim simulates {SHOWN.count}" if SHOWN.count else "no GPUs are simulated now"
+    return SimulationError(
+        f"{NAME}:{index} is not there (invalid device ordinal): {shown}",
+        f"ds.simulate(gpus={index + 1}) shows it; what was on it can be used again then",
+    )
+
+
+def index_of(device: Any = None) -> int:
+    """Return the index of the card that an argument names: None or no index is the current one.
+
+    Raises:
+        SimulationError: The card is not there.
+        ValueError: It is a device of another kind.
+    """
+    if device is None:
+        return checked(current())
+    if isinstance(device, int):
+        return checked(device) if device >= 0 else checked(current())
+    named = torch.device(device)
+    if named.type != NAME:
+        raise ValueError(f"Expected a {NAME} device, but got: {named}")
+    return checked(current() if named.index is None else named.index)

@@ -1,0 +1,108 @@
+"""On, off, and what PyTorch lets a process do only once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devshim.errors import SimulationError
+from devshim_backends._torch.simulated import accelerator, autocast, comm, engine, generators, module, patches, tensors
+from devshim_backends._torch.simulated.dispatch import fallback
+from devshim_backends._torch.simulated.kernels import KERNELS, WHOLE
+from devshim_backends._torch.simulated.state import NAME, SHOWN
+
+_KEPT: list[Any] = []
+"""What must live as long as the process: PyTorch takes kernels back when their library goes."""
+
+
+def show(count: int, limit: int | None) -> None:
+    """Show this many cards from now on, 0 for none.
+
+    Raises:
+        SimulationError: This PyTorch is too old, or another package has the device key.
+    """
+    if count:
+        _register()
+    patches.remove_all()
+    SHOWN.count, SHOWN.limit = count, limit
+    generators.begin(count)
+    remembered = getattr(torch.accelerator, "get_device_capability", None)  # from 2.11 on
+    if remembered is not None:
+        remembered.cache_clear()
+    if count:
+        _patch()
+
+
+def _patch() -> None:
+    engine.patch()
+    tensors.patch()
+    comm.patch()
+    for name, hook in accelerator.HOOKS.items():
+        if hasattr(torch._C, name):
+            patches.put(torch._C, name, hook)
+
+
+def _register() -> None:
+    """Name the device and give it kernels: once, and for the life of the process."""
+    if _KEPT:
+        return
+    setup = getattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend", None)
+    if setup is None:
+        raise SimulationError(
+            f"PyTorch {torch.__version__} cannot simulate GPUs: a device in Python is possible from 2.10 on",
+            "pip install 'torch>=2.10'",
+        )
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken != "privateuseone":
+        raise SimulationError(
+            f"PyTorch cannot simulate GPUs now: a package has made the place for another device its own: {taken!r}",
+            f"simulate in a process that does not import the package for {taken!r}",
+        )
+    engine.start_without_threads()
+    setup(NAME, backend_module=module, hook=_Hook(), device_guard=_Guard())
+    _KEPT.extend(_kernels())
+
+
+class _Hook(torch._C._acc.PrivateUse1Hooks):  # type: ignore[misc]  # PyTorch is Any to the type checker
+    """What PyTorch's C++ asks about the device."""
+
+    def is_available(self) -> bool:
+        return SHOWN.count > 0
+
+    def has_primary_context(self, index: int) -> bool:
+        return True
+
+    def is_built(self) -> bool:
+        return True
+
+
+class _Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc]
+    """What PyTorch's C++ calls the device by."""
+
+    def type_(self) -> Any:
+        return torch._C._autograd.DeviceType.PrivateUse1
+
+
+def _kernels() -> list[Any]:
+    """Register every kernel."""
+    every = torch.library.Library("_", "IMPL")
+    every.fallback(fallback, "PrivateUse1")
+    every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    aten = torch.library.Library("aten", "IMPL")
+    for name, kernel in KERNELS.items():
+        aten.impl(name, kernel, "PrivateUse1")
+    for name in WHOLE:
+        aten.impl(name, _whole(getattr(torch.ops.aten, name).default), "PrivateUse1")
+    for key in ("Conjugate", "Negative"):  # else C++ resolves these bits by a copy, which resolves them by a copy, ...
+        aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
+    for name, kernel in autocast.kernels().items():
+        aten.impl(name, kernel, "AutocastPrivateUse1")
+    return [every, aten]
+
+
+def _whole(op: Any) -> Any:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return fallback(op, *args, **kwargs)
+
+    return kernel
