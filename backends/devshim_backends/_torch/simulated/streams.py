@@ -10,6 +10,15 @@ import torch
 from devshim_backends._torch.simulated.state import NAME, current, index_of, make_current
 
 
+def _done(self: Any, other: Any = None) -> None:
+    """Return at once."""
+
+
+def _nothing_pending(self: Any) -> bool:
+    """Return True: nothing is ever pending."""
+    return True
+
+
 class Stream(torch.Stream):  # type: ignore[misc]  # PyTorch is Any to the type checker
     """A card's only stream, with the card's index, where PyTorch's own class knows index 0 alone."""
 
@@ -28,18 +37,8 @@ class Stream(torch.Stream):  # type: ignore[misc]  # PyTorch is Any to the type 
         """The card's index."""
         return int(self._card)
 
-    def query(self) -> bool:
-        """Return True: nothing is ever pending."""
-        return True
-
-    def synchronize(self) -> None:
-        """Return at once."""
-
-    def wait_event(self, event: Any) -> None:
-        """Return at once."""
-
-    def wait_stream(self, stream: Any) -> None:
-        """Return at once."""
+    synchronize = wait_event = wait_stream = _done
+    query = _nothing_pending
 
     def record_event(self, event: Any = None) -> Any:
         """Record an event, a new one if none is given, and return it."""
@@ -76,15 +75,8 @@ class Event(torch.Event):  # type: ignore[misc]
         """Note the time."""
         self._at = time.perf_counter()
 
-    def wait(self, stream: Any = None) -> None:
-        """Return at once."""
-
-    def synchronize(self) -> None:
-        """Return at once."""
-
-    def query(self) -> bool:
-        """Return True: nothing is ever pending."""
-        return True
+    synchronize = wait = _done
+    query = _nothing_pending
 
     def elapsed_time(self, end_event: Any) -> float:
         """Return milliseconds from this event to another."""
