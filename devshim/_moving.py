@@ -97,7 +97,7 @@ class Move:
         """
         undo: list[Callable[[], None]] = []
         moved = bool(self._staged)
-        with _uninterrupted():
+        with uninterrupted():
             try:
                 for leaf, old, new in self._staged:
                     undo.append(_back(leaf, old))
@@ -122,7 +122,7 @@ def _below(prefix: str, where: Where) -> Callable[[str], Device]:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Let Ctrl-C wait until the block has ended; in other threads than the main one it never arrives."""
     import signal
     import threading
@@ -144,4 +144,4 @@ def _uninterrupted() -> Iterator[None]:
             before(*waiting[0])
 
 
-__all__ = ["Move", "joined"]
+__all__ = ["Move", "joined", "uninterrupted"]

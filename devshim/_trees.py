@@ -146,7 +146,7 @@ def scan(
                 raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
             elif id(child) not in seen:
                 seen[id(child)] = child
-                owner = _owner_of_whole(child)
+                owner = owner_of_whole(child)
                 if owner is not None:
                     if wholes is None:
                         for leaf in owner.leaves(child):
@@ -166,7 +166,7 @@ def scan(
                 done.append((node, flat))
 
 
-def _owner_of_whole(node: Any) -> Backend | None:
+def owner_of_whole(node: Any) -> Backend | None:
     """The backend of a model or optimizer, or None for anything else."""
     if isinstance(node, (dict, list, tuple)):
         return None
@@ -216,10 +216,10 @@ def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) 
     with _moved_with(wholes, where, copy) as clones:
         new.update(clones)
         new.update(_move(moving, non_blocking))
-    return _rebuilt(tree, done, new)
+    return rebuilt(tree, done, new)
 
 
-def _rebuilt(tree: Any, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> Any:
+def rebuilt(tree: Any, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> Any:
     """The tree with what is new in its place; the same object where nothing in it is."""
     for node, (_, old, rebuild) in done if new else ():
         now = [new.get(id(child), child) for child in old]
