@@ -23,6 +23,7 @@ from devshim.errors import (
     BackendConflictError,
     BackendError,
     BackendNotFoundError,
+    CheckpointError,
     ConversionError,
     CopyNeededError,
     DeviceError,
@@ -63,9 +64,11 @@ if TYPE_CHECKING:
         zeros,
         zeros_like,
     )
+    from devshim.guards import TransferWarning, guard
     from devshim.info import BackendInfo, DeviceInfo, MemoryInfo
+    from devshim.ledger import Transfer, TransferLog, transfers
     from devshim.runtime import empty_cache, memory, memory_policy, set_visible_devices, shrink_batch, synchronize
-    from devshim.transfers import Transfer, TransferLog, transfers
+    from devshim.several import all_reduce_, broadcast, gather, parallel, replicate, split
 
 __version__ = "0.1.0"
 
@@ -76,8 +79,10 @@ _LAZY = {
     **dict.fromkeys(("linspace", "ones", "ones_like", "zeros", "zeros_like"), "devshim.creation"),
     **dict.fromkeys(("empty_cache", "memory", "memory_policy"), "devshim.runtime"),
     **dict.fromkeys(("set_visible_devices", "shrink_batch", "synchronize"), "devshim.runtime"),
+    **dict.fromkeys(("all_reduce_", "broadcast", "gather", "parallel", "replicate", "split"), "devshim.several"),
     "convert": "devshim.conversion",
-    **dict.fromkeys(("Transfer", "TransferLog", "transfers"), "devshim.transfers"),
+    **dict.fromkeys(("TransferWarning", "guard"), "devshim.guards"),
+    **dict.fromkeys(("Transfer", "TransferLog", "transfers"), "devshim.ledger"),
 }
 
 __all__ = [
@@ -88,6 +93,7 @@ __all__ = [
     "BackendError",
     "BackendInfo",
     "BackendNotFoundError",
+    "CheckpointError",
     "ConversionError",
     "CopyNeededError",
     "Device",
@@ -109,11 +115,14 @@ __all__ = [
     "Transfer",
     "TransferError",
     "TransferLog",
+    "TransferWarning",
     "UnsupportedError",
     "__version__",
+    "all_reduce_",
     "arange",
     "asarray",
     "backends",
+    "broadcast",
     "convert",
     "copy",
     "cpu",
@@ -131,16 +140,20 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
+    "gather",
     "gpu",
+    "guard",
     "linspace",
     "memory",
     "memory_policy",
     "on",
     "ones",
     "ones_like",
+    "parallel",
     "place",
     "placement_of",
     "random",
+    "replicate",
     "require",
     "require_same_device",
     "run",
@@ -149,6 +162,7 @@ __all__ = [
     "set_visible_devices",
     "shrink_batch",
     "simulate",
+    "split",
     "synchronize",
     "to_numpy",
     "transfers",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
-    from devshim.transfers import Transfer
+    from devshim.ledger import Transfer
 
 SHOWN = 20
 """Rows of a table; what is beyond is summed up."""

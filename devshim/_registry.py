@@ -96,10 +96,14 @@ def load(name: str) -> Backend:
 
 def _adopt(backend: Backend) -> None:
     """Give a new backend what the process has asked for before it was there."""
-    from devshim import _context, simulation
+    from devshim import _context, _transfer, simulation
     from devshim.backend import Backend as Contract
 
     simulation.apply_request(backend)
+    if _transfer.LEDGER is not None:  # somebody watches: a guard, perhaps
+        from devshim import guards
+
+        guards.attend(backend)
     if type(backend).compiling is not Contract.compiling:
         _context.COMPILERS.append(backend)
 

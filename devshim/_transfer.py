@@ -27,8 +27,8 @@ FAULTS: Callable[[Backend, Device | None, Device, str], None] | None = None
 """Asked before every copy and every allocation while faults are simulated (`devshim._cards.watch`)."""
 
 
-LEDGER: Callable[[Backend, Device, Device, int, int], AbstractContextManager[None] | None] | None = None
-"""Gives what is entered around a copy while anybody keeps a ledger (`devshim.transfers`)."""
+LEDGER: Callable[[Backend, Device, Device, int | None, int], AbstractContextManager[None] | None] | None = None
+"""Gives what is entered around a copy while anybody watches (`devshim._watching`); no bytes: a tensor is made."""
 
 
 def require(backend: Backend, device: Device) -> Device:
@@ -69,7 +69,7 @@ def move_many(backend: Backend, xs: Sequence[Tensor], target: Device, non_blocki
         sources = {backend.device_of(x): None for x in xs}
         if len(sources) > 1:
             return _by_source(backend, xs, list(sources), target, non_blocking)
-        recording = LEDGER(backend, *sources, target, sum(backend.nbytes(x) for x in xs), len(xs))
+        recording = LEDGER(backend, next(iter(sources)), target, sum(backend.nbytes(x) for x in xs), len(xs))
         if recording is not None:
             with recording:
                 return move_many(backend, xs, target, non_blocking)
@@ -96,6 +96,34 @@ def _by_source(
         for i, result in zip(at, move_many(backend, [xs[i] for i in at], target, non_blocking), strict=True):
             moved[i] = result
     return moved
+
+
+def all_reduce(backend: Backend, xs: Sequence[Tensor], devices: Sequence[Device], op: Any) -> Sequence[Tensor] | None:
+    """Reduce tensors of distinct devices by the framework's own engine, results checked; None where it has none.
+
+    A ledger is told of one copy of each tensor, to the next device: what a ring of them has to send, at the least.
+    """
+    from contextlib import ExitStack, nullcontext
+
+    nbytes = backend.nbytes(xs[0])
+    following = [*devices[1:], devices[0]]
+    for source, target in zip(devices, following, strict=True):
+        require(backend, target)
+        if FAULTS is not None:
+            FAULTS(backend, source, target, f"a reduction of {nbytes:,} bytes")
+    with ExitStack() as recordings:
+        for source, target in zip(devices, following, strict=True):
+            if LEDGER is not None:
+                recordings.enter_context(LEDGER(backend, source, target, nbytes, 1) or nullcontext())
+        try:
+            results = backend.all_reduce(xs, op)
+        except Exception as error:
+            _raise_if_full(backend, error, devices[0], nbytes)
+            raise
+    for result, device in zip(results or (), devices, strict=results is not None):
+        if backend.device_of(result) is not device:
+            _raise_misplaced(backend, device, result)
+    return results
 
 
 def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray:
@@ -128,8 +156,8 @@ def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -
 
 def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[..., Tensor], *args: object) -> Tensor:
     """Create a tensor on an existing device by calling ``how(*args)``, and check where it is."""
-    if LEDGER is not None and nbytes is not None and args[-1] is True:  # a copy of host memory: see `from_host`
-        recording = LEDGER(backend, CPU, target, nbytes, 1)
+    if LEDGER is not None:  # `from_host` gives bytes, and says last whether it is a copy
+        recording = LEDGER(backend, CPU, target, nbytes if args[-1] is True else None, 1)
         if recording is not None:
             with recording:
                 return make(backend, target, nbytes, how, *args)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -67,6 +68,7 @@ FEATURES: Mapping[str, str] = {
     "simulate": "simulated GPUs on a machine without one",
     "simulate_memory": "simulated GPUs count their memory, run out of it, and fail when asked to",
     "simulate_limit": "the framework's own operators find a simulated GPU full",
+    "guard": "tell of copies between devices that the framework makes unasked",
     "models": "move whole models and optimizers, all of them or nothing",
     "several": "split, gather, broadcast, reduce over several devices",
     "checkpoints": "save and load models, optimizers and trees",
@@ -346,6 +348,14 @@ class Backend(Wholes, ABC):
         Raises:
             SimulationError: It is too late, or real cards are visible (`devshim._refusals`).
         """
+
+    # ------------------------------------------------------------------ guard
+    def watch(self, report: Callable[[Device, Device, str], None]) -> AbstractContextManager[object]:
+        """A context in which ``report(source, target, what)`` is called for copies the framework makes unasked.
+
+        In every thread; it may raise, and then the copy is not made. Copies that devshim makes may be reported, too.
+        """
+        return nullcontext()
 
     # ------------------------------------------------------------------ interop
     @abstractmethod

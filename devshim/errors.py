@@ -16,6 +16,7 @@
     │   └── BackendConflictError (ImportError)  two distributions claim one name, or two frameworks clash
     ├── PlacementError (RuntimeError)           a result is not where it was asked to be
     │   └── CopyNeededError (ValueError)        copy=False, and only a copy could do it
+    ├── CheckpointError (ValueError)            a file is no checkpoint, is damaged, or does not fit
     ├── ConversionError (TypeError)             no faithful way from this framework to that one
     ├── TransferError (RuntimeError)            a guarded transfer happened
     ├── TracingError (RuntimeError)             not possible inside a compiled function
@@ -38,6 +39,7 @@ __all__ = [
     "BackendConflictError",
     "BackendError",
     "BackendNotFoundError",
+    "CheckpointError",
     "ConversionError",
     "CopyNeededError",
     "DeviceError",
@@ -71,7 +73,11 @@ class DevshimError(Exception):
 
     def add_leaf(self, path: str) -> None:
         """Say which leaf of a tree the error is about; the tree itself is unchanged."""
-        self.problem = f"{self.problem} (at the leaf {path} of the tree, which is unchanged)"
+        self.add_place(f"at the leaf {path} of the tree, which is unchanged")
+
+    def add_place(self, place: str) -> None:
+        """Say where the error happened."""
+        self.problem = f"{self.problem} ({place})"
         self.args = (self.problem if self.hint is None else f"{self.problem}\n\nHint: {self.hint}",)
 
     def __str__(self) -> str:
@@ -132,6 +138,10 @@ class PlacementError(DevshimError, RuntimeError):
 
 class CopyNeededError(PlacementError, ValueError):
     """``copy=False`` was given, and the request can only be met by a copy."""
+
+
+class CheckpointError(DevshimError, ValueError):
+    """A file is no checkpoint, is damaged, or does not fit what it shall be loaded into; nothing has changed."""
 
 
 class ConversionError(DevshimError, TypeError):

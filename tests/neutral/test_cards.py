@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import threading
 from collections.abc import Iterator
@@ -137,6 +138,7 @@ def test_a_copy_fails_when_it_was_asked_to(call: str) -> None:
         "tree": lambda: ds.place({"a": [there, x]}, "gpu:1"),
     }
     ds.simulate(2, faults=[ds.Fault("gpu:1", "copy"), ds.Fault("gpu:0", "copy", at=1000)])
+    gc.collect()  # what other tests left
     before = ds.memory(1).used
     with pytest.raises(ds.DeviceFailedError, match=r"gpu:1 failed at a copy of 32 bytes") as caught:
         calls[call]()

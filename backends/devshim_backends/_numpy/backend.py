@@ -8,13 +8,17 @@ from .creation import NumpyCreation
 from .devices import NumpyDevices
 from .draws import NumpyDraws
 from .gaps import GAPS
+from .hidden import NumpyHidden
 from .interop import NumpyInterop
 from .lines import LINES
 from .runtime import NumpyRuntime
 from .scopes import NumpyScopes
+from .several import NumpySeveral
 
 
-class NumpyBackend(NumpyDevices, NumpyCreation, NumpyDraws, NumpyScopes, NumpyRuntime, NumpyInterop):
+class NumpyBackend(
+    NumpyDevices, NumpyCreation, NumpyDraws, NumpyScopes, NumpyRuntime, NumpyHidden, NumpyInterop, NumpySeveral
+):
     """NumPy: the host, and simulated cards for those who have nothing else installed."""
 
     name = "numpy"

@@ -7,19 +7,15 @@ log hears of all that happens inside it.
 
 from __future__ import annotations
 
-import sys
 import threading
-import time
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from devshim import _spec, _transfer
+from devshim import _spec, _watching
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from devshim._spec import DeviceLike
-    from devshim.backend import Backend
     from devshim.device import Device
 
 __all__ = ["Transfer", "TransferLog", "transfers"]
@@ -55,9 +51,15 @@ class TransferLog:
         records: The copies, in the order in which they ended.
     """
 
-    def __init__(self, synchronize: bool = False) -> None:
+    def __init__(self) -> None:
         self.records: list[Transfer] = []
-        self._synchronize = synchronize
+
+    def _hear(
+        self, backend: Any, source: Any, target: Any, nbytes: int, seconds: float, tensors: int, site: str, start: float
+    ) -> None:
+        thread = threading.get_ident()
+        record = Transfer(source, target, nbytes, seconds, tensors, site, backend.name, start, thread)
+        self.records.append(record)
 
     @property
     def count(self) -> int:
@@ -114,12 +116,6 @@ class TransferLog:
         return table(self.records)
 
 
-_LOGS: ContextVar[tuple[TransferLog, ...]] = ContextVar("devshim_transfers", default=())
-_COUNTING = threading.Lock()
-_INSIDE = threading.local()
-_open = 0
-
-
 class transfers:
     """A ``with`` block that gives a `TransferLog` of every copy devshim makes in it.
 
@@ -134,80 +130,19 @@ class transfers:
     """
 
     def __init__(self, synchronize: bool = False) -> None:
-        self._log = TransferLog(synchronize)
+        self._log = TransferLog()
+        self._synchronize = synchronize
 
     def __enter__(self) -> TransferLog:
-        _LOGS.set((*_LOGS.get(), self._log))
-        _count(1)
+        self._listener = (self._log._hear, self._synchronize)
+        _watching.LISTENING.set((*_watching.LISTENING.get(), self._listener))
+        _watching.watch(1)
         return self._log
 
     def __exit__(self, *failure: object) -> None:
-        _LOGS.set(tuple(log for log in _LOGS.get() if log is not self._log))
-        _count(-1)
+        _watching.LISTENING.set(tuple(each for each in _watching.LISTENING.get() if each is not self._listener))
+        _watching.watch(-1)
 
-
-def _count(step: int) -> None:
-    """Have copies recorded while a block is open anywhere in the process."""
-    global _open
-    with _COUNTING:
-        _open += step
-        _transfer.LEDGER = _recording if _open else None
-
-
-def _recording(backend: Backend, source: Device, target: Device, nbytes: int, tensors: int) -> _Recording | None:
-    """What `devshim._transfer` enters around a copy; None where nobody of this context listens."""
-    logs = _LOGS.get()
-    if not logs or getattr(_INSIDE, "copying", False):  # what a copy is made of is not another one
-        return None
-    return _Recording(logs, backend, source, target, nbytes, tensors)
-
-
-class _Recording:
-    """One copy that is being made; one that fails is not recorded."""
-
-    __slots__ = ("_about", "_backend", "_logs", "_site", "_start", "_sync")
-
-    def __init__(self, logs: tuple[TransferLog, ...], backend: Backend, *about: Any) -> None:
-        self._logs, self._backend, self._about = logs, backend, about
-        self._sync = any(log._synchronize for log in logs)
-
-    def __enter__(self) -> None:
-        self._site = _site()
-        if self._sync:
-            self._wait()
-        _INSIDE.copying = True
-        self._start = time.perf_counter()
-
-    def __exit__(self, failed: object, *rest: object) -> None:
-        _INSIDE.copying = False
-        if failed is not None:
-            return
-        if self._sync:
-            self._wait()
-        seconds = time.perf_counter() - self._start
-        source, target, nbytes, tensors = self._about
-        name = self._backend.name
-        record = Transfer(
-            source, target, nbytes, seconds, tensors, self._site, name, self._start, threading.get_ident()
-        )
-        for log in self._logs:
-            log.records.append(record)
-
-    def _wait(self) -> None:
-        for device in set(self._about[:2]):
-            if device.kind != "cpu":
-                self._backend.synchronize(device)
-
-
-def _site() -> str:
-    """The nearest line that is not devshim's."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-_OURS = {"devshim", "devshim_backends"}
 
 for _public in (Transfer, TransferLog, transfers):
     _public.__module__ = "devshim"

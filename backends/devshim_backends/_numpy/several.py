@@ -1,0 +1,45 @@
+"""Cutting NumPy arrays up, joining them, and combining them element by element.
+
+What computes on a card's array computes through its label (`simulation.SimulatedArray`), so results are on the card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import reduce
+from typing import Any, Literal
+
+import numpy as np
+
+from devshim.backend import Tensor
+
+from .tensors import NumpyTensors
+
+_OPS: dict[str, np.ufunc] = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
+
+
+class NumpySeveral(NumpyTensors):
+    """Views where NumPy gives views; everything else in new memory."""
+
+    def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        return x[(slice(None),) * axis + (slice(start, stop),)]
+
+    def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        # NumPy's own function drops masks.
+        joins = np.ma.concatenate if any(isinstance(x, np.ma.MaskedArray) for x in xs) else np.concatenate
+        return joins(list(xs), axis=axis)
+
+    def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        made = reduce(_OPS[op], xs[1:], xs[0].copy())
+        if op == "mean":
+            # By a number of the array's own type: before NumPy 2, float16 of no axes by an int gives float64.
+            made = np.divide(made, xs[0].dtype.type(len(xs)))
+        return np.asanyarray(made)  # of no axes NumPy makes a scalar
+
+    def assign(self, x: Tensor, value: Tensor) -> None:
+        x[...] = value
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        errors: Any = np.geterr()  # of a thread, before NumPy 2
+        return lambda: np.errstate(**errors)

@@ -1,0 +1,134 @@
+"""The guard: copies that nobody wrote down, told or refused at the line that causes them.
+
+What is hidden is what a framework copies between devices on its own: ``float(x)``, ``print(x)``, ``if x > 0``, a mixed
+operation that it mends silently.  What a line says, devshim's calls among them and the framework's own moves
+(``x.to(d)``), is no secret, and is left alone.  What each framework lets be seen stands in the support table.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from devshim import _registry, _watching
+from devshim._refusals import bad_argument
+from devshim.device import CPU
+from devshim.errors import TransferError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from devshim.backend import Backend
+    from devshim.device import Device
+
+__all__ = ["TransferWarning", "guard"]
+
+MODES = ("allow", "log", "warn", "error")
+DIRECTIONS = ("host_to_device", "device_to_host", "device_to_device")
+_LOGGER = logging.getLogger("devshim")
+_COUNTING = threading.RLock()
+_watched: dict[str, AbstractContextManager[object]] = {}
+_open = 0
+
+
+class TransferWarning(UserWarning):
+    """A hidden transfer happened where a guard warns of it."""
+
+
+class guard:
+    """A ``with`` block in which hidden transfers are told or refused, in this thread or task.
+
+    Args:
+        mode: ``"error"`` raises `TransferError` at the line, ``"warn"`` warns with `TransferWarning`, ``"log"`` writes
+            to the logger ``devshim``, ``"allow"`` does nothing, also inside a block that would.
+        host_to_device: Another mode for this direction.
+        device_to_host: Another mode for this direction.
+        device_to_device: Another mode for this direction.
+
+    Raises:
+        ArgumentError: A mode is none of these.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        *,
+        host_to_device: str | None = None,
+        device_to_host: str | None = None,
+        device_to_device: str | None = None,
+    ) -> None:
+        asked = (host_to_device, device_to_host, device_to_device)
+        for name, value in zip(("mode", *DIRECTIONS), (mode, *asked), strict=True):
+            if value not in MODES and (value is not None or name == "mode"):
+                raise bad_argument(name, value, f"one of {', '.join(map(repr, MODES))}")
+        self.modes = {name: value or mode for name, value in zip(DIRECTIONS, asked, strict=True)}
+
+    def __enter__(self) -> None:
+        self._before = _watching.GUARDED.get()
+        _count(1)
+        _watching.watch(1)
+        _watching.GUARDED.set(self)
+
+    def __exit__(self, *failure: object) -> None:
+        _watching.GUARDED.set(self._before)
+        _watching.watch(-1)
+        _count(-1)
+
+
+def _count(step: int) -> None:
+    """Have every loaded framework watched while a guard is open anywhere in the process."""
+    global _open
+    with _COUNTING:
+        _open += step
+        if _open:
+            for backend in _registry.loaded():
+                attend(backend)
+            return
+        while _watched:
+            _watched.popitem()[1].__exit__(None, None, None)
+
+
+def attend(backend: Backend) -> None:
+    """Watch a framework that is loaded while a guard is open."""
+    with _COUNTING:
+        if _open and backend.name not in _watched and "guard" not in backend.gaps:
+            watching = backend.watch(_reporter(backend))
+            watching.__enter__()
+            _watched[backend.name] = watching
+
+
+def _reporter(backend: Backend) -> Callable[[Device, Device, str], None]:
+    def report(source: Device, target: Device, what: str) -> None:
+        """Tell of a hidden copy, as the innermost guard of the calling thread or task wishes."""
+        here: Any = _watching.GUARDED.get()
+        if here is None or source is target or _watching.inside():
+            return
+        mode = here.modes[_direction(source, target)]
+        if mode == "allow":
+            return
+        site = _watching.site()
+        problem = f"{backend.title} copies from {source} to {target} for {what}, unasked, at {site}"
+        if mode == "error":
+            raise TransferError(
+                problem, f"write it down: ds.place(x, {str(target)!r}) or ds.to_numpy(x), outside the guard or inside"
+            )
+        if mode == "log":
+            _LOGGER.info("%s", problem)
+            return
+        file, _, line = site.rpartition(":")
+        warnings.warn_explicit(problem, TransferWarning, file, int(line))
+
+    return report
+
+
+def _direction(source: Device, target: Device) -> str:
+    if source is CPU:
+        return "host_to_device"
+    return "device_to_host" if target is CPU else "device_to_device"
+
+
+for _public in (TransferWarning, guard):
+    _public.__module__ = "devshim"

@@ -1,0 +1,175 @@
+"""The guard: hidden copies are told or refused at the line, explicit ones are left alone; tried on NumPy's cards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from devshim_backends._numpy.hidden import NAMES
+from devshim_backends._numpy.simulation import SimulatedArray
+
+import devshim as ds
+from devshim import _registry, _transfer, guards
+
+HIDDEN: dict[str, Any] = {
+    "float": float,
+    "int": int,
+    "complex": complex,
+    "bool": bool,
+    "item": lambda x: x.item(),
+    "tolist": lambda x: x.tolist(),
+    "repr": repr,
+    "str": str,
+    "format": lambda x: f"{x}",
+    "condition": lambda x: 1 if x > 0 else 2,
+}
+EXPLICIT: dict[str, Any] = {
+    "place": lambda x: ds.place(x, "cpu"),
+    "copy": lambda x: ds.copy(x, "gpu:1"),
+    "to_numpy": lambda x: ds.to_numpy(x),
+    "from_numpy": lambda x: ds.from_numpy(np.ones(2), "gpu:1"),
+    "asarray": lambda x: ds.asarray([1.0, 2.0], device="gpu:1"),
+    "compute": lambda x: x + 1,
+    "tree": lambda x: ds.place([x], "cpu"),
+}
+
+
+@pytest.fixture
+def x() -> Iterator[Any]:
+    ds.use("numpy")
+    with ds.simulate(2):
+        yield ds.ones((), device="gpu:1")
+    ds.use(None)
+
+
+def line() -> int:
+    return sys._getframe(1).f_lineno
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_hidden_copies_are_refused(x: Any, name: str) -> None:
+    with ds.guard("error"):
+        with pytest.raises(
+            ds.TransferError, match=r"^NumPy copies from gpu:1 to cpu for \S+.*, unasked, at "
+        ) as caught:
+            HIDDEN[name](x)
+        assert "ds.to_numpy(x)" in str(caught.value.hint)
+    HIDDEN[name](x)
+
+
+@pytest.mark.parametrize("name", EXPLICIT)
+def test_what_is_written_down_is_no_secret(x: Any, name: str) -> None:
+    with ds.guard("error"):
+        EXPLICIT[name](x)
+
+
+def test_the_line_is_named(x: Any) -> None:
+    before = line()
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        float(x)
+    assert f"at {__file__}:{before + 2}" in caught.value.problem
+
+
+def test_a_warning_points_at_the_line(x: Any) -> None:
+    with ds.guard("warn"), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        before = line()
+        assert float(x) == 1
+    assert [(each.filename, each.lineno, each.category) for each in seen] == [
+        (__file__, before + 1, ds.TransferWarning)
+    ]
+
+
+def test_a_log_entry(x: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "devshim"), ds.guard("log"):
+        assert float(x) == 1
+    assert "NumPy copies from gpu:1 to cpu for float(), unasked" in caplog.text
+
+
+def test_directions_and_nesting(x: Any) -> None:
+    with ds.guard("error", device_to_host="allow"):
+        float(x)
+    with ds.guard("allow", device_to_host="error"):
+        with pytest.raises(ds.TransferError):
+            float(x)
+        with ds.guard("allow"):
+            float(x)
+        with pytest.raises(ds.TransferError):
+            float(x)
+
+
+def test_the_host_has_no_secrets(x: Any) -> None:
+    with ds.guard("error"):
+        assert float(ds.place(x, "cpu")) == 1
+
+
+def test_threads_and_tasks_keep_their_own(x: Any) -> None:
+    found: list[float] = []
+    with ds.guard("error"):
+        thread = threading.Thread(target=lambda: found.append(float(x)))
+        thread.start()
+        thread.join()
+    assert found == [1.0], "another thread's guard is not this one's"
+
+    async def guarded() -> bool:
+        with ds.guard("error"):
+            await asyncio.sleep(0)
+            try:
+                float(x)
+            except ds.TransferError:
+                return True
+            return False
+
+    async def free() -> float:
+        await asyncio.sleep(0)
+        return float(x)
+
+    async def both() -> list[object]:
+        return list(await asyncio.gather(guarded(), free()))
+
+    assert asyncio.run(both()) == [True, 1.0]
+
+
+def test_afterwards_nothing_is_left(x: Any) -> None:
+    before = {name: SimulatedArray.__dict__.get(name) for name in NAMES}
+    with ds.guard("error"), ds.guard("warn"):
+        assert _transfer.LEDGER is not None
+        assert {name: SimulatedArray.__dict__.get(name) for name in NAMES} != before
+    assert {name: SimulatedArray.__dict__.get(name) for name in NAMES} == before
+    assert _transfer.LEDGER is None
+    assert guards._watched == {}
+
+
+def test_a_framework_loaded_under_the_guard_is_watched(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = _registry.load("numpy")
+    monkeypatch.setattr(_registry, "_LOADED", {})
+    with ds.guard("error"):
+        float(x)
+        _registry._adopt(backend)
+        with pytest.raises(ds.TransferError):
+            float(x)
+
+
+@pytest.mark.parametrize("bad", ["", "raise", None, True])
+def test_modes_that_do_not_exist(bad: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match="mode is"):
+        ds.guard(bad)
+    if bad is not None:
+        with pytest.raises(ds.ArgumentError, match="device_to_host is"):
+            ds.guard("error", device_to_host=bad)
+
+
+def test_the_ledger_and_the_guard_together(x: Any) -> None:
+    with ds.guard("error"), ds.transfers() as log:
+        ds.place(x, "cpu")
+        ds.zeros(3, device=1)
+        with pytest.raises(ds.TransferError):
+            x.item()
+    assert log.count == 1
