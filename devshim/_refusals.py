@@ -77,9 +77,9 @@ def misplaced(backend: Backend, asked: Device, found: Device) -> PlacementError:
 
 def unsupported(backend: Backend, feature: str) -> UnsupportedError:
     """A declared gap was asked for."""
-    from devshim.backend import FEATURES
+    from devshim.backend import FEATURES, Gap
 
-    gap = backend.gaps[feature]
+    gap = backend.gaps.get(feature, Gap("planned", "its adapter has no such room yet"))
     again = {
         "planned": "devshim plans this: see CHANGELOG.md",
         "upstream": f"{backend.title} has to offer this first",

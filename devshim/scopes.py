@@ -161,7 +161,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     Raises:
         DeviceMismatchError: The arguments are on different devices; ``fn`` is not called.
     """
-    where = _of_arguments(args, kwargs)
+    where = of_arguments("run", args, kwargs)
     if where is None:
         return fn(*args, **kwargs)
     backend, device = where
@@ -182,13 +182,13 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         _context.DEVICE.reset(before)
 
 
-def _of_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
-    """The backend and device of a call's arguments, or None without tensors."""
+def of_arguments(call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
+    """Return the backend and device of a call's arguments, or None without tensors."""
     located: dict[str, tuple[Backend, Device]] = {}
     for label, x, owner in _labelled(args, kwargs):
         if not (owner.compiled_runs_whole and owner.is_tracer(x)):
             located[label] = (owner, owner.device_of(x))
-    return _agree(located, "run") if located else None
+    return _agree(located, call) if located else None
 
 
 def _labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Tensor, Backend]]:

@@ -15,10 +15,13 @@ Requirements this module answers:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from devshim.device import Device
 
 __all__ = ["Block", "Layer", "Leaf", "Weight", "Wholes"]
@@ -147,7 +150,7 @@ class Wholes:
     def combine(self, xs: Sequence[Any], op: Literal["sum", "mean", "max", "min"]) -> Any:
         """The elementwise sum, mean, maximum or minimum of tensors of one device, shape and dtype, in new memory.
 
-        In the order given, in the tensors' own dtype; no gradients.
+        In the order given, in the tensors' own dtype; not a number where any of them is; no gradients.
         """
         raise self._unsupported("several")
 
@@ -161,6 +164,18 @@ class Wholes:
         The results are new tensors, in the order of ``xs``.
         """
         return None
+
+    def assignable(self, x: Any) -> bool:
+        """Whether `assign` can overwrite ``x``; what it cannot is replaced in the list `all_reduce_` was given."""
+        return not self.immutable  # type: ignore[attr-defined, no-any-return]  # the backend's own
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        """Ask which of its thread's modes hold here, such as whether gradients are recorded.
+
+        Returns:
+            What makes the context that `parallel` enters in each of its threads, so that they hold there, too.
+        """
+        return nullcontext
 
     def _no_models(self) -> Exception:
         return self._unsupported("models")

@@ -24,6 +24,7 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "planned", "a simulated card here is a custom device, announced before PaddlePaddle is imported"
         ),
         "simulate_memory": Gap("planned", "it comes with the simulated cards"),
+        "several": Gap("planned", "splitting, joining and reducing over several devices comes with the models"),
         "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }
 )

@@ -31,6 +31,7 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "planned",
             "TensorFlow counts nothing on logical CPUs, so devshim has to count for itself, which comes later",
         ),
+        "several": Gap("planned", "splitting, joining and reducing over several devices comes with the models"),
         "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }
 )

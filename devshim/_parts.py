@@ -1,0 +1,92 @@
+"""What `devshim.several` asks of its arguments: which devices, which axis, how long, and from where to where.
+
+Every answer is known, and every refusal made, before anything is copied.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from devshim import _arguments, _refusals, _spec, _transfer
+from devshim._lockstep import place_text
+from devshim.device import Device
+from devshim.errors import ArgumentError, DevshimError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from devshim._trees import Cell
+    from devshim.backend import Backend, Tensor
+
+__all__ = ["at", "axis_of", "bounds_of", "check_devices", "length_of", "listed"]
+
+
+def listed(devices: Any) -> list[Device]:
+    """Return the devices a call was given, parsed; one alone is refused, because there it must be a list of one."""
+    one = isinstance(devices, (str, bytes, int, Device))
+    try:
+        found = None if one else [_spec.device(each) for each in devices]
+    except TypeError:
+        found = None
+    if not found:
+        raise _refusals.bad_argument("devices", devices, "a list of devices that is not empty")
+    return found
+
+
+def check_devices(backends: Iterable[Backend], targets: Sequence[Device]) -> None:
+    """Refuse a device that a framework lacks before anything is copied."""
+    for backend in {id(each): each for each in backends}.values():
+        for target in dict.fromkeys(targets):
+            _transfer.require(backend, target)
+
+
+def axis_of(axis: Any, shape: tuple[int, ...], cell: Cell, call: str) -> int:
+    """Return the axis counted from the start of a shape."""
+    given = _arguments.integer("axis", axis)
+    if not -len(shape) <= given < len(shape):
+        raise ArgumentError(
+            f"ds.{call} was given axis {given}, and {place_text(cell) or 'the tensor'} has the shape {shape}",
+            "give a tensor without axes one first: reshape it to (1,)"
+            if not shape
+            else "pass an axis all tensors have",
+        )
+    return given % len(shape)
+
+
+def length_of(found: list[tuple[Cell, Tensor, Backend]], axes: list[int]) -> int:
+    """Return the one length of all tensors along their axes."""
+    lengths = [backend.shape(x)[along] for (_, x, backend), along in zip(found, axes, strict=True)]
+    for (cell, _, _), length in zip(found, lengths, strict=True):
+        if length != lengths[0]:
+            first = place_text(found[0][0])
+            raise ArgumentError(
+                f"ds.split needs tensors of one length along the axis: {first} has {lengths[0]}, and "
+                f"{place_text(cell)} has {length}",
+                "split those of another length by themselves",
+            )
+    return lengths[0]
+
+
+def bounds_of(length: int, count: int, uneven: str) -> list[tuple[int, int]]:
+    """Return from where to where each part goes."""
+    size, more = divmod(length, count)
+    if more and uneven == "error":
+        raise ArgumentError(
+            f"{length} rows cannot be split over {count} devices into equal parts",
+            f"use a multiple of {count}, or uneven='balance' or 'drop'",
+        )
+    sizes = [size + (i < more and uneven == "balance") for i in range(count)]
+    stops = list(accumulate(sizes))
+    return list(zip([0, *stops], stops, strict=False))
+
+
+def at(cell: Cell, how: Callable[..., Tensor], *args: Any) -> Tensor:
+    """Do something for the tensor at a place of a tree; an error says which it was."""
+    try:
+        return how(*args)
+    except DevshimError as error:
+        where = place_text(cell)
+        if where:
+            error.add_leaf(where)
+        raise

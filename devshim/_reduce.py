@@ -1,0 +1,187 @@
+"""`all_reduce_`: every device gets the sum (mean, maximum, minimum) of what all have.
+
+The framework's own engine is asked first, where each tensor is on an accelerator of its own.  Where it has none, or
+the devices are anything else, the portable way is taken: all tensors are brought to the device of the first, combined
+there in the order given, and the result is copied to the others.  Each has the same bits then.
+
+Nothing is written before every result is there; then all are written, and Ctrl-C waits for the end of that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim import _explain, _lockstep, _moving, _refusals, _registry, _transfer, _trees
+from devshim._lockstep import place_text
+from devshim._show import show
+from devshim.device import CPU
+from devshim.errors import ArgumentError, DevshimError, NotATensorError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from devshim._trees import Cell
+    from devshim.backend import Backend, Tensor
+    from devshim.device import Device
+
+    Op = Literal["sum", "mean", "max", "min"]
+
+__all__ = ["all_reduce_"]
+
+_OPS = ("sum", "mean", "max", "min")
+
+
+def all_reduce_(tensors: list[Any], op: Op = "sum") -> list[Any]:
+    """Let every tensor hold the sum, mean, maximum or minimum of all, in place, whatever device each is on.
+
+    Args:
+        tensors: A list of tensors of one framework, shape and dtype, or of trees of such tensors with one structure
+            (gradients by their names). What is no tensor is left alone.
+        op: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``.
+
+    Returns:
+        The list given. Its tensors hold the result; where the framework's tensors cannot be written to (TensorFlow,
+        JAX), its entries are replaced by new ones. No gradients flow.
+
+    Computed in the tensors' own dtype: in the order given, and divided last, where the portable way is taken (CPUs,
+    simulated cards, a device that stands there twice), in the order of the framework's engine else. The device of the
+    first tensor needs room for all of one leaf, each device for one result more than it has.
+
+    Raises:
+        ArgumentError: It is no list, is empty, ``op`` is unknown, shapes, dtypes or structures differ (each is named),
+            a tensor is read-only, or the operation makes no sense in that dtype: the mean of integers, anything of bools,
+            the largest complex number.
+        NotATensorError: There is no tensor in it.
+        OutOfMemoryError: A device is full. Nothing has changed then, nor after any other error.
+    """
+    if op not in _OPS:
+        raise _refusals.bad_argument("op", op, f"one of {', '.join(map(repr, _OPS))}")
+    if not isinstance(tensors, list) or not tensors:
+        raise _refusals.bad_argument("tensors", tensors, "a list of tensors that is not empty")
+    groups = _groups(tensors)
+    for group in groups:
+        group.check(op)
+    if len(tensors) == 1:
+        return tensors
+    try:
+        for group in groups:
+            group.reduce(op)
+        _commit(tensors, groups)
+    finally:
+        for group in groups:
+            group.results.clear()  # a traceback would keep them, and their memory
+    return tensors
+
+
+class _Group:
+    """The tensors at one place of all trees, and what they shall hold."""
+
+    def __init__(self, cell: Cell, xs: list[Tensor], backend: Backend) -> None:
+        self.cell, self.xs, self.backend = cell, xs, backend
+        self.results: list[Tensor] = []
+
+    def check(self, op: Op) -> None:
+        """Refuse what has no answer."""
+        _lockstep.require_same_form("all_reduce_", "tensor", self.cell, self.xs, self.backend)
+        name = self.backend.dtype_name(self.xs[0])
+        instead = {"bool": "cast to 'int32' first", "complex": "take their absolute values, or the sum"}
+        kind = "bool" if name == "bool" else "complex" if name.startswith("complex") and op in ("max", "min") else None
+        if op == "mean" and "int" in name:
+            kind, instead["int"] = "int", "cast to 'float32' first, or take the sum"
+        if kind is not None:
+            raise ArgumentError(
+                f"ds.all_reduce_ cannot give the {op} of {name} tensors in {name}{self._where()}", instead[kind]
+            )
+        for i, x in enumerate(self.xs):
+            if self.backend.assignable(x) and not self.backend.is_writable(x):
+                raise ArgumentError(
+                    f"ds.all_reduce_ writes in place, and tensor {i}{self._where()} is read-only", "pass a copy of it"
+                )
+
+    def _where(self) -> str:
+        where = place_text(self.cell)
+        return f" at {where}" if where else ""
+
+    def reduce(self, op: Op) -> None:
+        """Compute the result on every tensor's device."""
+        devices = [self.backend.device_of(x) for x in self.xs]
+        try:
+            distinct = CPU not in devices and len(set(devices)) == len(devices)
+            made = _transfer.all_reduce(self.backend, self.xs, devices, op) if distinct else None
+            self.results.extend(self._portable(devices, op) if made is None else made)
+        except DevshimError as error:
+            if place_text(self.cell):
+                error.add_leaf(place_text(self.cell))
+            raise
+
+    def _portable(self, devices: Sequence[Device], op: Op) -> list[Tensor]:
+        backend, root = self.backend, devices[0]
+        there = [x if at is root else self._moved(x, root) for x, at in zip(self.xs, devices, strict=True)]
+        made = _transfer.make(backend, root, backend.nbytes(self.xs[0]), backend.combine, there, op)
+        there.clear()
+        copies = {root: made}
+        for device in devices:
+            if device not in copies:
+                copies[device] = self._moved(made, device)
+        return [copies[device] for device in devices]
+
+    def _moved(self, x: Tensor, device: Device) -> Tensor:
+        if _explain.HOOK is not None:
+            _explain.HOOK(self.backend, "copy", device)
+        return _transfer.move(self.backend, x, device)
+
+
+def _groups(tensors: list[Any]) -> list[_Group]:
+    """The tensors that belong together, each once, however often it stands in its tree."""
+    groups: dict[tuple[int, ...], _Group] = {}
+    owner: dict[int, tuple[int, ...]] = {}
+
+    def visit(cell: Cell, nodes: list[Any]) -> Any:
+        backend = _registry.serving(nodes[0])
+        if backend is not None:
+            _lockstep.require_same_form("all_reduce_", "tensor", cell, nodes, backend)
+            key = tuple(map(id, nodes))
+            groups.setdefault(key, _Group(cell, nodes, backend))
+            if any(owner.setdefault(each, key) != key for each in key):
+                raise ArgumentError(
+                    f"ds.all_reduce_ found a tensor at {place_text(cell)} that also stands where another is summed",
+                    "let a tensor that stands in two places of one tree stand there in all",
+                )
+        elif _trees.owner_of_whole(nodes[0]) is not None:
+            raise NotATensorError(
+                "ds.all_reduce_ takes tensors, and found a model", "pass its gradients or weights, in a list or dict"
+            )
+        return nodes[0]
+
+    _lockstep.mapped(tensors, visit, _lockstep.unlike("all_reduce_", "tensor"))
+    if not groups:
+        raise NotATensorError(f"ds.all_reduce_ found no tensor in {show(tensors[0])}", "pass a list of tensors")
+    return list(groups.values())
+
+
+def _commit(tensors: list[Any], groups: list[_Group]) -> None:
+    """Write every result where it belongs. What could fail has been asked and made before."""
+    new: list[dict[int, Any]] = [{} for _ in tensors]
+    written: list[tuple[Backend, Tensor, Tensor]] = []
+    for group in groups:
+        for i, (x, result) in enumerate(zip(group.xs, group.results, strict=True)):
+            if group.backend.assignable(x):
+                written.append((group.backend, x, result))
+            else:
+                new[i][id(x)] = result
+    entries = [_replaced(tree, each) if each else tree for tree, each in zip(tensors, new, strict=True)]
+    with _moving.uninterrupted():
+        for backend, x, result in written:
+            backend.assign(x, result)
+        tensors[:] = entries
+
+
+def _replaced(tree: Any, new: dict[int, Any]) -> Any:
+    done: list[Any] = []
+    for _ in _trees.scan(tree, done):
+        pass
+    return _trees.rebuilt(tree, done, new)
+
+
+all_reduce_.__module__ = "devshim"

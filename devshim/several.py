@@ -1,0 +1,230 @@
+"""Several devices: cutting tensors up and putting them together, copies on each, and models that start out equal.
+
+Requirements this module answers:
+
+* Devices are named by the caller, in order; the same one may stand there twice, and the CPU is one like any other.
+* What comes out shares no memory that can be written with what went in, wherever it was: a part, a copy or a joined
+  tensor may be overwritten.
+* Nothing is given to nobody: sizes differ by at most one, and what is dropped is dropped because the caller said so.
+* Every tensor goes the one way all copies take (`devshim._transfer`); gradients flow back through it.
+* What went in is never changed. Where something fails, what was made until then is released.
+
+`devshim._parts` looks at the arguments, `devshim._reduce` sums over devices, `devshim._parallel` runs on them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim import _explain, _lockstep, _parts, _refusals, _registry, _spec, _transfer, _trees
+from devshim._lockstep import place_text
+from devshim._parallel import parallel
+from devshim._reduce import all_reduce_
+from devshim._show import type_name
+from devshim.errors import ArgumentError, NotATensorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Literal
+
+    from devshim._spec import DeviceLike
+    from devshim._trees import Cell
+    from devshim.backend import Backend, Tensor
+    from devshim.device import Device
+
+__all__ = ["all_reduce_", "broadcast", "gather", "parallel", "replicate", "split"]
+
+_UNEVEN = ("balance", "error", "drop")
+
+
+def split(
+    tree: Any,
+    devices: Iterable[DeviceLike],
+    *,
+    axis: int = 0,
+    uneven: Literal["balance", "error", "drop"] = "balance",
+) -> list[Any]:
+    """Return one part of a tensor, or of every tensor of a tree, for each device, and on it.
+
+    Args:
+        tree: A tensor or a tree of them, all of one length along the axis; what is no tensor is in every part.
+        devices: One for each part; the same one may stand there several times.
+        axis: Along which to cut; negative ones count from the end of each tensor's shape.
+        uneven: Where the length is no multiple of the number of devices: ``"balance"`` gives sizes that differ by at
+            most one, larger ones first (7 over 3 is 3, 2, 2, and 2 over 3 is 1, 1, 0); ``"error"`` raises; ``"drop"``
+            drops the tail, so that all parts are equal (7 over 3 is 2, 2, 2, and 2 over 3 is 0, 0, 0).
+
+    Returns:
+        A list of trees of the same types, in memory of their own; `gather` puts them together again. Gradients flow
+        from each part to its place in the whole.
+
+    Raises:
+        NotATensorError: The tree holds no tensor.
+        ArgumentError: Lengths along the axis differ, a tensor has no such axis, ``devices`` is empty, the tree holds a
+            model, or ``uneven="error"`` and the length is no multiple.
+        DeviceNotFoundError: The framework of a tensor does not have one of the devices; nothing was copied.
+        OutOfMemoryError: A device is full.
+    """
+    targets = _parts.listed(devices)
+    if uneven not in _UNEVEN:
+        raise _refusals.bad_argument("uneven", uneven, f"one of {', '.join(map(repr, _UNEVEN))}")
+    done: list[Any] = []
+    wholes: list[Any] = []
+    found = list(_trees.scan(tree, done, wholes))
+    if wholes:
+        raise ArgumentError(
+            f"ds.split cuts tensors up, and {place_text(wholes[0][0]) or 'this'} is a {type_name(wholes[0][1])}",
+            "use ds.replicate(model, devices) for models",
+        )
+    if not found:
+        raise NotATensorError(
+            f"ds.split found no tensor in this {type_name(tree)}",
+            "pass a tensor, or a dict or list of them; ds.asarray(...) makes one",
+        )
+    _parts.check_devices([backend for _, _, backend in found], targets)
+    axes = [_parts.axis_of(axis, backend.shape(x), cell, "split") for cell, x, backend in found]
+    bounds = _parts.bounds_of(_parts.length_of(found, axes), len(targets), uneven)
+    parts: list[Any] = []
+    try:
+        for target, (start, stop) in zip(targets, bounds, strict=True):
+            new: dict[int, Any] = {}
+            for (cell, x, backend), along in zip(found, axes, strict=True):
+                if id(x) not in new:
+                    new[id(x)] = _parts.at(cell, _part, backend, x, along, start, stop, target)
+            parts.append(_trees.rebuilt(tree, done, new))
+    except BaseException:
+        parts.clear()  # the traceback would keep them, and their memory
+        new.clear()
+        raise
+    return parts
+
+
+def gather(parts: Iterable[Any], device: DeviceLike, axis: int = 0) -> Any:
+    """Return tensors, or the tensors of equal trees, joined along an axis, on one device: the inverse of `split`.
+
+    Args:
+        parts: Tensors, or trees of one structure, in order; their tensors agree in framework, dtype, and shape but for
+            the axis. What is no tensor must be equal in all parts.
+        device: Where to. It needs room for the parts and for what is made of them.
+        axis: Along which to join; negative ones count from the end of each tensor's shape.
+
+    Returns:
+        A new tensor, or a new tree as the first part is one. Gradients flow back to each part, where it is.
+
+    Raises:
+        ArgumentError: There are no parts, they differ where they must not (the message names each), or a tensor has no
+            such axis.
+        DeviceNotFoundError: The framework does not have the device; nothing was copied.
+        OutOfMemoryError: The device is full.
+    """
+    target = _spec.device(device)
+    trees = list(parts)
+    if not trees:
+        raise ArgumentError("ds.gather was given no parts", "pass what ds.split returned")
+    found: list[tuple[Cell, list[Tensor], Backend, int]] = []
+
+    def visit(cell: Cell, nodes: list[Any]) -> Any:
+        backend = _registry.serving(nodes[0])
+        if backend is None:
+            _lockstep.require_equal("gather", "part", cell, nodes)
+        else:
+            along = _parts.axis_of(axis, backend.shape(nodes[0]), cell, "gather")
+            _lockstep.require_same_form("gather", "part", cell, nodes, backend, along)
+            found.append((cell, nodes, backend, along))
+        return nodes[0]
+
+    _lockstep.mapped(trees, visit, _lockstep.unlike("gather", "part"))
+    _parts.check_devices([backend for _, _, backend, _ in found], [target])
+    joined: dict[tuple[int, ...], Any] = {}
+    try:
+        for cell, xs, backend, along in found:
+            key = tuple(map(id, xs))
+            if key not in joined:
+                joined[key] = _parts.at(cell, _joined, backend, xs, along, target)
+        results = iter([joined[tuple(map(id, xs))] for _, xs, _, _ in found])
+    except BaseException:
+        joined.clear()  # the traceback would keep them, and their memory
+        raise
+    return _lockstep.mapped(
+        trees[:1],
+        lambda cell, nodes: nodes[0] if _registry.serving(nodes[0]) is None else next(results),
+        _lockstep.unlike("gather", "part"),
+    )
+
+
+def broadcast(tree: Any, devices: Iterable[DeviceLike]) -> list[Any]:
+    """Return a copy of a tensor, or of every tensor of a tree, on each device.
+
+    Args:
+        tree: A tensor or a tree of them; what is no tensor is in every copy.
+        devices: One for each copy; the same one may stand there several times.
+
+    Returns:
+        A list of copies in memory of their own, also on the device where the tensor is.
+
+    Raises:
+        ArgumentError: ``devices`` is empty.
+        DeviceNotFoundError: The framework does not have one of the devices; nothing was copied.
+        OutOfMemoryError: A device is full; the copies made until then are released.
+    """
+    targets = _parts.listed(devices)
+    _parts.check_devices([backend for _, _, backend in _trees.scan(tree, None, [])], targets)
+    copies: list[Any] = []
+    try:
+        for target in targets:
+            copies.append(_trees.place(tree, target, True, False))
+    except BaseException:
+        copies.clear()
+        raise
+    return copies
+
+
+def replicate(model: Any, devices: Iterable[DeviceLike]) -> list[Any]:
+    """Return an independent model on each device, all equal at the start; the one given stays what and where it is.
+
+    Args:
+        model: A model, or a tree of tensors where those are the model (JAX, NumPy). Not an optimizer: make one for
+            each replica, or one for the model itself.
+        devices: One for each replica; the same one may stand there several times.
+
+    Returns:
+        A list of models. A replica is made beside the model and then moved: that device needs room for one more.
+
+    Raises:
+        NotATensorError: There is neither a model nor a tensor in it.
+        UnsupportedError: The backend declares that it cannot move models.
+        DeviceNotFoundError: The framework does not have one of the devices.
+        OutOfMemoryError: A device is full; the replicas made until then are released.
+    """
+    targets = _parts.listed(devices)
+    wholes: list[Any] = []
+    owners = [backend for _, _, backend in _trees.scan(model, None, wholes)]
+    owners += [backend for _, _, backend in wholes]
+    if not owners:
+        raise NotATensorError(
+            f"ds.replicate takes a model, and found neither one nor a tensor in this {type_name(model)}",
+            "pass a model of an installed framework, or a tree of tensors",
+        )
+    _parts.check_devices(owners, targets)
+    return broadcast(model, targets)
+
+
+def _part(backend: Backend, x: Tensor, axis: int, start: int, stop: int, target: Device) -> Tensor:
+    """A part of a tensor, in new memory on a device."""
+    if (start, stop) != (0, backend.shape(x)[axis]):
+        x = backend.narrow(x, axis, start, stop)
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "copy", target)
+    return _transfer.move(backend, x, target)
+
+
+def _joined(backend: Backend, xs: Sequence[Tensor], axis: int, target: Device) -> Tensor:
+    """Tensors brought to a device and joined there."""
+    there = [x if backend.device_of(x) is target else _transfer.move(backend, x, target) for x in xs]
+    if _explain.HOOK is not None:
+        _explain.HOOK(backend, "copy", target)
+    return _transfer.make(backend, target, sum(map(backend.nbytes, there)), backend.concatenate, there, axis)
+
+
+for _public in (broadcast, gather, replicate, split):
+    _public.__module__ = "devshim"
