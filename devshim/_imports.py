@@ -62,11 +62,20 @@ def _wrap(spec: ModuleSpec, around: Around) -> None:
             execute(module)
             return
         own.pop("exec_module", None)
-        with around():
+        with around(), _simulating(name):
             execute(module)
         _load_behind(name)
 
     loader.exec_module = exec_module  # type: ignore[method-assign]
+
+
+def _simulating(name: str) -> AbstractContextManager[None]:
+    """What a framework's import needs besides where simulated GPUs are asked for; most need nothing."""
+    from devshim import simulation
+
+    enter = getattr(importing(name), "simulating", None)
+    found: AbstractContextManager[None] = nullcontext() if enter is None or not simulation.simulated_gpus() else enter()
+    return found
 
 
 def _load_behind(name: str) -> None:

@@ -58,7 +58,7 @@ class PaddleDevices(Backend):
 
     def absence(self, kind: str) -> str:
         name = _custom_types().get(kind)
-        if name is not None and not (kind == "gpu" and _has_cuda()):
+        if name is not None and not self.simulated and not (kind == "gpu" and _has_cuda()):
             return f"its plug-in {name!r} shows no more"
         if kind != "gpu":
             return f"this PaddlePaddle was built without {kind} devices, and no plug-in brings any"
@@ -84,6 +84,8 @@ class PaddleDevices(Backend):
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
             return _host.describe(self.name)
+        if self.cards is not None and device.kind == "gpu":
+            return _host.describe_simulated(self.name, device, self.cards[device.index].limit)
         if device.kind == "gpu" and _has_cuda():
             found = paddle.device.cuda.get_device_properties(device.index)
             capability = None if paddle.is_compiled_with_rocm() else (int(found.major), int(found.minor))

@@ -36,7 +36,7 @@ class PaddleDraws(Backend):
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         name, wide = _drawn(dtype or paddle.get_default_dtype(), "uniform")
         place = self.to_native(device)
-        made = _C_ops.uniform(list(shape), wide, float(low), float(high), _GLOBAL, place)
+        made = _there(_C_ops.uniform(list(shape), wide, float(low), float(high), _GLOBAL, place), place)
         if PADDLE[name] is wide:
             return made
         with self.scope(device):
@@ -44,7 +44,8 @@ class PaddleDraws(Backend):
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         name, wide = _drawn(dtype or paddle.get_default_dtype(), "normal")
-        made = _C_ops.gaussian(list(shape), float(loc), float(scale), _GLOBAL, wide, self.to_native(device))
+        place = self.to_native(device)
+        made = _there(_C_ops.gaussian(list(shape), float(loc), float(scale), _GLOBAL, wide, place), place)
         return made if PADDLE[name] is wide else self.cast(made, PADDLE[name])
 
     def seed(self, value: int) -> None:
@@ -52,6 +53,11 @@ class PaddleDraws(Backend):
         for name in core.get_all_custom_device_type() or ():
             for index in range(core.get_custom_device_count(name)):
                 core.default_custom_device_generator(core.CustomPlace(name, index)).manual_seed(value)
+
+
+def _there(made: Tensor, place: Any) -> Tensor:
+    """A draw where it was asked for: an empty one on a plug-in's device that lacks the kernel stays on the host."""
+    return made if made.size or made.place._equals(place) else made._copy_to(place, True)
 
 
 def _drawn(dtype: Any, call: str) -> tuple[str, Any]:

@@ -17,13 +17,10 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         ),
         "refuse_mixing": Gap(
             "upstream",
-            "PaddlePaddle (3.3 and older) checks no placement: mixed arguments give a result on one of the devices, "
-            "or an illegal memory access on real cards (PaddlePaddle/Paddle#51706, #71667)",
+            "PaddlePaddle (3.3 and older) checks no placement: on real cards mixed arguments give a result on one of "
+            "them, or an illegal memory access (PaddlePaddle/Paddle#51706, #71667); simulated cards are refused by "
+            "devshim",
         ),
-        "simulate": Gap(
-            "planned", "a simulated card here is a custom device, announced before PaddlePaddle is imported"
-        ),
-        "simulate_memory": Gap("planned", "it comes with the simulated cards"),
         "several": Gap("planned", "splitting, joining and reducing over several devices comes with the models"),
         "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }

@@ -10,6 +10,7 @@ Requirements this module answers:
 * ``paddle.jit.to_static`` rewrites what it traces: the source of every function called (``full_graph=True``), or its
   bytecode.  It gets early returns (2.6 to 3.3) and keyword-only arguments (2.6, 3.0) wrong, so it is told, before
   it traces anything, to call devshim as it is.
+* Simulated GPUs are a plug-in, which Paddle looks for while it is imported: see ``plugin.py``.
 * Paddle's import warns of a missing ``ccache``, which is an error where a program treats warnings as errors.
 """
 
@@ -20,17 +21,22 @@ import sys
 import warnings
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["around", "clashes", "keep_compilers_out"]
+__all__ = ["around", "by_adapter", "clashes", "keep_compilers_out", "simulating"]
+
+_by_adapter = False
 
 
 @contextmanager
 def around() -> Iterator[None]:
     """Run Paddle's own import inside this; the flags for loading libraries are as before afterwards."""
+    global _by_adapter
+    _by_adapter = "devshim_backends._paddle.backend" in sys.modules
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "No ccache found", UserWarning)
         before = sys.getdlopenflags()
@@ -41,6 +47,20 @@ def around() -> Iterator[None]:
         finally:
             sys.setdlopenflags(before)
     keep_compilers_out(sys.modules["paddle"])
+
+
+@contextmanager
+def simulating() -> Iterator[None]:
+    """Run Paddle's own import inside this, too, where GPUs are to be simulated."""
+    from devshim_backends._paddle import plugin  # compiles, which is for those alone who simulate
+
+    with plugin.announced(Path(sys.modules["paddle"].__path__[0])):
+        yield
+
+
+def by_adapter() -> bool:
+    """Return whether it was devshim's own adapter that imported Paddle, and no program that had it before."""
+    return _by_adapter
 
 
 def keep_compilers_out(paddle: Any) -> None:

@@ -38,6 +38,8 @@ class PaddleRuntime(Backend):
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
             return _host.memory()
+        if self.cards is not None and device.kind == "gpu":
+            return self.cards[device.index].info()
         # Paddle counts by index alone, whatever the kind of card.
         used = int(core.device_memory_stat_current_value("Allocated", device.index))
         peak = int(core.device_memory_stat_peak_value("Allocated", device.index))

@@ -107,13 +107,19 @@ def _compute_on(scope: object, place: Any) -> None:
         else:
             _CARDS[:] = [entry for entry in _CARDS if entry[0] is not scope]
         if tracer is not None:
-            tracer._expected_place = _CARDS[-1][1] if _CARDS else _process_wide()
+            tracer._expected_place = _CARDS[-1][1] if _CARDS else process_wide()
 
 
-def _process_wide() -> Any:
-    """The place that Paddle itself has for the whole process."""
-    original: Callable[[], Any] = framework._current_expected_place_.__defaults__[1]
-    return original()
+def process_wide() -> Any:
+    """Return the place that Paddle itself has for the whole process, whatever scopes are open."""
+    look_up: Any = framework._current_expected_place_
+    return look_up.__defaults__[1]() if _attached else look_up()
+
+
+def set_process_wide(place: Any) -> None:
+    """Give Paddle another place for the whole process, whatever scopes are open."""
+    tell: Any = framework._set_expected_place
+    (tell.__defaults__[2] if _attached else tell)(place)
 
 
 def _attach() -> None:

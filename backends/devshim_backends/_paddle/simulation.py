@@ -1,22 +1,70 @@
-"""Simulated GPUs: not in this release."""
+"""Simulated GPUs: a plug-in of Paddle's own, which is there from before Paddle starts, and what is shown of it.
+
+Requirements this module answers:
+
+* Paddle fixes what devices there are when it starts.  The plug-in brings as many as devshim can be asked for, and shows
+  the first of them: `simulate` may come again, with any number, as soon as the plug-in is loaded.
+* A program that imported Paddle without it cannot have it (`plugin`), and is told which line to move.
+* Paddle's default device stays what it was, the host's CPU, as under simulation in every framework.  (With a plug-in
+  Paddle would take the first card of it, as a build for CUDA takes ``gpu:0``.)
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import paddle
 
 from devshim import _refusals
 from devshim.backend import Backend
+from devshim_backends._paddle import guards, importing, plugin, shown
+from devshim_backends._paddle.cards import CARDS
+from devshim_backends._paddle.devices import core
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devshim._cards import Fault
+    from devshim.errors import SimulationError
+
+_MOVE = "move ds.simulate(...) above `import paddle`, or set DEVSHIM_SIMULATE_GPUS in the environment"
+
+
+if plugin.library() is not None:
+    shown.show(0)  # until `simulate` says how many; Paddle itself has made the first its default device
 
 
 class PaddleSimulation(Backend):
     """The room of simulation."""
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
+        if gpus and plugin.library() is None:
+            self._load()
+        if plugin.library() is None:
+            return
+        CARDS.begin(gpus, memory, faults)
+        self.cards = CARDS
+        self.simulated = gpus
+        shown.show(gpus)
         if gpus:
-            raise _refusals.unsupported(self, "simulate")
-        self.simulated = 0
+            guards.put_in_place()
+        else:
+            guards.put_back()
+
+    def _load(self) -> None:
+        """Load the plug-in into a Paddle that is imported, where that still works."""
+        refused = plugin.refusal()
+        if refused is not None:
+            raise refused
+        if core.is_compiled_with_cuda() or core.is_compiled_with_xpu():
+            raise self._too_late("this build is for real cards, and takes no plug-ins", "pip install paddlepaddle")
+        if not importing.by_adapter():
+            raise self._too_late("it was imported before devshim was asked to simulate", _MOVE)
+        if core.host_memory_stat_peak_value("Allocated", 0):
+            raise self._too_late("it has made tensors already, and takes no new devices any more", _MOVE)
+        plugin.attach(Path(paddle.__file__).parent)
+        paddle.set_flags({name: int(value) for name, value in plugin.FLAGS.items() if name.endswith("_kernel")})
+
+    def _too_late(self, why: str, move: str) -> SimulationError:
+        return _refusals.simulated_too_late(self, why, move)

@@ -1,0 +1,346 @@
+// Simulated GPUs for PaddlePaddle: a custom device whose memory is the host's, counted card by card.
+//
+// Compiled by plugin.py against the headers in the installed Paddle, loaded by Paddle as the plug-in of the device type
+// "sim_gpu", and called by cards.py through ctypes.  It brings no kernels: Paddle computes with the host's and copies
+// there and back through the functions below.
+//
+// Requirements this file answers:
+//
+// * Every tensor is one allocation here, of its own bytes, and given back when it is freed: Paddle is told to align to
+//   one byte and to keep no chunks, so that the count is exact; a card rounds to ROUND as the cards of cards.py do.
+// * A full card answers with no memory and no error: only then does Paddle raise the MemoryError that a full CUDA card
+//   raises, and not the OSError of a broken plug-in.  What failed is kept for the thread that asked.
+// * Paddle allocates without holding Python's lock, so every card has its own.
+// * Paddle asks a full card a second time after it has looked for memory to give back: one event, not two.
+// * How many cards are shown can change at any time; how many there are cannot (RESERVED).
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "paddle/phi/backends/device_ext.h"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+constexpr int RESERVED = 64;
+constexpr size_t ROUND = 512;
+constexpr long long NO_LIMIT = -1;
+
+// As in cards.py.
+enum What : long long { ALLOCATION = 0, COPY = 1, VANISH = 2 };
+struct Fault { long long what, at, times; };
+struct State { long long used, peak, lost; };
+struct Failure { long long card, bytes, room, lost; };  // lost: at an allocation 1, at a copy 2
+
+struct Card {
+  std::mutex lock;
+  long long limit = NO_LIMIT;
+  size_t used = 0, peak = 0;
+  long long events[2] = {0, 0};
+  std::vector<Fault> faults;
+  bool lost = false;
+
+  // Count an event, with the lock held; whether it fails.
+  bool fails(What event) {
+    ++events[event];
+    for (const Fault& fault : faults) {
+      if (fault.what == VANISH) {
+        lost = lost || events[ALLOCATION] + events[COPY] >= fault.at;
+      } else if (fault.what == event && fault.at <= events[event] && events[event] < fault.at + fault.times) {
+        return true;
+      }
+    }
+    return lost;
+  }
+
+  // What can still be asked for: whole roundings alone.
+  long long room() const {
+    if (limit == NO_LIMIT) return NO_LIMIT;
+    return std::max<long long>(limit - static_cast<long long>(used), 0) / ROUND * ROUND;
+  }
+};
+
+// Never destroyed: Paddle frees tensors while the process ends, after destructors of static objects may have run.
+Card* const CARDS = new Card[RESERVED];
+std::atomic<int> SHOWN{RESERVED};  // Paddle makes its contexts, one per card, while it loads the plug-in
+thread_local int CURRENT = 0;
+thread_local Failure FAILURE{-1, 0, 0, 0};
+thread_local struct { int card; size_t bytes; bool refused; } ASKED{-1, 0, false};  // and got nothing, once
+
+size_t rounded(size_t bytes) { return (bytes + ROUND - 1) / ROUND * ROUND; }
+
+bool is_lost(int id) {
+  std::lock_guard<std::mutex> hold(CARDS[id].lock);
+  return CARDS[id].lost;
+}
+
+C_Status nothing() { return C_SUCCESS; }
+C_Status nothing_on(const C_Device) { return C_SUCCESS; }
+
+C_Status set_current(const C_Device device) {
+  CURRENT = device->id;
+  return C_SUCCESS;
+}
+
+C_Status get_current(const C_Device device) {
+  device->id = CURRENT;
+  return C_SUCCESS;
+}
+
+C_Status count(size_t* found) {
+  *found = SHOWN;
+  return C_SUCCESS;
+}
+
+C_Status list(size_t* found) {
+  for (int i = 0, shown = SHOWN; i < shown; ++i) found[i] = i;
+  return C_SUCCESS;
+}
+
+// ---------------------------------------------------------------- memory
+C_Status allocate(const C_Device device, void** found, size_t bytes) {
+  Card& card = CARDS[device->id];
+  std::lock_guard<std::mutex> hold(card.lock);
+  const size_t taken = rounded(bytes);
+  const bool again = ASKED.card == device->id && ASKED.bytes == bytes;
+  const bool refused = again ? ASKED.refused || card.lost : card.fails(ALLOCATION);
+  ASKED.card = -1;
+  const bool full = card.limit != NO_LIMIT && static_cast<long long>(card.used + taken) > card.limit;
+  *found = refused || full ? nullptr : std::malloc(bytes);
+  if (*found == nullptr) {
+    FAILURE = {device->id, static_cast<long long>(bytes), card.room(), card.lost};
+    if (!again) ASKED = {device->id, bytes, refused};
+    return C_SUCCESS;
+  }
+  FAILURE.card = -1;
+  card.used += taken;
+  card.peak = std::max(card.peak, card.used);
+  return C_SUCCESS;
+}
+
+C_Status deallocate(const C_Device device, void* memory, size_t bytes) {
+  std::free(memory);
+  Card& card = CARDS[device->id];
+  std::lock_guard<std::mutex> hold(card.lock);
+  card.used -= rounded(bytes);
+  return C_SUCCESS;
+}
+
+C_Status host_allocate(const C_Device, void** found, size_t bytes) {
+  *found = std::malloc(bytes);
+  return *found == nullptr ? C_FAILED : C_SUCCESS;
+}
+
+C_Status host_deallocate(const C_Device, void* memory, size_t) {
+  std::free(memory);
+  return C_SUCCESS;
+}
+
+C_Status fill(const C_Device, void* memory, unsigned char value, size_t bytes) {
+  std::memset(memory, value, bytes);
+  return C_SUCCESS;
+}
+
+C_Status statistics(const C_Device device, size_t* total, size_t* room) {
+  Card& card = CARDS[device->id];
+  std::lock_guard<std::mutex> hold(card.lock);
+  *total = card.limit == NO_LIMIT ? size_t{1} << 40 : card.limit;
+  *room = card.limit == NO_LIMIT ? *total - card.used : card.room();
+  return C_SUCCESS;
+}
+
+C_Status alignment(const C_Device, size_t* bytes) {
+  *bytes = 1;
+  return C_SUCCESS;
+}
+
+// ---------------------------------------------------------------- copies
+// A card that has vanished gives nothing and takes nothing.
+C_Status copy_on(int source, int target, void* to, const void* from, size_t bytes) {
+  for (int id : {source, target}) {
+    if (is_lost(id)) {
+      FAILURE = {id, static_cast<long long>(bytes), 0, 2};
+      return C_FAILED;
+    }
+  }
+  FAILURE.card = -1;
+  std::memcpy(to, from, bytes);
+  return C_SUCCESS;
+}
+
+C_Status copy(const C_Device device, void* to, const void* from, size_t bytes) {
+  return copy_on(device->id, device->id, to, from, bytes);
+}
+
+C_Status copy_later(const C_Device device, C_Stream, void* to, const void* from, size_t bytes) {
+  return copy_on(device->id, device->id, to, from, bytes);
+}
+
+C_Status copy_between(const C_Device target, const C_Device source, void* to, const void* from, size_t bytes) {
+  return copy_on(source->id, target->id, to, from, bytes);
+}
+
+C_Status copy_between_later(
+    const C_Device target, const C_Device source, C_Stream, void* to, const void* from, size_t bytes) {
+  return copy_on(source->id, target->id, to, from, bytes);
+}
+
+// ---------------------------------------------------------------- streams and events: all is done when it is asked for
+C_Status make_stream(const C_Device, C_Stream* found) {
+  *found = nullptr;
+  return C_SUCCESS;
+}
+
+C_Status make_event(const C_Device, C_Event* found) {
+  *found = nullptr;
+  return C_SUCCESS;
+}
+
+C_Status on_stream(const C_Device, C_Stream) { return C_SUCCESS; }
+C_Status on_event(const C_Device, C_Event) { return C_SUCCESS; }
+C_Status on_both(const C_Device, C_Stream, C_Event) { return C_SUCCESS; }
+
+C_Status call_back(const C_Device device, C_Stream stream, C_Callback callback, void* data) {
+  C_Status status = C_SUCCESS;
+  callback(device, stream, data, &status);
+  return status;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- for cards.py
+EXPORTED int devshim_reserved() { return RESERVED; }
+
+EXPORTED void devshim_show(int cards) { SHOWN = cards; }
+
+EXPORTED void devshim_begin(int id, long long limit, const Fault* faults, int how_many) {
+  Card& card = CARDS[id];
+  std::lock_guard<std::mutex> hold(card.lock);
+  card.limit = limit;
+  card.peak = card.used;
+  card.events[ALLOCATION] = card.events[COPY] = 0;
+  card.faults.assign(faults, faults + how_many);
+  card.lost = false;
+}
+
+EXPORTED void devshim_reset_peak(int id) {
+  std::lock_guard<std::mutex> hold(CARDS[id].lock);
+  CARDS[id].peak = CARDS[id].used;
+}
+
+EXPORTED int devshim_copying(int id) {
+  std::lock_guard<std::mutex> hold(CARDS[id].lock);
+  return CARDS[id].fails(COPY);
+}
+
+EXPORTED void devshim_state(int id, State* found) {
+  Card& card = CARDS[id];
+  std::lock_guard<std::mutex> hold(card.lock);
+  *found = {static_cast<long long>(card.used), static_cast<long long>(card.peak), card.lost};
+}
+
+// What last failed on this thread, once.
+EXPORTED int devshim_failure(Failure* found) {
+  *found = FAILURE;
+  FAILURE.card = ASKED.card = -1;
+  return found->card >= 0;
+}
+
+// ---------------------------------------------------------------- loading late
+// What follows calls into Paddle by the names of its C++ functions, which 2.6 to 3.3 export; where one is missing, or
+// something goes wrong, nothing has changed, and the caller says that it is too late.
+namespace {
+
+template <typename T>
+T found_in(void* core, const char* name) {
+  return reinterpret_cast<T>(dlsym(core, name));
+}
+
+// Sets one of glog's or Paddle's global variables; returns the earlier value, or `missing`.
+template <typename T>
+T set_global(void* core, const char* name, T value, T missing) {
+  T* found = found_in<T*>(core, name);
+  return found == nullptr ? missing : std::exchange(*found, value);
+}
+
+constexpr char LOG_LEVEL[] = "_ZN3fLI17FLAGS_minloglevelE";
+constexpr int UNKNOWN = -1;
+
+}  // namespace
+
+// How much Paddle logs: 0 everything, 1 no information.
+EXPORTED void devshim_log_level(const char* core_path, int level) {
+  void* core = dlopen(core_path, RTLD_NOW | RTLD_NOLOAD);
+  if (core != nullptr) set_global<int>(core, LOG_LEVEL, level, UNKNOWN);
+}
+
+// Has Paddle look for devices again, as while it is imported, with CUSTOM_DEVICE_ROOT set; 0 where that worked.
+EXPORTED int devshim_attach(const char* core_path) {
+  void* core = dlopen(core_path, RTLD_NOW | RTLD_NOLOAD);
+  if (core == nullptr) return 1;
+  const auto init = found_in<void (*)(std::vector<int>)>(core, "_ZN6paddle9framework11InitDevicesESt6vectorIiSaIiEE");
+  const auto set_pool = found_in<void (*)(void*)>(core, "_ZN3phi17DeviceContextPool7SetPoolEPS0_");
+  const auto pool = found_in<void* (*)()>(core, "_ZN3phi17DeviceContextPool8InstanceEv");
+  // Read-only for Paddle's own set_flags; see plugin.py for what they are.
+  bool* const free_idle = found_in<bool*>(core, "_ZN12paddle_flags21FLAGS_free_idle_chunkE");
+  bool* const free_first = found_in<bool*>(core, "_ZN12paddle_flags28FLAGS_free_when_no_cache_hitE");
+  if (!init || !set_pool || !pool || !free_idle || !free_first) return 2;
+
+  const int level = set_global<int>(core, LOG_LEVEL, 1, UNKNOWN);
+  void* const before = pool();
+  int failed = 0;
+  try {
+    set_pool(nullptr);  // else Paddle keeps the contexts it has; those stay as they are for whoever holds one
+    init({});
+    *free_idle = *free_first = true;
+  } catch (...) {
+    set_pool(before);
+    failed = 3;
+  }
+  if (level != UNKNOWN) set_global<int>(core, LOG_LEVEL, level, UNKNOWN);
+  return failed;
+}
+
+// ---------------------------------------------------------------- for Paddle
+EXPORTED void InitPlugin(CustomRuntimeParams* params) {
+  PADDLE_CUSTOM_RUNTIME_CHECK_VERSION(params);
+  static char type[] = "sim_gpu", kind[] = "simulated";
+  params->device_type = type;
+  params->sub_device_type = kind;
+  C_DeviceInterface* made = params->interface;
+  std::memset(static_cast<void*>(made), 0, sizeof(C_DeviceInterface));
+  made->initialize = made->finalize = nothing;
+  made->init_device = made->deinit_device = made->synchronize_device = nothing_on;
+  made->set_device = set_current;
+  made->get_device = get_current;
+  made->get_device_count = count;
+  made->get_device_list = list;
+
+  made->device_memory_allocate = allocate;
+  made->device_memory_deallocate = deallocate;
+  made->host_memory_allocate = made->unified_memory_allocate = host_allocate;
+  made->host_memory_deallocate = made->unified_memory_deallocate = host_deallocate;
+  made->device_memory_set = fill;
+  made->device_memory_stats = statistics;
+  made->device_min_chunk_size = alignment;
+
+  made->memory_copy_h2d = made->memory_copy_d2h = made->memory_copy_d2d = copy;
+  made->async_memory_copy_h2d = made->async_memory_copy_d2h = made->async_memory_copy_d2d = copy_later;
+  made->memory_copy_p2p = copy_between;
+  made->async_memory_copy_p2p = copy_between_later;
+
+  made->create_stream = make_stream;
+  made->destroy_stream = made->synchronize_stream = made->query_stream = on_stream;
+  made->stream_add_callback = call_back;
+  made->create_event = make_event;
+  made->destroy_event = made->synchronize_event = made->query_event = on_event;
+  made->record_event = made->stream_wait_event = on_both;
+}
