@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from devshim.ledger import Transfer, TransferLog, transfers
     from devshim.runtime import empty_cache, memory, memory_policy, set_visible_devices, shrink_batch, synchronize
     from devshim.several import all_reduce_, broadcast, gather, parallel, replicate, split
-    from devshim.several import all_reduce_, broadcast, gather, parallel, replicate, split
 
 __version__ = "0.1.0"
 
@@ -80,7 +79,6 @@ _LAZY = {
     **dict.fromkeys(("linspace", "ones", "ones_like", "zeros", "zeros_like"), "devshim.creation"),
     **dict.fromkeys(("empty_cache", "memory", "memory_policy"), "devshim.runtime"),
     **dict.fromkeys(("set_visible_devices", "shrink_batch", "synchronize"), "devshim.runtime"),
-    **dict.fromkeys(("all_reduce_", "broadcast", "gather", "parallel", "replicate", "split"), "devshim.several"),
     **dict.fromkeys(("all_reduce_", "broadcast", "gather", "parallel", "replicate", "split"), "devshim.several"),
     "convert": "devshim.conversion",
     **dict.fromkeys(("TransferWarning", "guard"), "devshim.guards"),

@@ -81,7 +81,7 @@ def is_leaf(node: Any) -> bool:
     return _trees.owner_of_whole(node) is not None
 
 
-def _aligned(keys: list[Any], node: Any, cell: Cell, which: int, unlike: Unlike) -> Any:
+def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unlike: Unlike) -> list[Any]:
     """The children of another tree's container in the order of the first one's."""
     flat = None if is_leaf(node) else _trees.children(node)
     if flat is None:

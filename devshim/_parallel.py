@@ -164,7 +164,7 @@ def _add(error: BaseException, told: str) -> None:
 
 def _note(error: BaseException, told: str) -> None:
     """`BaseException.add_note`, which Python 3.10 lacks; there the note is kept, and shown by nobody."""
-    error.__notes__ = [*getattr(error, "__notes__", []), told]  # type: ignore[attr-defined]
+    error.__notes__ = [*getattr(error, "__notes__", []), told]
 
 
 parallel.__module__ = "devshim"

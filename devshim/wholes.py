@@ -129,6 +129,10 @@ class Wholes:
         """An independent model with equal weights on the same devices; ties within it are kept."""
         raise self._no_models()
 
+    def clones(self, wholes: Sequence[Any]) -> list[Any]:
+        """Clones of several whole things; an optimizer's is that of the model's clone, where the framework can."""
+        return [self.clone(each) for each in wholes]
+
     # ------------------------------------------------------------------ layers (layers.py)
     def blocks(self, model: Any) -> list[Block]:
         """The parts of a model in the order they run, each of which had better stay on one device."""
@@ -167,7 +171,7 @@ class Wholes:
 
     def assignable(self, x: Any) -> bool:
         """Whether `assign` can overwrite ``x``; what it cannot is replaced in the list `all_reduce_` was given."""
-        return not self.immutable  # type: ignore[attr-defined, no-any-return]  # the backend's own
+        return not self.immutable  # type: ignore[attr-defined]  # the backend's own
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
         """Ask which of its thread's modes hold here, such as whether gradients are recorded.
