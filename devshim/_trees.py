@@ -238,7 +238,9 @@ def _moved_with(wholes: list[tuple[Cell, Any, Backend]], where: Where, copy: boo
     from devshim import _moving
 
     if copy:
-        clones = {id(whole): backend.clone(whole) for _, whole, backend in wholes}
+        for backend in dict.fromkeys(backend for _, _, backend in wholes):
+            its = [whole for _, whole, owner in wholes if owner is backend]
+            clones.update(zip(map(id, its), backend.clones(its), strict=True))
     found = [(path_text(cell), clones.get(id(each), each), backend) for cell, each, backend in wholes]
     move = _moving.Move(found, where)
     move.stage(None if copy else copy)
