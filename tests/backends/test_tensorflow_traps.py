@@ -139,10 +139,10 @@ def test_native_devices_are_read():
 
 
 def test_run_computes_where_the_arguments_are():
-    """An eager operator computes in the current scope, whatever the device of its arguments."""
-    x = ds.ones((2, 2), device="gpu:1")
-    assert ds.device_of(tf.matmul(x, x)) is CPU
-    assert ds.device_of(ds.run(tf.matmul, x, x)) is ds.gpu(1)
+    """A compiled function computes in the current scope, whatever the device of its arguments; so do real operators."""
+    x, square = ds.ones((2, 2), device="gpu:1"), tf.function(lambda x: tf.matmul(x, x))
+    assert ds.device_of(square(x)) is CPU
+    assert ds.device_of(ds.run(square, x)) is ds.gpu(1)
 
 
 def test_ragged_and_sparse_tensors_move_whole():

@@ -45,65 +45,65 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
         return isinstance(value, tf.DType)
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        with tf.device(self.to_native(device)):
+        with self.making(device):
             with _reading():
                 made = tf.constant(*_prepared(values, dtype))
-            return made if self.arrived(made, device) else made._copy()
+            return self.made(made, device)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         if tf.is_symbolic_tensor(x):
             return tf.cast(x, dtype)
         where = self.device_of(x)
-        with tf.device(self.to_native(where)):
+        with self.making(where):
             made = tf.cast(x, dtype)
-            return made if self.arrived(made, where) else made._copy()
+            return self.made(made, where)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with tf.device(self.to_native(device)):
+        with self.making(device):
             sizes = tf.constant(shape, tf.int32)
             made = tf.raw_ops.Empty(shape=sizes, dtype=dtype or tf.float32, init=False)
-            return made if self.arrived(made, device) else made._copy()
+            return self.made(made, device)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        with tf.device(self.to_native(device)):
+        with self.making(device):
             with _reading():
                 number = tf.constant(*_prepared(value, dtype))
             made = tf.fill(shape, number)
-            return made if self.arrived(made, device) else made._copy()
+            return self.made(made, device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with tf.device(self.to_native(device)):
+        with self.making(device):
             made = tf.zeros(shape, dtype or tf.float32)
-            return made if self.arrived(made, device) else made._copy()
+            return self.made(made, device)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with tf.device(self.to_native(device)):
+        with self.making(device):
             made = tf.ones(shape, dtype or tf.float32)
-            return made if self.arrived(made, device) else made._copy()
+            return self.made(made, device)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         whole = all(isinstance(value, int) for value in (start, stop, step))
         wide = _default_integer(start, stop) if whole else tf.float32
         end = max(start, stop) if step > 0 else min(start, stop)  # tf.range refuses a stop on the wrong side
-        with tf.device(self.to_native(device)):
+        with self.making(device):
             made = tf.cast(tf.range(start, end, step, tf.int64 if whole else tf.float64), dtype or wide)
-            return made if self.arrived(made, device) else made._copy()
+            return self.made(made, device)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
         values = np.linspace(start, stop, num, endpoint=endpoint)  # tf.linspace has no endpoint, and refuses num=0
-        with tf.device(self.to_native(device)):
+        with self.making(device):
             with _reading():
                 made = tf.constant(*_prepared(values, dtype))
-            return made if self.arrived(made, device) else made._copy()
+            return self.made(made, device)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         shift = max(-n_rows, min(k, n_cols))
-        with tf.device(self.to_native(device)):
+        with self.making(device):
             rows, columns = tf.range(n_rows)[:, None] + shift, tf.range(n_cols)[None, :]
             made = tf.cast(tf.equal(rows, columns), dtype or tf.float32)
-            return made if self.arrived(made, device) else made._copy()
+            return self.made(made, device)
 
 
 @contextmanager

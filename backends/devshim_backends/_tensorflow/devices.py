@@ -20,6 +20,7 @@ from devshim import _host, _nvml
 from devshim.backend import Backend
 from devshim.device import ALIASES, CPU, KINDS, Device
 from devshim.info import DeviceInfo
+from devshim_backends._tensorflow.cards import CARDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +100,7 @@ class TensorflowDevices(Backend):
         if device is CPU:
             return _host.describe(self.name)
         if self.simulated:
-            return _host.describe_simulated(self.name, device, None)
+            return _host.describe_simulated(self.name, device, CARDS[device.index].limit)
         details = tf.config.experimental.get_device_details(_cards(device.kind)[device.index])
         model = details.get("device_name") or device.kind.upper()
         return DeviceInfo(

@@ -26,17 +26,17 @@ class TensorflowDraws(TensorflowTensors, TensorflowScopes):
     """The room of draws."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with tf.device(self.to_native(device)):
+        with self.making(device):
             made = tf.random.uniform(shape, low, high, _floating(dtype))
             if low < high and (low, high) != (0, 1):
                 bound = tf.constant(low, made.dtype)
                 made = tf.where(made < tf.constant(high, made.dtype), made, bound)
-            return made if self.arrived(made, device) else made._copy()
+            return self.made(made, device)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with tf.device(self.to_native(device)):
+        with self.making(device):
             made = tf.random.normal(shape, loc, scale, _floating(dtype))
-            return made if self.arrived(made, device) else made._copy()
+            return self.made(made, device)
 
     def seed(self, value: int) -> None:
         tf.random.set_seed(value)

@@ -14,8 +14,9 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "refuse_mixing": Gap(
             "upstream",
-            "TensorFlow copies arguments to where an operator runs; ds.run and ds.require_same_device refuse, and "
-            "tf.config.experimental.set_device_policy('explicit') makes TensorFlow itself refuse",
+            "between real cards TensorFlow copies arguments to where an operator runs, unless "
+            "tf.config.experimental.set_device_policy('explicit') is set, and in a tf.function always; simulated cards "
+            "are refused under that policy, and ds.run and ds.require_same_device refuse everywhere",
         ),
         "trace_device_of": Gap(
             "upstream",
@@ -27,10 +28,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         ),
         "non_blocking": Gap("upstream", "TensorFlow decides by itself which copies overlap, and has no switch for it"),
         "empty_cache": Gap("upstream", "TensorFlow never gives memory back to a card before the process ends"),
-        "simulate_memory": Gap(
-            "planned",
-            "TensorFlow counts nothing on logical CPUs, so devshim has to count for itself, which comes later",
-        ),
         "several": Gap("planned", "splitting, joining and reducing over several devices comes with the models"),
         "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }

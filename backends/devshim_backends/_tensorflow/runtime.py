@@ -16,6 +16,8 @@ from tensorflow.python.eager import context
 from devshim import _host
 from devshim.device import CPU
 from devshim.info import MemoryInfo
+from devshim_backends._tensorflow.cards import CARDS
+from devshim_backends._tensorflow.counting import refresh
 from devshim_backends._tensorflow.devices import TensorflowDevices
 
 if TYPE_CHECKING:
@@ -39,7 +41,10 @@ class TensorflowRuntime(TensorflowDevices):
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
             return _host.memory()
-        if not self.is_card(device) or device.kind != "gpu":
+        if self.simulated:
+            refresh(CARDS[device.index])
+            return CARDS[device.index].info()
+        if device.kind != "gpu":
             return MemoryInfo()
         known = tf.config.experimental.get_memory_info(f"GPU:{device.index}")
         total = self.describe(device).total_memory

@@ -1,40 +1,63 @@
 """Simulated GPUs: logical CPUs, of which ``CPU:0`` stays the host.
 
-TensorFlow partitions its CPU once, when it starts; so room is made for at least eight cards, and the first N are
-shown.  N can then change at any time, up to that room.  A logical CPU counts no memory.
+Requirements this module answers:
+
+* TensorFlow partitions its CPU once, when it starts; so room is made for at least eight cards, and the first N are
+  shown.  N can then change at any time, up to that room.
+* A logical CPU counts no memory, and TensorFlow copies what is elsewhere: `.watching` counts and refuses.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from devshim import _refusals
+from devshim_backends._tensorflow import watching
+from devshim_backends._tensorflow.cards import CARDS
 from devshim_backends._tensorflow.devices import PLACES
+from devshim_backends._tensorflow.places import TensorflowPlaces
 from devshim_backends._tensorflow.runtime import TensorflowRuntime
-
-ROOM = 8
-"""Cards to make room for, at least."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devshim._cards import Fault
 
+ROOM = 8
+"""Cards to make room for, at least."""
 
-class TensorflowSimulation(TensorflowRuntime):
+
+class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
     """The room of simulation."""
 
+    _policy: Any = None
+
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
-        if gpus and memory is not None:
-            raise _refusals.unsupported(self, "simulate_memory")
         if gpus:
             if not self.simulated and (real := self.count("gpu")):
                 raise _refusals.real_cards(self, real)
             self._make_room(gpus)
-        self.simulated = gpus
+        CARDS.begin(gpus, memory, faults)
+        self.cards, self.limit = CARDS, memory
+        before, self.simulated = self.simulated, gpus
         PLACES.clear()  # a logical CPU's name means another device now
+        if gpus:
+            watching.start(self)
+        elif before:
+            watching.stop()
+        self._set_policy(bool(before), bool(gpus))
+
+    def _set_policy(self, before: bool, now: bool) -> None:
+        """Show TensorFlow's device policy as it is now; each thread gets it with its first operator (`.watching`)."""
+        chosen = context.context()
+        if now and not before:
+            self._policy = chosen.device_policy
+            chosen._device_policy = context.DEVICE_PLACEMENT_EXPLICIT
+        elif before and not now:
+            chosen.device_policy = self._policy
 
     def _make_room(self, gpus: int) -> None:
         (cpu,) = tf.config.list_physical_devices("CPU")

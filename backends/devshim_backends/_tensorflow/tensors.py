@@ -23,11 +23,14 @@ from devshim import _refusals
 from devshim._dtypes import DTYPES
 from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
+from devshim_backends._tensorflow.counting import During
 from devshim_backends._tensorflow.places import COMPOSITES, EAGER, ON_HOST, TensorflowPlaces, parts_of
 from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
+from devshim_backends._tensorflow.watching import Making, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from devshim.backend import Tensor
     from devshim.device import Device
@@ -70,8 +73,8 @@ class TensorflowTensors(TensorflowPlaces):
             return self._later_copier(x, device)
         if not isinstance(x, EAGER) or dtype.name not in NAMES:
             return partial(self._copied_rarely, device=device)
-        if not self.simulated and self.device_of(x) is not device:
-            return _CARRY
+        if self.device_of(x) is not device:
+            return _across if self.simulated else _CARRY
         if self.is_card(device) and dtype.name not in _DUPLICABLE:
             return partial(self._duplicated, device=device)
         return _DEEP_COPY
@@ -95,9 +98,9 @@ class TensorflowTensors(TensorflowPlaces):
             return tf.nest.map_structure(lambda part: self.copy_to(part, device), x, expand_composites=True)
         here = self.device_of(x)
         value = tf.convert_to_tensor(x)
-        if here is device or self.simulated:
+        if here is device:
             return self._duplicated(value, device)
-        return self._carried(value, device)
+        return self._duplicated(_renamed(value), device) if self.simulated else self._carried(value, device)
 
     def _duplicated(self, x: Tensor, device: Device) -> Tensor:
         """New memory of the same kind, in the scope of the device."""
@@ -132,6 +135,19 @@ class TensorflowTensors(TensorflowPlaces):
         if self.is_card(device) and made.dtype in _HANDLES:
             raise self._not_on(made, device)
         return False
+
+    def making(self, device: Device) -> AbstractContextManager[object]:
+        """The scope of the operators that make one tensor, which is to be given to `made`; no other is counted."""
+        entered: AbstractContextManager[object] = tf.device(self.to_native(device))
+        return Making(entered) if self.simulated else entered
+
+    def made(self, made: Tensor, device: Device) -> Tensor:
+        """What was made in the scope of a device, in its memory, and counted."""
+        if not self.arrived(made, device):
+            return made._copy()
+        if self.simulated:
+            counted(made)
+        return made
 
     def _not_on(self, x: Tensor, device: Device) -> Exception:
         return UnsupportedError(f"TensorFlow cannot have a {x.dtype.name} tensor on {device}")
@@ -172,9 +188,8 @@ class TensorflowTensors(TensorflowPlaces):
             raise _refusals.no_dtype(self, array.dtype.name) from error
         if not copy:
             return self._over(array, device)
-        with tf.device(self.to_native(device)):
-            made = tf.constant(array, dtype)  # copies, unlike DLPack
-            return made if self.arrived(made, device) else made._copy()
+        with self.making(device):
+            return self.made(tf.constant(array, dtype), device)  # copies, unlike DLPack
 
     def _over(self, array: np.ndarray, device: Device) -> Tensor:
         """A tensor over an array's own memory."""
@@ -213,6 +228,17 @@ class TensorflowTensors(TensorflowPlaces):
             call = instead.get(type(x).__name__, "tf.convert_to_tensor(x)")
             raise ConversionError(f"a {type(x).__name__} has no counterpart in {whom}", f"call {call} first")
         self.device_of(x)  # refuses what is spread over devices
+
+
+def _across(x: Tensor) -> Tensor:
+    """A copy of another simulated device's tensor, in the scope of the device it goes to."""
+    return _DEEP_COPY(_renamed(x))
+
+
+def _renamed(x: Tensor) -> Tensor:
+    """The same memory under the name of the simulated device whose scope this is."""
+    with During("aside"):
+        return _CARRY(x)
 
 
 def _deep_copy_gradient(op: Any, gradient: Tensor) -> Tensor:

@@ -1,0 +1,235 @@
+"""Telling simulated cards what TensorFlow's tensors and variables take.
+
+Requirements this module answers:
+
+* A tensor is counted from its making until it is gone, by the block of memory it shows (`.cards`).
+* So is the value of a variable, which no tensor need show.  An operator that writes to a variable writes in place, or
+  to new memory where a tensor shows the old, or lets the variable have the memory of a tensor: what it did is looked
+  up, at once where a tensor is concerned, else when somebody asks for the card's memory (`Variable.stale`).
+* What the garbage collector has run in the middle of counting is not counted: the lock may be held.
+
+What never is a tensor of Python's is not seen: what operators and compiled functions use while they run, TensorFlow's
+own store of Python's numbers, and lists of tensors inside a variant.  Strings and handles are the host's on real
+cards, too, and take nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context, core
+from tensorflow.python.framework import ops
+
+from devshim.errors import DevshimError
+from devshim_backends._tensorflow.cards import APART, LOCK, Block, Held, TensorflowCard, note, settle
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["LOCAL", "UNCOUNTED", "VARIABLES", "During", "Variable", "count", "refresh"]
+
+UNCOUNTED = frozenset(dtype.as_datatype_enum for dtype in (tf.string, tf.resource, tf.variant))
+"""Dtypes whose tensors hold no numbers."""
+
+_EXECUTE = pywrap_tfe.TFE_Py_Execute  # as TensorFlow made it: what is read here is neither counted nor differentiated
+_INT32 = tf.int32.as_datatype_enum
+_ALIVE: dict[int, Held] = {}
+
+
+class _Local(threading.local):
+    """What a thread is about.
+
+    Attributes:
+        aside: Whether what operators make now is not to be counted, because only their last result is.
+        counting: Whether it is in the middle of counting.
+        epoch: Which simulation it has met last.
+    """
+
+    aside = False
+    counting = False
+    epoch = 0
+
+
+LOCAL = _Local()
+
+
+class During:
+    """A context in which one of `LOCAL`'s flags has a value."""
+
+    __slots__ = ("_before", "_flag", "_value")
+
+    def __init__(self, flag: str, value: bool = True) -> None:
+        self._flag, self._value = flag, value
+
+    def __enter__(self) -> None:
+        self._before = getattr(LOCAL, self._flag)
+        setattr(LOCAL, self._flag, self._value)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        setattr(LOCAL, self._flag, self._before)
+
+
+# ---------------------------------------------------------------------------------------------------- tensors
+def count(tensor: Any, card: TensorflowCard, known: bool = False) -> None:
+    """Count a tensor on a card, until it is gone.
+
+    Args:
+        tensor: An eager tensor.
+        card: Where it is.
+        known: Whether the variables that share its memory are known to do so.
+
+    Raises:
+        FullCardError: It does not fit.
+        DeviceFailedError: The card has vanished.
+    """
+    if LOCAL.aside or LOCAL.counting or tensor._datatype_enum() in UNCOUNTED:
+        return
+    with During("counting"):
+        start, end = _span(tensor)
+        if start == end:
+            return
+        if not known:
+            _look_again(card, start, end)
+        held = Held(tensor, _gone)
+        with LOCK:
+            settle()
+            held.block = card.enter(start, end)
+            held.block.tensors += 1
+            _ALIVE[id(held)] = held
+
+
+def _span(tensor: Any) -> tuple[int, int]:
+    """The addresses of a tensor's first byte and of the one behind its last."""
+    array = tensor._numpy_internal()  # over the tensor's own memory; the public `numpy` copies
+    if not isinstance(array, np.ndarray):  # 0-d tensors come as numbers
+        array = _lengthened(tensor)
+    start: int = array.ctypes.data
+    return start, start + array.nbytes
+
+
+def _lengthened(tensor: Any) -> np.ndarray:
+    """An array over a 0-d tensor's own memory."""
+    try:
+        return np.asarray(memoryview(tensor))
+    except ValueError:  # Python's buffers know no bfloat16, nor narrower floats
+        shape = ops.EagerTensor([1], "/device:CPU:0", _INT32)
+        types = ("T", tensor._datatype_enum(), "Tshape", _INT32)
+        asked = context.context()._handle, tensor.device, "Reshape", [tensor, shape], types, 1
+        return _EXECUTE(*asked)[0]._numpy_internal()  # type: ignore[no-any-return]  # TensorFlow is Any
+
+
+def _gone(held: Held) -> None:
+    del _ALIVE[id(held)]
+    note(held)
+
+
+def _look_again(card: TensorflowCard, start: int, end: int) -> None:
+    """Look where variables are that may have moved, if it matters to memory that is new."""
+    with LOCK:
+        settle()
+        block = card.at(start)
+        owners = [] if block is None or block.tensors else list(block.variables)
+    for variable in owners:  # no tensor vouches for the block: the variable may have left it
+        variable.look()
+    if block is None and card.limit is not None and end - start > (card.info().free or 0):
+        refresh(card)
+
+
+# ---------------------------------------------------------------------------------------------------- variables
+class Variable:
+    """What is known of a variable on a card.
+
+    Attributes:
+        handle: A weak reference to its handle, which lives as long as it does.
+        card: Where it is.
+        block: What holds its value, or None before it has one.
+        stale: Whether its value may have moved since it was looked up.
+    """
+
+    __slots__ = ("_dtype", "_key", "block", "card", "handle", "stale")
+
+    def __init__(self, handle: Any, card: TensorflowCard, dtype: int) -> None:
+        self.handle, self._key = ref(handle, self._is_gone), id(handle)
+        self.card, self._dtype = card, dtype
+        self.block: Block | None = None
+        self.stale = False
+        VARIABLES[self._key] = self
+
+    def _is_gone(self, _: object) -> None:
+        del VARIABLES[self._key]
+        note(self)
+
+    def written(self) -> None:
+        """Take note of an operator that may have written to it; raises as `count` does."""
+        if LOCAL.counting:
+            self.stale = True
+        elif self.block is None or self.block.tensors:
+            self.look()
+        else:
+            self.stale = True
+
+    def read(self, tensor: Any) -> None:
+        """Count what an operator has just read from it; raises as `count` does."""
+        if LOCAL.aside or LOCAL.counting:
+            return
+        start, block = _span(tensor)[0], self.block
+        if block is None or (not block.start <= start < block.end and block.start != APART):
+            self.look()
+        count(tensor, self.card, known=True)
+
+    def look(self) -> None:
+        """Look where its value is, and count that; raises as `count` does."""
+        with During("counting"):
+            first = self._value()
+            self.stale = False
+            if first is None:
+                return self._move(None)
+            span, block = _span(first), self.block
+            if block is not None and (block.start <= span[0] < block.end or block.start == APART):
+                return None
+            again = self._value()
+            # After sparse updates TensorFlow copies on every read, and never shows the value's own memory.
+            return self._move(span, apart=again is None or _span(again) != span)
+
+    def _value(self) -> Any:
+        """A tensor that shows its value; None where it has none."""
+        handle = self.handle()
+        if handle is None:
+            return None
+        try:
+            asked = context.context()._handle, handle.device, "ReadVariableOp", [handle], ("dtype", self._dtype), 1
+            return _EXECUTE(*asked)[0]
+        except (core._NotOkStatusException, tf.errors.OpError):
+            return None
+
+    def _move(self, span: tuple[int, int] | None, apart: bool = False) -> None:
+        with LOCK:
+            note(self)
+            settle()
+            if span is None or span[0] == span[1]:
+                return
+            self.block = self.card.enter_apart(span[1] - span[0]) if apart else self.card.enter(*span)
+            self.block.variables.append(self)
+
+
+VARIABLES: dict[int, Variable] = {}
+"""Every variable on a simulated card, by its handle's `id`."""
+
+
+def refresh(card: TensorflowCard) -> None:
+    """Look where all variables of a card are that may have moved, and settle what is gone."""
+    with During("counting"):
+        for variable in list(VARIABLES.values()):
+            if variable.card is card and variable.stale:
+                with suppress(DevshimError):  # it is there already: whoever wrote it was, or will be, told
+                    variable.look()
+        with LOCK:
+            settle()
