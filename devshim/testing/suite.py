@@ -21,6 +21,7 @@ from devshim.testing.models import Models
 from devshim.testing.placing import Placing
 from devshim.testing.running import Running
 from devshim.testing.scopes import Scopes
+from devshim.testing.several import Several
 from devshim.testing.simulation import Simulation
 from devshim.testing.state import State
 from devshim.testing.threads import Threads
@@ -57,6 +58,7 @@ class Conformance(
     SimulatedCards,
     Models,
     Training,
+    Several,
 ):
     """All behaviours of the contract: set `backend`, write the hooks your framework needs, and run pytest."""
 

@@ -1,0 +1,155 @@
+"""Several devices: cut up, put together, reduced, and worked on at the same time."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import feature, numbers
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+ROWS = (7, 6, 3, 2, 1)
+
+
+class Several(Kit):
+    """`split`, `gather`, `broadcast`, `all_reduce_`, `parallel`; on the host alone, and from it to cards."""
+
+    @pytest.fixture
+    def three(self, device: Device) -> list[Device]:
+        """Three devices, one of which may stand twice."""
+        return [device, ds.cpu(), device]
+
+    # ------------------------------------------------------------------ split and gather
+    @feature("several")
+    @pytest.mark.parametrize("rows", ROWS)
+    def test_parts_differ_by_one_row_at_most(self, three: list[Device], rows: int) -> None:
+        """Each device gets its part, the larger ones first, and `gather` puts all back to the bit."""
+        a = numbers((rows, 2))
+        x = ds.from_numpy(a)
+        parts = ds.split(x, three)
+        sizes = [self.adapter.shape(part)[0] for part in parts]
+        assert sizes == [rows // 3 + (i < rows % 3) for i in range(3)]
+        assert [ds.device_of(part) for part in parts] == three
+        back = ds.gather(parts, three[0])
+        assert ds.device_of(back) is three[0]
+        assert ds.to_numpy(back).tobytes() == a.tobytes()
+
+    @feature("several")
+    def test_another_axis(self, three: list[Device]) -> None:
+        """Cut along the axis asked for, counted from the end where it is negative."""
+        a = numbers((2, 5))
+        parts = ds.split(ds.from_numpy(a), three, axis=-1)
+        assert [self.adapter.shape(part) for part in parts] == [(2, 2), (2, 2), (2, 1)]
+        assert ds.to_numpy(ds.gather(parts, "cpu", axis=1)).tobytes() == a.tobytes()
+
+    @feature("several")
+    def test_uneven_rows_are_refused_or_dropped_on_request(self, three: list[Device]) -> None:
+        """``uneven="error"`` raises before anything is copied; ``"drop"`` leaves the last rows out."""
+        x = ds.from_numpy(numbers((7, 2)))
+        with pytest.raises(ds.ArgumentError, match="7"):
+            ds.split(x, three, uneven="error")
+        parts = ds.split(x, three, uneven="drop")
+        assert [self.adapter.shape(part)[0] for part in parts] == [2, 2, 2]
+        assert self.same_numbers(ds.gather(parts, "cpu"), numbers((7, 2))[:6])
+        assert [self.adapter.shape(p)[0] for p in ds.split(ds.place(x, three[0]), three[:1], uneven="error")] == [7]
+
+    @feature("several")
+    def test_trees_are_cut_alike(self, three: list[Device]) -> None:
+        """Every tensor of a tree is cut, and each part is a tree of the same form; other leaves go to all."""
+        a, b = numbers((5, 2)), numbers((5,))
+        tree = {"x": ds.from_numpy(a), "y": [ds.from_numpy(b), "name"]}
+        parts = ds.split(tree, three)
+        assert [self.adapter.shape(part["x"])[0] for part in parts] == [2, 2, 1]
+        assert [part["y"][1] for part in parts] == ["name"] * 3
+        assert all(ds.same_device(part) for part in parts)
+        back = ds.gather(parts, three[0])
+        assert ds.to_numpy(back["x"]).tobytes() == a.tobytes()
+        assert ds.to_numpy(back["y"][0]).tobytes() == b.tobytes()
+
+    @feature("several", "gradient")
+    def test_gradients_flow_through(self, three: list[Device]) -> None:
+        """The gradient of what was split and gathered is that of the whole."""
+        a = numbers((4, 2))
+        gradient = self.gradient(lambda x: ds.gather(ds.split(x, three), "cpu"), ds.from_numpy(a))
+        assert gradient is not None
+        assert self.same_numbers(gradient, 2 * a)
+
+    # ------------------------------------------------------------------ copies
+    @feature("several")
+    def test_broadcast_gives_each_its_own(self, three: list[Device]) -> None:
+        """One independent copy per device: writing to one is not seen by another, nor by the source."""
+        a = numbers()
+        x = ds.from_numpy(a)
+        copies = ds.broadcast({"x": x}, three)
+        assert [ds.device_of(each["x"]) for each in copies] == three
+        for each in copies[:-1]:
+            if self.can_scribble(ds.device_of(each["x"])):
+                self.scribble(each["x"])
+        assert self.same_numbers(copies[-1]["x"], a)
+        assert self.same_numbers(x, a)
+
+    # ------------------------------------------------------------------ reductions
+    @feature("several")
+    @pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
+    def test_all_reduce_gives_everyone_the_same(self, three: list[Device], op: str) -> None:
+        """Afterwards every tensor holds the sum, mean, maximum or minimum, in place where tensors can be written."""
+        arrays = [numbers((2, 3)) * factor for factor in (1, -2, 4)]
+        tensors = [ds.from_numpy(a, device) for a, device in zip(arrays, three, strict=True)]
+        given = list(tensors)
+        assert ds.all_reduce_(given, op) is given
+        if not self.adapter.immutable:
+            assert all(new is old for new, old in zip(given, tensors, strict=True))
+        expected = getattr(np, op)(np.stack(arrays), axis=0)
+        assert [ds.device_of(x) for x in given] == three
+        assert all(np.allclose(ds.to_numpy(x), expected, rtol=1e-6) for x in given)
+
+    @feature("several")
+    def test_all_reduce_refuses_what_does_not_fit(self, three: list[Device]) -> None:
+        """Other shapes, dtypes and names of operations are refused, and nothing has changed."""
+        x, y = ds.from_numpy(numbers((2, 3)), three[0]), ds.from_numpy(numbers((3, 2)))
+        for bad, op in (([x, y], "sum"), ([x, ds.from_numpy(numbers((2, 3)).astype("float64"))], "sum"), ([x], "xor")):
+            with pytest.raises(ds.ArgumentError):
+                ds.all_reduce_(bad, op)
+        assert self.same_numbers(x, numbers((2, 3)))
+
+    # ------------------------------------------------------------------ at the same time
+    @feature("several")
+    def test_parallel_runs_at_the_same_time(self, three: list[Device]) -> None:
+        """One thread each, all inside at once; results come in order."""
+        meet = threading.Barrier(3, timeout=30)
+
+        def work(x: Tensor) -> Any:
+            meet.wait()
+            return ds.run(lambda y: y + y, x)
+
+        inputs = [ds.from_numpy(numbers() + i, device) for i, device in enumerate(three)]
+        found = ds.parallel([work] * 3, inputs)
+        assert [ds.device_of(y) for y in found] == three
+        assert all(self.same_numbers(y, 2 * (numbers() + i)) for i, y in enumerate(found))
+
+    @feature("several")
+    def test_the_first_failure_names_its_device(self, three: list[Device]) -> None:
+        """The first one in order is raised, once all have ended, and says on which device it happened."""
+        ended: list[int] = []
+
+        def work(x: Tensor) -> None:
+            i = int(ds.to_numpy(x).ravel()[0])
+            if i == 0:
+                ended.append(i)
+                return
+            raise RuntimeError(f"failed {i}")
+
+        inputs = [ds.full((2,), i, dtype="float32", device=device) for i, device in enumerate((*three, "cpu"))]
+        with pytest.raises(RuntimeError, match="failed 1") as caught:
+            ds.parallel([work] * 4, inputs)
+        assert ended == [0]
+        told = "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+        assert "cpu" in told
