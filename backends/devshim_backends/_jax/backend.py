@@ -6,13 +6,14 @@ from typing import final
 
 from devshim.device import CPU, Device
 from devshim_backends._jax.lines import LINES
+from devshim_backends._jax.several import JaxSeveral
 from devshim_backends._jax.simulation import JaxSimulation
 
 __all__ = ["JaxBackend"]
 
 
 @final
-class JaxBackend(JaxSimulation):
+class JaxBackend(JaxSimulation, JaxSeveral):
     """JAX, from 0.4.30 on."""
 
     name = "jax"

@@ -1,0 +1,96 @@
+"""Cutting JAX arrays up, joining them, combining them, and summing them over cards by XLA's collectives.
+
+Traps mended here:
+
+* Without x64, operators cut 64-bit values to 32 bits: see `wide`.
+* An operator on an uncommitted array runs on JAX's default device, wherever the array is: here it is told its device.
+* A sum over several cards, written as one program for all of them, is an all-reduce to XLA.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from devshim.backend import Backend
+from devshim_backends._jax.devices import JaxDevices
+from devshim_backends._jax.tensors import enable_x64, wide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from devshim.backend import Tensor
+
+_OPS: dict[str, Any] = {"sum": jax.lax.add, "mean": jax.lax.add, "max": jax.lax.max, "min": jax.lax.min}
+_OVER_CARDS: dict[str, Any] = {"sum": jnp.sum, "mean": jnp.sum, "max": jnp.max, "min": jnp.min}
+
+
+class JaxSeveral(JaxDevices, Backend):
+    """The room "several" of the JAX adapter; every result is committed to the device of what it came of."""
+
+    def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        with self._at(x):
+            return jax.lax.slice_in_dim(x, start, stop, axis=axis)
+
+    def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        with self._at(xs[0]):
+            joined = jax.lax.concatenate(list(xs), axis)
+            # XLA gives one array back as it is.
+            return jax.lax.copy_p.bind(joined) if len(xs) == 1 else joined
+
+    def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        with self._at(xs[0]):
+            made = reduce(_OPS[op], xs[1:], xs[0])
+            return _divided(made, len(xs)) if op == "mean" else made
+
+    def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
+        if self.simulated or self.compiling():
+            return None
+        return over_cards([self.to_native(self.device_of(x)) for x in xs], xs, op)
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        # Both are of the thread that set them, or of the process.
+        return partial(_with_modes, bool(jax.config.jax_enable_x64), jax.config.jax_default_device)
+
+    @contextmanager
+    def _at(self, x: Tensor) -> Iterator[None]:
+        """Compute where an array is, in its own width; under a trace where the trace does."""
+        with wide(x.dtype), ExitStack() as entered:
+            if not self.is_tracer(x):
+                entered.enter_context(jax.default_device(self.to_native(self.device_of(x))))
+            yield
+
+
+def over_cards(natives: Sequence[Any], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
+    """Return the reduction of one array on each of several of JAX's devices, on each of them: one program for all."""
+    mesh = jax.sharding.Mesh(np.array(natives), ("card",))
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("card"))
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    with wide(xs[0].dtype):
+        rows = [jax.device_put(jax.lax.expand_dims(x, (0,)), native) for x, native in zip(xs, natives, strict=True)]
+        stacked = jax.make_array_from_single_device_arrays((len(xs), *xs[0].shape), spread, rows)
+        reduced = jax.jit(partial(_reduced, op), out_shardings=everywhere)(stacked)
+    found = {shard.device: shard.data for shard in reduced.addressable_shards}
+    return [found[native] for native in natives]
+
+
+def _reduced(op: str, stacked: Tensor) -> Tensor:
+    more = {"dtype": stacked.dtype} if op in ("sum", "mean") else {}
+    made = _OVER_CARDS[op](stacked, axis=0, **more)
+    return _divided(made, stacked.shape[0]) if op == "mean" else made
+
+
+def _divided(x: Tensor, count: int) -> Tensor:
+    return jax.lax.div(x, jax.lax.full_like(x, count))
+
+
+@contextmanager
+def _with_modes(x64: bool, device: Any) -> Iterator[None]:
+    with enable_x64(x64), jax.default_device(device):
+        yield
