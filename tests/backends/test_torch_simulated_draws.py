@@ -1,0 +1,148 @@
+"""Random numbers on simulated PyTorch cards: every card has a generator of its own, seeded, saved and forked."""
+
+from __future__ import annotations
+
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+
+CARD = "sim:1"
+
+
+@pytest.fixture(autouse=True)
+def cards():
+    ds.use("torch")
+    with ds.simulate(gpus=2):
+        yield
+    ds.use(None)
+
+
+DRAWS = {
+    "rand": lambda d: torch.rand(5, device=d),
+    "randn": lambda d: torch.randn(5, device=d),
+    "randint": lambda d: torch.randint(0, 100, (5,), device=d),
+    "randperm": lambda d: torch.randperm(9, device=d),
+    "rand_like": lambda d: torch.rand_like(torch.ones(5, device=d)),
+    "randn_like": lambda d: torch.randn_like(torch.ones(5, device=d)),
+    "normal": lambda d: torch.normal(0.0, torch.ones(5, device=d)),
+    "normal of a size": lambda d: torch.normal(0.0, 1.0, (5,), device=d),
+    "bernoulli": lambda d: torch.bernoulli(torch.full((20,), 0.5, device=d)),
+    "multinomial": lambda d: torch.multinomial(torch.ones(9, device=d), 4),
+    "poisson": lambda d: torch.poisson(torch.full((5,), 9.0, device=d)),
+    "uniform_": lambda d: torch.empty(5, device=d).uniform_(),
+    "normal_": lambda d: torch.empty(5, device=d).normal_(),
+    "cauchy_": lambda d: torch.empty(5, device=d).cauchy_(),
+    "geometric_": lambda d: torch.empty(9, device=d).geometric_(0.3),
+    "random_": lambda d: torch.empty(5, device=d).random_(),
+    "exponential_": lambda d: torch.empty(5, device=d).exponential_(),
+    "log_normal_": lambda d: torch.empty(5, device=d).log_normal_(),
+    "dropout": lambda d: torch.nn.functional.dropout(torch.ones(20, device=d)),
+    "feature_dropout": lambda d: torch.nn.functional.dropout2d(torch.ones(1, 9, 2, 2, device=d)),
+    "rrelu": lambda d: torch.nn.functional.rrelu(-torch.ones(9, device=d), training=True),
+    "gumbel": lambda d: torch.nn.functional.gumbel_softmax(torch.ones(5, device=d)),
+    "xavier": lambda d: torch.nn.init.xavier_normal_(torch.empty(3, 3, device=d)),
+    "kaiming": lambda d: torch.nn.init.kaiming_uniform_(torch.empty(3, 3, device=d)),
+    "orthogonal": lambda d: torch.nn.init.orthogonal_(torch.empty(3, 3, device=d)),
+    "trunc_normal": lambda d: torch.nn.init.trunc_normal_(torch.empty(3, 3, device=d)),
+    "a layer": lambda d: torch.nn.Linear(3, 3, device=d).weight.detach(),
+    "a distribution": lambda d: torch.distributions.Normal(torch.zeros(3, device=d), 1.0).sample(),
+    "gamma": lambda d: torch.distributions.Gamma(torch.ones(3, device=d), torch.ones(3, device=d)).sample(),
+    "categorical": lambda d: torch.distributions.Categorical(torch.ones(9, device=d)).sample((5,)),
+    "dirichlet": lambda d: torch.distributions.Dirichlet(torch.ones(3, device=d)).sample(),
+}
+
+
+@pytest.mark.parametrize("form", DRAWS)
+def test_one_seed_gives_the_hosts_numbers(form):
+    results = []
+    for device in ("cpu", CARD, CARD, "sim:0"):
+        torch.manual_seed(4)
+        drawn = DRAWS[form](device)
+        assert str(drawn.device) == device
+        results.append(drawn.cpu())
+    assert all(torch.equal(results[0], each) for each in results[1:])
+
+
+@pytest.mark.parametrize("form", DRAWS)
+def test_a_draw_moves_only_its_own_generator(form):
+    states = [torch.get_rng_state(), torch.sim.get_rng_state("sim:0"), torch.sim.get_rng_state(CARD)]
+    DRAWS[form](CARD)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert torch.equal(states[1], torch.sim.get_rng_state("sim:0"))
+    assert not torch.equal(states[2], torch.sim.get_rng_state(CARD))
+
+
+def test_generators():
+    one, other = (torch.Generator(device=CARD).manual_seed(9) for _ in range(2))
+    assert one.device == torch.device(CARD)
+    assert one.initial_seed() == 9
+    assert isinstance(one, torch.Generator)
+    first = torch.rand(3, device=CARD, generator=one)
+    assert torch.equal(first, torch.rand(3, device=CARD, generator=other))
+    state = one.get_state()
+    second = torch.randn(3, device=CARD, generator=one)
+    one.set_state(state)
+    assert torch.equal(second, torch.randn(3, device=CARD, generator=one))
+    assert torch.empty(3, device=CARD).normal_(generator=one).isfinite().all()
+    assert torch.randperm(5, device=CARD, generator=one).sort().values.tolist() == [0, 1, 2, 3, 4]
+    assert torch.multinomial(torch.ones(3, device=CARD), 2, generator=one).shape == (2,)
+    assert one.seed() != 9
+    assert str(torch.Generator("sim").device) == "sim:0"
+
+
+@pytest.mark.parametrize("wrong", ["cpu", "sim:0"])
+def test_a_generator_of_another_device_is_refused(wrong):
+    with pytest.raises(RuntimeError, match="generator"):
+        torch.rand(3, device=CARD, generator=torch.Generator(wrong))
+
+
+def test_seeds():
+    torch.manual_seed(1)
+    both = [torch.rand(2, device=f"sim:{i}").cpu() for i in range(2)]
+    assert torch.equal(*both)
+    torch.sim.manual_seed_all(1)
+    assert torch.equal(torch.rand(2, device=CARD).cpu(), both[0])
+    torch.rand(1, device="sim:0")
+    with torch.accelerator.device_index(1):
+        torch.sim.manual_seed(1)
+    assert torch.equal(torch.rand(2, device=CARD).cpu(), both[0])
+    assert not torch.equal(torch.rand(2, device="sim:0").cpu(), both[0])
+    ds.random.seed(1)
+    assert torch.equal(torch.rand(2, device=CARD).cpu(), both[0])
+    torch.seed()
+    assert not torch.equal(torch.rand(2, device=CARD).cpu(), both[0])
+
+
+def test_states():
+    state = torch.sim.get_rng_state(CARD)
+    assert state.device.type == "cpu"
+    assert state.dtype == torch.uint8
+    drawn = torch.rand(3, device=CARD)
+    torch.sim.set_rng_state(state, CARD)
+    assert torch.equal(drawn, torch.rand(3, device=CARD))
+
+
+def test_forking():
+    torch.manual_seed(2)
+    wanted = torch.rand(3, device=CARD)
+    torch.manual_seed(2)
+    with torch.random.fork_rng(devices=[0, 1], device_type="sim"):
+        torch.rand(3, device=CARD)
+        torch.manual_seed(77)
+    assert torch.equal(wanted, torch.rand(3, device=CARD))
+    with torch.random.fork_rng(devices=[1], device_type="sim"):
+        torch.rand(1, device="sim:0")
+        torch.rand(1, device=CARD)
+
+
+def test_off_and_on_starts_alike():
+    first = torch.rand(3, device=CARD)
+    ds.simulate(gpus=0)
+    ds.simulate(gpus=2)
+    assert torch.rand(3, device=CARD).shape == first.shape
+    torch.manual_seed(0)
+    again = torch.rand(3, device=CARD)
+    torch.manual_seed(0)
+    assert torch.equal(torch.rand(3).cpu(), again.cpu())

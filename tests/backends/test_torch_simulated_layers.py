@@ -1,0 +1,164 @@
+"""Every kind of layer and loss of ``torch.nn`` computes on a simulated card what it computes on the host."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+CARD = "sim:1"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cards():
+    ds.use("torch")
+    with ds.simulate(gpus=2):
+        yield
+    ds.use(None)
+
+
+def ints(*shape, high):
+    return torch.randint(0, high, shape)
+
+
+ZOO = {
+    "Linear": (lambda: nn.Linear(4, 3), lambda: [torch.randn(2, 4)]),
+    "Bilinear": (lambda: nn.Bilinear(3, 4, 2), lambda: [torch.randn(2, 3), torch.randn(2, 4)]),
+    "Conv1d": (lambda: nn.Conv1d(2, 3, 3), lambda: [torch.randn(2, 2, 7)]),
+    "Conv2d": (lambda: nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2), lambda: [torch.randn(2, 2, 8, 8)]),
+    "Conv2d same": (
+        lambda: nn.Conv2d(2, 4, 3, padding="same", padding_mode="reflect"),
+        lambda: [torch.randn(1, 2, 5, 5)],
+    ),
+    "Conv3d": (lambda: nn.Conv3d(1, 2, 2), lambda: [torch.randn(1, 1, 4, 4, 4)]),
+    "ConvTranspose2d": (lambda: nn.ConvTranspose2d(2, 3, 3, stride=2), lambda: [torch.randn(1, 2, 4, 4)]),
+    "BatchNorm2d": (lambda: nn.BatchNorm2d(3), lambda: [torch.randn(4, 3, 5, 5)]),
+    "LayerNorm": (lambda: nn.LayerNorm(4), lambda: [torch.randn(2, 3, 4)]),
+    "RMSNorm": (lambda: nn.RMSNorm(4), lambda: [torch.randn(2, 3, 4)]),
+    "GroupNorm": (lambda: nn.GroupNorm(2, 4), lambda: [torch.randn(2, 4, 3)]),
+    "InstanceNorm2d": (lambda: nn.InstanceNorm2d(2, affine=True), lambda: [torch.randn(2, 2, 3, 3)]),
+    "MaxPool2d": (lambda: nn.MaxPool2d(2), lambda: [torch.randn(1, 1, 4, 4)]),
+    "AdaptiveAvgPool2d": (lambda: nn.AdaptiveAvgPool2d(2), lambda: [torch.randn(1, 1, 5, 5)]),
+    "Upsample": (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), lambda: [torch.randn(1, 1, 3, 3)]),
+    "Dropout": (lambda: nn.Dropout(0.5), lambda: [torch.randn(50)]),
+    "Dropout2d": (lambda: nn.Dropout2d(0.5), lambda: [torch.randn(2, 8, 2, 2)]),
+    "GELU": (lambda: nn.GELU(), lambda: [torch.randn(9)]),
+    "PReLU": (lambda: nn.PReLU(), lambda: [torch.randn(9)]),
+    "RReLU": (lambda: nn.RReLU(), lambda: [torch.randn(9)]),
+    "Softmax": (lambda: nn.Softmax(-1), lambda: [torch.randn(3, 4)]),
+    "Embedding": (lambda: nn.Embedding(6, 3, padding_idx=0), lambda: [ints(2, 4, high=6)]),
+    "EmbeddingBag": (lambda: nn.EmbeddingBag(6, 3, mode="mean"), lambda: [ints(2, 4, high=6)]),
+    "EmbeddingBag max": (lambda: nn.EmbeddingBag(6, 3, mode="max"), lambda: [ints(7, high=6), torch.tensor([0, 3])]),
+    "RNN": (lambda: nn.RNN(3, 4, 2, bidirectional=True), lambda: [torch.randn(5, 2, 3)]),
+    "LSTM": (lambda: nn.LSTM(3, 4, 2, batch_first=True), lambda: [torch.randn(2, 5, 3)]),
+    "LSTM dropout": (lambda: nn.LSTM(3, 4, 2, dropout=0.5), lambda: [torch.randn(5, 2, 3)]),
+    "LSTM projected": (lambda: nn.LSTM(3, 4, proj_size=2), lambda: [torch.randn(5, 2, 3)]),
+    "GRU": (lambda: nn.GRU(3, 4, 2, bidirectional=True), lambda: [torch.randn(5, 2, 3)]),
+    "GRU without bias": (lambda: nn.GRU(3, 4, bias=False), lambda: [torch.randn(5, 2, 3)]),
+    "LSTMCell": (lambda: nn.LSTMCell(3, 4), lambda: [torch.randn(2, 3)]),
+    "GRUCell": (lambda: nn.GRUCell(3, 4), lambda: [torch.randn(2, 3)]),
+    "MultiheadAttention": (lambda: nn.MultiheadAttention(4, 2), lambda: [torch.randn(3, 2, 4)] * 3),
+    "TransformerEncoder": (
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2),
+        lambda: [torch.randn(2, 3, 4)],
+    ),
+    "Transformer": (lambda: nn.Transformer(4, 2, 1, 1, 8), lambda: [torch.randn(3, 2, 4), torch.randn(2, 2, 4)]),
+    "PixelShuffle": (lambda: nn.PixelShuffle(2), lambda: [torch.randn(1, 4, 2, 2)]),
+    "Fold": (lambda: nn.Fold((4, 4), 2), lambda: [torch.randn(1, 4, 9)]),
+    "CosineSimilarity": (lambda: nn.CosineSimilarity(), lambda: [torch.randn(2, 4), torch.randn(2, 4)]),
+    "CrossEntropyLoss": (
+        lambda: nn.CrossEntropyLoss(label_smoothing=0.1),
+        lambda: [torch.randn(3, 5), ints(3, high=5)],
+    ),
+    "NLLLoss": (lambda: nn.NLLLoss(), lambda: [torch.randn(3, 5).log_softmax(1), ints(3, high=5)]),
+    "BCEWithLogitsLoss": (lambda: nn.BCEWithLogitsLoss(), lambda: [torch.randn(4), torch.rand(4)]),
+    "KLDivLoss": (
+        lambda: nn.KLDivLoss(reduction="batchmean"),
+        lambda: [torch.randn(2, 3).log_softmax(1), torch.rand(2, 3)],
+    ),
+    "HuberLoss": (lambda: nn.HuberLoss(), lambda: [torch.randn(4), torch.randn(4)]),
+    "TripletMarginLoss": (lambda: nn.TripletMarginLoss(), lambda: [torch.randn(2, 3) for _ in range(3)]),
+    "CTCLoss": (
+        lambda: nn.CTCLoss(),
+        lambda: [
+            torch.randn(6, 2, 4).log_softmax(2),
+            ints(2, 3, high=3) + 1,
+            torch.tensor([6, 6]),
+            torch.tensor([3, 2]),
+        ],
+    ),
+    "AdaptiveLogSoftmaxWithLoss": (
+        lambda: nn.AdaptiveLogSoftmaxWithLoss(4, 10, [3, 6]),
+        lambda: [torch.randn(5, 4), ints(5, high=10)],
+    ),
+}
+
+
+def flat(result):
+    from torch.utils._pytree import tree_leaves
+
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+
+
+# PyTorch's own remarks about these layers, on the host as well
+@pytest.mark.filterwarnings(
+    "ignore:LSTM with projections", "ignore:enable_nested_tensor is True", "ignore:Initializing zero"
+)
+@pytest.mark.parametrize("kind", ZOO)
+def test_forward_and_backward_are_the_hosts(kind):
+    make, draw = ZOO[kind]
+    torch.manual_seed(1)
+    on_host, inputs = make(), draw()
+    there = copy.deepcopy(on_host).to(CARD)
+    sides = []
+    for model, device in ((on_host, "cpu"), (there, CARD)):
+        arguments = [x.detach().to(device).requires_grad_(x.is_floating_point()) for x in inputs]
+        torch.manual_seed(2)
+        results = flat(model(*arguments))
+        assert {str(each.device) for each in results} == {device}
+        sum((each * each).sum() for each in results if each.requires_grad).backward()
+        sides.append([*results, *(x.grad for x in arguments), *(p.grad for p in model.parameters())])
+    for host, card in zip(*sides, strict=True):
+        assert (host is None) == (card is None)
+        if card is not None:
+            assert str(card.device) == CARD
+            torch.testing.assert_close(card.cpu(), host)
+
+
+def test_packed_sequences():
+    from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence
+
+    rows = [torch.randn(n, 3) for n in (4, 2, 3)]
+    model = nn.LSTM(3, 5)
+    there = copy.deepcopy(model).to(CARD)
+    padded = pad_sequence([row.to(CARD) for row in rows])
+    packed = pack_padded_sequence(padded, torch.tensor([4, 2, 3]), enforce_sorted=False)
+    assert str(packed.data.device) == CARD
+    assert packed.batch_sizes.device.type == "cpu"
+    result, lengths = pad_packed_sequence(there(packed)[0])
+    wanted, _ = pad_packed_sequence(model(pack_sequence(rows, enforce_sorted=False))[0])
+    assert lengths.tolist() == [4, 2, 3]
+    torch.testing.assert_close(result.cpu(), wanted)
+    assert packed.to("cpu").data.device.type == "cpu"
+    result.sum().backward()
+
+
+def test_attention_masks_and_fast_paths():
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2).eval()
+    there = copy.deepcopy(model).to(CARD)
+    x = torch.randn(2, 3, 4)
+    mask = nn.Transformer.generate_square_subsequent_mask(3)
+    with torch.no_grad():
+        for kwargs in ({}, {"mask": mask, "is_causal": True}):
+            moved = {name: each.to(CARD) if isinstance(each, torch.Tensor) else each for name, each in kwargs.items()}
+            torch.testing.assert_close(there(x.to(CARD), **moved).cpu(), model(x, **kwargs))
+    q, k, v = (torch.randn(2, 3, 4, 5, device=CARD) for _ in range(3))
+    attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(
+        attended.cpu(), nn.functional.scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu(), is_causal=True)
+    )

@@ -1,0 +1,178 @@
+"""The memory of simulated PyTorch cards: counted to the byte, with a peak and a limit, and given back."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+CARD = "sim:1"
+MIB = 1 << 20
+
+
+@pytest.fixture
+def card():
+    ds.use("torch")
+    gc.collect()
+    with ds.simulate(gpus=2, memory=64 * MIB):
+        yield ds.gpu(1)
+        gc.collect()
+        assert ds.memory("gpu:0").used == ds.memory("gpu:1").used == 0
+    ds.use(None)
+
+
+def used():
+    return ds.memory("gpu:1").used
+
+
+def test_every_count_agrees(card):
+    x = torch.zeros(MIB, dtype=torch.uint8, device=CARD)
+    sim, acc = torch.sim, torch.accelerator
+    assert used() == MIB
+    assert sim.memory_allocated(1) == sim.memory_allocated(CARD) == acc.memory_allocated(1) == MIB
+    assert sim.memory_allocated() == acc.memory_allocated() == 0
+    assert acc.memory_reserved(1) >= MIB
+    assert sim.mem_get_info(1) == acc.get_memory_info(1) == (63 * MIB, 64 * MIB)
+    assert sim.get_device_properties(1).total_memory == 64 * MIB
+    assert acc.memory_stats(1)["allocated_bytes.all.current"] == MIB
+    del x
+    assert acc.max_memory_allocated(1) == MIB
+    assert acc.max_memory_reserved(1) >= MIB
+    assert acc.memory_stats(1)["allocated_bytes.all.peak"] == MIB
+    assert ds.memory(card).peak == MIB
+    acc.reset_peak_memory_stats(1)
+    assert acc.max_memory_allocated(1) == 0
+    acc.reset_accumulated_memory_stats(1)
+    acc.empty_cache()
+    ds.empty_cache(card)
+    assert used() == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "taken"),
+    [
+        (lambda: torch.zeros(1, device=CARD), 512),
+        (lambda: torch.zeros(128, device=CARD), 512),
+        (lambda: torch.zeros(129, device=CARD), 1024),
+        (lambda: torch.zeros(0, device=CARD), 0),
+        (lambda: torch.ones(256).to(CARD), 1024),
+        (lambda: torch.ones(256, dtype=torch.float64).to(CARD, torch.float16), 512),
+        (lambda: torch.zeros(256, device=CARD).expand(4, 256), 1024),
+        (lambda: torch.zeros(256, device=CARD)[:2].view(2, 1), 1024),
+        (lambda: torch.arange(256.0, device=CARD).reshape(16, 16).t(), 1024),
+        (lambda: nn.Linear(16, 16, device=CARD), 1024 + 512),
+        (lambda: nn.Linear(16, 16).to(CARD), 1024 + 512),
+        (lambda: torch.zeros(4, device=CARD).resize_(512), 2048),
+        (lambda: torch.ones(256, device=CARD).untyped_storage(), 1024),
+        (lambda: torch.zeros(256, device=CARD).detach().requires_grad_(), 1024),
+        (lambda: torch.zeros(256, device=CARD).clone(), 1024),
+        (lambda: torch.empty(0, device=CARD).set_(torch.zeros(256, device=CARD)), 1024),
+    ],
+)
+def test_what_a_tensor_takes(card, make, taken):
+    kept = make()
+    assert used() == taken
+    del kept
+    assert used() == 0
+
+
+def test_nothing_is_kept_behind_ones_back(card):
+    """Temporaries, graphs and gradients go when their last name goes, without a collection."""
+    gc.disable()
+    try:
+        x = torch.ones(256, device=CARD, requires_grad=True)
+        y = ((x * 2).relu() @ x.exp()).sum()
+        y.backward()
+        assert used() == 2 * 1024 + 512
+        del y
+        x.grad = None
+        assert used() == 1024
+        for _ in range(3):
+            (x + 1).mul_(2)
+        assert used() == 1024
+        x = None
+        assert used() == 0
+    finally:
+        gc.enable()
+
+
+def test_the_peak_is_what_was_there_at_once(card):
+    x = torch.zeros(MIB, dtype=torch.uint8, device=CARD)
+    for _ in range(4):
+        x = x + 1
+    assert ds.memory(card).peak == 2 * MIB
+    torch.accelerator.reset_peak_memory_stats(1)
+    assert ds.memory(card).peak == MIB
+
+
+@pytest.mark.parametrize(
+    "full", [ds.OutOfMemoryError, torch.OutOfMemoryError, torch.cuda.OutOfMemoryError, RuntimeError]
+)
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: torch.empty(100 * MIB, dtype=torch.uint8, device=CARD),
+        lambda: torch.ones(100 * MIB, dtype=torch.uint8).to(CARD),
+        lambda: torch.ones(1, device=CARD).expand(25 * MIB).clone(),
+        lambda: nn.Linear(8000, 8000).to(CARD),
+        lambda: torch.ones(5000, 1, device=CARD) @ torch.ones(1, 5000, device=CARD),
+        lambda: torch.zeros(4, device=CARD).resize_(100 * MIB),
+        lambda: torch.rand(30 * MIB, device=CARD),
+        lambda: [torch.zeros(MIB, device=CARD) for _ in range(20)],
+    ],
+)
+def test_a_full_card(card, ask, full):
+    with pytest.raises(full):
+        ask()
+    gc.collect()
+    assert used() == 0
+    assert torch.ones(3, device=CARD).sum().item() == 3
+
+
+def test_what_a_full_card_says(card):
+    kept = torch.zeros(MIB, dtype=torch.uint8, device=CARD)
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        torch.zeros(70 * MIB, dtype=torch.uint8, device=CARD)
+    told = str(caught.value)
+    assert "gpu:1" in told
+    assert f"{70 * MIB:,}" in told
+    assert f"{63 * MIB:,}" in told
+    assert torch.zeros(70 * MIB, dtype=torch.uint8).device.type == "cpu"  # the host goes on
+    del kept
+
+
+def test_a_module_that_does_not_fit_stays_whole(card):
+    model = nn.Sequential(nn.Linear(1000, 1000), nn.Linear(4000, 4000))
+    with pytest.raises(torch.OutOfMemoryError):
+        model.to(CARD)
+    model.cpu()
+    assert {each.device.type for each in model.parameters()} == {"cpu"}
+    assert model[0](torch.ones(1, 1000)).shape == (1, 1000)
+
+
+def test_smaller_batches(card):
+    def step(n):
+        return torch.zeros(n, MIB, dtype=torch.uint8, device=CARD).shape[0]
+
+    assert ds.shrink_batch(step, 200) == (50, 50)
+
+
+def test_a_whole_training_step_gives_all_back(card):
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2 * 36, 4)).to(CARD)
+    opt = torch.optim.Adam(model.parameters())
+    for _ in range(3):
+        opt.zero_grad()
+        nn.functional.cross_entropy(
+            model(torch.ones(2, 1, 8, 8, device=CARD)), torch.zeros(2, dtype=torch.int64, device=CARD)
+        ).backward()
+        opt.step()
+        taken = used()
+    opt.zero_grad()
+    opt.step()
+    assert used() < taken
+    del model, opt
