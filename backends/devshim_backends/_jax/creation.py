@@ -7,12 +7,13 @@ Traps mended here:
   user's is lifted meanwhile: what is made here was asked for in so many words.
 * Without ``jax_enable_x64`` a ``dtype=float64`` gives float32 with a warning: see `wide`.
 * ``jnp.full((2,), 2**40)`` gives zeros: an integer that does not fit the dtype is refused.
+* ``jnp.full`` makes an array of the value first, of one element: it takes memory on a card. See `_filled`.
 * ``jnp.full((2,), 3)`` is weakly typed, so that adding a float changes its dtype: here dtypes are explicit.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -39,6 +40,12 @@ NAMES = frozenset(DTYPES)
 def _is_known(name: str) -> bool:
     """Whether JAX has a dtype: it has more than the array API, such as float8_e4m3fn, and fewer than NumPy."""
     return name in NAMES or isinstance(getattr(jnp, name, None), _SCALAR_TYPES)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _filled(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    """``jnp.full`` that puts no array for the value on the device, which a full card would have no room for."""
+    return jax.lax.full(shape, value, dtype)
 
 
 class JaxCreation(JaxTensors):
@@ -88,7 +95,7 @@ class JaxCreation(JaxTensors):
             raise self._uncreatable("empty")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return jax.device_put(jnp.empty(shape, dtype=wanted), native)
+            return jax.device_put(_filled(wanted.type(0), shape, wanted), native)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         wanted = np.dtype(jnp.result_type(type(value)) if dtype is None else dtype)
@@ -97,7 +104,7 @@ class JaxCreation(JaxTensors):
             raise self._uncreatable("full")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return jax.device_put(jnp.full(shape, value, dtype=wanted), native)
+            return jax.device_put(_filled(wanted.type(value), shape, wanted), native)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
@@ -105,7 +112,7 @@ class JaxCreation(JaxTensors):
             raise self._uncreatable("zeros")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return jax.device_put(jnp.zeros(shape, dtype=wanted), native)
+            return jax.device_put(_filled(wanted.type(0), shape, wanted), native)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
@@ -113,7 +120,7 @@ class JaxCreation(JaxTensors):
             raise self._uncreatable("ones")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return jax.device_put(jnp.ones(shape, dtype=wanted), native)
+            return jax.device_put(_filled(wanted.type(1), shape, wanted), native)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         whole = all(isinstance(bound, int) for bound in (start, stop, step))

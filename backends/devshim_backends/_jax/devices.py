@@ -120,7 +120,8 @@ class JaxDevices(Backend):
         if device is CPU:
             return _host.describe(self.name)
         if self.simulated:
-            return _host.describe_simulated(self.name, device, None)
+            limit = None if self.cards is None else self.cards[device.index].limit
+            return _host.describe_simulated(self.name, device, limit)
         card = cards.known(device.index) if device.kind == "gpu" else None
         if card is None or started():
             return self._describe_native(device, card)

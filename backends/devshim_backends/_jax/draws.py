@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -30,6 +31,19 @@ _IMPLEMENTATION = "threefry2x32"
 """JAX's default, named so that a key has two words whatever ``jax_default_prng_impl`` says."""
 
 
+@partial(jax.jit, static_argnums=(3, 4, 5))
+def _uniform(key: Any, low: Any, high: Any, shape: tuple[int, ...], dtype: np.dtype, rounds: bool) -> Tensor:
+    """One program, so that the key and the bounds are no arrays on the device, where they would take memory."""
+    x = jax.random.uniform(jax.random.wrap_key_data(key, impl=_IMPLEMENTATION), shape, dtype, low, high)
+    # Scaling can round up to `high`, which is not to be reached.
+    return jnp.minimum(x, jnp.nextafter(high, low)) if rounds else x
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _normal(key: Any, loc: Any, scale: Any, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    return jax.random.normal(jax.random.wrap_key_data(key, impl=_IMPLEMENTATION), shape, dtype) * scale + loc
+
+
 class JaxDraws(JaxCreation, Backend):
     """The room "draws" of the JAX adapter."""
 
@@ -46,10 +60,7 @@ class JaxDraws(JaxCreation, Backend):
             raise _refusals.bad_argument("dtype", wanted.name, "a floating dtype")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            key = jax.random.wrap_key_data(self._key(device), impl=_IMPLEMENTATION)
-            x = jax.random.uniform(key, shape, wanted, low, high)
-            if low not in (0, high):  # scaling can round up to `high`, which is not to be reached
-                x = jnp.minimum(x, jnp.nextafter(wanted.type(high), wanted.type(low)))
+            x = _uniform(self._key(device), wanted.type(low), wanted.type(high), shape, wanted, low not in (0, high))
             return jax.device_put(x, native)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
@@ -60,8 +71,7 @@ class JaxDraws(JaxCreation, Backend):
             raise _refusals.bad_argument("dtype", wanted.name, "a floating dtype")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            key = jax.random.wrap_key_data(self._key(device), impl=_IMPLEMENTATION)
-            x = jax.random.normal(key, shape, wanted) * wanted.type(scale) + wanted.type(loc)
+            x = _normal(self._key(device), wanted.type(loc), wanted.type(scale), shape, wanted)
             return jax.device_put(x, native)
 
     def _undrawable(self) -> Exception:

@@ -36,10 +36,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "JAX's allocator has no call that gives its pool back; XLA_PYTHON_CLIENT_ALLOCATOR=platform, set before "
             "the start, makes it keep none",
         ),
-        "simulate_memory": Gap(
-            "planned",
-            "JAX's operators allocate without asking anyone, so a limit would not hold; what arrays take is counted",
-        ),
         "models": Gap("planned", "moving whole models and optimizers comes after tensors"),
     }
 )

@@ -15,13 +15,11 @@ from devshim import _host, _refusals
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.info import MemoryInfo
-from devshim_backends._jax import cards, devices
+from devshim_backends._jax import cards, counting, devices
 from devshim_backends._jax.scopes import JaxScopes
-from devshim_backends._jax.tensors import alive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from devshim.device import Device
 
@@ -45,8 +43,9 @@ class JaxRuntime(JaxScopes, Backend):
         if device is CPU:
             return _host.memory()
         native = self.to_native(device)
-        if self.simulated:
-            return MemoryInfo(used=held(native))
+        if self.simulated and self.cards is not None:
+            counting.settle()
+            return self.cards[device.index].info()
         stats = native.memory_stats() or {}
         total, used = stats.get("bytes_limit"), stats.get("bytes_in_use")
         return MemoryInfo(
@@ -72,16 +71,3 @@ class JaxRuntime(JaxScopes, Backend):
         return isinstance(error, MemoryError) or (
             isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
         )
-
-
-def held(native: Any) -> int:
-    """Bytes of the arrays alive on one of JAX's devices; a buffer that several arrays share counts once."""
-    buffers: dict[int, int] = {}
-    for x in alive(native):
-        if x.is_deleted():
-            continue
-        for shard in x.addressable_shards:
-            if shard.device == native:
-                size = int(shard.data.size) * int(shard.data.dtype.itemsize)
-                buffers[shard.data.unsafe_buffer_pointer()] = size
-    return sum(buffers.values())

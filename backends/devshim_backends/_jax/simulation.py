@@ -1,7 +1,8 @@
 """Simulated GPUs: JAX's own CPU devices.  ``cpu:0`` is the host, ``cpu:1`` to ``cpu:N`` are the GPUs.
 
 They hold real data in memory of their own, arrays on different ones refuse to be mixed, and what JAX compiles
-for one runs there.  From JAX 0.5 on the number can change as long as no array is held on the devices; before,
+for one runs there.  Memory is counted (`counting`), and JAX's own operators find a card full (`watching`): the error is
+JAX's and devshim's in one.  From JAX 0.5 on the number can change as long as no array is held on the devices; before,
 XLA reads its flags once, so room for several is made at the start.
 """
 
@@ -14,11 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 from jax._src import xla_bridge
+from jax._src.lib import xla_client
 
 from devshim import _refusals
 from devshim.backend import Backend
-from devshim_backends._jax import devices
+from devshim.errors import OutOfMemoryError
+from devshim_backends._jax import counting, devices, watching
+from devshim_backends._jax.counting import JaxCards
 from devshim_backends._jax.interop import JaxInterop
+
+JaxError: type[Exception] = getattr(jax.errors, "JaxRuntimeError", None) or xla_client.XlaRuntimeError
+"""What JAX raises where a card is full; before JAX 0.4.35 by another name."""
 
 _FLAG = "--xla_force_host_platform_device_count"
 _ROOM = 8
@@ -30,12 +37,17 @@ if TYPE_CHECKING:
     from devshim._cards import Fault
 
 
+class FullCardError(OutOfMemoryError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
+    """What a simulated card that is full answers in JAX's place."""
+
+
+CARDS = JaxCards(FullCardError)
+
+
 class JaxSimulation(JaxInterop, Backend):
     """The room "simulation" of the JAX adapter."""
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
-        if gpus and memory is not None:
-            raise _refusals.unsupported(self, "simulate_memory")
         real = 0 if self.simulated else self.count("gpu")
         if gpus and real:
             raise _refusals.real_cards(self, real)
@@ -44,6 +56,19 @@ class JaxSimulation(JaxInterop, Backend):
         self.shown = max(self.shown, gpus)
         self.simulated = gpus
         devices.DEVICES.clear()  # what was the host to us may be a card now
+        self._count(gpus, memory, faults)
+
+    def _count(self, gpus: int, memory: int | None, faults: Sequence[Fault]) -> None:
+        """Have cards count what is on them, and be full with so much."""
+        CARDS.begin(gpus, memory, faults)
+        self.cards = CARDS
+        natives = jax.local_devices(backend="cpu")[1 : gpus + 1] if gpus else ()
+        by_native = {native: CARDS[i] for i, native in enumerate(natives)}
+        if gpus:
+            watching.watch(CARDS, by_native)
+        else:
+            watching.unwatch()
+        counting.begin(by_native)
 
     def _provide(self, wanted: int) -> None:
         """See to it that JAX has this many CPU devices, the host included."""

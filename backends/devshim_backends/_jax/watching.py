@@ -1,0 +1,147 @@
+"""The places in JAX that arrays on a card are made at, watched while GPUs are simulated.
+
+Requirements this module answers:
+
+* JAX's operators find a card full as devshim's calls do: before they run where their results cannot fit at all, so
+  that the host has not to hold what a card would refuse, and otherwise when the results are there.
+* All there is on the host is as fast as ever.
+
+Two doors: what is compiled, which every operator is, runs in ``ExecuteReplicated.__call__``, and what is moved passes
+``device_put`` in one of three ways.  After its first run an operator takes a short cut in C++, past Python:
+``_get_fastpath_data`` decides that, and refuses it here for what runs on a card.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from jax._src import dispatch, pjit
+from jax._src.interpreters import pxla
+
+from devshim import _refusals
+from devshim._cards import ROUND
+from devshim_backends._jax import counting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devshim_backends._jax.counting import JaxCard, JaxCards
+
+_fastpath = pjit._get_fastpath_data
+_execute = pxla.ExecuteReplicated.__call__
+_put_impl = dispatch.device_put_p.impl
+_put_many, _put_parts = dispatch._batched_device_put_impl, pxla.batched_device_put
+_CACHES = ("_cpp_pjit_cache", "_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
+"""Where the short cuts are remembered; the first before JAX 0.4.36."""
+
+_cards: Mapping[Any, JaxCard] = {}
+_all: JaxCards | None = None
+
+
+def watch(cards: JaxCards, by_native: Mapping[Any, JaxCard]) -> None:
+    """Watch from now on what is made on these cards, by JAX's device."""
+    global _cards, _all
+    if not _cards:
+        _forget_short_cuts()
+    _cards, _all = by_native, cards
+    pjit._get_fastpath_data = _watched_fastpath
+    pxla.ExecuteReplicated.__call__ = _watched_execute
+    dispatch.device_put_p.def_impl(_watched_put_impl)
+    dispatch._batched_device_put_impl = _watched_put_many
+    pxla.batched_device_put = _watched_put_parts
+
+
+def unwatch() -> None:
+    """Put everything back."""
+    global _cards
+    _cards = {}
+    pxla.batched_device_put = _put_parts
+    dispatch._batched_device_put_impl = _put_many
+    dispatch.device_put_p.def_impl(_put_impl)
+    pxla.ExecuteReplicated.__call__ = _execute
+    pjit._get_fastpath_data = _fastpath
+    _forget_short_cuts()
+
+
+def _forget_short_cuts() -> None:
+    """Have JAX decide anew which operators take one; nothing is compiled again."""
+    for name in _CACHES:
+        if hasattr(pjit, name):
+            getattr(pjit, name).clear()
+
+
+def _watched_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
+    natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
+    return None if any(native in _cards for native in natives) else _fastpath(executable, *args, **kwargs)
+
+
+def _watched_put_impl(*xs: Any, **params: Any) -> Any:
+    ys = _put_impl(*xs, **params)
+    counting.made(ys, sources=xs)
+    return ys
+
+
+def _watched_put_many(*xs: Any, **params: Any) -> Any:
+    ys = _put_many(*xs, **params)
+    counting.made(ys, sources=xs)
+    return ys
+
+
+def _watched_put_parts(aval: Any, sharding: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+    y = _put_parts(aval, sharding, xs, *args, **kwargs)
+    counting.made([y], sources=xs)
+    return y
+
+
+def _watched_execute(executable: Any, *args: Any) -> Any:
+    cards = [(native, _cards[native]) for native in executable._local_devices if native in _cards]
+    if not cards:
+        return _execute(executable, *args)
+    for _, card in cards:
+        card.answer("an operator")
+        if card.limit is not None:
+            _refuse_hopeless(executable, card, args)
+    results = _execute(executable, *args)
+    counting.donated(args)
+    try:
+        counting.made(results)
+    except BaseException:
+        for x in map(counting.base, results):
+            if x is not None:
+                x.delete()  # what raises now may be held by its traceback for long
+        raise
+    return results
+
+
+def _refuse_hopeless(executable: Any, card: JaxCard, args: Any) -> None:
+    """Raise where results cannot fit, even if all arguments' memory were given to them."""
+    sizes = [_result_bytes(*each) for each in zip(*_results(executable), strict=True)]
+    wanted = sum(-(-size // ROUND) * ROUND for size in sizes)
+    free = card.info().free
+    if free is None or wanted <= free:
+        return
+    counting.settle()
+    free, given = card.info().free or 0, sum(_argument_bytes(x) for x in args)
+    if wanted <= free + given:
+        return
+    for size in sizes:
+        if size > free:
+            assert _all is not None
+            raise _refusals.full(card.device, size, free, _all.full())
+        free -= -(-size // ROUND) * ROUND
+
+
+def _results(executable: Any) -> tuple[Any, Any]:
+    return executable.out_handler.out_avals, executable.out_handler.out_shardings
+
+
+def _result_bytes(aval: Any, sharding: Any) -> int:
+    """How many bytes a result will take on each of its devices; 0 for what is no array."""
+    shape, itemsize = getattr(aval, "shape", None), getattr(getattr(aval, "dtype", None), "itemsize", None)
+    return 0 if shape is None or itemsize is None else prod(sharding.shard_shape(shape)) * int(itemsize)
+
+
+def _argument_bytes(x: Any) -> int:
+    found = counting.base(x)
+    return 0 if found is None or found.is_deleted() else -(-counting.part_bytes(found) // ROUND) * ROUND
