@@ -16,6 +16,7 @@ from devshim._lockstep import place_text
 from devshim._show import show
 from devshim.device import CPU
 from devshim.errors import ArgumentError, DevshimError, NotATensorError
+from devshim.wholes import Wholes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,8 +51,8 @@ def all_reduce_(tensors: list[Any], op: Op = "sum") -> list[Any]:
 
     Raises:
         ArgumentError: It is no list, is empty, ``op`` is unknown, shapes, dtypes or structures differ (each is named),
-            a tensor is read-only, or the operation makes no sense in that dtype: the mean of integers, anything of bools,
-            the largest complex number.
+            a tensor is read-only, or the operation makes no sense in that dtype: the mean of integers, anything of
+            bools, the largest complex number.
         NotATensorError: There is no tensor in it.
         OutOfMemoryError: A device is full. Nothing has changed then, nor after any other error.
     """
@@ -107,13 +108,17 @@ class _Group:
         """Compute the result on every tensor's device."""
         devices = [self.backend.device_of(x) for x in self.xs]
         try:
-            distinct = CPU not in devices and len(set(devices)) == len(devices)
-            made = _transfer.all_reduce(self.backend, self.xs, devices, op) if distinct else None
+            made = _transfer.all_reduce(self.backend, self.xs, devices, op) if self._has_engine(devices) else None
             self.results.extend(self._portable(devices, op) if made is None else made)
         except DevshimError as error:
             if place_text(self.cell):
                 error.add_leaf(place_text(self.cell))
             raise
+
+    def _has_engine(self, devices: Sequence[Device]) -> bool:
+        if type(self.backend).all_reduce is Wholes.all_reduce or self.backend.simulated:
+            return False
+        return CPU not in devices and len(set(devices)) == len(devices)
 
     def _portable(self, devices: Sequence[Device], op: Op) -> list[Tensor]:
         backend, root = self.backend, devices[0]

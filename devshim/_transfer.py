@@ -107,38 +107,8 @@ def all_reduce(backend: Backend, xs: Sequence[Tensor], devices: Sequence[Device]
 
     nbytes = backend.nbytes(xs[0])
     following = [*devices[1:], devices[0]]
-    for source, target in zip(devices, following, strict=True):
-        require(backend, target)
-        if FAULTS is not None:
-            FAULTS(backend, source, target, f"a reduction of {nbytes:,} bytes")
-    with ExitStack() as recordings:
-        for source, target in zip(devices, following, strict=True):
-            if LEDGER is not None:
-                recordings.enter_context(LEDGER(backend, source, target, nbytes, 1) or nullcontext())
-        try:
-            results = backend.all_reduce(xs, op)
-        except Exception as error:
-            _raise_if_full(backend, error, devices[0], nbytes)
-            raise
-    for result, device in zip(results or (), devices, strict=results is not None):
-        if backend.device_of(result) is not device:
-            _raise_misplaced(backend, device, result)
-    return results
-
-
-def all_reduce(backend: Backend, xs: Sequence[Tensor], devices: Sequence[Device], op: Any) -> Sequence[Tensor] | None:
-    """Reduce tensors of distinct devices by the framework's own engine, results checked; None where it has none.
-
-    A ledger is told of one copy of each tensor, to the next device: what a ring of them has to send, at the least.
-    """
-    from contextlib import ExitStack, nullcontext
-
-    nbytes = backend.nbytes(xs[0])
-    following = [*devices[1:], devices[0]]
-    for source, target in zip(devices, following, strict=True):
-        require(backend, target)
-        if FAULTS is not None:
-            FAULTS(backend, source, target, f"a reduction of {nbytes:,} bytes")
+    for device in devices:
+        require(backend, device)
     with ExitStack() as recordings:
         for source, target in zip(devices, following, strict=True):
             if LEDGER is not None:
