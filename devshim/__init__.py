@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from devshim.guards import TransferWarning, guard
     from devshim.info import BackendInfo, DeviceInfo, MemoryInfo
     from devshim.ledger import Transfer, TransferLog, transfers
+    from devshim.metrics import MetricLog
     from devshim.runtime import empty_cache, memory, memory_policy, set_visible_devices, shrink_batch, synchronize
     from devshim.several import all_reduce_, broadcast, gather, parallel, replicate, split
 
@@ -81,6 +82,7 @@ _LAZY = {
     **dict.fromkeys(("set_visible_devices", "shrink_batch", "synchronize"), "devshim.runtime"),
     **dict.fromkeys(("all_reduce_", "broadcast", "gather", "parallel", "replicate", "split"), "devshim.several"),
     "convert": "devshim.conversion",
+    "MetricLog": "devshim.metrics",
     **dict.fromkeys(("TransferWarning", "guard"), "devshim.guards"),
     **dict.fromkeys(("Transfer", "TransferLog", "transfers"), "devshim.ledger"),
 }
@@ -106,6 +108,7 @@ __all__ = [
     "DevshimError",
     "Fault",
     "MemoryInfo",
+    "MetricLog",
     "NotATensorError",
     "OutOfMemoryError",
     "Placement",

@@ -158,6 +158,17 @@ class Wholes:
         """
         raise self._unsupported("several")
 
+    def snapshot(self, x: Any) -> Any:
+        """A copy of a tensor on its device, in new memory, free of any graph, also of one that needs gradients."""
+        raise self._unsupported("several")
+
+    def stack(self, xs: Sequence[Any]) -> Any:
+        """The numbers of one-element tensors of one device as a tensor of shape (n,) there; the widest dtype holds all.
+
+        bfloat16, which NumPy lacks, becomes float32. No gradients.
+        """
+        raise self._unsupported("several")
+
     def assign(self, x: Any, value: Any) -> None:
         """Overwrite the values of ``x`` in place with those of a tensor on its device. Not for immutable tensors."""
         raise self._unsupported("several")

@@ -49,6 +49,14 @@ class JaxSeveral(JaxDevices, Backend):
             made = reduce(_OPS[op], xs[1:], xs[0])
             return _divided(made, len(xs)) if op == "mean" else made
 
+    def snapshot(self, x: Tensor) -> Tensor:
+        return x  # cannot change
+
+    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        dtype = np.result_type(*{x.dtype for x in xs})
+        with self._at(xs[0]), wide(dtype):
+            return jnp.concatenate([jax.lax.convert_element_type(x.reshape(1), _read_by_numpy(dtype)) for x in xs])
+
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
         if self.simulated or self.compiling():
             return None
@@ -65,6 +73,11 @@ class JaxSeveral(JaxDevices, Backend):
             if not self.is_tracer(x):
                 entered.enter_context(jax.default_device(self.to_native(self.device_of(x))))
             yield
+
+
+def _read_by_numpy(dtype: Any) -> Any:
+    """A dtype that NumPy has by itself."""
+    return np.dtype("float32") if dtype == jnp.bfloat16 else dtype
 
 
 def over_cards(natives: Sequence[Any], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:

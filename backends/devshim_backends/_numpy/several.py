@@ -37,6 +37,12 @@ class NumpySeveral(NumpyTensors):
             made = np.divide(made, xs[0].dtype.type(len(xs)))
         return np.asanyarray(made)  # of no axes NumPy makes a scalar
 
+    def snapshot(self, x: Tensor) -> Tensor:
+        return x.copy()
+
+    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        return np.concatenate([x.reshape(1) for x in xs])
+
     def assign(self, x: Tensor, value: Tensor) -> None:
         x[...] = value
 

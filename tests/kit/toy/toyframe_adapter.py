@@ -26,7 +26,8 @@ class ToyBackend(Backend):
     title = "Toyframe"
     gaps = {  # noqa: RUF012
         **dict.fromkeys(("op_scope", "memory_policy", "visible_devices", "models", "non_blocking"), NEVER),
-        "simulate_memory": Gap("planned", "toyframe does not count bytes"),
+        **dict.fromkeys(("several", "checkpoints", "guard"), NEVER),
+        **dict.fromkeys(("simulate_memory", "simulate_limit"), Gap("planned", "toyframe does not count bytes")),
     }
     lines = {  # noqa: RUF012
         **{call: f"toyframe.{call}({{device}}{{args}}{{dtype}})" for call in LINES.split()},

@@ -1,0 +1,110 @@
+"""`MetricLog`: values stay on the device as they were, and come in one transfer; tried on NumPy's cards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+
+@pytest.fixture(autouse=True)
+def _cards() -> Iterator[None]:
+    ds.use("numpy")
+    with ds.simulate(2):
+        yield
+    ds.use(None)
+
+
+def scalar(value: float, device: Any = "gpu:1", shape: Any = ()) -> Any:
+    return ds.full(shape, value, dtype="float32", device=device)
+
+
+def test_one_transfer_for_all() -> None:
+    log = ds.MetricLog("gpu:1")
+    with ds.guard("error"), ds.transfers() as copies:
+        for i in range(100):
+            log.append(scalar(i, shape=(1,) * (i % 3)))
+        assert copies.count == 0
+        assert len(log) == 100
+        found = log.flush()
+    assert copies.count == 1
+    assert copies.bytes("gpu:1", "cpu") == copies.total_bytes == 400
+    assert found.dtype == "float32"
+    assert found.tolist() == list(range(100))
+    assert len(log) == 0
+    assert log.flush().shape == (0,)
+
+
+def test_a_value_is_taken_as_it_is_now() -> None:
+    log, total = ds.MetricLog(), scalar(0)
+    for _ in range(3):
+        total += scalar(1)
+        log.append(total)
+    assert log.flush().tolist() == [1, 2, 3]
+
+
+def test_beyond_its_capacity_it_goes_on() -> None:
+    log = ds.MetricLog("gpu:0", capacity=4)
+    with ds.transfers() as copies:
+        for i in range(10):
+            log.append(scalar(i, "gpu:0"))
+        assert copies.count == 2
+        assert "10 values, 2 of them there" in repr(log)
+        assert log.flush().tolist() == list(range(10))
+    assert copies.count == 3
+
+
+def test_numbers_keep_their_place() -> None:
+    log = ds.MetricLog("gpu:1", capacity=2)
+    for value in (0.5, scalar(1), 2, scalar(3), np.float64(4), scalar(5)):
+        log.append(value)
+    assert log.flush().tolist() == [0.5, 1, 2, 3, 4, 5]
+    log.append(7)
+    assert (log.flush().dtype, len(log)) == ("float64", 0)
+
+
+def test_the_widest_dtype_holds_all() -> None:
+    log = ds.MetricLog()
+    log.append(scalar(1))
+    log.append(ds.full((), 2.5, dtype="float64", device="gpu:1"))
+    found = log.flush()
+    assert (found.dtype, found.tolist()) == ("float64", [1, 2.5])
+
+
+def test_what_is_elsewhere_is_refused() -> None:
+    log = ds.MetricLog("gpu:1")
+    with pytest.raises(ds.DeviceMismatchError, match="a MetricLog on gpu:1 got a value on gpu:0"):
+        log.append(scalar(1, "gpu:0"))
+    first = ds.MetricLog()
+    first.append(scalar(1))
+    with pytest.raises(ds.DeviceMismatchError):
+        first.append(scalar(1, "cpu"))
+    assert first.flush().tolist() == [1]
+
+
+@pytest.mark.parametrize("value", [[1.0], "1", None, 1j])
+def test_what_is_no_number(value: Any) -> None:
+    with pytest.raises(ds.ArgumentError, match="value is"):
+        ds.MetricLog().append(value)
+
+
+def test_what_is_no_scalar() -> None:
+    with pytest.raises(ds.ArgumentError, match=r"one number at a time, and this tensor has the shape \(2,\)"):
+        ds.MetricLog().append(scalar(0, shape=(2,)))
+    with pytest.raises(ds.ArgumentError, match="capacity is 0"):
+        ds.MetricLog(capacity=0)
+    with pytest.raises(ds.DeviceNotFoundError):
+        ds.MetricLog("gpu:9")
+
+
+def test_a_failed_transfer_loses_nothing() -> None:
+    log = ds.MetricLog("gpu:1")
+    log.append(scalar(3))
+    ds.simulate(2, faults=ds.Fault("gpu:1", "copy"))
+    with pytest.raises(ds.DeviceFailedError):
+        log.flush()
+    assert log.flush().tolist() == [3]
