@@ -14,7 +14,6 @@ from .lines import LINES
 from .runtime import NumpyRuntime
 from .scopes import NumpyScopes
 from .several import NumpySeveral
-from .several import NumpySeveral
 
 
 class NumpyBackend(
