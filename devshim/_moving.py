@@ -99,9 +99,7 @@ class Move:
         moved = bool(self._staged)
         with uninterrupted():
             try:
-                for leaf, old, new in self._staged:
-                    undo.append(_back(leaf, old))
-                    leaf.write(new)
+                self._write(undo)
                 for prefix, whole, backend in self._wholes:
                     undo.append(backend.rewire(whole, _below(prefix, self._where)))
             except BaseException:
@@ -109,8 +107,15 @@ class Move:
                     each()
                 raise
             finally:
+                undo.clear()  # as `_staged`, it holds memory, and a traceback would keep it
                 self._staged.clear()
         return moved
+
+    def _write(self, undo: list[Callable[[], None]]) -> None:
+        """Exchange the leaves: in a frame of its own, which no traceback of a failing `rewire` keeps."""
+        for leaf, old, new in self._staged:
+            undo.append(_back(leaf, old))
+            leaf.write(new)
 
 
 def _back(leaf: Leaf, old: Any) -> Callable[[], None]:
