@@ -35,11 +35,79 @@ class TestTorch(Conformance):
 
     def model(self) -> Any:
         import torch
+        from torch import nn
 
-        return torch.nn.Linear(2, 2)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+    def unbuilt_model(self) -> Any:
+        from torch import nn
+
+        return nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(3))
+
+    def tied_model(self) -> Any:
+        from torch import nn
+
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.BatchNorm1d(4))
+        model[2].weight = model[0].weight
+        return model
+
+    def optimizer(self, model: Any) -> Any:
+        import torch
+
+        return torch.optim.Adam(model.parameters(), lr=0.05)
+
+    def optimizers(self) -> dict[str, Any]:
+        """Every class in torch.optim but SparseAdam, which takes sparse gradients alone: see test_torch_models.py."""
+        import inspect
+
+        import torch
+
+        made: dict[str, Any] = {}
+        for name, cls in vars(torch.optim).items():
+            if not inspect.isclass(cls) or cls in (torch.optim.Optimizer, torch.optim.SparseAdam):
+                continue
+            options = inspect.signature(cls).parameters
+            # One by one and all at once round differently, and PyTorch chooses by the device where nothing is said.
+            single = {"foreach": False} if "foreach" in options else {}
+            made[name] = _made(cls, **single)
+            for more in ("foreach", "fused", "amsgrad", "nesterov", "centered", "decoupled_weight_decay"):
+                if more in options:
+                    made[f"{name}-{more}"] = _made(cls, **{**single, more: True})
+        return made
+
+    def train_step(self, model: Any, optimizer: Any, x: Any, y: Any, between: Any) -> None:
+        import torch
+
+        def loss() -> Any:
+            there = model[0].weight.device
+            optimizer.zero_grad()
+            lost = torch.nn.functional.mse_loss(model(x.to(there)), y.to(model[-1].weight.device))
+            lost.backward()
+            return lost
+
+        loss()
+        between()
+        optimizer.step(loss) if isinstance(optimizer, torch.optim.LBFGS) else optimizer.step()
 
     def global_state(self) -> object:
         import torch
 
         flags = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_num_threads()
         return torch.get_default_dtype(), torch.get_default_device(), flags
+
+
+def _made(cls: Any, **options: Any) -> Any:
+    """Return a maker of an optimizer of this class, with momentum or weight decay where it has them."""
+    import inspect
+
+    known = inspect.signature(cls).parameters
+    more = {name: value for name, value in (("momentum", 0.9), ("weight_decay", 0.01)) if name in known}
+
+    def make(model: Any) -> Any:
+        # Muon is for matrices alone.
+        parameters = [p for p in model.parameters() if cls.__name__ != "Muon" or p.dim() == 2]
+        return cls(parameters, lr=0.05, **more, **options)
+
+    return make

@@ -9,9 +9,12 @@ from devshim_backends._torch.devices import TorchDevices
 from devshim_backends._torch.draws import TorchDraws
 from devshim_backends._torch.gaps import GAPS
 from devshim_backends._torch.interop import TorchInterop
+from devshim_backends._torch.layers import TorchLayers
 from devshim_backends._torch.lines import LINES
+from devshim_backends._torch.models import TorchModels
 from devshim_backends._torch.runtime import TorchRuntime
 from devshim_backends._torch.scopes import TorchScopes
+from devshim_backends._torch.several import TorchSeveral
 from devshim_backends._torch.simulation import TorchSimulation
 
 if TYPE_CHECKING:
@@ -27,6 +30,9 @@ class TorchBackend(
     TorchScopes,
     TorchRuntime,
     TorchSimulation,
+    TorchModels,
+    TorchLayers,
+    TorchSeveral,
     TorchInterop,  # with it TorchTensors, on which it builds
 ):
     """PyTorch, 2.10 and newer: CUDA and ROCm cards as ``gpu``, and ``mps``, ``xpu`` and plug-ins by their names."""

@@ -15,7 +15,5 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         "op_scope": Gap(
             "never", "PyTorch's operators compute where their arguments are, so a scope moves creation alone"
         ),
-        "several": Gap("planned", "splitting, joining and reducing over several devices comes with the models"),
-        "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }
 )

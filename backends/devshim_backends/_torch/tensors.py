@@ -26,6 +26,7 @@ from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
 from devshim_backends._torch.creation import NUMPY, SMALL, TORCH
 from devshim_backends._torch.devices import DEVICES, module, native
+from devshim_backends._torch.optimizers import OTHERS
 
 if TYPE_CHECKING:
     from devshim.backend import Tensor
@@ -44,7 +45,7 @@ class TorchTensors(Backend):
         return issubclass(cls, (torch.Tensor, torch.fx.Proxy))
 
     def is_model(self, cls: type) -> bool:
-        return issubclass(cls, (torch.nn.Module, torch.optim.Optimizer))
+        return issubclass(cls, (torch.nn.Module, torch.optim.Optimizer, *OTHERS))
 
     def is_tracer(self, x: Tensor) -> bool:
         return isinstance(x, torch.fx.Proxy)  # torch.compile shows real tensor types, and their devices

@@ -1,0 +1,97 @@
+"""What optimizers, learning-rate schedulers and gradient scalers hold on devices.
+
+Requirements this module answers:
+
+* Every tensor of an optimizer's state follows its parameter, whatever it is called and however deep it is nested
+  (LBFGS keeps lists of them); each stays the same object.
+* What PyTorch itself keeps on the host stays there: ``step`` (and NAdam's ``mu_product``), unless the optimizer is
+  ``capturable`` or ``fused``, and a learning rate that is a 0-d tensor of the host's.  It is the rule by which
+  ``Optimizer.load_state_dict`` decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from devshim.wholes import Leaf
+from devshim_backends._torch.exchanging import exchange, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devshim.backend import Tensor
+
+OTHERS = (torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler, torch.Generator)
+"""What moves besides modules and optimizers; a generator only to be refused."""
+
+_COUNTS = frozenset({"step", "mu_product"})
+"""Scalars of the state that ``torch.optim`` makes on the host where nothing asks for them on the device."""
+
+
+def of_optimizer(optimizer: Any) -> Iterator[Leaf]:
+    """The state by the numbers of the parameters in ``state_dict``, then tensors among the groups' settings."""
+    groups, numbers = {}, {}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            numbers[parameter] = len(numbers)
+            groups[parameter] = group
+    for key, state in optimizer.state.items():
+        follows = key if isinstance(key, torch.Tensor) else None
+        on_device = _on_device(groups.get(key, {}))
+        for path, tensor in _tensors(f"state.{numbers.get(key, key if follows is None else len(numbers))}", state):
+            if on_device or not (path.rpartition(".")[2] in _COUNTS and _is_hosts(tensor)):
+                yield _leaf(path, tensor, follows)
+    for i, group in enumerate(optimizer.param_groups):
+        settings = {name: value for name, value in group.items() if name != "params"}
+        beside = group["params"][0] if group["params"] else None
+        for path, tensor in _tensors(f"param_groups.{i}", settings):
+            if _on_device(group) or not _is_hosts(tensor):
+                yield _leaf(path, tensor, beside)
+
+
+def of_others(whole: Any) -> Iterator[Leaf]:
+    """The tensors among the attributes of a scheduler (and of those it is made of) or a scaler; a generator has none.
+
+    A scaler's are on the device of the losses; those that a scheduler has on the host stay there.
+    """
+    if isinstance(whole, torch.Generator):
+        return
+    scaler = isinstance(whole, torch.amp.GradScaler)
+    for path, tensor in _tensors("", vars(whole)):
+        if scaler or not _is_hosts(tensor):
+            yield _leaf(path, tensor, None)
+
+
+def _on_device(group: Any) -> bool:
+    """Whether an optimizer wants its counts where its parameters are."""
+    return bool(group.get("capturable") or group.get("fused"))
+
+
+def _is_hosts(tensor: Tensor) -> bool:
+    """Whether a tensor is a number on the host, which PyTorch lets meet tensors of every device."""
+    return tensor.dim() == 0 and tensor.device.type == "cpu"
+
+
+def _leaf(path: str, tensor: Tensor, beside: Any) -> Leaf:
+    refuse(path, tensor)
+    return Leaf(path, "state", tensor.detach, exchange(tensor), tensor, beside)
+
+
+def _tensors(path: str, held: Any) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in nested dictionaries, lists and tuples, and in schedulers among them, but in no optimizer."""
+    if isinstance(held, torch.Tensor):
+        if not isinstance(held, torch.nn.Parameter):
+            yield path, held
+        return
+    if isinstance(held, torch.optim.lr_scheduler.LRScheduler):
+        held = vars(held)
+    if isinstance(held, dict):
+        items = iter(held.items())
+    elif isinstance(held, (list, tuple)):
+        items = iter(enumerate(held))
+    else:
+        return
+    for key, value in items:
+        yield from _tensors(f"{path}.{key}" if path else str(key), value)

@@ -1,0 +1,102 @@
+"""Cutting PyTorch tensors up, joining them, and combining them element by element.
+
+Requirements this module answers:
+
+* Sums over several CUDA or ROCm cards are NCCL's (RCCL's). It promises nothing about what is not a number in a maximum;
+  for that, and everywhere else, simulated cards among it, devshim's own way is taken.
+* PyTorch adds and compares no unsigned integers wider than a byte, and no 8-bit floats (2.13): those are combined in a
+  wider dtype and cast back.
+* Modes of a thread (gradients, inference, autocast) can be entered in another.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from devshim.backend import Backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from devshim.backend import Tensor
+
+_WIDE: dict[Any, Any] = {torch.uint16: torch.int32, torch.uint32: torch.int64}
+_WIDE.update({getattr(torch, name): torch.float32 for name in dir(torch) if name.startswith("float8_")})
+_NCCL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_NCCL |= {torch.int8, torch.uint8, torch.int32, torch.int64}
+_OPS = {"sum": torch.Tensor.add_, "mean": torch.Tensor.add_, "max": torch.maximum, "min": torch.minimum}
+
+
+class TorchSeveral(Backend):
+    """The room of several devices."""
+
+    def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        return x.narrow(axis, start, stop - start)
+
+    def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        return torch.cat(list(xs), dim=axis)
+
+    def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        dtype = xs[0].dtype
+        with torch.no_grad():
+            if dtype is torch.uint64:
+                return _combined_uint64(xs, op)
+            return _combined([x.to(_WIDE.get(dtype, dtype)) for x in xs], op).to(dtype)
+
+    def assign(self, x: Tensor, value: Tensor) -> None:
+        with torch.no_grad():
+            x.copy_(value)
+
+    def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
+        if op not in ("sum", "mean") or not _nccl_takes(xs):
+            return None
+        sources = [x.detach().contiguous() for x in xs]
+        results = [torch.empty_like(x) for x in sources]
+        torch.cuda.nccl.all_reduce(sources, results)
+        return [each.div_(len(xs)) for each in results] if op == "mean" else results
+
+    def assignable(self, x: Tensor) -> bool:
+        return torch.is_inference_mode_enabled() or not x.is_inference()
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        accelerator = torch.accelerator.current_accelerator()
+        kinds = ["cpu"] if accelerator is None else ["cpu", accelerator.type]
+        casts = {kind: torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)}
+        return lambda: _entered(gradients, inference, casts)
+
+
+def _combined(xs: Sequence[Tensor], op: str) -> Tensor:
+    """The reduction of tensors in their own dtype, in the order given."""
+    made = reduce(_OPS[op], xs[1:], xs[0].clone())
+    return made.div_(len(xs)) if op == "mean" else made
+
+
+def _combined_uint64(xs: Sequence[Tensor], op: str) -> Tensor:
+    """The same of 64-bit integers without a sign, read as ones with it: equal sums, and shifted, equal order."""
+    shift = 0 if op == "sum" else -(2**63)
+    signed = [x.view(torch.int64) + shift for x in xs]
+    return (_combined(signed, op) - shift).view(torch.uint64)
+
+
+def _nccl_takes(xs: Sequence[Tensor]) -> bool:
+    """Whether tensors are something for NCCL: plain ones, each on a card of its own."""
+    if not hasattr(torch._C, "_nccl_all_reduce") or not all(x.is_cuda and x.dtype in _NCCL for x in xs):
+        return False
+    dense = all(x.layout is torch.strided and not x.is_nested for x in xs)
+    return dense and len({x.device for x in xs}) == len(xs)
+
+
+@contextmanager
+def _entered(gradients: bool, inference: bool, casts: dict[str, Any]) -> Iterator[None]:
+    """Enter a thread's modes in another."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode() if inference else torch.set_grad_enabled(gradients))
+        for kind, dtype in casts.items():
+            stack.enter_context(torch.autocast(kind, dtype=dtype))
+        yield
