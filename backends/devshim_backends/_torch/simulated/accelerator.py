@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from devshim_backends._torch.simulated import module
-from devshim_backends._torch.simulated.state import CURRENT, NAME, checked, current, make_current
-from devshim_backends._torch.simulated.streams import current_stream
+from devshim_backends._torch.simulated.state import CURRENT, NAME, SHOWN, checked, current, make_current
+
+_TYPE = 20
+"""PrivateUse1 as ``c10::DeviceType`` numbers it, which is part of every pickled stream."""
 
 
 def _maybe_exchange(index: int) -> int:
@@ -21,6 +23,11 @@ def _maybe_exchange(index: int) -> int:
 
 def _set_current(index: int) -> None:
     make_current(index)
+
+
+def _stream(index: int) -> Any:
+    """A stream of PyTorch's own class, which the compiler knows, with the card's index."""
+    return torch.Stream(stream_id=0, device_index=checked(index), device_type=_TYPE)
 
 
 def _stats(index: int) -> dict[str, Any]:
@@ -35,12 +42,11 @@ def _capability(index: int) -> dict[str, Any]:
 
 
 HOOKS: Mapping[str, Callable[..., Any]] = {
-    "_accelerator_getAccelerator": lambda: torch.device(NAME),
     "_accelerator_getDeviceIndex": current,
     "_accelerator_setDeviceIndex": _set_current,
     "_accelerator_exchangeDevice": make_current,
     "_accelerator_maybeExchangeDevice": _maybe_exchange,
-    "_accelerator_getStream": current_stream,
+    "_accelerator_getStream": _stream,
     "_accelerator_setStream": module.set_stream,
     "_accelerator_synchronizeDevice": module.synchronize,
     "_accelerator_getDeviceCapability": _capability,
@@ -53,3 +59,11 @@ HOOKS: Mapping[str, Callable[..., Any]] = {
     "_accelerator_getMemoryInfo": module.mem_get_info,
 }
 """Function of ``torch._C`` -> what stands in for it while cards are shown."""
+
+
+def guard(before: Any) -> None:
+    """Have PyTorch name its accelerator from now on: the cards while there are any, else what it was before.
+
+    C++ says ``sim`` for the rest of the process, and a program that asks for an accelerator would go on to use it.
+    """
+    torch._C._accelerator_getAccelerator = lambda: torch.device(NAME) if SHOWN.count else before

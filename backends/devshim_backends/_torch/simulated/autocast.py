@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from devshim_backends._torch.simulated.state import NAME
+from devshim_backends._torch.simulated.whole import operator
 
 LOWER = (
     *("_convolution", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d.input"),
@@ -62,12 +63,6 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
 _Tensor = torch.Tensor
 
 
-def overload(name: str) -> Any:
-    """Return the operator of a name such as ``pow.Tensor_Scalar``, or None where this PyTorch has none."""
-    base, _, which = name.partition(".")
-    return getattr(getattr(torch.ops.aten, base, None), which or "default", None)
-
-
 def _casting(op: Any, choose: Callable[[list[Any]], Any]) -> Callable[..., Any]:
     """An operator that casts a card's floating tensors first, float64 alone excepted."""
 
@@ -108,5 +103,5 @@ def kernels() -> dict[str, Callable[..., Any]]:
         **dict.fromkeys(FULL, lambda values: torch.float32),
         **dict.fromkeys(WIDEST, _widest),
     }
-    found = {name: _casting(op, choose) for name, choose in chosen.items() if (op := overload(name)) is not None}
+    found = {name: _casting(op, choose) for name, choose in chosen.items() if (op := operator(name)) is not None}
     return {**found, "binary_cross_entropy": _refuse}

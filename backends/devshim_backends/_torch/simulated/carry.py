@@ -17,6 +17,9 @@ _Tensor = torch.Tensor
 _scalar_tensor = torch.ops.aten.scalar_tensor.default
 _CPU = torch.device("cpu")
 
+ELSEWHERE = -2
+"""The target of a call that asks for its result on the host, or on no device at all."""
+
 
 class Carry:
     """One call of one operator.
@@ -61,8 +64,8 @@ class Carry:
         moved = {}
         for name, value in kwargs.items():
             if isinstance(value, torch.device):
-                if value.type == NAME:
-                    self.target, value = index_of(value), _CPU
+                self.target = index_of(value) if value.type == NAME else ELSEWHERE
+                value = _CPU if value.type == NAME else value
             elif name in self.plan.named and value is not None:
                 value = [self.tensor(v, -1) for v in value] if self.plan.named[name] else self.tensor(value, -1)
             moved[name] = value
@@ -100,7 +103,9 @@ class Carry:
         """Return results as the card's: an argument that was changed is itself, everything else is new there."""
         if isinstance(result, _Tensor):
             found = self.originals.get(id(result))
-            return adopt(result, card) if found is None else found[0]
+            if found is not None:
+                return found[0]
+            return result if self.target == ELSEWHERE else adopt(result, card)
         if isinstance(result, (tuple, list)):
             return type(result)([self.back(each, card) for each in result])
         return result

@@ -22,14 +22,18 @@ _resize = torch.ops.aten.resize_.default
 
 def fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
     """Compute one call of an operator; what PyTorch's dispatcher calls below autograd."""
+    return run(PLANS.get(op) or plan_of(op), args, kwargs)
+
+
+def run(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute one call of an operator whose plan is known."""
     if _modes():  # a mode of the user's, or torch.device(...) as a context: not asked about what happens in here
         with torch._C.DisableTorchFunction():
-            return _compute(op, args, kwargs)
-    return _compute(op, args, kwargs)
+            return _compute(plan, args, kwargs)
+    return _compute(plan, args, kwargs)
 
 
-def _compute(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    plan = PLANS.get(op) or plan_of(op)
+def _compute(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if plan.view:
         return _view(plan, args, kwargs)
     carry = Carry(plan)

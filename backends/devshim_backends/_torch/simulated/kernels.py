@@ -17,7 +17,7 @@ from devshim_backends._torch.simulated.storages import STORAGES
 aten = torch.ops.aten
 _CPU = torch.device("cpu")
 _empty, _empty_strided = aten.empty.memory_format, aten.empty_strided.default
-_copy, _scalar = aten.copy_.default, aten._local_scalar_dense.default
+_copy, _to_copy, _scalar = aten.copy_.default, aten._to_copy.default, aten._local_scalar_dense.default
 
 
 def _require_strided(layout: Any) -> None:
@@ -54,10 +54,38 @@ def zeros(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = Non
     return adopt(aten.zeros.default(size, dtype=dtype, device=_CPU), index_of(device))
 
 
+def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
+    """``aten::copy_``: at least one side is a card."""
+    _copy(_seen(target), _seen(source))
+    return target
+
+
 def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
     """``aten::_copy_from``: a copy of which at least one side is a card."""
     _copy(_seen(target), _seen(source))
     return target
+
+
+def to_copy(
+    x: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+) -> Any:
+    """``aten::_to_copy``: a copy, also of another dtype, from a card or to one."""
+    if device is None:
+        card = x.get_device()
+    elif device.type == NAME:
+        card = index_of(device)
+    elif device.type == "cpu":
+        return _to_copy(_seen(x), dtype=dtype, layout=layout, device=_CPU, memory_format=memory_format)
+    else:
+        return _to_copy(_to_copy(_seen(x), device=_CPU), dtype=dtype, layout=layout, device=device)
+    return adopt(_to_copy(_seen(x), dtype=dtype, layout=layout, device=_CPU, memory_format=memory_format), card)
 
 
 def _seen(tensor: Any) -> Any:
@@ -120,7 +148,9 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
     "_efficientzerotensor": zeros,
+    "copy_": copy,
     "_copy_from": copy_from,
+    "_to_copy": to_copy,
     "_copy_from_and_resize": copy_from_and_resize,
     "_local_scalar_dense": read_scalar,
     "native_dropout": native_dropout,
@@ -130,6 +160,3 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "_fused_sdp_choice": lambda *args, **kwargs: 0,  # attention by its formula, not by a kernel of CUDA's
 }
 """Operator -> its kernel at PrivateUse1."""
-
-WHOLE = ("convolution", "convolution_backward")
-"""Operators whose C++ looks at the kind of device before any kernel is reached: they go to the CPU whole."""

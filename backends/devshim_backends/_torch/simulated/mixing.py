@@ -32,11 +32,20 @@ HOST_PLACES: Mapping[str, frozenset[int]] = {
 """Operator -> positions of arguments that may be on the host: indices, lengths, and cuDNN's targets."""
 
 
+class MixedDevicesError(RuntimeError):
+    """Tensors of one call are on several devices."""
+
+
+MixedDevicesError.__name__ = MixedDevicesError.__qualname__ = "RuntimeError"  # what a real card raises
+
+
 def mixed(first: Any, second: Any, plan: Any) -> RuntimeError:
     """The error of PyTorch's own kernels."""
     if plan.hosts == _SECOND:
-        return RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({second})")
-    return RuntimeError(
+        return MixedDevicesError(
+            f"indices should be either on cpu or on the same device as the indexed tensor ({second})"
+        )
+    return MixedDevicesError(
         "Expected all tensors to be on the same device, but found at least two devices, "
         f"{first} and {second}! (when checking arguments for {plan.name})"
     )

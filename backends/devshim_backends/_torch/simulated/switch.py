@@ -7,10 +7,21 @@ from typing import Any
 import torch
 
 from devshim.errors import SimulationError
-from devshim_backends._torch.simulated import accelerator, autocast, comm, engine, generators, module, patches, tensors
+from devshim_backends._torch.simulated import (
+    accelerator,
+    autocast,
+    comm,
+    engine,
+    generators,
+    module,
+    patches,
+    tensors,
+    whole,
+)
 from devshim_backends._torch.simulated.dispatch import fallback
-from devshim_backends._torch.simulated.kernels import KERNELS, WHOLE
+from devshim_backends._torch.simulated.kernels import KERNELS
 from devshim_backends._torch.simulated.state import NAME, SHOWN
+from devshim_backends._torch.simulated.untraced import keep_compiler_out
 
 _KEPT: list[Any] = []
 """What must live as long as the process: PyTorch takes kernels back when their library goes."""
@@ -60,8 +71,15 @@ def _register() -> None:
             f"simulate in a process that does not import the package for {taken!r}",
         )
     engine.start_without_threads()
+    before = torch._C._accelerator_getAccelerator()
     setup(NAME, backend_module=module, hook=_Hook(), device_guard=_Guard())
+    torch.utils.generate_methods_for_privateuse1_backend(
+        for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
+    )
+    tensors.guard()
+    accelerator.guard(before)
     _KEPT.extend(_kernels())
+    keep_compiler_out(__package__)
 
 
 class _Hook(torch._C._acc.PrivateUse1Hooks):  # type: ignore[misc]  # PyTorch is Any to the type checker
@@ -92,17 +110,10 @@ def _kernels() -> list[Any]:
     aten = torch.library.Library("aten", "IMPL")
     for name, kernel in KERNELS.items():
         aten.impl(name, kernel, "PrivateUse1")
-    for name in WHOLE:
-        aten.impl(name, _whole(getattr(torch.ops.aten, name).default), "PrivateUse1")
+    for name, kernel in whole.kernels():
+        aten.impl(name, kernel, "PrivateUse1")
     for key in ("Conjugate", "Negative"):  # else C++ resolves these bits by a copy, which resolves them by a copy, ...
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
     for name, kernel in autocast.kernels().items():
         aten.impl(name, kernel, "AutocastPrivateUse1")
     return [every, aten]
-
-
-def _whole(op: Any) -> Any:
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        return fallback(op, *args, **kwargs)
-
-    return kernel

@@ -130,6 +130,11 @@ def is_pinned(self: Any, device: Any = None) -> bool:
     return bool(self.device.type == "cpu" and self.untyped_storage().data_ptr() in _PINNED)
 
 
+def guard() -> None:
+    """Put in place what stays: without it C++ ends the process where a storage is asked for on a card that is gone."""
+    Storage.__new__ = staticmethod(new)
+
+
 def patch() -> None:
     """Put all of these in place."""
     put(torch, "Generator", Generator)  # C++ asks the device to make one
@@ -140,4 +145,3 @@ def patch() -> None:
     put(Tensor, "pin_memory", pin_memory)
     put(Tensor, "is_pinned", is_pinned)
     put(Storage, "clone", clone)
-    put(Storage, "__new__", staticmethod(new))
