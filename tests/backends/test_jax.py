@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+import devshim as ds
 from devshim.testing import Conformance
 
 
@@ -29,3 +32,42 @@ class TestJax(Conformance):
         import jax
 
         return jax.config.jax_enable_x64, jax.config.jax_default_device, jax.config.jax_platforms
+
+    def train(self, device: ds.Device, inputs: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
+        import jax
+
+        rng = np.random.default_rng(1)
+        shapes = {"kernel": (4, 1, 3, 3), "scale": (4,), "shift": (4,), "weight": (144, 4), "bias": (4,)}
+        first = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+        weights = ds.place({name: ds.from_numpy(array) for name, array in first.items()}, device)
+        moments = [jax.tree.map(lambda w: w * 0, weights) for _ in range(2)]
+        x, y = ds.from_numpy(inputs, device), ds.from_numpy(labels.astype("int32"), device)
+        for step in range(1, 4):
+            key = ds.place(jax.random.key(step), device)
+            loss, gradients = jax.value_and_grad(_loss)(weights, x, y, key)
+            moments[0] = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments[0], gradients)
+            moments[1] = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, moments[1], gradients)
+            weights = jax.tree.map(_adam(step), weights, *moments)
+        assert {ds.device_of(leaf) for leaf in [*weights.values(), loss]} == {device}
+        return [ds.to_numpy(leaf) for tree in (weights, *moments) for leaf in tree.values()]
+
+
+def _loss(weights: Any, x: Any, y: Any, key: Any) -> Any:
+    """Convolution, batch normalisation, ReLU, dropout, a linear layer, cross entropy."""
+    import jax
+    import jax.numpy as jnp
+
+    x = jax.lax.conv(x, weights["kernel"], (1, 1), "VALID")
+    mean, variance = x.mean((0, 2, 3), keepdims=True), x.var((0, 2, 3), keepdims=True)
+    scale, shift = (weights[name][:, None, None] for name in ("scale", "shift"))
+    x = jax.nn.relu((x - mean) * jax.lax.rsqrt(variance + 1e-5) * scale + shift)
+    x = jnp.where(jax.random.bernoulli(key, 0.5, x.shape), x * 2, 0)
+    logits = x.reshape(len(x), -1) @ weights["weight"] + weights["bias"]
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean()
+
+
+def _adam(step: int) -> Any:
+    def move(w: Any, m: Any, v: Any) -> Any:
+        return w - 0.01 * (m / (1 - 0.9**step)) / ((v / (1 - 0.999**step)) ** 0.5 + 1e-8)
+
+    return move
