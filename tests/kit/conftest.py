@@ -1,4 +1,4 @@
-"""The conformance kit run on toyframe, which is registered by an entry point as a third party's framework would be."""
+"""Runs of pytest in processes of their own, where toyframe is installed as a third party's framework would be."""
 
 from __future__ import annotations
 
@@ -7,33 +7,68 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 TOY = Path(__file__).parent / "toy"
-POINTS = "[devshim.backends]\ntoyframe = toyframe_adapter:ToyBackend\nghostframe = ghostframe_adapter:GhostBackend\n"
+POINTS = """
+[devshim.backends]
+toyframe = toyframe_adapter:ToyBackend
+ghostframe = ghostframe_adapter:GhostBackend
+[pytest11]
+devshim = devshim.pytest_plugin
+"""
+INI = "[pytest]\naddopts = --strict-markers --strict-config\nfilterwarnings = error\n"
 
 
 @pytest.fixture(scope="session")
-def run_kit(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A function that runs pytest with the kit's plugin in a process of its own, where toyframe is installed."""
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what is installed beside devshim, and with what is known of devshim where only its source is."""
     site = tmp_path_factory.mktemp("site")
     info = site / "toyframe-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toyframe\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(POINTS)
-    (site / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
-    paths = [str(site), str(TOY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "devshim.testing.plugin", "-p", "no:cacheprovider"]
+    return site
+
+
+def _environment(installed: Path) -> dict[str, str]:
+    paths = [str(installed), str(TOY), *filter(None, [os.environ.get("PYTHONPATH")])]
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("DEVSHIM_", "PYTEST_"))}
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@pytest.fixture(scope="session")
+def run_kit(installed: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A function that runs pytest with the kit's plugin in a process of its own, where toyframe is installed."""
+    (installed / "pytest.ini").write_text(INI)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "devshim.testing.plugin", "-p", "no:cacheprovider"]
 
     def run(*arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*command, "-c", str(site / "pytest.ini"), *map(str, arguments)],
-            env={**kept, "PYTHONPATH": os.pathsep.join(paths), **environ},
+            [*command, "-c", str(installed / "pytest.ini"), *map(str, arguments)],
+            env={**_environment(installed), **environ},
             capture_output=True,
             text=True,
             check=False,
         )
+
+    return run
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., pytest.RunResult]:
+    """A function that runs pytest on a file of tests, as another project does that has devshim installed."""
+    for name in [name for name in os.environ if name.startswith("DEVSHIM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONPATH", _environment(installed)["PYTHONPATH"])
+    pytester.makeini(INI)
+
+    def run(source: str, *arguments: str) -> pytest.RunResult:
+        pytester.makepyfile(test_it=f"import os, signal, sys\nimport pytest\nimport devshim as ds\n{dedent(source)}")
+        return pytester.runpytest_subprocess(*arguments, timeout=180)
 
     return run

@@ -1,0 +1,154 @@
+"""The process that runs one backend's tests: pytest, with the run's own arguments, told test by test what to do.
+
+Nothing is selected here: `-k`, `-m`, `--lf` and the like have had their say where the run was started, which names the
+tests. Nothing is written here either: reports go to the run, which writes what it was asked to write.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from devshim.isolation.wire import Channel
+
+if TYPE_CHECKING:
+    import warnings
+    from collections.abc import Generator
+    from typing import TextIO
+
+__all__ = ["NAME", "main"]
+
+NAME = "devshim-child"
+"""The name under which `Child` is registered."""
+
+_DECIDED = {
+    **{"keyword": "", "markexpr": "", "deselect": None, "maxfail": 0, "xmlpath": None},
+    **{"lf": False, "failedfirst": False, "newfirst": False, "stepwise": False, "stepwise_skip": False},
+    **{"no_header": True, "no_summary": True},
+    **{"numprocesses": None, "dist": "no", "tx": [], "maxprocesses": None},
+}
+"""Options that are the run's alone: pytest's own, and pytest-xdist's."""
+
+
+class _Restored:
+    """The plugin that gives standard output back once the terminal reporter is made."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self) -> None:
+        """Give it back."""
+        sys.stdout = self._output
+
+
+class Child:
+    """The plugin that has pytest run what the other end of the channel asks for."""
+
+    __name__ = NAME  # by which pytest registers it, and `devshim.pytest_plugin` knows where it is
+
+    def __init__(self, channel: Channel, backend: str, wanted: list[str], basetemp: str | None) -> None:
+        self._channel = channel
+        self._backend = backend
+        self._wanted = wanted
+        self._basetemp = basetemp
+        self._config: pytest.Config
+        self._files: set[Path] = set()
+        self._untold: list[str] = []
+
+    # ------------------------------------------------------------------ like the run, but for what it decides
+    @pytest.hookimpl(wrapper=True)
+    def pytest_cmdline_parse(self) -> Generator[None, pytest.Config, pytest.Config]:
+        """Take the run's options, without those that are its own business."""
+        config = yield
+        for name, value in _DECIDED.items():
+            if hasattr(config.option, name):
+                setattr(config.option, name, value)
+        config.option.devshim_backends = [self._backend]
+        if self._basetemp is not None:
+            config.option.basetemp = self._basetemp
+        return config
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Note the files, and give the terminal reporter, which is made next, nowhere to write: the run reports."""
+        self._config = config
+        self._files = {config.rootpath / name.partition("::")[0] for name in self._wanted}
+        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until pytest is through
+        config.add_cleanup(nowhere.close)
+        config.pluginmanager.register(_Restored(sys.stdout), "devshim-child-output")
+        sys.stdout = nowhere
+
+    # ------------------------------------------------------------------ which tests
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Import no file without a test of this process."""
+        return True if collection_path.is_file() and collection_path not in self._files else None
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep why something could not be collected."""
+        if report.failed:
+            self._untold.append(report.longreprtext)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
+        """Keep the tests asked for, whatever others would take out, in the order asked for."""
+        found = {item.nodeid: item for item in items}
+        yield
+        items[:] = [found[name] for name in self._wanted if name in found]
+
+    # ------------------------------------------------------------------ running them
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run the tests the other end names until it says that it is enough."""
+        items = {item.nodeid: item for item in session.items}
+        self._channel.send("ready", list(items), self._untold)
+        while True:
+            message = self._channel.receive()
+            if message is None or message[0] == "end":
+                return True
+            _, name, following = message
+            session.config.hook.pytest_runtest_protocol(item=items[name], nextitem=items.get(following))
+            self._channel.send("done", session.shouldstop)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Send a report over."""
+        to_plain = self._config.hook.pytest_report_to_serializable
+        self._channel.send("report", to_plain(config=self._config, report=report))
+
+    def pytest_warning_recorded(
+        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
+    ) -> None:
+        """Send a warning over."""
+        kind = warning_message.category
+        self._channel.send(
+            "warning",
+            (f"{kind.__module__}.{kind.__qualname__}", str(warning_message.message)),
+            (warning_message.filename, warning_message.lineno),
+            (when, nodeid, location),
+        )
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Say that a test wants the run to end (`pytest.exit`); after Ctrl-C the other end knows, and may be gone."""
+        if isinstance(excinfo.value, pytest.exit.Exception):
+            self._channel.send("exit", excinfo.value.msg, excinfo.value.returncode)
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """Say what went wrong in pytest itself, or in a plugin."""
+        self._channel.send("error", str(excrepr))
+
+
+def main(descriptor: int) -> None:
+    """Run as the child of a run; ``descriptor`` is this process's end of the channel."""
+    os.set_inheritable(descriptor, False)  # a test's own processes shall not keep the channel open
+    channel = Channel(socket.socket(fileno=descriptor))
+    message = channel.receive()
+    assert message is not None
+    arguments, plugins, *rest = message
+    child = Child(channel, *rest)
+    sys.exit(pytest.main(list(arguments), plugins=[*plugins, child]))

@@ -1,0 +1,196 @@
+"""For the tests of other projects: every backend in turn, and simulated GPUs.
+
+pytest loads this module by itself wherever devshim is installed, so it defines two fixtures and imports nothing until
+one of them is used. A test that takes ``devshim_backend`` runs once for each backend, each in a process of its own
+(`devshim.isolation`); one that takes ``simulated_gpus`` finds cards on a machine without any::
+
+    def test_both_cards(devshim_backend, simulated_gpus):
+        first, second = simulated_gpus
+        x = ds.ones(3, device=first)
+        assert ds.device_of(ds.place(x, second)) == second
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from devshim import _context, _installed, use
+from devshim.device import Device
+from devshim.errors import BackendNotFoundError
+from devshim.simulation import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from devshim._cards import Fault
+    from devshim.simulation import Simulation
+
+__all__ = ["SimulatedGpus", "devshim_backend", "simulated_gpus"]
+
+_BACKEND, _GPUS, _CHILD = "devshim_backend", "simulated_gpus", "devshim-child"
+_INSTALLED = "installed"
+
+
+class SimulatedGpus(list[Device]):
+    """The simulated GPUs of a test, as a list of devices; called with other numbers, those there are from then on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: Simulation | None = None
+
+    def __call__(
+        self, gpus: int = 2, memory: str | int | None = None, faults: Fault | Sequence[Fault] = ()
+    ) -> SimulatedGpus:
+        """Simulate so many GPUs instead; the arguments are `devshim.simulate`'s. Returns this list."""
+        handle = simulate(gpus, memory, faults=faults)
+        self._first = self._first or handle
+        self[:] = [Device("gpu", i) for i in range(handle.gpus)]
+        return self
+
+    def restore(self) -> None:
+        """Simulate what was simulated before."""
+        if self._first is not None:
+            self._first.__exit__()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} simulated GPUs: {', '.join(map(str, self))}>"
+
+
+# ---------------------------------------------------------------------- the fixtures
+@pytest.fixture(scope="session")
+def devshim_backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of the backend this test runs on, which is the current one: each of --devshim-backends in turn."""
+    before = _context._process
+    try:
+        use(request.param)
+    except BackendNotFoundError as error:
+        pytest.fail(f"The backend was asked for and cannot be tested.\n{error}", pytrace=False)
+    yield _installed.canonical(request.param)
+    use(before)
+
+
+@pytest.fixture
+def simulated_gpus(request: pytest.FixtureRequest) -> Iterator[SimulatedGpus]:
+    """Simulated GPUs for this test: two, or as many as ``simulated_gpus(3, memory="1GiB")`` or the mark asks for."""
+    cards = SimulatedGpus()
+    arguments, options = _asked_gpus(request.node, getattr(request, "param", None))
+    try:
+        yield cards(*arguments, **options)
+    finally:
+        cards.restore()
+
+
+def _asked_gpus(item: pytest.Item, param: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments for `simulate`: those of indirect parametrisation, else of the mark, else none."""
+    if param is not None:
+        return ((), dict(param)) if isinstance(param, dict) else ((param,), {})
+    mark = item.get_closest_marker(_GPUS)
+    return ((), {}) if mark is None else (mark.args, mark.kwargs)
+
+
+# ---------------------------------------------------------------------- options
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--devshim-backends``, ``--devshim-in-process`` and the ini option ``devshim_backends``."""
+    group = parser.getgroup("devshim", "devshim")
+    group.addoption(
+        "--devshim-backends",
+        type=_split,
+        metavar="NAMES",
+        help=f"run tests that take the fixture {_BACKEND} on these (torch,jax,...); '{_INSTALLED}' for all there are",
+    )
+    group.addoption(
+        "--devshim-in-process",
+        action="store_true",
+        help="run them in this process, where a debugger is attached: for one backend at a time",
+    )
+    parser.addini("devshim_backends", "what --devshim-backends is where it is not given", type="args", default=[])
+
+
+def _split(names: str) -> list[str]:
+    return [name for name in names.replace(",", " ").split() if name]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark, and refuse names of no backend."""
+    config.addinivalue_line(
+        "markers", f"{_GPUS}(gpus=2, memory=None, faults=()): run the test with simulated GPUs (devshim)"
+    )
+    try:
+        for name in _given(config):
+            _installed.canonical(name)
+    except BackendNotFoundError as error:
+        raise pytest.UsageError(f"devshim: {error.problem}; {error.hint}") from error
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say which backends were asked for."""
+    given = _given(config)
+    return f"devshim backends: {', '.join(given)}" if given else None
+
+
+def _given(config: pytest.Config) -> list[str]:
+    """The backends asked for by name, on the command line or in the ini file."""
+    option = config.getoption("devshim_backends")
+    asked = option if option is not None else [name for word in config.getini("devshim_backends") for name in _split(word)]
+    return [] if asked == [_INSTALLED] else asked
+
+
+# ---------------------------------------------------------------------- which tests, and where
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test its backends, unless it names them itself by indirect parametrisation."""
+    if _BACKEND not in metafunc.fixturenames or _names_itself(metafunc):
+        return
+    asked = _given(metafunc.config)
+    names = list(dict.fromkeys(map(_installed.canonical, asked))) if asked else _installed.installed()
+    metafunc.parametrize(_BACKEND, names, indirect=True, scope="session")
+
+
+def _names_itself(metafunc: pytest.Metafunc) -> bool:
+    marks = metafunc.definition.iter_markers("parametrize")
+    names = [mark.args[0] if mark.args else mark.kwargs.get("argnames", ()) for mark in marks]
+    return any(_BACKEND in (_split(each) if isinstance(each, str) else each) for each in names)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give marked tests the fixture of the mark, and tests of a backend their process."""
+    for item in items:
+        names = getattr(item, "fixturenames", None)
+        if names is not None and _GPUS not in names and item.get_closest_marker(_GPUS) is not None:
+            names.append(_GPUS)
+    if config.pluginmanager.has_plugin(_CHILD) or config.getoption("devshim_in_process"):
+        return
+    chosen = [item for item in items if _backend_of(item) is not None]
+    if chosen and not config.option.collectonly:
+        _isolate(session, chosen)
+
+
+def _backend_of(item: pytest.Item) -> str | None:
+    """The backend a test needs a process for; None where it needs none, or there can be none."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    name = params.get(_BACKEND)
+    if not isinstance(name, str):
+        return None
+    try:
+        name = _installed.canonical(name)
+    except BackendNotFoundError:  # the fixture says so
+        return None
+    return name if _installed.is_installed(name) else None
+
+
+def _isolate(session: pytest.Session, items: list[pytest.Item]) -> None:
+    from devshim.isolation.parent import GPUS, ROOM, Isolation
+    from devshim.isolation.process import Room
+
+    for item in items:
+        name = _backend_of(item)
+        assert name is not None
+        simulated = _GPUS in item.fixturenames
+        item.stash[ROOM] = (Room(name, simulated), item.nodeid)
+        if simulated:
+            arguments, options = _asked_gpus(item, item.callspec.params.get(_GPUS))
+            asked = options.get("gpus", arguments[0] if arguments else 0)
+            item.stash[GPUS] = asked if isinstance(asked, int) else 0
+    session.config.pluginmanager.register(Isolation(session), "devshim-isolation")
