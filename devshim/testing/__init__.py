@@ -49,7 +49,7 @@ ROOMS = (
         "converting",
         "running",
     ),
-    *("fresh", "simulation", "cards", "models", "training", "several", "explaining", "errors", "state"),
+    *("fresh", "simulation", "cards", "models", "training", "several", "watching", "explaining", "errors", "state"),
 )
 """The modules whose assertions pytest shall explain."""
 

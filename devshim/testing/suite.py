@@ -28,6 +28,7 @@ from devshim.testing.threads import Threads
 from devshim.testing.tracing import Tracing
 from devshim.testing.training import Training
 from devshim.testing.trees import Trees
+from devshim.testing.watching import Watching
 
 __all__ = ["Conformance"]
 
@@ -59,6 +60,7 @@ class Conformance(
     Models,
     Training,
     Several,
+    Watching,
 ):
     """All behaviours of the contract: set `backend`, write the hooks your framework needs, and run pytest."""
 

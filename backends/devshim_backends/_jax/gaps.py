@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
+        "guard": Gap("planned", "watching for transfers the framework makes unasked comes with the models"),
         "trace_device_of": Gap(
             "upstream",
             "jax.jit traces a function once for every device, so a traced value has none (jax-ml/jax#26000); "

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
+        "guard": Gap("planned", "watching for transfers the framework makes unasked comes with the models"),
         "complex": Gap("upstream", "MXNet has no complex dtype"),
         "op_scope": Gap(
             "never", "MXNet's operators compute where their arguments are, so a scope moves creation alone"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
+        "guard": Gap("planned", "watching for transfers the framework makes unasked comes with the models"),
         "op_scope": Gap(
             "never", "PaddlePaddle's operators compute where their arguments are, so a scope moves creation alone"
         ),
