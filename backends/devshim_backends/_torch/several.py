@@ -48,6 +48,15 @@ class TorchSeveral(Backend):
                 return _combined_uint64(xs, op)
             return _combined([x.to(_WIDE.get(dtype, dtype)) for x in xs], op).to(dtype)
 
+    def snapshot(self, x: Tensor) -> Tensor:
+        return x.detach().clone()
+
+    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        with torch.no_grad():
+            dtype = reduce(torch.promote_types, {x.dtype for x in xs})
+            read = torch.float32 if dtype is torch.bfloat16 else dtype  # NumPy has no bfloat16
+            return torch.cat([x.reshape(1).to(read) for x in xs])
+
     def assign(self, x: Tensor, value: Tensor) -> None:
         with torch.no_grad():
             x.copy_(value)
