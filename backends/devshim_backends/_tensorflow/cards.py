@@ -19,27 +19,18 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
-import tensorflow as tf
-
 from devshim._cards import ROUND, Card, Cards
-from devshim.errors import OutOfMemoryError
+from devshim_backends._tensorflow.failures import FullCardError
 
 if TYPE_CHECKING:
     from devshim.device import Device
+    from devshim.errors import OutOfMemoryError
 
-__all__ = ["APART", "CARDS", "LOCK", "Block", "FullCardError", "Held", "TensorflowCard", "note", "settle"]
+__all__ = ["APART", "CARDS", "LOCK", "Block", "Held", "TensorflowCard", "note", "settle"]
 
 
 APART = -1
 """The address of memory that no tensor will ever show."""
-
-
-class FullCardError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type: ignore[misc]  # TensorFlow is Any
-    """A simulated card is full: caught as devshim's error, and as TensorFlow's."""
-
-    def __init__(self, problem: str, hint: str | None = None) -> None:
-        tf.errors.ResourceExhaustedError.__init__(self, None, None, problem)
-        OutOfMemoryError.__init__(self, problem, hint)
 
 
 class Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
@@ -85,6 +76,10 @@ class TensorflowCard(Card):
             return None
         found = self._blocks[self._starts[place - 1]]
         return found if address < found.end else None
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether some memory fits for certain, whatever variables have given up meanwhile."""
+        return self.limit is None or self._used + nbytes + ROUND <= self.limit
 
     def enter(self, start: int, end: int) -> Block:
         """Return the block of some memory, which is counted if it was not; raises as `Card.take` does."""

@@ -23,11 +23,12 @@ from weakref import ref
 import numpy as np
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
-from tensorflow.python.eager import context, core
+from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
 from devshim.errors import DevshimError
 from devshim_backends._tensorflow.cards import APART, LOCK, Block, Held, TensorflowCard, note, settle
+from devshim_backends._tensorflow.failures import FAILURES
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -92,18 +93,33 @@ def count(tensor: Any, card: TensorflowCard, known: bool = False) -> None:
     """
     if LOCAL.aside or LOCAL.counting or tensor._datatype_enum() in UNCOUNTED:
         return
-    with During("counting"):
+    LOCAL.counting = True
+    try:
         start, end = _span(tensor)
         if start == end:
             return
-        if not known:
-            _look_again(card, start, end)
         held = Held(tensor, _gone)
         with LOCK:
             settle()
-            held.block = card.enter(start, end)
-            held.block.tensors += 1
-            _ALIVE[id(held)] = held
+            block = card.at(start)
+            if card.has_room(end - start) if block is None else known or block.tensors:
+                return _hold(held, card.enter(start, end))
+            owners = [] if block is None else list(block.variables)
+        for variable in owners:  # no tensor vouches for the block: the variable may have left it
+            variable.look()
+        if block is None:
+            refresh(card)
+        with LOCK:
+            settle()
+            _hold(held, card.enter(start, end))
+    finally:
+        LOCAL.counting = False
+
+
+def _hold(held: Held, block: Block) -> None:
+    held.block = block
+    block.tensors += 1
+    _ALIVE[id(held)] = held
 
 
 def _span(tensor: Any) -> tuple[int, int]:
@@ -129,18 +145,6 @@ def _lengthened(tensor: Any) -> np.ndarray:
 def _gone(held: Held) -> None:
     del _ALIVE[id(held)]
     note(held)
-
-
-def _look_again(card: TensorflowCard, start: int, end: int) -> None:
-    """Look where variables are that may have moved, if it matters to memory that is new."""
-    with LOCK:
-        settle()
-        block = card.at(start)
-        owners = [] if block is None or block.tensors else list(block.variables)
-    for variable in owners:  # no tensor vouches for the block: the variable may have left it
-        variable.look()
-    if block is None and card.limit is not None and end - start > (card.info().free or 0):
-        refresh(card)
 
 
 # ---------------------------------------------------------------------------------------------------- variables
@@ -207,7 +211,7 @@ class Variable:
         try:
             asked = context.context()._handle, handle.device, "ReadVariableOp", [handle], ("dtype", self._dtype), 1
             return _EXECUTE(*asked)[0]
-        except (core._NotOkStatusException, tf.errors.OpError):
+        except FAILURES:
             return None
 
     def _move(self, span: tuple[int, int] | None, apart: bool = False) -> None:

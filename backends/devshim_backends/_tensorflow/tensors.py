@@ -144,7 +144,7 @@ class TensorflowTensors(TensorflowPlaces):
     def made(self, made: Tensor, device: Device) -> Tensor:
         """What was made in the scope of a device, in its memory, and counted."""
         if not self.arrived(made, device):
-            return made._copy()
+            made = made._copy()
         if self.simulated:
             counted(made)
         return made

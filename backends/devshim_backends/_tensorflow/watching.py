@@ -25,7 +25,8 @@ from tensorflow.python.framework import constant_op, ops
 
 from devshim_backends._tensorflow.cards import CARDS
 from devshim_backends._tensorflow.counting import LOCAL, VARIABLES, During, Variable, count
-from devshim_backends._tensorflow.mixing import FAILURES, mended
+from devshim_backends._tensorflow.failures import FAILURES
+from devshim_backends._tensorflow.mixing import mended, set_policy
 from devshim_backends._tensorflow.places import EAGER
 
 if TYPE_CHECKING:
@@ -127,9 +128,9 @@ def _fast(*args: Any) -> Any:
     if LOCAL.epoch != _epoch:
         _meet()
     try:
-        made = _FAST(*args)
+        made = _FAST(*args) if args[1] != "Identity" else _identity(args)
     except FAILURES as error:
-        made = mended(_backend, args[1], args[3:], lambda device, inputs: _fast_on(device, args[:3], inputs), error)
+        made = mended(_backend, args[1], args[3:], lambda device: _fast_on(device, args), error)
     if VARIABLES or args[1] == "VarHandleOp":
         _follow(args[1], args[3:], args[3:], made)
     elif made is not None:
@@ -137,9 +138,18 @@ def _fast(*args: Any) -> Any:
     return made
 
 
-def _fast_on(device: Device, start: tuple[Any, ...], inputs: list[Any]) -> Any:
+def _identity(args: tuple[Any, ...]) -> Any:
+    """The one operator that TensorFlow's policy lets move its input; outside of any scope it stays there, too."""
+    x = args[3]
+    if type(x) is EAGER and not context.context().device_name and _card_named(x.backing_device) is not None:
+        with tf.device(x.backing_device):
+            return _FAST(*args)
+    return _FAST(*args)
+
+
+def _fast_on(device: Device, args: tuple[Any, ...]) -> Any:
     with tf.device(_backend.to_native(device)):
-        return _FAST(*start, *inputs)
+        return _FAST(*args)
 
 
 def _name_of(device: Device) -> str:
@@ -164,13 +174,7 @@ def _slow(execute: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     try:
         made = execute(*args)
     except FAILURES as error:
-        made = mended(
-            _backend,
-            op,
-            args[3],
-            lambda device, inputs: execute(args[0], _name_of(device), args[2], inputs, *args[4:]),
-            error,
-        )
+        made = mended(_backend, op, args[3], lambda device: execute(args[0], _name_of(device), *args[2:]), error)
     _follow(op, args[3], args[4] or (), made)
     return made
 
@@ -214,10 +218,8 @@ def _meet() -> None:
     """Have this thread's operators refuse mixed devices: TensorFlow's device policy is each thread's own."""
     LOCAL.epoch = _epoch
     if _backend.simulated:
-        chosen = context.context()
-        chosen.ensure_initialized()
-        policy = context.DEVICE_PLACEMENT_EXPLICIT
-        pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(chosen._handle, policy)
+        context.context().ensure_initialized()
+        set_policy(context.DEVICE_PLACEMENT_EXPLICIT)
 
 
 # ---------------------------------------------------------------------------------------------------- variables
