@@ -9,9 +9,7 @@ import torch
 
 from devshim_backends._torch.simulated import module
 from devshim_backends._torch.simulated.state import CURRENT, NAME, SHOWN, checked, current, make_current
-
-_TYPE = 20
-"""PrivateUse1 as ``c10::DeviceType`` numbers it, which is part of every pickled stream."""
+from devshim_backends._torch.simulated.streams import current_stream
 
 
 def _maybe_exchange(index: int) -> int:
@@ -23,11 +21,6 @@ def _maybe_exchange(index: int) -> int:
 
 def _set_current(index: int) -> None:
     make_current(index)
-
-
-def _stream(index: int) -> Any:
-    """A stream of PyTorch's own class, which the compiler knows, with the card's index."""
-    return torch.Stream(stream_id=0, device_index=checked(index), device_type=_TYPE)
 
 
 def _stats(index: int) -> dict[str, Any]:
@@ -46,7 +39,7 @@ HOOKS: Mapping[str, Callable[..., Any]] = {
     "_accelerator_setDeviceIndex": _set_current,
     "_accelerator_exchangeDevice": make_current,
     "_accelerator_maybeExchangeDevice": _maybe_exchange,
-    "_accelerator_getStream": _stream,
+    "_accelerator_getStream": current_stream,
     "_accelerator_setStream": module.set_stream,
     "_accelerator_synchronizeDevice": module.synchronize,
     "_accelerator_getDeviceCapability": _capability,

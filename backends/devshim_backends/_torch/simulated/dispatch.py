@@ -8,7 +8,7 @@ import torch
 
 from devshim_backends._torch.simulated.carry import Carry
 from devshim_backends._torch.simulated.generators import generator_for
-from devshim_backends._torch.simulated.relabel import to_host
+from devshim_backends._torch.simulated.relabel import not_simulated, to_host
 from devshim_backends._torch.simulated.schemas import PLANS, Plan, plan_of
 from devshim_backends._torch.simulated.state import SHOWN, missing
 
@@ -23,6 +23,11 @@ _resize = torch.ops.aten.resize_.default
 def fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
     """Compute one call of an operator; what PyTorch's dispatcher calls below autograd."""
     return run(PLANS.get(op) or plan_of(op), args, kwargs)
+
+
+def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refuse an operator on what is neither dense nor plain, which no simulated card holds."""
+    raise not_simulated(None, str(op._schema.name))
 
 
 def run(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -157,6 +157,8 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "native_dropout_backward": native_dropout_backward,
     "addbmm_": addbmm,
     "record_stream": lambda tensor, stream: None,
+    # Attention with padding takes nested tensors, which no card holds, for what is aligned to the left alone.
+    "_nested_tensor_from_mask_left_aligned": lambda tensor, mask: False,
     "_fused_sdp_choice": lambda *args, **kwargs: 0,  # attention by its formula, not by a kernel of CUDA's
 }
 """Operator -> its kernel at PrivateUse1."""

@@ -82,11 +82,15 @@ def _carried(tensor: Any, code: int, error: Exception) -> Any:
     return _view_dtype(_COMPOSITE, seen, tensor.dtype)
 
 
-def not_simulated(tensor: Any) -> NotImplementedError:
-    """The error for a tensor that no simulated card holds."""
-    what = "nested" if tensor.is_nested else tensor.dtype if tensor.is_quantized else tensor.layout
+def not_simulated(tensor: Any, asked: str = "") -> NotImplementedError:
+    """The error for a tensor that no simulated card holds, or for an operator (``asked``) that would make one."""
+    if tensor is None:
+        what = f"{asked} is for another kind"
+    else:
+        kind = "nested" if tensor.is_nested else tensor.dtype if tensor.is_quantized else tensor.layout
+        what = f"this one is {kind}"
     return NotImplementedError(
-        f"{NAME}: a simulated card holds dense tensors, and this one is {what}\n\n"
+        f"{NAME}: a simulated card holds dense tensors, and {what}\n\n"
         "Hint: compute with it on the CPU, or use x.to_dense(), x.dequantize() or x.to_padded_tensor(0.0)"
     )
 

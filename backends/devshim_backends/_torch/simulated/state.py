@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,13 +15,20 @@ NAME = "sim"
 
 
 class _Shown:
-    """What is switched on now."""
+    """What is switched on now.
 
-    __slots__ = ("count", "limit")
+    Attributes:
+        count: How many cards.
+        limit: Bytes of each, or None.
+        on_leaving: Called when for the first time a thread makes another card than the first its current one.
+    """
+
+    __slots__ = ("count", "limit", "on_leaving")
 
     def __init__(self) -> None:
         self.count = 0
         self.limit: int | None = None
+        self.on_leaving: Callable[[], None] | None = None
 
 
 SHOWN = _Shown()
@@ -46,6 +54,9 @@ def make_current(index: int) -> int:
     before = current()
     if index >= 0:
         CURRENT.index = checked(index)
+        if index and SHOWN.on_leaving is not None:
+            told, SHOWN.on_leaving = SHOWN.on_leaving, None
+            told()
     return before
 
 

@@ -7,7 +7,20 @@ from typing import Any
 
 import torch
 
+from devshim_backends._torch.simulated.patches import put
 from devshim_backends._torch.simulated.state import NAME, current, index_of, make_current
+
+RealStream: Any = torch.Stream
+RealEvent: Any = torch.Event
+TYPE = 20
+"""PrivateUse1 as ``c10::DeviceType`` numbers it, which is part of every stream that is rebuilt."""
+
+
+class _StandsIn(type(RealStream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
+    """While a class of ours stands in for PyTorch's, instances of PyTorch's are its instances."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__bases__[0])
 
 
 def _done(self: Any, other: Any = None) -> None:
@@ -19,23 +32,18 @@ def _nothing_pending(self: Any) -> bool:
     return True
 
 
-class Stream(torch.Stream):  # type: ignore[misc]  # PyTorch is Any to the type checker
-    """A card's only stream, with the card's index, where PyTorch's own class knows index 0 alone."""
+def _is_cards(device: Any) -> bool:
+    """Whether a device-like argument, or None for the accelerator, means a card."""
+    return device is None or isinstance(device, int) or torch.device(device).type == NAME
+
+
+class Stream(RealStream, metaclass=_StandsIn):  # type: ignore[misc]
+    """A card's only stream; in a ``with`` block its card is current. PyTorch's own class makes those of card 0."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
-        made = super().__new__(cls, device=torch.device(NAME, 0))
-        made._card = index_of(device)
-        return made
-
-    @property
-    def device(self) -> Any:
-        """The card, as a `torch.device`."""
-        return torch.device(NAME, self._card)
-
-    @property
-    def device_index(self) -> int:
-        """The card's index."""
-        return int(self._card)
+        if "stream_id" in kwargs or not _is_cards(device):
+            return RealStream(**kwargs) if device is None else RealStream(device, priority=priority, **kwargs)
+        return RealStream.__new__(cls, stream_id=0, device_index=index_of(device), device_type=TYPE)
 
     synchronize = wait_event = wait_stream = _done
     query = _nothing_pending
@@ -47,36 +55,32 @@ class Stream(torch.Stream):  # type: ignore[misc]  # PyTorch is Any to the type 
         return event
 
     def __enter__(self) -> Stream:
-        self._before = make_current(self._card)
+        self._before = make_current(self.device_index)
         return self
 
     def __exit__(self, *failure: object) -> None:
         make_current(self._before)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and other._card == self._card
 
-    def __hash__(self) -> int:
-        return hash((NAME, self._card))
-
-    def __repr__(self) -> str:
-        return f"<torch.{NAME}.Stream device={self.device} (simulated)>"
-
-
-class Event(torch.Event):  # type: ignore[misc]
+class Event(RealEvent, metaclass=_StandsIn):  # type: ignore[misc]
     """A moment on a card; the time between two is the host's."""
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, **kwargs: Any) -> Any:
-        made = super().__new__(cls, device=torch.device(NAME, 0))
-        made._timed, made._at = enable_timing, None
+    _at: float | None = None
+    _timed: bool = False
+
+    def __new__(cls, device: Any = None, *, enable_timing: bool = False, **kwargs: Any) -> Any:
+        if not _is_cards(device):
+            return RealEvent(device, enable_timing=enable_timing, **kwargs)
+        made = RealEvent.__new__(cls, torch.device(NAME, 0), enable_timing=enable_timing)
+        made._timed = enable_timing
         return made
+
+    synchronize = wait = _done
+    query = _nothing_pending
 
     def record(self, stream: Any = None) -> None:
         """Note the time."""
         self._at = time.perf_counter()
-
-    synchronize = wait = _done
-    query = _nothing_pending
 
     def elapsed_time(self, end_event: Any) -> float:
         """Return milliseconds from this event to another."""
@@ -86,11 +90,13 @@ class Event(torch.Event):  # type: ignore[misc]
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         return float(end_event._at - self._at) * 1e3
 
-    def __repr__(self) -> str:
-        return f"<torch.{NAME}.Event {'recorded' if self._at is not None else 'not recorded'} (simulated)>"
 
-
-def current_stream(device: Any = None) -> Stream:
+def current_stream(device: Any = None) -> Any:
     """Return a card's only stream."""
-    found: Stream = Stream(current() if device is None else device)
-    return found
+    return Stream(current() if device is None else device)
+
+
+def patch() -> None:
+    """Put these in place: PyTorch's own know card 0 alone, and cannot wait for an event or take the time."""
+    put(torch, "Stream", Stream)
+    put(torch, "Event", Event)

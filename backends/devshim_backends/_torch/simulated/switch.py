@@ -13,12 +13,14 @@ from devshim_backends._torch.simulated import (
     comm,
     engine,
     generators,
+    indices,
     module,
     patches,
+    streams,
     tensors,
     whole,
 )
-from devshim_backends._torch.simulated.dispatch import fallback
+from devshim_backends._torch.simulated.dispatch import fallback, refuse
 from devshim_backends._torch.simulated.kernels import KERNELS
 from devshim_backends._torch.simulated.state import NAME, SHOWN
 from devshim_backends._torch.simulated.untraced import keep_compiler_out
@@ -36,19 +38,25 @@ def show(count: int, limit: int | None) -> None:
     if count:
         _register()
     patches.remove_all()
-    SHOWN.count, SHOWN.limit = count, limit
+    SHOWN.count, SHOWN.limit, SHOWN.on_leaving = count, limit, indices.patch
     generators.begin(count)
     remembered = getattr(torch.accelerator, "get_device_capability", None)  # from 2.11 on
     if remembered is not None:
         remembered.cache_clear()
     if count:
-        _patch()
+        try:
+            _patch()
+        except BaseException:
+            patches.remove_all()
+            SHOWN.count = 0
+            raise
 
 
 def _patch() -> None:
     engine.patch()
     tensors.patch()
     comm.patch()
+    streams.patch()
     for name, hook in accelerator.HOOKS.items():
         if hasattr(torch._C, name):
             patches.put(torch._C, name, hook)
@@ -107,6 +115,8 @@ def _kernels() -> list[Any]:
     every = torch.library.Library("_", "IMPL")
     every.fallback(fallback, "PrivateUse1")
     every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    for form in ("Sparse", "SparseCsr", "Quantized", "NestedTensor"):
+        every.fallback(refuse, f"{form}PrivateUse1")
     aten = torch.library.Library("aten", "IMPL")
     for name, kernel in KERNELS.items():
         aten.impl(name, kernel, "PrivateUse1")

@@ -9,31 +9,14 @@ import torch
 
 from devshim_backends._torch.simulated.generators import Generator
 from devshim_backends._torch.simulated.patches import put
-from devshim_backends._torch.simulated.state import CURRENT, NAME, current, index_of
+from devshim_backends._torch.simulated.state import NAME, index_of
 
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
-_real_to = torch._C.TensorBase.to
 _real_new_tensor = torch._C.TensorBase.new_tensor
 _real_data = torch._C.TensorBase.data
 _real_clone, _real_new = Storage.clone, Storage.__new__
 _real_apply = torch.nn.Module._apply
 _get_device = torch._C.TensorBase.get_device
-
-
-def _with_index(given: Any) -> Any:
-    """A card named without an index is the current one; C++ takes card 0."""
-    if given == NAME or (isinstance(given, torch.device) and given.type == NAME and given.index is None):
-        return torch.device(NAME, current())
-    return given
-
-
-def to(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.Tensor.to`, with ``"sim"`` as the current card."""
-    if CURRENT.index:
-        args = tuple(_with_index(each) for each in args)
-        if "device" in kwargs:
-            kwargs["device"] = _with_index(kwargs["device"])
-    return _real_to(self, *args, **kwargs)
 
 
 def new_tensor(self: Any, data: Any, **kwargs: Any) -> Any:
@@ -139,7 +122,6 @@ def patch() -> None:
     """Put all of these in place."""
     put(torch, "Generator", Generator)  # C++ asks the device to make one
     put(torch.nn.Module, "_apply", apply)
-    put(Tensor, "to", to)
     put(Tensor, "new_tensor", new_tensor)
     put(Tensor, "data", property(_real_data.__get__, _set_data))
     put(Tensor, "pin_memory", pin_memory)
