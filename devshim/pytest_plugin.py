@@ -87,7 +87,7 @@ def _asked_gpus(item: pytest.Item, param: Any) -> tuple[tuple[Any, ...], dict[st
     if param is not None:
         return ((), dict(param)) if isinstance(param, dict) else ((param,), {})
     mark = item.get_closest_marker(_GPUS)
-    return ((), {}) if mark is None else (mark.args, mark.kwargs)
+    return ((), {}) if mark is None else (mark.args, dict(mark.kwargs))
 
 
 # ---------------------------------------------------------------------- options
@@ -133,7 +133,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def _given(config: pytest.Config) -> list[str]:
     """The backends asked for by name, on the command line or in the ini file."""
     option = config.getoption("devshim_backends")
-    asked = option if option is not None else [name for word in config.getini("devshim_backends") for name in _split(word)]
+    asked = (
+        option if option is not None else [name for word in config.getini("devshim_backends") for name in _split(word)]
+    )
     return [] if asked == [_INSTALLED] else asked
 
 
@@ -162,15 +164,14 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
             names.append(_GPUS)
     if config.pluginmanager.has_plugin(_CHILD) or config.getoption("devshim_in_process"):
         return
-    chosen = [item for item in items if _backend_of(item) is not None]
+    chosen = [item for item in items if isinstance(item, pytest.Function) and _backend_of(item) is not None]
     if chosen and not config.option.collectonly:
         _isolate(session, chosen)
 
 
-def _backend_of(item: pytest.Item) -> str | None:
+def _backend_of(item: pytest.Function) -> str | None:
     """The backend a test needs a process for; None where it needs none, or there can be none."""
-    params = getattr(getattr(item, "callspec", None), "params", {})
-    name = params.get(_BACKEND)
+    name = item.callspec.params.get(_BACKEND) if hasattr(item, "callspec") else None
     if not isinstance(name, str):
         return None
     try:
@@ -180,7 +181,7 @@ def _backend_of(item: pytest.Item) -> str | None:
     return name if _installed.is_installed(name) else None
 
 
-def _isolate(session: pytest.Session, items: list[pytest.Item]) -> None:
+def _isolate(session: pytest.Session, items: list[pytest.Function]) -> None:
     from devshim.isolation.parent import GPUS, ROOM, Isolation
     from devshim.isolation.process import Room
 

@@ -26,25 +26,21 @@ __all__ = ["NAME", "main"]
 NAME = "devshim-child"
 """The name under which `Child` is registered."""
 
-_DECIDED = {
-    **{"keyword": "", "markexpr": "", "deselect": None, "maxfail": 0, "xmlpath": None},
-    **{"lf": False, "failedfirst": False, "newfirst": False, "stepwise": False, "stepwise_skip": False},
-    **{"no_header": True, "no_summary": True},
-    **{"numprocesses": None, "dist": "no", "tx": [], "maxprocesses": None},
+_DECIDED: dict[str, Any] = {
+    "keyword": "",
+    "markexpr": "",
+    "deselect": None,
+    "maxfail": 0,
+    "xmlpath": None,
+    "no_header": True,
+    "no_summary": True,
+    **dict.fromkeys(("lf", "failedfirst", "newfirst", "stepwise", "stepwise_skip"), False),
+    "numprocesses": None,
+    "maxprocesses": None,
+    "dist": "no",
+    "tx": [],
 }
 """Options that are the run's alone: pytest's own, and pytest-xdist's."""
-
-
-class _Restored:
-    """The plugin that gives standard output back once the terminal reporter is made."""
-
-    def __init__(self, output: TextIO) -> None:
-        self._output = output
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_configure(self) -> None:
-        """Give it back."""
-        sys.stdout = self._output
 
 
 class Child:
@@ -58,6 +54,7 @@ class Child:
         self._wanted = wanted
         self._basetemp = basetemp
         self._config: pytest.Config
+        self._stdout: TextIO
         self._files: set[Path] = set()
         self._untold: list[str] = []
 
@@ -81,8 +78,12 @@ class Child:
         self._files = {config.rootpath / name.partition("::")[0] for name in self._wanted}
         nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until pytest is through
         config.add_cleanup(nowhere.close)
-        config.pluginmanager.register(_Restored(sys.stdout), "devshim-child-output")
-        sys.stdout = nowhere
+        self._stdout, sys.stdout = sys.stdout, nowhere
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Give standard output back: every plugin is configured."""
+        sys.stdout = self._stdout
 
     # ------------------------------------------------------------------ which tests
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ class Process:
         self._output = None if _shows_output(config) else tempfile.TemporaryFile()  # noqa: SIM115  # until `end`
         ours, its = socket.socketpair()
         self._channel = Channel(ours)
-        with its:
+        with its, _input_given_back(config) if self._output is None else nullcontext():
             self._process = subprocess.Popen(
                 [sys.executable, *_flags(), "-c", _BOOT.format(path=sys.path, descriptor=its.fileno())],
                 stdin=None if self._output is None else subprocess.DEVNULL,
@@ -141,7 +142,7 @@ class Process:
         """Let it tear down what is left and end; return how it failed to, or None."""
         try:
             self._channel.send("end")
-            code = self._process.wait(PATIENCE)
+            code: int | None = self._process.wait(PATIENCE)
         except (OSError, subprocess.TimeoutExpired):
             code = self._process.poll()
         how = f"did not end within {PATIENCE} seconds" if code is None else _told(code) if code < 0 else None
@@ -182,7 +183,19 @@ def _told(code: int) -> str:
 def _shows_output(config: pytest.Config) -> bool:
     """Whether the process shares this one's terminal: where output is not captured, or a debugger is wanted."""
     option = config.option
-    return option.capture == "no" or option.usepdb or option.trace
+    return bool(option.capture == "no" or option.usepdb or option.trace)
+
+
+@contextmanager
+def _input_given_back(config: pytest.Config) -> Iterator[None]:
+    """Have this process's own standard input in place, which pytest replaces while it captures."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    capture.suspend_global_capture(in_=True)
+    try:
+        yield
+    finally:
+        capture.resume_global_capture()
+        capture.suspend_global_capture()  # as it is between the steps of a test
 
 
 def _basetemp(config: pytest.Config, room: Room) -> str | None:

@@ -87,8 +87,10 @@ def test_a_test_may_name_its_backends_itself(project: Any) -> None:
         "--devshim-backends=toyframe",
     )
     assert outcomes(done) == {
-        **{"test_own[np]": "PASSED", "test_own[ghostframe]": "ERROR"},
-        **{"test_pairs[1-numpy-3]": "PASSED", "test_pairs[2-numpy-3]": "PASSED"},
+        "test_own[np]": "PASSED",
+        "test_own[ghostframe]": "ERROR",
+        "test_pairs[1-numpy-3]": "PASSED",
+        "test_pairs[2-numpy-3]": "PASSED",
     }
 
 

@@ -62,7 +62,9 @@ def test_the_wheel_carries_the_licence_and_the_command(wheel: zipfile.ZipFile) -
     (licence,) = (name for name in wheel.namelist() if name.endswith("licenses/LICENSE"))
     assert b"Apache License" in wheel.read(licence)
     (scripts,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
-    assert "devshim = devshim.cli:main" in wheel.read(scripts).decode()
+    points = wheel.read(scripts).decode()
+    assert "devshim = devshim.cli:main" in points
+    assert "[pytest11]\ndevshim = devshim.pytest_plugin" in points
 
 
 def test_the_sdist_can_be_built_tested_and_read(sdist: set[str]) -> None:
