@@ -9,7 +9,7 @@ import torch
 
 from devshim_backends._torch.simulated.memory import adopt
 from devshim_backends._torch.simulated.mixing import mixed
-from devshim_backends._torch.simulated.relabel import HOST, relabel
+from devshim_backends._torch.simulated.relabel import HOST, relabel, to_host_lazily
 from devshim_backends._torch.simulated.state import NAME, SHOWN, current, index_of, missing
 
 _get_device = torch._C.TensorBase.get_device  # -1 on the host and on meta
@@ -79,7 +79,7 @@ class Carry:
         if index >= 0:
             if index != self.card:
                 self._meet(index)
-            seen = relabel(value, HOST)
+            seen = to_host_lazily(value) if self.plan.lazy else relabel(value, HOST)
             self.originals[id(seen)] = (value, seen)  # the second keeps the first's key from being used again
             return seen
         if self.host is None and not self._welcome(value, at):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from devshim_backends._torch.simulated.schemas import PLANS, Plan, plan_of
 from devshim_backends._torch.simulated.state import SHOWN, missing
 
 _CPU = torch._C.DispatchKey.CPU
+_CPU_CASTS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_autocasts = torch._C._is_any_autocast_enabled
 _modes = torch._C._len_torch_function_stack
 _empty = torch.ops.aten.empty.memory_format
 _copy = torch.ops.aten.copy_.default
@@ -32,10 +35,26 @@ def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 def run(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute one call of an operator whose plan is known."""
-    if _modes():  # a mode of the user's, or torch.device(...) as a context: not asked about what happens in here
-        with torch._C.DisableTorchFunction():
-            return _compute(plan, args, kwargs)
+    if _modes() or _autocasts():
+        return _unseen(_compute, plan, args, kwargs)
     return _compute(plan, args, kwargs)
+
+
+def unseen(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel of ours in which the user's modes and ``torch.autocast("cpu")`` do not take part."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if _modes() or _autocasts():
+            return _unseen(kernel, *args, **kwargs)
+        return kernel(*args, **kwargs)
+
+    return called
+
+
+def _unseen(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A call in which they do not: ``torch.device(...)`` as a context is such a mode."""
+    with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_CPU_CASTS):
+        return function(*args, **kwargs)
 
 
 def _compute(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ import torch
 from devshim_backends._torch.simulated.cells import CELLS
 from devshim_backends._torch.simulated.generators import DEFAULTS
 from devshim_backends._torch.simulated.memory import adopt
-from devshim_backends._torch.simulated.relabel import not_simulated, to_host
+from devshim_backends._torch.simulated.relabel import not_simulated, to_host, to_host_lazily
 from devshim_backends._torch.simulated.state import NAME, checked, index_of
 from devshim_backends._torch.simulated.storages import STORAGES
 
@@ -96,10 +96,7 @@ def _seen(tensor: Any) -> Any:
             raise not_simulated(tensor)
         return tensor
     checked(index)
-    seen = to_host(tensor)
-    if tensor.is_conj():
-        seen = aten._conj.default(seen)
-    return aten._neg_view.default(seen) if tensor.is_neg() else seen
+    return to_host_lazily(tensor)
 
 
 def copy_from_and_resize(source: Any, target: Any) -> Any:
@@ -137,6 +134,12 @@ def native_dropout_backward(grad: Any, kept: Any, scale: float) -> Any:
     return adopt(aten.mul.Tensor(to_host(grad), noise), card)
 
 
+def is_set_to(x: Any, other: Any) -> Any:
+    """``aten::is_set_to``: a question about storages, which relabelling would make two of one."""
+    checked(x.get_device())
+    return aten.is_set_to.default._op_dk(torch._C.DispatchKey.CPU, x, other)
+
+
 def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """``aten::addbmm_``: the CPU's reads what it writes through two tensors, which after relabelling are two."""
     return x.copy_(aten.addbmm.default(x, batch1, batch2, beta=beta, alpha=alpha))
@@ -156,6 +159,7 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "native_dropout": native_dropout,
     "native_dropout_backward": native_dropout_backward,
     "addbmm_": addbmm,
+    "is_set_to": is_set_to,
     "record_stream": lambda tensor, stream: None,
     # Attention with padding takes nested tensors, which no card holds, for what is aligned to the left alone.
     "_nested_tensor_from_mask_left_aligned": lambda tensor, mask: False,

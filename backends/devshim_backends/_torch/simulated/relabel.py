@@ -54,6 +54,7 @@ _POINTER = _word_of_pointer()
 CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Element size -> a dtype that DLPack knows, for those it does not."""
 _COMPOSITE = torch._C.DispatchKey.CompositeExplicitAutograd
+_conj, _negated = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
 _view_dtype = torch.ops.aten.view.dtype._op_dk
 
 
@@ -98,3 +99,11 @@ def not_simulated(tensor: Any, asked: str = "") -> NotImplementedError:
 def to_host(tensor: Any) -> Any:
     """Return a card's tensor as the host sees it: the same memory."""
     return relabel(tensor, HOST)
+
+
+def to_host_lazily(tensor: Any) -> Any:
+    """`to_host`, with a conjugation or negation that is still to be done, of which a capsule knows nothing."""
+    seen = relabel(tensor, HOST)
+    if tensor.is_conj():
+        seen = _conj(seen)
+    return _negated(seen) if tensor.is_neg() else seen

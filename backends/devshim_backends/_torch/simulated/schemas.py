@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,11 +32,12 @@ class Plan:
         numbers: It takes Python numbers where its schema says tensor.
         scalars: On a real card it takes 0-d host tensors beside the card's.
         hosts: Positions of arguments that may be on the host.
+        lazy: It may be given tensors whose conjugation or negation is still to be done.
         plain: It only computes: nothing is written to, viewed or drawn.
     """
 
     __slots__ = (
-        *("call", "generator", "hosts", "inplace", "kernel", "name", "named", "numbers", "out", "places"),
+        *("call", "generator", "hosts", "inplace", "kernel", "lazy", "name", "named", "numbers", "out", "places"),
         *("plain", "scalars", "view"),
     )
 
@@ -59,7 +61,15 @@ class Plan:
         self.numbers = torch._C._should_allow_numbers_as_tensors(plain)
         self.scalars = torch.Tag.pointwise in op.tags or plain in HOST_SCALARS
         self.hosts = HOST_PLACES.get(plain, frozenset())
+        self.lazy = self.name in _resolves_itself() or f"{self.name}.{schema.overload_name}" in _resolves_itself()
         self.plain = not (self.view or self.out or writes or self.generator)
+
+
+@cache
+def _resolves_itself() -> frozenset[str]:
+    """Operators before which PyTorch leaves a conjugation or negation undone, because their kernels do it."""
+    found = torch._C._dispatch_get_registrations_for_dispatch_key
+    return frozenset([*found("Conjugate"), *found("Negative")])
 
 
 def _written(argument: Any) -> bool:

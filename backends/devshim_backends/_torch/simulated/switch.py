@@ -20,7 +20,7 @@ from devshim_backends._torch.simulated import (
     tensors,
     whole,
 )
-from devshim_backends._torch.simulated.dispatch import fallback, refuse
+from devshim_backends._torch.simulated.dispatch import fallback, refuse, unseen
 from devshim_backends._torch.simulated.kernels import KERNELS
 from devshim_backends._torch.simulated.state import NAME, SHOWN
 from devshim_backends._torch.simulated.untraced import keep_compiler_out
@@ -119,7 +119,7 @@ def _kernels() -> list[Any]:
         every.fallback(refuse, f"{form}PrivateUse1")
     aten = torch.library.Library("aten", "IMPL")
     for name, kernel in KERNELS.items():
-        aten.impl(name, kernel, "PrivateUse1")
+        aten.impl(name, unseen(kernel), "PrivateUse1")
     for name, kernel in whole.kernels():
         aten.impl(name, kernel, "PrivateUse1")
     for key in ("Conjugate", "Negative"):  # else C++ resolves these bits by a copy, which resolves them by a copy, ...

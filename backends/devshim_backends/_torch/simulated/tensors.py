@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 import torch
+from torch.utils.dlpack import DLDeviceType
 
 from devshim_backends._torch.simulated.generators import Generator
 from devshim_backends._torch.simulated.patches import put
@@ -14,6 +15,7 @@ from devshim_backends._torch.simulated.state import NAME, index_of
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
 _real_new_tensor = torch._C.TensorBase.new_tensor
 _real_data = torch._C.TensorBase.data
+_real_dlpack_device = Tensor.__dlpack_device__
 _real_clone, _real_new = Storage.clone, Storage.__new__
 _real_apply = torch.nn.Module._apply
 _get_device = torch._C.TensorBase.get_device
@@ -24,6 +26,12 @@ def new_tensor(self: Any, data: Any, **kwargs: Any) -> Any:
     if kwargs.get("device") is None:
         kwargs["device"] = self.device
     return _real_new_tensor(self, data, **kwargs)
+
+
+def dlpack_device(self: Any) -> tuple[Any, int]:
+    """`torch.Tensor.__dlpack_device__`, which knows a device of one's own by a name it cannot have."""
+    index = _get_device(self)
+    return _real_dlpack_device(self) if index < 0 else (DLDeviceType.kDLExtDev, index)
 
 
 # ---------------------------------------------------------------------- x.data = y, and with it Module.to
@@ -123,6 +131,7 @@ def patch() -> None:
     put(torch, "Generator", Generator)  # C++ asks the device to make one
     put(torch.nn.Module, "_apply", apply)
     put(Tensor, "new_tensor", new_tensor)
+    put(Tensor, "__dlpack_device__", dlpack_device)
     put(Tensor, "data", property(_real_data.__get__, _set_data))
     put(Tensor, "pin_memory", pin_memory)
     put(Tensor, "is_pinned", is_pinned)
