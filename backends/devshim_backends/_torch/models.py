@@ -50,6 +50,7 @@ class TorchModels(Backend):
         return self.clones([whole])[0]
 
     def clones(self, wholes: Sequence[Any]) -> list[Any]:
+        optimizers.require_together(wholes)
         try:
             made: list[Any] = copy.deepcopy(list(wholes))  # in one go: an optimizer's parameters are its model's
             for old, new in zip(wholes, made, strict=True):

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from devshim.errors import UnsupportedError
 from devshim.wholes import Leaf
 from devshim_backends._torch.exchanging import exchange, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from devshim.backend import Tensor
 
@@ -58,10 +59,31 @@ def of_others(whole: Any) -> Iterator[Leaf]:
     """
     if isinstance(whole, torch.Generator):
         return
+    held = dict(vars(whole))
     scaler = isinstance(whole, torch.amp.GradScaler)
-    for path, tensor in _tensors("", vars(whole)):
+    if scaler:  # its optimizers by their order, not by their addresses
+        held["_per_optimizer_states"] = list(whole._per_optimizer_states.values())
+    for path, tensor in _tensors("", held):
         if scaler or not _is_hosts(tensor):
             yield _leaf(path, tensor, None)
+
+
+def require_together(wholes: Sequence[Any]) -> None:
+    """Refuse to copy an optimizer without its model, or a scheduler without its optimizer.
+
+    Raises:
+        UnsupportedError: The copy would train parameters that nobody has.
+    """
+    copied = {id(p) for whole in wholes if isinstance(whole, torch.nn.Module) for p in whole.parameters()}
+    copied |= {id(whole) for whole in wholes}
+    for whole in wholes:
+        optimizer = getattr(whole, "optimizer", whole)
+        trained = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
+        if any(id(each) not in copied for each in (optimizer, *trained)):
+            raise UnsupportedError(
+                f"a copy of this {type(whole).__name__} alone would train copies of parameters that no model has",
+                "copy it together with its model: ds.copy([model, optimizer], device)",
+            )
 
 
 def _on_device(group: Any) -> bool:

@@ -77,7 +77,7 @@ class Spanning:
     @property
     def __signature__(self) -> inspect.Signature:
         """The signature of what it stands for, by which libraries learn what a model takes."""
-        return inspect.signature(self._forward())
+        return inspect.signature(self._inner or type(self._module).forward.__get__(self._module))
 
     def take_off(self) -> None:
         """Give the module its own ``forward`` back."""
@@ -87,23 +87,25 @@ class Spanning:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
-            return self._forward()(*args, **kwargs)
+            return self._forward(*args, **kwargs)
         if RUN.devices is not None:
             with self._meeting():
-                return self._forward()(*args, **kwargs)
+                return self._forward(*args, **kwargs)
         found = devices_of(self._module)
         if len(found) < 2:  # it was moved by other means than devshim's
-            return self._forward()(*args, **kwargs)
+            return self._forward(*args, **kwargs)
         RUN.devices = found
         try:
             with self._meeting():
-                result = self._forward()(*args, **kwargs)
+                result = self._forward(*args, **kwargs)
             return self._together(result, RUN.last)
         finally:
             RUN.devices = RUN.last = None
 
-    def _forward(self) -> Any:
-        return type(self._module).forward.__get__(self._module) if self._inner is None else self._inner
+    def _forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self._inner is not None:
+            return self._inner(*args, **kwargs)
+        return type(self._module).forward(self._module, *args, **kwargs)
 
     def _meeting(self) -> Any:
         """What lets tensors meet in the module's own code; a chain of modules has none."""

@@ -69,6 +69,11 @@ class TorchTensors(Backend):
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         self.device_of(x)  # a meta tensor has no values to copy: refused here, in one wording
+        if self.simulated and device is not CPU:
+            self._require_dense(x, "a simulated card")
+        if torch.is_inference_mode_enabled() and not torch.compiler.is_compiling():
+            with torch.inference_mode(False), torch.no_grad():  # else a model moved here could not be trained any more
+                return x.to(native(device), non_blocking=non_blocking and device is not CPU, copy=True)
         return x.to(native(device), non_blocking=non_blocking and device is not CPU, copy=True)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:

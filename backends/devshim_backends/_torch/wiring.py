@@ -41,13 +41,13 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
     try:
         for path, tensor in _lazy(model):
             undo.append(_place_lazy(tensor, native(where(path))))
-        _refuse_engines(model)
+        _refuse_engines(backend, model)
         for module in model.modules():
             _take_off_wires(module)
             if isinstance(module, torch.nn.RNNBase):
                 _flatten(backend, module)
         if len(devices_of(model)) > 1:
-            _wire("", model, set())
+            _wire(backend, "", model, set())
     except BaseException:
         take_back()
         raise
@@ -91,23 +91,43 @@ def _flatten(backend: Backend, module: Any) -> None:
 
 
 # ---------------------------------------------------------------------- wires
-def _wire(path: str, module: Any, seen: set[int]) -> None:
+def _wire(backend: Backend, path: str, module: Any, seen: set[int]) -> None:
     """Have a module's parts carry their inputs, and the modules that have such parts let them meet."""
     if id(module) in seen:
         return
     seen.add(id(module))
     found = devices_of(module)
-    called = isinstance(module, torch.jit.ScriptModule) or type(module).forward is not _forward_unimplemented
+    called = _is_called(module)
     if len(found) < 2 and called:
         if found:
-            module.register_forward_pre_hook(carry_inputs, prepend=True, with_kwargs=True)
+            _add_hook(module)
         return
     if len(found) > 1:
-        _refuse_torn(path, module)
+        _refuse_torn(backend, path, module)
         if called:
             module.forward = Spanning(module, vars(module).get("forward"))
     for name, child in module.named_children():
-        _wire(f"{path}.{name}" if path else name, child, seen)
+        _wire(backend, f"{path}.{name}" if path else name, child, seen)
+
+
+def _is_called(module: Any) -> bool:
+    """Whether a module computes something; torch.compile's wrapper has what it wraps do it."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return True
+    return type(module).forward is not _forward_unimplemented and "_orig_mod" not in module._modules
+
+
+def _add_hook(module: Any) -> None:
+    """What ``register_forward_pre_hook(carry_inputs, prepend=True, with_kwargs=True)`` does.
+
+    TorchScript modules refuse that, because their own code would not see it; who calls them from Python does.
+    """
+    handle = torch.utils.hooks.RemovableHandle(
+        module._forward_pre_hooks, extra_dict=module._forward_pre_hooks_with_kwargs
+    )
+    module._forward_pre_hooks[handle.id] = carry_inputs
+    module._forward_pre_hooks_with_kwargs[handle.id] = True
+    module._forward_pre_hooks.move_to_end(handle.id, last=False)
 
 
 def _take_off_wires(module: Any) -> None:
@@ -136,7 +156,7 @@ def _put_back_wires(module: Any) -> Undo:
 
 
 # ---------------------------------------------------------------------- refusals
-def _refuse_torn(path: str, module: Any) -> None:
+def _refuse_torn(backend: Backend, path: str, module: Any) -> None:
     """Refuse to tear a module whose own tensors meet in one operator."""
     what = f"{path or 'the model'} ({type(module).__name__})"
     if isinstance(module, torch.jit.ScriptModule):
@@ -146,20 +166,21 @@ def _refuse_torn(path: str, module: Any) -> None:
         )
     found = own_devices_of(module)
     if len(found) > 1:
+        told = " and ".join(str(backend.from_native(device)) for device in found)
         raise UnsupportedError(
-            f"the tensors of {what} would be on {' and '.join(map(str, found))}, and it computes with them together",
+            f"the tensors of {what} would be on {told}, and it computes with them together",
             f"place all of {path or 'it'} on one device",
         )
 
 
-def _refuse_engines(model: Any) -> None:
+def _refuse_engines(backend: Backend, model: Any) -> None:
     """Refuse to move what settled on its devices when it was made, unless it is there."""
     for path, module in model.named_modules():
         what = f"{path or 'the model'} ({type(module).__name__})"
         home = _home(module)
         if home is not None and set(devices_of(module)) != {home}:
             raise UnsupportedError(
-                f"{what} settled on its devices when it was made, and works from {home} only",
+                f"{what} settled on its devices when it was made, and works from {backend.from_native(home)} only",
                 "place the module inside it (its attribute module), and wrap it again",
             )
         if hasattr(module, "_hf_hook"):
