@@ -18,6 +18,7 @@ nox.options.stop_on_first_error = False
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 DEFAULT = "3.11"  # the one Python for which every framework of the matrix has a wheel
+TESTS = Path("tests/backends")
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
 STRESS = 30
@@ -61,10 +62,10 @@ def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
     for gpus in (0, 2):
         record = [f"--devshim-results={RESULTS / name}-{gpus}.json"] if results else []
         session.run(*kit, f"--devshim-gpus={gpus}", f"--devshim-stress={STRESS}", *record)
-    simulated = sorted(str(path) for path in Path("tests/backends").glob(f"test_{backend}_simulated*.py"))
-    for own in (f"tests/backends/test_{backend}_traps.py", *simulated, f"docs/frameworks/{backend}.md"):
-        if Path(own).exists():
-            session.run("pytest", "-q", own, *session.posargs)
+    rooms = [each for name in ("simulated", "models") for each in sorted(TESTS.glob(f"test_{backend}_{name}*.py"))]
+    for own in (TESTS / f"test_{backend}_traps.py", *rooms, Path(f"docs/frameworks/{backend}.md")):
+        if own.exists():
+            session.run("pytest", "-q", str(own), *session.posargs)
 
 
 @nox.session(python=DEFAULT, tags=["quick"])
@@ -85,7 +86,7 @@ def typing(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def core(session: nox.Session) -> None:
     """Test the neutral half, the command line and the kit itself, with no framework installed but NumPy."""
-    session.install(*group("test", "plot"), ".")
+    session.install(*group("test", "kit", "plot"), ".")
     session.run("pytest", "-q", "tests/neutral", "tests/cli", "tests/kit", *session.posargs)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from devshim import use
 from devshim.isolation.wire import Channel
 
 if TYPE_CHECKING:
@@ -150,6 +151,14 @@ def main(descriptor: int) -> None:
     channel = Channel(socket.socket(fileno=descriptor))
     message = channel.receive()
     assert message is not None
-    arguments, plugins, *rest = message
-    child = Child(channel, *rest)
-    sys.exit(pytest.main(list(arguments), plugins=[*plugins, child]))
+    arguments, plugins, backend, *rest = message
+    use(backend)  # whoever imports it from here on, and however, it has its simulated cards before it starts
+    child = Child(channel, backend, *rest)
+    sys.exit(pytest.main(_without_complaint(arguments), plugins=[*plugins, child]))
+
+
+def _without_complaint(arguments: list[str]) -> list[str]:
+    """The run's arguments, and that devshim is here before pytest could rewrite its assertions."""
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    filtered = "ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning"
+    return [*arguments[:at], "-W", filtered, *arguments[at:]]
