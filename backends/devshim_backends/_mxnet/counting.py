@@ -29,7 +29,7 @@ import mxnet as mx
 
 from devshim_backends._mxnet import chunks
 from devshim_backends._mxnet.chunks import Kept
-from devshim_backends._mxnet.native import where
+from devshim_backends._mxnet.native import is_recording, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,6 +87,8 @@ def begin(cards: Cards, shown: int) -> None:
         for x in gc.get_objects():
             if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None):
                 made(x)
+                if x.handle.value in _of and (gradient := x.grad) is not None:  # asking makes an array, and counts it
+                    may_outlive([gradient.handle])
 
 
 def made(x: Any) -> None:
@@ -113,7 +115,7 @@ def made(x: Any) -> None:
         entry.arrays += 1
         _lingering.pop(address, None)
         _of[handle] = entry
-        if mx.autograd.is_recording():
+        if is_recording():
             _keep(entry, x.handle)
 
 

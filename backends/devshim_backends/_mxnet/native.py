@@ -15,7 +15,7 @@ back, which costs more than these calls do.  Those that may wait for other work 
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_int, c_int64, c_void_p
+from ctypes import byref, c_bool, c_int, c_int64, c_void_p
 from typing import Any
 
 import mxnet as mx
@@ -34,6 +34,7 @@ QUICK = ctypes.PyDLL(_LIB._name)
 get_context = QUICK.MXNDArrayGetContext
 _dtype = QUICK.MXNDArrayGetDType
 _shapes = QUICK.MXSetIsNumpyShape
+_recording = QUICK.MXAutogradIsRecording
 allocate = _new_alloc_handle
 """MXNet's own, ``(shape, native, delay, dtype)``: without delay a full device says so at the call."""
 
@@ -61,6 +62,13 @@ def dtype_code(x: Any) -> int:
     """Return MXNet's number for an array's dtype."""
     found = c_int()
     _dtype(x.handle, byref(found))
+    return found.value
+
+
+def is_recording() -> bool:
+    """Whether this thread is inside ``autograd.record()``; MXNet's own question costs four times as much."""
+    found = c_bool()
+    _recording(byref(found))
     return found.value
 
 

@@ -14,7 +14,7 @@ Requirements this module answers:
 from __future__ import annotations
 
 import sys
-from ctypes import byref, c_bool, c_void_p
+from ctypes import byref, c_void_p
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
@@ -27,7 +27,7 @@ from devshim.device import CPU
 from devshim.errors import DeviceMismatchError
 from devshim_backends._mxnet import counting
 from devshim_backends._mxnet.devices import read
-from devshim_backends._mxnet.native import QUICK, where
+from devshim_backends._mxnet.native import is_recording, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -103,7 +103,7 @@ def _watched_invoke(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *r
 
 
 def _watched_cached(op: Any, *args: Any, **kwargs: Any) -> Any:
-    if _is_recording():
+    if is_recording():
         counting.may_outlive(x.handle for x in _arrays(args))
     return _cached(op, *args, **kwargs)
 
@@ -119,7 +119,7 @@ _COPY = _operator("_copyto")
 
 def _check(args: Iterable[Any]) -> None:
     """Refuse arrays on different devices, or on a card that has vanished; note what a recording will keep."""
-    backend, found = _backend, list(_arrays(args))
+    backend, found = _backend, [*_arrays(args)]
     if backend is None or not found:
         return
     first = backend.device_of(found[0])
@@ -130,25 +130,25 @@ def _check(args: Iterable[Any]) -> None:
     if first is not CPU:
         cards: Cards = backend.cards  # type: ignore[assignment]  # it has some
         cards[first.index].answer("an operator")
-    if _is_recording():
+    if is_recording():
         counting.may_outlive(x.handle for x in found)
 
 
 def _called_back() -> bool:
-    """Whether MXNet is running an operator that is written in Python (``CustomOp``, ``autograd.Function``).
+    """Whether MXNet has called Python back: for an operator written there, or a kvstore's optimizer.
 
-    It hands these their arrays as the host's, also on a card, where everything else they use is: what MXNet itself
-    mislabels (``NDArray(TBlob, dev_id)`` knows no number of a CPU) is not to be refused.
+    There it calls arrays the host's that are with the card's on real ones: ``NDArray(TBlob, dev_id)`` knows no number
+    of a CPU, and a kvstore keeps what it sums for CPUs on the host.  What MXNet itself mislabels is not to be refused.
     """
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name.endswith("_entry") and frame.f_globals.get("__name__") in _CALLING:
+        if frame.f_code.co_name.endswith(("_entry", "_handle")) and frame.f_globals.get("__name__") in _CALLING:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
 
 
-_CALLING = ("mxnet.operator", "mxnet.autograd")
+_CALLING = ("mxnet.operator", "mxnet.autograd", "mxnet.kvstore.kvstore")
 
 
 def _mixed(first: Device, second: Device) -> MixedDevicesError:
@@ -159,16 +159,10 @@ def _mixed(first: Device, second: Device) -> MixedDevicesError:
 
 def _arrays(args: Iterable[Any]) -> Iterator[Any]:
     for arg in args:
-        if isinstance(arg, mx.nd.NDArray):
+        if isinstance(arg, NDArrayBase):
             yield arg
         elif isinstance(arg, (list, tuple)):
             yield from _arrays(arg)
-
-
-def _is_recording() -> bool:
-    found = c_bool()
-    QUICK.MXAutogradIsRecording(byref(found))
-    return found.value
 
 
 # ---------------------------------------------------------------------- the tape

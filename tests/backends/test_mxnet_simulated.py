@@ -1,0 +1,429 @@
+"""MXNet's simulated cards beyond what every framework's promise: what is counted, who refuses, what goes on after."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+if "mxnet" not in ds.backends():
+    pytest.skip("MXNet is not installed", allow_module_level=True)
+
+# MXNet's own code calls what it has deprecated itself.
+pytestmark = pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning")
+
+mx = ds.framework("mxnet")
+IS_2 = hasattr(mx, "Device")
+WHERE = "device" if IS_2 else "ctx"
+C0, C1 = mx.cpu(1), mx.cpu(2)
+"""What MXNet calls the two simulated cards."""
+
+
+@pytest.fixture(autouse=True)
+def _two():
+    ds.use("mxnet")
+    gc.collect()
+    with ds.simulate(gpus=2):
+        yield
+    ds.use(None)
+
+
+@pytest.fixture
+def numpy_semantics():
+    """What 2.0 has on from the start, and Gluon of 1.9 needs for arrays of the NumPy interface."""
+    before = mx.util.is_np_array()
+    mx.npx.set_np()
+    yield
+    if not before:
+        mx.npx.reset_np()
+
+
+@pytest.fixture
+def older():
+    """The older interface as a whole; 2.0 starts without it."""
+    before = mx.util.is_np_array()
+    mx.npx.reset_np()
+    yield
+    if before:
+        mx.npx.set_np()
+
+
+def used(card=1):
+    gc.collect()
+    return ds.memory(ds.gpu(card)).used
+
+
+def on_card(shape=(128,), native=C1):
+    """float32 ones on a card, made by MXNet alone; 512 bytes where nothing else is said."""
+    return mx.np.ones(shape, **{WHERE: native})
+
+
+# ------------------------------------------------------------------ memory: what is counted
+def test_views_share_and_outlive_what_they_look_at():
+    """A slice or a view of the other interface is the same chunk, which is there as long as one of them is."""
+    x = on_card((256,)).as_nd_ndarray()
+    row, other = x[10:20], x.as_np_ndarray()
+    assert used() == 1024
+    del x, other
+    assert used() == 1024
+    row[:] = 5
+    assert row.asnumpy().tolist() == [5.0] * 10
+    del row
+    assert used() == 0
+
+
+@pytest.mark.parametrize("make", ["np", "nd"])
+def test_all_ways_of_mxnet_are_counted(make):
+    """Creation, operators, copies, slices and late allocation, in both interfaces, on the card they are on."""
+    module = getattr(mx, make)
+    where = "ctx" if make == "nd" else WHERE
+    made = [
+        *(module.zeros((128,), **{where: C1}), module.array(np.ones(128, "float32"), **{where: C1})),
+        *(module.empty((128,), **{where: C1}), module.random.uniform(0, 1, (128,), **{where: C1})),
+    ]
+    made += [made[0] + 1, made[0].copy(), made[1].copyto(C1), made[1].astype("float32"), made[0].as_nd_ndarray() * 2]
+    assert (used(0), used(1)) == (0, 512 * len(made))
+    made.append(made[0].copyto(C0))
+    assert (used(0), used(1)) == (512, 512 * (len(made) - 1))
+    made.clear()
+    assert (used(0), used(1)) == (0, 0)
+
+
+def test_in_place_takes_nothing():
+    """`out=`, `+=` and assignment write to what is there."""
+    x, y = on_card(), on_card()
+    x += y
+    mx.np.add(x, y, out=y)
+    x[:] = y
+    x[3:5] = 7
+    assert used() == 1024
+
+
+def test_gradients_and_the_tape_are_counted():
+    """`attach_grad` takes as much again; what a recording keeps counts until `backward` has read it."""
+    x = on_card()
+    x.attach_grad()
+    assert used() == 1024
+    with mx.autograd.record():
+        y = (x * 2) * x  # the tape keeps x * 2, which nobody else does
+    assert used() == 1024 + 2 * 512
+    assert used() == 1024 + 2 * 512, "asked twice"
+    y.backward()
+    del y
+    assert used() == 1024
+    assert x.grad.asnumpy().tolist() == [4.0] * 128
+    del x
+    assert used() == 0
+
+
+def test_an_input_that_only_the_tape_knows_is_counted():
+    """A batch that Python has dropped is in memory until its gradient is."""
+    weight = on_card()
+    weight.attach_grad()
+    with mx.autograd.record():
+        y = on_card() * 3 * weight
+    assert used() == 1024 + 2 * 512
+    y.backward()
+    del y
+    assert used() == 1024
+
+
+@pytest.mark.usefixtures("numpy_semantics")
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_gluon_is_counted(hybrid):
+    """Parameters, their gradients and an optimizer's state; afterwards nothing is left."""
+    net = mx.gluon.nn.Dense(128, in_units=128)
+    net.initialize(**{WHERE: C1})
+    if hybrid:
+        net.hybridize()
+    sizes = 128 * 128 * 4 + 512
+    assert used() == 2 * sizes  # with gradients
+    trainer = mx.gluon.Trainer(net.collect_params(), "adam")
+    x = on_card((4, 128))
+    for _ in range(2):
+        with mx.autograd.record():
+            loss = (net(x) ** 2).sum()
+        loss.backward()
+        trainer.step(4)
+    assert used() == 4 * sizes + 4 * 512 + 512  # with two moments each, the input and the loss
+    del net, trainer, x, loss
+    assert used() == 0
+
+
+def test_pending_work_holds_nothing():
+    """MXNet works behind Python's back: what Python has dropped is free at once, and the values are right."""
+    with ds.simulate(gpus=2, memory="64KiB"):
+        x = on_card((1024,))
+        for _ in range(200):
+            x = x + x * 0  # would be 800 chunks of 4 KiB, and at most four are there at once
+        assert ds.memory("gpu:1").peak <= 4 * 4096
+        assert x.asnumpy().tolist() == [1.0] * 1024
+
+
+def test_nothing_counts_on_the_host():
+    before = used(0), used(1)
+    kept = [mx.np.ones((1000,)), mx.nd.ones((1000,)), mx.np.ones((10,), **{WHERE: mx.cpu(3)})]
+    assert (used(0), used(1)) == before
+    assert len(kept) == 3
+
+
+# ------------------------------------------------------------------ memory: switching
+def test_what_was_there_before_counts():
+    """MXNet's `cpu(2)` is nobody's card until GPUs are simulated: what is on it counts from then on."""
+    ds.simulate(0)
+    x = on_card()
+    row = x[1:3]
+    ds.simulate(2, memory=256)
+    assert ds.memory("gpu:1").used == ds.memory("gpu:1").peak == 512
+    ds.simulate(1)
+    assert ds.device_of(x) is ds.cpu()
+    ds.simulate(2)
+    assert used() == 512
+    del x, row
+    assert used() == 0
+
+
+def test_each_switch_counts_anew():
+    """Off and on again with another number, with arrays, gradients and a tape alive."""
+    x = on_card()
+    x.attach_grad()
+    with mx.autograd.record():
+        y = x * x * 2
+    for gpus in (0, 3, 2, 1, 2):
+        ds.simulate(gpus)
+    assert used() == 3 * 512  # what only the tape knew is forgotten
+    y.backward()
+    assert x.grad.asnumpy().tolist() == [4.0] * 128
+    del x, y
+    assert used() == 0
+
+
+def test_another_build_of_mxnet_is_refused(monkeypatch):
+    """What is read from MXNet's memory is checked against known arrays first."""
+    from devshim_backends._mxnet import chunks
+
+    ds.simulate(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(chunks, "nbytes", lambda chunk: 42)
+        with pytest.raises(ds.SimulationError, match="lays its arrays out"):
+            ds.simulate(2)
+    assert ds.device_count() == 0
+    ds.simulate(2)
+
+
+# ------------------------------------------------------------------ memory: full
+FILLING = {
+    "np": lambda x: mx.np.add(x, x),
+    "nd": lambda x: x.as_nd_ndarray() + x.as_nd_ndarray(),
+    "create": lambda x: mx.np.zeros((1024,), **{WHERE: C1}),
+    "copy": lambda x: x.copy(),
+    "move": lambda x: mx.np.ones((1024,)).copyto(C1),
+    "gradient": lambda x: x.attach_grad(),
+}
+
+
+@pytest.mark.parametrize("way", FILLING)
+def test_mxnets_operators_find_a_card_full(way):
+    """The error is MXNet's and devshim's, the text the same everywhere, and the card works on."""
+    with ds.simulate(gpus=2, memory=2 * 4096 - 512):
+        x = on_card((1024,))
+        with pytest.raises(ds.OutOfMemoryError) as caught:
+            FILLING[way](x)
+        assert isinstance(caught.value, mx.MXNetError)
+        assert caught.value.problem == "gpu:1 has no room for 4,096 bytes: 3,584 bytes are free"
+        del caught
+        assert used() == 4096
+        x[:] = 2
+        assert (x[:512] * 3).asnumpy().tolist() == [6.0] * 512
+
+
+def test_a_training_step_fits_again_and_again():
+    """What a tape has let go of is asked back from MXNet before a card is said to be full."""
+    with ds.simulate(gpus=2, memory=8 * 4096):
+        x = on_card((1024,))
+        x.attach_grad()
+        for _ in range(20):
+            with mx.autograd.record():
+                y = (x * 2 * x * x).sum()
+            y.backward()
+        assert x.grad.asnumpy().tolist() == [6.0] * 1024
+
+
+def test_faults_reach_mxnets_own_operators():
+    """A chosen allocation fails in an operator; a card that has vanished answers none of them."""
+    with ds.simulate(gpus=2, faults=ds.Fault("gpu:1", "allocation", at=2)):
+        x = on_card()
+        with pytest.raises(mx.MXNetError, match="gpu:1 has no room for 512 bytes"):
+            x + 1
+        assert (x + 1).asnumpy().tolist() == [2.0] * 128
+    with ds.simulate(gpus=2, faults=ds.Fault("gpu:1", "vanish", at=2)):
+        x, y = on_card(), on_card((128,), C0)
+        for call in (lambda: x + 1, lambda: mx.np.add(x, x, out=x), lambda: x.as_nd_ndarray() * 2):
+            with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed at"):
+                call()
+        assert (y + 1).asnumpy().tolist() == [2.0] * 128
+
+
+# ------------------------------------------------------------------ mixed devices
+def _index_put(x, y):
+    x[y > 0] = 1
+
+
+MIXED = {
+    "add": lambda x, y: x + y,
+    "in place": lambda x, y: x.__iadd__(y),
+    "host": lambda x, y: x + mx.np.ones((2, 3)),
+    "out": lambda x, y: mx.np.add(x, x, out=y),
+    "compare": lambda x, y: x == y,
+    "matmul": lambda x, y: mx.np.matmul(x, y.T),
+    "concatenate": lambda x, y: mx.np.concatenate([x, y]),
+    "where": lambda x, y: mx.np.where(x > 0, x, y),
+    "einsum": lambda x, y: mx.np.einsum("ij,ij->i", x, y),
+    "mask": lambda x, y: x[y > 0],
+    "mask put": _index_put,
+    "take": lambda x, y: mx.np.take(x, y.astype("int32")),
+    "embedding": lambda x, y: mx.npx.embedding(y.astype("int32"), x, input_dim=2, output_dim=3),
+    "fully connected": lambda x, y: mx.npx.fully_connected(x, y, num_hidden=2, no_bias=True),
+    "draw": lambda x, y: mx.np.random.normal(x, y),
+    "nd.add": lambda x, y: x.as_nd_ndarray() + y.as_nd_ndarray(),
+    "nd.out": lambda x, y: mx.nd.identity(x.as_nd_ndarray(), out=y.as_nd_ndarray()),
+    "nd.concat": lambda x, y: mx.nd.concat(x.as_nd_ndarray(), y.as_nd_ndarray(), dim=0),
+    "nd.sgd": lambda x, y: mx.nd.sgd_update(x.as_nd_ndarray(), y.as_nd_ndarray(), lr=1, out=x.as_nd_ndarray()),
+    "mark": lambda x, y: mx.autograd.mark_variables([x], [y]),
+}
+
+
+@pytest.mark.parametrize("way", MIXED)
+def test_mixed_devices_are_refused(way):
+    """Whatever the interface, by an error that is MXNet's and devshim's and names both."""
+    x, y = on_card((2, 3), C0), on_card((2, 3), C1)
+    with pytest.raises(ds.DeviceMismatchError, match=r"gpu:0 and (gpu:1|cpu)|gpu:1 and gpu:0") as caught:
+        MIXED[way](x, y)
+    assert isinstance(caught.value, mx.MXNetError)
+
+
+@pytest.mark.parametrize("call", ["method", "function"])
+def test_a_gradient_from_elsewhere_is_refused(call):
+    x, seed = on_card((2,), C0), on_card((2,), C1)
+    x.attach_grad()
+    with mx.autograd.record():
+        y = x * 2
+    with pytest.raises(ds.DeviceMismatchError, match="gpu:0 and gpu:1"):
+        y.backward(seed) if call == "method" else mx.autograd.backward([y], [seed])
+    y.backward(seed.copyto(C0))
+    assert x.grad.asnumpy().tolist() == [2.0, 2.0]
+
+
+@pytest.mark.usefixtures("numpy_semantics")
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_gluon_refuses_inputs_from_elsewhere(hybrid):
+    net = mx.gluon.nn.Dense(2)
+    net.initialize(**{WHERE: C0})
+    if hybrid:
+        net.hybridize()
+    net(on_card((2, 3), C0))
+    with pytest.raises(RuntimeError, match=r"device|context|ctx|gpu:1 and gpu:0"):
+        net(on_card((2, 3), C1))
+
+
+def test_what_crosses_on_real_cards_crosses_here():
+    """`copyto`, whole assignment, `split_and_load`, a kvstore, and index arrays, which MXNet itself moves."""
+    x, y = on_card((2, 3), C0) * 2, on_card((2, 3), C1)
+    assert ds.device_of(x.copyto(y)) is ds.gpu(1)
+    y[:] = x * 2
+    y[0] = x[0]
+    assert y.asnumpy().tolist() == [[2.0] * 3, [4.0] * 3]
+    index = mx.np.array([1], dtype="int32", **{WHERE: C1})
+    assert ds.device_of(x[index]) is ds.gpu(0)
+    parts = mx.gluon.utils.split_and_load(mx.np.ones((4, 2)), [C0, C1])
+    assert [ds.device_of(part) for part in parts] == [ds.gpu(0), ds.gpu(1)]
+    store = mx.kv.create("device")
+    store.init(3, x)
+    store.push(3, [x, y])
+    store.pull(3, out=[x, y])
+    assert x.asnumpy().tolist() == y.asnumpy().tolist() == [[4.0] * 3, [6.0] * 3]
+
+
+class Double(mx.operator.CustomOp):
+    """An operator in Python, which MXNet hands its arrays as the host's while all it makes is on the card."""
+
+    def forward(self, is_train, req, in_data, out_data, aux):
+        self.assign(out_data[0], req[0], in_data[0] * 2 * mx.nd.ones((2, 3), ctx=C1))
+
+    def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        self.assign(in_grad[0], req[0], out_grad[0] * 2 * mx.nd.ones((2, 3), ctx=C1))
+
+
+@mx.operator.register("devshim_double")
+class DoubleProp(mx.operator.CustomOpProp):
+    def create_operator(self, ctx, shapes, dtypes):
+        return Double()
+
+
+class Square(mx.autograd.Function):
+    """A function in Python whose gradient needs what was saved, which is on the card."""
+
+    def forward(self, x):
+        self.save_for_backward(x)
+        return x * x
+
+    def backward(self, gradient):
+        (x,) = self.saved_tensors
+        return 2 * x * gradient
+
+
+@pytest.mark.usefixtures("older")
+@pytest.mark.parametrize("apply", [lambda x: mx.nd.Custom(x, op_type="devshim_double"), lambda x: Square()(x)])
+def test_operators_written_in_python_work(apply):
+    x = mx.nd.ones((2, 3), ctx=C1)
+    x.attach_grad()
+    with mx.autograd.record():
+        y = apply(x)
+    y.backward()
+    assert ds.device_of(y) is ds.device_of(x.grad) is ds.gpu(1)
+    assert x.grad.asnumpy().tolist() == [[2.0] * 3] * 2
+
+
+# ------------------------------------------------------------------ all together
+@pytest.mark.usefixtures("numpy_semantics")
+def test_training_on_two_cards_is_training_on_one():
+    """Gluon's data parallelism: parameters on both cards, gradients summed by a kvstore."""
+
+    def train(natives):
+        net = mx.gluon.nn.Dense(1, in_units=3)
+        net.initialize(mx.init.One(), **{WHERE: natives})
+        trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore="device")
+        data = np.arange(12, dtype="float32").reshape(4, 3) / 10
+        for _ in range(3):
+            parts = mx.gluon.utils.split_and_load(mx.np.array(data), natives)
+            with mx.autograd.record():
+                losses = [(net(part) ** 2).sum() for part in parts]
+            for loss in losses:
+                loss.backward()
+            trainer.step(4)
+        return net.weight.data(natives[0]).asnumpy()
+
+    assert np.allclose(train([C0, C1]), train([C0]), rtol=1e-6)
+    assert (used(0), used(1)) == (0, 0)
+
+
+def test_threads_record_at_once():
+    """A tape is a thread's own; the count is everybody's, and ends at nothing."""
+
+    def body(seed):
+        native = (C0, C1)[seed % 2]
+        for i in range(30):
+            x = mx.np.full((64,), seed + i, dtype="float32", **{WHERE: native})
+            x.attach_grad()
+            with mx.autograd.record():
+                y = (x * x)[:32] * 2
+            y.backward()
+            assert x.grad.asnumpy().tolist() == [4.0 * (seed + i)] * 32 + [0.0] * 32
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(body, range(16)))
+    assert (used(0), used(1)) == (0, 0)
