@@ -71,7 +71,7 @@ class TorchTensors(Backend):
         self.device_of(x)  # a meta tensor has no values to copy: refused here, in one wording
         if self.simulated and device is not CPU:
             self._require_dense(x, "a simulated card")
-        if torch.is_inference_mode_enabled() and not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.no_grad():  # else a model moved here could not be trained any more
                 return x.to(native(device), non_blocking=non_blocking and device is not CPU, copy=True)
         return x.to(native(device), non_blocking=non_blocking and device is not CPU, copy=True)
