@@ -49,6 +49,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from devshim import random
     from devshim._cards import Fault
+    from devshim.checkpoints import load, save
     from devshim.conversion import convert
     from devshim.creation import (
         arange,
@@ -82,6 +83,7 @@ _LAZY = {
     **dict.fromkeys(("set_visible_devices", "shrink_batch", "synchronize"), "devshim.runtime"),
     **dict.fromkeys(("all_reduce_", "broadcast", "gather", "parallel", "replicate", "split"), "devshim.several"),
     "convert": "devshim.conversion",
+    **dict.fromkeys(("load", "save"), "devshim.checkpoints"),
     "MetricLog": "devshim.metrics",
     **dict.fromkeys(("TransferWarning", "guard"), "devshim.guards"),
     **dict.fromkeys(("Transfer", "TransferLog", "transfers"), "devshim.ledger"),
@@ -147,6 +149,7 @@ __all__ = [
     "gpu",
     "guard",
     "linspace",
+    "load",
     "memory",
     "memory_policy",
     "on",
@@ -161,6 +164,7 @@ __all__ = [
     "require_same_device",
     "run",
     "same_device",
+    "save",
     "set_device",
     "set_visible_devices",
     "shrink_batch",

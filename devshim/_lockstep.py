@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Visit = Callable[[Cell, list[Any]], Any]
     Unlike = Callable[[Cell, int, str], Exception]
 
-__all__ = ["is_leaf", "mapped", "place_text", "require_equal", "require_same_form", "unlike"]
+__all__ = ["is_leaf", "mapped", "place_text", "require_equal", "require_same_form", "same_value", "unlike"]
 
 
 class _Level:
@@ -120,7 +120,7 @@ def unlike(call: str, noun: str) -> Unlike:
 def require_equal(call: str, noun: str, cell: Cell, nodes: Sequence[Any]) -> None:
     """Refuse what is no tensor and not the same in all trees."""
     for which, node in enumerate(nodes):
-        if not _same_value(nodes[0], node):
+        if not same_value(nodes[0], node):
             raise ArgumentError(
                 f"ds.{call} takes what is no tensor from the first {noun}, and at {place_text(cell) or 'the top'} "
                 f"{noun} {which} has {show(node)} where {noun} 0 has {show(nodes[0])}",
@@ -128,7 +128,8 @@ def require_equal(call: str, noun: str, cell: Cell, nodes: Sequence[Any]) -> Non
             )
 
 
-def _same_value(a: Any, b: Any) -> bool:
+def same_value(a: Any, b: Any) -> bool:
+    """Whether two plain values are the same in type and value."""
     if a is b:
         return True
     if type(a) is not type(b):

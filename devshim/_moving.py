@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     """Where in the tree a model or optimizer stands (empty: it is the tree), itself, and its backend."""
     Where = Callable[[str, str], Device]
     """The device of a leaf, by the place of its whole and its path in it."""
+    Given = Callable[[str, Leaf, Device], Any]
 
 
 def joined(prefix: str, path: str) -> str:
@@ -42,11 +43,13 @@ class Move:
     Args:
         wholes: What moves.
         where: The device of each leaf.
+        given: Returns what a leaf shall hold on its device instead of what it holds, or None: then that moves.
     """
 
-    def __init__(self, wholes: Sequence[Whole], where: Where) -> None:
+    def __init__(self, wholes: Sequence[Whole], where: Where, given: Given | None = None) -> None:
         self._wholes = wholes
         self._where = where
+        self._given = given
         self._staged: list[tuple[Leaf, Any, Any]] = []
 
     def stage(self, copy: bool | None = None) -> None:
@@ -67,7 +70,7 @@ class Move:
                 target = targets.get(id(leaf.owner if leaf.beside is None else leaf.beside))
                 target = self._where(prefix, leaf.path) if target is None else target
                 try:
-                    self._copy(backend, leaf, target, arrived, copy)
+                    self._copy(backend, prefix, leaf, target, arrived, copy)
                 except DevshimError as error:
                     error.add_leaf(joined(prefix, leaf.path))
                     raise
@@ -76,21 +79,32 @@ class Move:
             arrived.clear()
             raise
 
-    def _copy(self, backend: Backend, leaf: Leaf, target: Device, arrived: dict[Any, Any], copy: bool | None) -> None:
+    def _copy(
+        self, backend: Backend, prefix: str, leaf: Leaf, target: Device, arrived: dict[Any, Any], copy: bool | None
+    ) -> None:
         x = leaf.read()
+        key = (id(leaf.owner), leaf.kind)
+        if self._given is not None:
+            made = arrived[key] if key in arrived else self._given(prefix, leaf, target)
+            if made is not None:
+                arrived[key] = made
+                self._staged.append((leaf, x, made))
+                return
         if backend.device_of(x) is target:
             return
         if copy is False:
             from devshim import _refusals
 
             raise _refusals.copy_needed(backend.device_of(x), target)
-        key = (id(leaf.owner), leaf.kind)
         if key not in arrived:
             arrived[key] = _transfer.move(backend, x, target)
         self._staged.append((leaf, x, arrived[key]))
 
-    def exchange(self) -> bool:
+    def exchange(self, rewire: bool = True) -> bool:
         """Put every copy in its leaf's place and rewire the models; on any failure all is put back.
+
+        Args:
+            rewire: False where every leaf stays on its device.
 
         Returns:
             Whether anything was exchanged.
@@ -100,7 +114,7 @@ class Move:
         with uninterrupted():
             try:
                 self._write(undo)
-                for prefix, whole, backend in self._wholes:
+                for prefix, whole, backend in self._wholes if rewire else ():
                     undo.append(backend.rewire(whole, _below(prefix, self._where)))
             except BaseException:
                 for each in reversed(undo):

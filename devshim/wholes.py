@@ -142,6 +142,28 @@ class Wholes:
         """The layers that hold weights, in the order they were made, in canonical terms."""
         raise self._no_models()
 
+    # ------------------------------------------------------------------ checkpoints (models.py, optimizers.py)
+    def facts(self, whole: Any) -> Any:
+        """What a checkpoint keeps of a model or optimizer besides its leaves, as a tree of plain values and tensors.
+
+        Such as an optimizer's settings, and the counts it has on the host. None where the leaves are all there is.
+        """
+        return None
+
+    def restore(self, whole: Any, facts: Any, forms: Mapping[str, tuple[tuple[int, ...], str]]) -> Callable[[], None]:
+        """Give a model or optimizer the `facts` of another, and make the state that it has not begun yet.
+
+        Args:
+            whole: Which.
+            facts: As `facts` returned them; tensors are on the host.
+            forms: Shape and dtype of every leaf that was saved, by its path: afterwards there is a leaf of each, on the
+                device it belongs to, whose values are overwritten next.
+
+        Returns:
+            What takes it back.
+        """
+        return _nothing
+
     # ------------------------------------------------------------------ several devices (several.py)
     def narrow(self, x: Any, axis: int, start: int, stop: int) -> Any:
         """The part of a tensor from ``start`` to ``stop`` along an axis, as a view or not; gradients flow."""

@@ -1,0 +1,185 @@
+"""Loading into what is there: everything is looked at, then read, then exchanged, all or nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim import _lockstep, _moving, _registry, _trees
+from devshim._checkpoint_fit import Source, StoredTensor, StoredWhole, fit
+from devshim._checkpoint_read import facts_of
+from devshim._lockstep import place_text
+from devshim._show import show, type_name
+from devshim.device import CPU, Device
+from devshim.errors import CheckpointError
+from devshim.placement import Placement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim._checkpoint_file import Opened
+    from devshim._trees import Cell
+    from devshim.backend import Backend, Tensor
+
+    Read = Callable[[Opened, Backend, Source, Device, str], Tensor]
+
+__all__ = ["Filling"]
+
+
+class Filling:
+    """One load into something.
+
+    Args:
+        file: What is read.
+        device: Where to; None: everything stays where it is.
+        read: Makes a tensor of the file's (`devshim.checkpoints`).
+    """
+
+    def __init__(self, file: Opened, device: Device | Placement | None, read: Read) -> None:
+        self._file, self._device, self._read = file, device, read
+        self._undo: list[Callable[[], None]] = []
+        self._wholes: list[tuple[str, Any, Backend]] = []
+        self._sources: dict[tuple[str, str], Source] = {}
+        self._here: dict[tuple[str, str], Device] = {}
+        self._tensors: list[tuple[Cell, Tensor, Backend, Source]] = []
+        self._changed = False
+
+    def fill(self, into: Any, stored: Any) -> Any:
+        """Return ``into``, or a tree like it where more than models and optimizers changed.
+
+        Args:
+            into: A tree.
+            stored: The file's tree (`devshim._checkpoint_read.Contents.tree`).
+        """
+        new: list[Tensor] = []
+        try:
+            _lockstep.mapped([into, stored], self._look, _unlike)
+            for cell, x, backend, source in self._tensors:
+                target = self._target_of(cell, backend.device_of(x))
+                new.append(self._read(self._file, backend, source, target, place_text(cell)))
+            arrived = iter(new)
+            result = _lockstep.mapped([into, stored], lambda cell, nodes: self._result(nodes, arrived), _unlike)
+            move = _moving.Move(self._wholes, self._where, self._given)
+            move.stage()
+            with _moving.uninterrupted():
+                move.exchange(rewire=self._device is not None)
+                self._undo.clear()
+        except BaseException:
+            new.clear()  # the traceback would keep them, and their memory
+            for undo in reversed(self._undo):
+                undo()
+            raise
+        return result if self._changed else into
+
+    # ------------------------------------------------------------------ looking
+    def _look(self, cell: Cell, nodes: list[Any]) -> Any:
+        """Compare one leaf with what the file has in its place."""
+        mine, theirs = nodes
+        if mine is None:
+            return None
+        backend = _registry.serving(mine)
+        if backend is not None:
+            self._look_at_tensor(cell, mine, theirs, backend)
+            return mine
+        owner = _trees.owner_of_whole(mine)
+        if owner is not None:
+            self._look_at_whole(cell, mine, theirs, owner)
+        elif isinstance(theirs, (StoredTensor, StoredWhole)) or not _is_plain(theirs):
+            raise _other(cell, f"{show(mine)} would be replaced by {_called(theirs)}")
+        elif not _lockstep.same_value(mine, theirs):
+            self._changed = True
+        return mine
+
+    def _look_at_tensor(self, cell: Cell, mine: Tensor, theirs: Any, backend: Backend) -> None:
+        if not isinstance(theirs, StoredTensor):
+            raise _other(cell, f"a tensor would be replaced by {_called(theirs)}")
+        have = (backend.dtype_name(mine), backend.shape(mine))
+        if have != (theirs.dtype, theirs.shape):
+            raise _other(
+                cell,
+                f"a tensor is {have[0]} of shape {have[1]}, and in the file {theirs.dtype} of shape {theirs.shape}",
+            )
+        self._tensors.append((cell, mine, backend, Source(theirs)))
+        self._changed = True
+
+    def _look_at_whole(self, cell: Cell, mine: Any, theirs: Any, backend: Backend) -> None:
+        stored = _as_whole(theirs)
+        if stored is None:
+            raise _other(cell, f"a {type_name(mine)} would be replaced by {_called(theirs)}")
+        prefix = _trees.path_text(cell)
+        if stored.framework == backend.name:
+            facts = facts_of(self._file, stored, lambda tensor: self._on_host(backend, tensor))
+            if facts is not None:
+                forms = {path: (tensor.shape, tensor.dtype) for path, (_, tensor) in stored.leaves.items()}
+                with _moving.uninterrupted():
+                    self._undo.append(backend.restore(mine, facts, forms))
+        for path, source in fit(backend, mine, stored, prefix).items():
+            self._sources[prefix, path] = source
+        self._here.update({(prefix, leaf.path): backend.device_of(leaf.read()) for leaf in backend.leaves(mine)})
+        self._wholes.append((prefix, mine, backend))
+
+    def _on_host(self, backend: Backend, tensor: StoredTensor) -> Tensor:
+        return self._read(self._file, backend, Source(tensor), CPU, "")
+
+    # ------------------------------------------------------------------ reading
+    def _target_of(self, cell: Cell, here: Device) -> Device:
+        if self._device is None:
+            return here
+        return self._device if isinstance(self._device, Device) else self._device.of_leaf("", _trees.path_text(cell))
+
+    def _where(self, prefix: str, path: str) -> Device:
+        if isinstance(self._device, Device):
+            return self._device
+        return self._here[prefix, path] if self._device is None else self._device.of_leaf(prefix, path)
+
+    def _given(self, prefix: str, leaf: Any, target: Device) -> Tensor | None:
+        """What a leaf shall hold; None for what no file has, such as gradients."""
+        source = self._sources.get((prefix, leaf.path))
+        if source is None:
+            return None
+        backend = next(backend for place, _, backend in self._wholes if place == prefix)
+        return self._read(self._file, backend, source, target, "")  # the move itself adds where
+
+    @staticmethod
+    def _result(nodes: list[Any], arrived: Any) -> Any:
+        """What stands in a leaf's place at the end."""
+        mine, theirs = nodes
+        if mine is None or _trees.owner_of_whole(mine) is not None:
+            return mine
+        return theirs if _registry.serving(mine) is None else next(arrived)
+
+
+def _as_whole(stored: Any) -> StoredWhole | None:
+    """What a model can be filled from: a model, or its tensors by name as any program may have written them."""
+    if isinstance(stored, StoredWhole):
+        return stored
+    if (
+        not isinstance(stored, dict)
+        or not stored
+        or not all(isinstance(each, StoredTensor) for each in stored.values())
+    ):
+        return None
+    return StoredWhole(
+        "", "another program", "dict", {str(name): ("", each) for name, each in stored.items()}, [], None
+    )
+
+
+def _is_plain(node: Any) -> bool:
+    return _lockstep.is_leaf(node) or _trees.children(node) is None
+
+
+def _called(stored: Any) -> str:
+    if isinstance(stored, StoredTensor):
+        return f"the tensor {show(stored.name)}"
+    return f"a {stored.cls} of {stored.title}" if isinstance(stored, StoredWhole) else f"a {type_name(stored)}"
+
+
+def _other(cell: Cell, why: str) -> CheckpointError:
+    where = place_text(cell)
+    return CheckpointError(
+        f"the file does not fit `into`: {f'at {where} ' if where else ''}{why}",
+        "pass what was saved, or its equal; None in a place leaves out what the file has there",
+    )
+
+
+def _unlike(cell: Cell, which: int, why: str) -> Exception:
+    return _other(cell, f"the file has {why}")

@@ -1,0 +1,131 @@
+"""What a file says it holds, taken at no word: every entry is checked for its form before anything is made of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim._checkpoint_file import CODES, damaged
+from devshim._checkpoint_fit import StoredTensor, StoredWhole
+from devshim._checkpoint_tree import decoded
+from devshim._checkpoint_write import VERSION
+from devshim.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from devshim._checkpoint_file import Opened
+    from devshim._trees import Cell
+
+__all__ = ["Contents", "facts_of"]
+
+_DTYPES = {code: dtype for dtype, code in CODES.items()}
+_DTYPES |= {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "C64": "complex64"}
+"""What other programs store as themselves."""
+
+
+class Contents:
+    """The tree of a file.
+
+    Attributes:
+        tree: With a `StoredTensor` or `StoredWhole` in the place of each tensor, model and optimizer.
+        found: These, each with where it stands first.
+    """
+
+    def __init__(self, file: Opened) -> None:
+        self._file = file
+        self._told = file.told
+        self.found: list[tuple[Any, Cell]]
+        if file.told is None:
+            self.tree = {name: _foreign(file, name) for name in file.forms}
+            self.found = [(tensor, ((None, None), name)) for name, tensor in self.tree.items()]
+            return
+        try:
+            self._tensors = _tensors(file)
+            self._wholes: dict[int, StoredWhole] = {}
+            self.tree, self.found = decoded(file.told.get("nodes"), self._refer)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise damaged(file.path, f"what it says about its contents makes no sense: {error}") from error
+
+    def _refer(self, node: list[Any]) -> Any:
+        kind, what = node
+        if kind == "tensor":
+            return _one(self._tensors, what)
+        if kind != "whole":
+            raise ValueError("its kind is unknown")
+        if id(node) not in self._wholes:
+            self._wholes[id(node)] = _whole(what, self._tensors)
+        return self._wholes[id(node)]
+
+    def built(self, made: Mapping[int, Any]) -> Any:
+        """Return the tree with something else in the place of what is stored, by its id."""
+        if self._told is None:
+            return {name: made[id(tensor)] for name, tensor in self.tree.items()}
+        return decoded(self._told["nodes"], lambda node: made[id(self._refer(node))])[0]
+
+
+def facts_of(file: Opened, stored: StoredWhole, read: Callable[[StoredTensor], Any]) -> Any:
+    """Return what a checkpoint kept of a model or optimizer besides its leaves, or None."""
+    if stored.facts is None:
+        return None
+    tensors = _tensors(file)
+    try:
+        return decoded(stored.facts, lambda node: read(_one(tensors, node[1])))[0]
+    except ValueError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise damaged(file.path, f"what it says of a {stored.cls} makes no sense: {error}") from error
+
+
+def _tensors(file: Opened) -> list[StoredTensor]:
+    """What the file says of its tensors; the names are those of its header."""
+    told = file.told
+    if told.get("version") != VERSION:
+        raise CheckpointError(
+            f"the file is of version {told.get('version')!r}, and this devshim reads version {VERSION}",
+            "install the devshim that wrote it, or a newer one",
+        )
+    found = []
+    for entry in told["tensors"]:
+        name, dtype, shape, crc32 = entry["name"], entry["dtype"], entry["shape"], entry["crc32"]
+        if not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list) and type(crc32) is int):
+            raise ValueError("an entry of a tensor has another form")
+        if not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError("a tensor has no such shape")
+        found.append(StoredTensor(name, dtype, tuple(shape), crc32))
+    if sorted(tensor.name for tensor in found) != sorted(file.forms):
+        raise ValueError("the tensors in it are not those it speaks of")
+    return found
+
+
+def _one(tensors: list[StoredTensor], number: Any) -> StoredTensor:
+    if type(number) is not int or not 0 <= number < len(tensors):
+        raise ValueError("there is no such tensor")
+    return tensors[number]
+
+
+def _whole(told: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredWhole:
+    """A model or optimizer as the file describes it."""
+    framework, title, cls = texts = told["framework"], told["title"], told["class"]
+    leaves = {path: (kind, _one(tensors, number)) for path, kind, number in told["leaves"]}
+    if not all(isinstance(text, str) for text in [*texts, *leaves, *(kind for kind, _ in leaves.values())]):
+        raise ValueError("a model's description has another form")
+    if len(leaves) != len(told["leaves"]):
+        raise ValueError("a model has two leaves of one name")
+    for layer in told["layers"]:
+        if not (isinstance(layer["kind"], str) and isinstance(layer["path"], str) and isinstance(layer["facts"], dict)):
+            raise ValueError("a layer's description has another form")
+        for path, axes in layer["weights"].values():
+            if axes is not None and sorted(axes) != list(range(len(leaves[path][1].shape))):
+                raise ValueError("a weight has no such axes")
+            leaves[path]  # there is such a leaf
+    return StoredWhole(framework, title, cls, leaves, told["layers"], told["facts"])
+
+
+def _foreign(file: Opened, name: str) -> StoredTensor:
+    """A tensor of a file that devshim did not write."""
+    code, shape = file.forms[name]
+    if code not in _DTYPES:
+        raise damaged(file.path, f"the tensor {name[:40]!r} is of a dtype devshim does not know: {code}")
+    return StoredTensor(name, _DTYPES[code], shape, None)

@@ -1,0 +1,153 @@
+"""What a checkpoint says of what it holds, and the values in host memory.
+
+The text is JSON: ``tensors`` (name, dtype, shape, checksum, device, framework), ``nodes`` (the structure,
+`devshim._checkpoint_tree`; of a model its leaves, layers and facts), and the versions of what wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from devshim import _arguments, _checkpoint_file, _moving, _registry, _transfer, _trees
+from devshim._checkpoint_fit import KEPT
+from devshim._checkpoint_tree import encoded
+from devshim._lockstep import place_text
+from devshim._show import type_name
+from devshim._versions import version_of
+from devshim.errors import ArgumentError, DevshimError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from devshim._trees import Cell
+    from devshim.backend import Backend, Tensor
+    from devshim.wholes import Layer
+
+__all__ = ["VERSION", "Writer"]
+
+VERSION = 1
+"""Of the text; files of a higher one are refused."""
+
+
+class Writer:
+    """One checkpoint being put together.
+
+    Attributes:
+        arrays: Name -> values as the file has them.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self._tensors: list[dict[str, Any]] = []
+        self._known: dict[Hashable, int] = {}
+        self._frameworks: dict[str, str | None] = {}
+
+    def tell(self, obj: Any) -> dict[str, Any]:
+        """Copy all values to the host, and return what the file says of them."""
+        from devshim import __version__
+
+        nodes = self._nodes(obj, "")
+        return {
+            "version": VERSION,
+            "devshim": __version__,
+            "frameworks": self._frameworks,
+            "tensors": self._tensors,
+            "nodes": nodes,
+        }
+
+    def _nodes(self, tree: Any, below: str) -> list[Any]:
+        """The table of a tree, whose tensors' names begin with a prefix."""
+        done: list[Any] = []
+        wholes: list[Any] = []
+        for _ in _trees.scan(tree, done, wholes):
+            pass  # finds what there is, and a cycle
+        cells: dict[int, Cell] = {id(tree): (None, None)}
+        for node, (keys, children, _) in reversed(done):  # containers come after what is in them
+            for key, child in zip(keys, children, strict=True):
+                cells.setdefault(id(child), (cells[id(node)], key))
+        owners = {id(whole): backend for _, whole, backend in wholes}
+
+        def refer(value: Any) -> list[Any] | None:
+            backend = _registry.serving(value)
+            if backend is not None:
+                cell = cells[id(value)]
+                name = _moving.joined(below, _trees.path_text(cell))
+                return ["tensor", self._tensor(backend, value, name, place_text(cell), (id(value), "tree"))]
+            if id(value) in owners:
+                return ["whole", self._whole(owners[id(value)], value, cells[id(value)])]
+            return None
+
+        return encoded(tree, done, cells, refer)
+
+    def _whole(self, backend: Backend, whole: Any, cell: Cell) -> dict[str, Any]:
+        """What the file says of a model or optimizer."""
+        prefix = _trees.path_text(cell)
+        leaves = [leaf for leaf in backend.leaves(whole) if leaf.kind in KEPT]
+        listed = []
+        for leaf in leaves:
+            name = _moving.joined(prefix, leaf.path)
+            key = (id(leaf.owner), leaf.kind)  # ties are saved once
+            listed.append([leaf.path, leaf.kind, self._tensor(backend, leaf.read(), name, name, key)])
+        is_model = any(leaf.kind == "parameter" for leaf in leaves)
+        facts = backend.facts(whole)
+        return {
+            "framework": backend.name,
+            "title": backend.title,
+            "class": type_name(whole),
+            "leaves": listed,
+            "layers": [_layer(layer) for layer in backend.layers(whole) if layer.weights] if is_model else [],
+            "facts": None if facts is None else self._nodes(facts, _moving.joined(prefix, "facts")),
+        }
+
+    def _tensor(self, backend: Backend, x: Tensor, name: str, place: str, key: Hashable) -> int:
+        """The number of a tensor in the file, copied to the host the first time."""
+        if key not in self._known:
+            try:
+                device = backend.device_of(x)
+                if isinstance(x, np.ma.MaskedArray):
+                    _arguments.numpy_array(x)  # refuses it: a copy would lose the mask
+                array = _arguments.numpy_array(_transfer.to_host(backend, x, copy=True))
+                stored = _checkpoint_file.as_stored(array)
+            except DevshimError as error:
+                if place:
+                    error.add_leaf(place)
+                raise
+            name = self._free(name or "tensor")
+            self._known[key] = len(self._tensors)
+            self._frameworks.setdefault(backend.name, version_of(backend.name))
+            self.arrays[name] = stored
+            self._tensors.append(
+                {
+                    "name": name,
+                    "dtype": array.dtype.name,
+                    "shape": list(array.shape),
+                    "crc32": _checkpoint_file.checksum(stored),
+                    "device": str(device),
+                    "framework": backend.name,
+                }
+            )
+        return self._known[key]
+
+    def _free(self, name: str) -> str:
+        """A name nobody has: two places may be written alike (``{"a": {"b": x}, "a.b": y}``)."""
+        free, number = name, 1
+        while free in self.arrays or free == "__metadata__":
+            number += 1
+            free = f"{name}#{number}"
+        return free
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    weights = {
+        role: [weight.path, None if weight.axes is None else list(weight.axes)]
+        for role, weight in layer.weights.items()
+    }
+    for name, value in layer.facts.items():
+        parts = value if isinstance(value, (tuple, list)) else [value]
+        if not all(isinstance(part, (bool, int, float, str, type(None))) for part in parts):
+            raise ArgumentError(
+                f"the fact {name!r} of the layer {layer.path!r} is no plain value", "report this adapter"
+            )
+    return {"kind": layer.kind, "path": layer.path, "weights": weights, "facts": dict(layer.facts)}

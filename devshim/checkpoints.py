@@ -1,0 +1,146 @@
+"""`save` and `load`: tensors, trees of them, models and optimizers as one safetensors file, on any framework.
+
+Requirements this module answers:
+
+* No pickle, and nothing else that runs what a file says (`devshim._checkpoint_tree`).
+* All or nothing, on both sides: a file is replaced whole or not at all (`devshim._checkpoint_file`), and what is loaded
+  into is exchanged when everything has arrived (`devshim._moving`), or is as it was.
+* Straight to its device, leaf by leaf; from any framework to any other, where an equal model can be told
+  (`devshim._checkpoint_fit`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim import _arguments, _checkpoint_file, _context, _moving, _spec, _transfer, _trees
+from devshim._checkpoint_fill import Filling
+from devshim._checkpoint_fit import Source, StoredTensor
+from devshim._checkpoint_read import Contents
+from devshim._checkpoint_write import Writer
+from devshim._lockstep import place_text
+from devshim.errors import CheckpointError, DevshimError
+from devshim.placement import Placement
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from devshim._checkpoint_file import Opened
+    from devshim._spec import DeviceLike
+    from devshim.backend import Backend, Tensor
+    from devshim.device import Device
+
+__all__ = ["load", "save"]
+
+
+def save(obj: Any, path: str | os.PathLike[str]) -> None:
+    """Write a tensor, a tree of tensors, models and optimizers, or any of these alone to a safetensors file.
+
+    Args:
+        obj: Tensors of any framework on any device; models (parameters and buffers) and optimizers (state); dicts,
+            lists, tuples, named tuples, dataclasses and registered pytrees of them. Numbers, text, bytes, None and
+            devices among them are kept, too. Gradients are not.
+        path: Where to. A file there is replaced when the new one is complete and on the disk, and its permissions are
+            kept; a link stays one, and what it leads to is replaced.
+
+    Raises:
+        ArgumentError: Something in it cannot be written down, or ``path`` is no place for a file.
+        OSError: The folder is not there, or the system refuses.
+        CheckpointError: The disk is full.
+        ConversionError: NumPy has no dtype for a tensor (bfloat16 needs ``ml_dtypes``).
+
+    Whatever is raised, and if the process is killed, the file that was there is still whole; when it is killed,
+    a ``.devshim-*.tmp`` or ``.tmp*`` may be left beside it. The host needs memory for a copy of all that is saved. Nothing that is
+    saved may change meanwhile.
+    """
+    writer = Writer()
+    told = writer.tell(obj)
+    _checkpoint_file.write(path, writer.arrays, told)
+
+
+def load(path: str | os.PathLike[str], device: DeviceLike | Placement | None = None, into: Any = None) -> Any:
+    """Return what `save` wrote, from whichever framework, straight on its device; or put it into what is there.
+
+    Args:
+        path: The file. One that another program wrote comes back as a dict of its tensors.
+        device: Where to, or a `Placement` that says it for each leaf. Without it: where the tensors and models of
+            ``into`` are, else the device of the innermost `on`, else the CPU.
+        into: What was saved, or its equal, such as a model, or ``[model, optimizer]``. Models and optimizers are filled
+            in place: they and their parameters stay the objects they are. A weight whose layer is laid out in another
+            way on another framework is transposed. None in a place of it leaves out what the file has there.
+
+    Returns:
+        Without ``into``: a tree in the structure that was saved, of tensors of the current framework, without
+        gradients; a model or optimizer is a dict of its tensors by their names. A named tuple or dataclass is one of
+        the same name and fields, a subclass of dict, list or tuple is its base, a registered pytree is a dict of its
+        children: only ``into`` has the classes themselves.
+        With ``into``: that, where all that was loaded are models and optimizers; else a tree like it, in which tensors
+        and values are the file's.
+
+    Raises:
+        CheckpointError: The file is none, is cut off, damaged or made to harm, or does not fit ``into``; the message
+            names what.
+        OSError: It is not there, or cannot be read.
+        ConversionError: The framework has no dtype for a tensor.
+        OutOfMemoryError: The device is full. A device needs room for what is loaded beside what it has.
+
+    Whatever is raised, nothing has changed; Ctrl-C that comes while what has arrived is exchanged waits until it is.
+    The host needs memory for the largest tensor, twice.
+    """
+    with _checkpoint_file.opened(path) as file:
+        contents = Contents(file)
+        if into is None:
+            return _new(file, contents, device)
+        target = device if device is None or isinstance(device, Placement) else _spec.device(device)
+        return Filling(file, target, _tensor).fill(into, contents.tree)
+
+
+def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None) -> Any:
+    """The tree of a file, made of tensors of the current framework."""
+    backend = _context.current()
+    where = _where(backend, device)
+    made: dict[int, Any] = {}
+    try:
+        for thing, cell in contents.found:
+            prefix = _trees.path_text(cell)
+            if isinstance(thing, StoredTensor):
+                made[id(thing)] = _tensor(file, backend, Source(thing), where("", prefix), place_text(cell))
+                continue
+            found: dict[StoredTensor, Tensor] = {}  # ties
+            for path, (_, tensor) in thing.leaves.items():
+                if tensor not in found:
+                    there = where(prefix, path)
+                    found[tensor] = _tensor(file, backend, Source(tensor), there, _moving.joined(prefix, path))
+            made[id(thing)] = {path: found[tensor] for path, (_, tensor) in thing.leaves.items()}
+        return contents.built(made)
+    except BaseException:
+        made.clear()  # the traceback would keep them, and their memory
+        raise
+
+
+def _where(backend: Backend, device: DeviceLike | Placement | None) -> Callable[[str, str], Device]:
+    """The device of a leaf, by the place of its model and its path; all are there."""
+    if isinstance(device, Placement):
+        for each in device.devices:
+            _transfer.require(backend, each)
+        return device.of_leaf
+    target = _arguments.target(backend, device)
+    return lambda prefix, path: target
+
+
+def _tensor(file: Opened, backend: Backend, source: Source, target: Device, place: str) -> Tensor:
+    """One tensor of the file on a device."""
+    tensor = source.tensor
+    try:
+        backend.dtype(tensor.dtype)  # refuses one the framework lacks
+        array = source.shaped(file.read(tensor.name, tensor.dtype, tensor.shape, tensor.crc32))
+        return _transfer.make(*_transfer.from_host(backend, array, target, copy=True))
+    except DevshimError as error:
+        if place and not isinstance(error, CheckpointError):
+            error.add_leaf(place)
+        raise
+
+
+for _public in (load, save):
+    _public.__module__ = "devshim"
