@@ -40,7 +40,8 @@ def of_optimizer(optimizer: Any) -> Iterator[Leaf]:
             groups[parameter] = group
     for key, state in optimizer.state.items():
         follows = key if isinstance(key, torch.Tensor) else None
-        on_device = _on_device(groups.get(key, {}))
+        # ASGD makes its counts beside its parameters always.
+        on_device = _on_device(groups.get(key, {})) or isinstance(optimizer, torch.optim.ASGD)
         for path, tensor in _tensors(f"state.{numbers.get(key, key if follows is None else len(numbers))}", state):
             if on_device or not (path.rpartition(".")[2] in _COUNTS and _is_hosts(tensor)):
                 yield _leaf(path, tensor, follows)
