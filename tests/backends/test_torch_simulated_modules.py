@@ -1,0 +1,191 @@
+"""Modules on simulated PyTorch cards: they move with their parameters' identity, are copied, and replicated."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+CARD = "sim:1"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cards():
+    ds.use("torch")
+    with ds.simulate(gpus=3):
+        yield
+    ds.use(None)
+
+
+def devices(model):
+    return {str(x.device) for x in (*model.parameters(), *model.buffers())}
+
+
+# ---------------------------------------------------------------- moving
+
+
+@pytest.mark.parametrize("move", [lambda m: m.to(CARD), lambda m: m.sim(1)])
+def test_identity(move):
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    parameters, module = list(model.parameters()), model[0]
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    assert move(model) is model
+    assert model[0] is module
+    assert all(one is other for one, other in zip(parameters, model.parameters(), strict=True))
+    assert devices(model) == {CARD}
+    model(torch.ones(2, 3, device=CARD)).square().sum().backward()
+    optimizer.step()
+    assert all(type(each) is nn.Parameter for each in model.parameters())
+    model.to("sim:2")
+    assert {str(each.grad.device) for each in model.parameters()} == {"sim:2"}
+    model.cpu()
+    assert devices(model) == {"cpu"}
+    assert all(one is other for one, other in zip(parameters, model.parameters(), strict=True))
+    assert {str(each.grad.device) for each in model.parameters()} == {"cpu"}
+
+
+def test_ties():
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5, bias=False))
+    model[1].weight = model[0].weight
+    model.to(CARD)
+    assert model[1].weight is model[0].weight
+    model(torch.tensor([1, 2], device=CARD)).sum().backward()
+    with torch.no_grad():
+        model[0].weight.zero_()
+    assert not model[1].weight.any().item()
+    model.cpu()
+    assert model[1].weight is model[0].weight
+
+
+def test_buffers_dtypes_and_modes():
+    model = nn.BatchNorm1d(3)
+    model.register_buffer("counts", torch.arange(3))
+    model.register_buffer("volatile", torch.ones(1), persistent=False)
+    model.to(CARD, torch.float64)
+    assert devices(model) == {CARD}
+    assert model.counts.dtype == torch.int64
+    assert model.weight.dtype == torch.float64
+    assert set(model.state_dict()) == {"weight", "bias", "running_mean", "running_var", "num_batches_tracked", "counts"}
+    model.half().float().bfloat16().double()
+    assert model.eval().training is False
+    assert devices(model) == {CARD}
+    model.requires_grad_(False).to("cpu")
+    assert not model.weight.requires_grad
+
+
+def test_parts_on_several_cards():
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4).to("sim:0")
+            self.second = nn.Linear(4, 2).to("sim:1")
+
+        def forward(self, x):
+            return self.second(self.first(x.to("sim:0")).relu().to("sim:1"))
+
+    model = Parts()
+    model(torch.ones(3, 4)).sum().backward()
+    assert str(model.first.weight.grad.device) == "sim:0"
+    assert str(model.second.weight.grad.device) == "sim:1"
+
+
+def test_meta_and_empty():
+    model = nn.Linear(3, 3, device="meta")
+    model.to_empty(device=CARD)
+    assert devices(model) == {CARD}
+    nn.init.ones_(model.weight)
+    assert model.weight.sum().item() == 9
+    assert devices(nn.utils.skip_init(nn.Linear, 2, 2, device=CARD)) == {CARD}
+
+
+def test_copies():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(CARD)
+    other = copy.deepcopy(model)
+    assert devices(other) == {CARD}
+    with torch.no_grad():
+        other[0].weight.zero_()
+    assert model[0].weight.any().item()
+    tensor = torch.ones(3, device=CARD)[1:]
+    again = copy.deepcopy([tensor, tensor])
+    assert again[0] is again[1]
+    assert str(again[0].device) == CARD
+    assert str(copy.copy(tensor).device) == CARD
+    parameter = copy.deepcopy(nn.Parameter(torch.ones(2, device=CARD)))
+    assert isinstance(parameter, nn.Parameter)
+    assert str(parameter.device) == CARD
+
+
+def test_lazy_modules():
+    model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d()).to(CARD)
+    assert model(torch.ones(2, 5, device=CARD)).shape == (2, 3)
+    assert devices(model) == {CARD}
+    convolution = nn.LazyConv2d(2, 3)
+    convolution(torch.ones(1, 1, 4, 4))
+    assert devices(convolution.to(CARD)) == {CARD}
+
+
+def test_parametrizations():
+    from torch.nn.utils import parametrizations, parametrize, spectral_norm, weight_norm
+
+    model = parametrizations.weight_norm(nn.Linear(3, 3)).to(CARD)
+    parametrizations.spectral_norm(nn.Linear(3, 3)).to(CARD)(torch.ones(1, 3, device=CARD)).sum().backward()
+    parametrizations.orthogonal(nn.Linear(3, 3)).to(CARD)(torch.ones(1, 3, device=CARD)).sum().backward()
+    model(torch.ones(1, 3, device=CARD)).sum().backward()
+    assert devices(model) == {CARD}
+    parametrize.remove_parametrizations(model, "weight")
+    assert str(model.weight.device) == CARD
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        old = weight_norm(nn.Linear(3, 3))
+    assert str(old.to(CARD)(torch.ones(1, 3, device=CARD)).device) == CARD
+    assert str(spectral_norm(nn.Linear(3, 3)).to(CARD)(torch.ones(1, 3, device=CARD)).device) == CARD
+
+
+def test_pruning():
+    from torch.nn.utils import prune
+
+    layer = nn.Linear(4, 4).to(CARD)
+    prune.l1_unstructured(layer, "weight", amount=0.5)
+    assert (layer.weight == 0).sum().item() == 8
+    prune.remove(layer, "weight")
+    assert str(layer.weight.device) == CARD
+
+
+# ---------------------------------------------------------------- data parallel
+
+
+def test_data_parallel():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)).eval()
+    x = torch.randn(7, 4)
+    wanted = model(x)
+    wanted.sum().backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    parallel = nn.DataParallel(model.to("sim:0"), device_ids=[0, 1, 2])
+    result = parallel(x.to("sim:0"))
+    assert str(result.device) == "sim:0"
+    torch.testing.assert_close(result.cpu(), wanted)
+    result.sum().backward()
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad.cpu(), gradient)
+    assert nn.DataParallel(model, device_ids=[0, 1], output_device=1)(x.to("sim:0")).get_device() == 1
+    assert nn.DataParallel(model).device_ids == [0, 1, 2]
+
+
+def test_the_parts_of_data_parallel():
+    from torch.nn.parallel import comm, gather, replicate, scatter
+
+    x = torch.arange(6.0, device="sim:0")
+    parts = scatter(x, [0, 1, 2])
+    assert [str(part.device) for part in parts] == ["sim:0", "sim:1", "sim:2"]
+    assert gather(parts, 0).tolist() == x.tolist()
+    copies = comm.broadcast(x, [0, 1])
+    assert [str(each.device) for each in copies] == ["sim:0", "sim:1"]
+    assert comm.reduce_add(list(copies), 1).tolist() == (2 * x).tolist()
+    replicas = replicate(nn.Linear(2, 2).to("sim:0"), [0, 1])
+    assert [str(each.weight.device) for each in replicas] == ["sim:0", "sim:1"]

@@ -1,0 +1,236 @@
+"""Tensors on simulated PyTorch cards: moved, viewed, changed, read."""
+
+from __future__ import annotations
+
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+
+CARD = "sim:1"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cards():
+    ds.use("torch")
+    with ds.simulate(gpus=2):
+        yield
+    ds.use(None)
+
+
+def here(x):
+    return str(x.device) == CARD
+
+
+# ---------------------------------------------------------------- moving
+
+
+def test_moving_keeps_what_it_can():
+    x = torch.arange(6.0).reshape(2, 3)
+    there = x.to(CARD)
+    assert there.to(CARD) is there
+    assert there.to(CARD, copy=True) is not there
+    assert there.to(torch.float32) is there
+    assert there.to(there) is there
+    assert torch.equal(x.to(there), there)
+    assert there.t().to("cpu").stride() == (1, 3)
+    assert there.to("cpu", torch.float64).dtype == torch.float64
+    assert here(torch.ones(2, dtype=torch.int8).to(CARD, torch.float16))
+    assert here(x.to(device=CARD, non_blocking=True))
+    assert here(x.type_as(there))
+    assert here(x.to(CARD).double().half().bool())
+    there[0, 0] = 9
+    assert x[0, 0] == 0
+
+
+def test_between_cards():
+    first = torch.arange(3.0, device="sim:0")
+    second = first.to(CARD)
+    second += 1
+    assert (first.tolist(), second.tolist()) == ([0, 1, 2], [1, 2, 3])
+    first.copy_(second)
+    assert first.tolist() == [1, 2, 3]
+
+
+def test_layouts_survive_the_way_there_and_back():
+    for x in (
+        torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.randn(4, 5).t(),
+        torch.randn(6)[::2],
+    ):
+        there = x.to(CARD)
+        assert there.stride() == x.clone().stride()
+        assert torch.equal(there.cpu(), x)
+    assert torch.ones(1, device=CARD).expand(3, 3).cpu().sum() == 9
+    assert torch.empty(0, 3, device=CARD).cpu().shape == (0, 3)
+
+
+def test_conjugated_and_negated_views():
+    x = torch.randn(3, 3, dtype=torch.complex64)
+    there = x.to(CARD)
+    assert there.conj().is_conj()
+    assert torch.equal(there.conj().cpu(), x.conj())
+    assert torch.equal((there.conj() @ there).cpu(), x.conj() @ x)
+    assert torch.equal((there.mH @ there).cpu(), x.mH @ x)
+    assert torch.equal(there.conj().imag.cpu(), x.conj().imag)
+    assert torch.equal((there.conj().imag @ there.real).cpu(), x.conj().imag @ x.real)
+    assert torch.equal(x.conj().to(CARD).cpu(), x.conj())
+    out = torch.zeros(3, 3, dtype=torch.complex64, device=CARD)
+    assert torch.equal(torch.mm(there.mH, there, out=out).cpu(), x.mH @ x)
+    out.conj().copy_(there)
+    assert torch.equal(out.cpu(), x.conj())
+
+
+# ---------------------------------------------------------------- views and changes
+
+
+def test_views_share_memory():
+    x = torch.zeros(4, 4, device=CARD)
+    views = [
+        x[0],
+        x[:, 1],
+        x.view(16),
+        x.t(),
+        x.reshape(2, 8),
+        x.diagonal(),
+        x.narrow(0, 0, 2),
+        x.unsqueeze(0),
+        x.detach(),
+    ]
+    views += [
+        x.as_strided((2,), (3,)),
+        *x.unbind(),
+        *x.chunk(2),
+        *x.split(1),
+        x.flatten(),
+        x.permute(1, 0),
+        x.expand(4, 4),
+    ]
+    x.fill_(3)
+    for view in views:
+        assert here(view)
+        assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+        assert (view == 3).all().item()
+    assert x[0]._base is x
+    assert x.t()._is_view()
+    x.view(16)[5] = 7
+    assert x[1, 1].item() == 7
+
+
+def test_changes_in_place():
+    x = torch.arange(6.0, device=CARD)
+    kept = x
+    before = x._version
+    x += 1
+    x.mul_(2).sub_(torch.ones(6, device=CARD)).clamp_(0, 8)
+    x[1:3] = 0
+    x[torch.tensor([0], device=CARD)] = 5
+    x.view(2, 3)[1].neg_()
+    x.index_fill_(0, torch.tensor([5], device=CARD), 9)
+    assert x is kept
+    assert x._version > before
+    assert x.tolist() == [5, 0, 0, -7, -8, 9]
+    x.zero_()
+    assert not x.any().item()
+    x.exponential_().random_(0, 1)
+    assert x.sum().item() == 0
+    y = torch.ones(3, 3, device=CARD)
+    y.t_()
+    y.squeeze_().unsqueeze_(0).transpose_(0, 1)
+    assert y.shape == (3, 1, 3)
+
+
+def test_resizing_and_setting():
+    x = torch.arange(4.0, device=CARD)
+    x.resize_(2, 3)
+    assert x.flatten()[:4].tolist() == [0, 1, 2, 3]
+    x.resize_(2)
+    assert x.tolist() == [0, 1]
+    y = torch.empty(0, device=CARD)
+    y.set_(x)
+    assert y.tolist() == [0, 1]
+    y.set_(x.untyped_storage(), 1, (1,), (1,))
+    assert y.tolist() == [1]
+    y.set_()
+    assert y.numel() == 0
+    assert here(y)
+    out = torch.empty(0, device=CARD)
+    assert torch.add(x, 1, out=out) is out
+    assert out.tolist() == [1, 2]
+    x.data = torch.zeros(5, device=CARD)
+    assert x.shape == (5,)
+
+
+def test_data_can_move_to_another_device():
+    x = torch.nn.Parameter(torch.ones(2))
+    x.data = x.data.to(CARD)
+    assert here(x)
+    assert isinstance(x, torch.nn.Parameter)
+    x.data = x.data.cpu()
+    assert x.device.type == "cpu"
+    assert x.requires_grad
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_reading():
+    x = torch.tensor([[1.5, 2.0], [3.0, 4.0]], device=CARD)
+    assert x.tolist() == [[1.5, 2.0], [3.0, 4.0]]
+    assert x[0, 0].item() == 1.5
+    assert float(x[0, 1]) == 2.0
+    assert int(x[1, 1]) == 4
+    assert bool(x[0, 0] > 1)
+    assert [row.sum().item() for row in x] == [3.5, 7.0]
+    assert f"{x[0, 0]:.1f}" == "1.5"
+    assert len(x) == 2
+    assert 3.0 in x
+    assert range(5)[torch.tensor(2, device=CARD)] == 2
+    assert torch.equal(x, x.clone())
+    assert x.max().item() == 4
+    assert x.eq(3).nonzero().tolist() == [[1, 0]]
+    a, b = x
+    assert (a.tolist(), b.tolist()) == ([1.5, 2.0], [3.0, 4.0])
+
+
+def test_a_card_is_not_the_hosts_memory():
+    x = torch.ones(3, device=CARD)
+    for read in (x.numpy, x.__array__):
+        with pytest.raises(TypeError, match=r"can't convert sim:1 device type tensor to numpy"):
+            read()
+    assert x.cpu().numpy().tolist() == [1, 1, 1]
+    assert x.numpy(force=True).tolist() == [1, 1, 1]
+    assert x.requires_grad_().detach().cpu().numpy().tolist() == [1, 1, 1]
+
+
+def test_printing():
+    assert repr(torch.tensor([1.0, 2.0], device=CARD)) == "tensor([1., 2.], device='sim:1')"
+    assert repr(torch.tensor(3, device=CARD)) == "tensor(3, device='sim:1')"
+    grown = torch.ones(1, device=CARD, requires_grad=True)
+    assert repr(grown) == "tensor([1.], device='sim:1', requires_grad=True)"
+    assert "device='sim:1', grad_fn=<MulBackward0>" in repr(grown * 2)
+    assert "..." in repr(torch.zeros(3000, device=CARD))
+    assert "device='sim:1'" in repr(torch.nn.Parameter(torch.ones(1, device=CARD)))
+    assert "dtype=torch.bfloat16" in repr(torch.ones(2, device=CARD, dtype=torch.bfloat16))
+    assert "1.+2.j" in repr(torch.tensor([1 + 2j], device=CARD))
+
+
+def test_hash_and_identity():
+    x = torch.ones(2, device=CARD)
+    assert {x: 1}[x] == 1
+    assert x.is_same_size(torch.ones(2))
+    assert x.is_set_to(x.view(2))
+    assert not x.is_set_to(x.clone())
+
+
+def test_asserting_closeness():
+    x = torch.ones(2, device=CARD)
+    torch.testing.assert_close(x, x + 1e-7)
+    torch.testing.assert_close(x, torch.ones(2), check_device=False)
+    with pytest.raises(AssertionError, match="not close"):
+        torch.testing.assert_close(x, x * 2)
+    with pytest.raises(AssertionError, match="device"):
+        torch.testing.assert_close(x, torch.ones(2))
+    with pytest.raises(AssertionError, match="device"):
+        torch.testing.assert_close(x, torch.ones(2, device="sim:0"))
