@@ -84,6 +84,14 @@ def classes():
     return {cls.__name__: cls for cls in shipped}
 
 
+def maker(name, form=""):
+    def make(model):
+        parameters = [p for p in model.parameters() if name != "Muon" or p.dim() == 2]  # Muon is for matrices alone
+        return classes()[name](parameters, lr=0.01, **({form: True} if form else {}))
+
+    return make
+
+
 FORMS = ("capturable", "maximize", "foreach", "fused")
 CASES = [
     (name, form)
@@ -97,24 +105,21 @@ CASES = [
 def test_every_optimizer_on_cards(name, form):
     """Also those that keep their counts on the card, or do all parameters at once."""
 
-    def make(model):
-        parameters = [p for p in model.parameters() if name != "Muon" or p.dim() == 2]  # Muon is for matrices alone
-        return classes()[name](parameters, lr=0.01, **({form: True} if form else {}))
-
-    _, optimizer = check_same(make, HERE, THERE)
+    _, optimizer = check_same(maker(name, form), HERE, THERE)
     assert {ds.device_of(leaf.read()) for leaf in leaves(optimizer).values()} <= {ds.gpu(0)}
+
+
+@pytest.mark.parametrize(("name", "form"), [case for case in CASES if case[1] in ("", "maximize")])
+def test_between_host_and_cards_as_made_by_default(name, form):
+    """PyTorch does all parameters at once on accelerators by default, which rounds otherwise than one by one."""
+    check_same(maker(name, form), ["cpu"] * 6, ["cpu", "gpu:0", "gpu:0", "gpu:1", "cpu", "cpu"])
 
 
 @pytest.mark.parametrize("name", [name for name in classes() if name != "SparseAdam"])
 def test_the_state_that_pytorch_puts_beside_parameters_is_where_it_puts_it(name):
     """Moved to a card, each tensor of the state is where an optimizer made on that card would have it."""
-
-    def make(model):
-        parameters = [p for p in model.parameters() if name != "Muon" or p.dim() == 2]
-        return classes()[name](parameters, lr=0.01)
-
-    _, (_, moved) = trained(make, ["cpu", "cpu", "gpu:1"])
-    _, (_, native) = trained(make, ["gpu:1"] * 3)
+    _, (_, moved) = trained(maker(name), ["cpu", "cpu", "gpu:1"])
+    _, (_, native) = trained(maker(name), ["gpu:1"] * 3)
     for ours, theirs in zip(moved.state.values(), native.state.values(), strict=True):
         assert list(ours) == list(theirs)
         for key, value in theirs.items():

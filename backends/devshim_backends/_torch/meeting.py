@@ -97,7 +97,7 @@ def _tensors(args: Any, options: dict[str, Any]) -> Iterator[Tensor]:
 
 def _is_number(x: Tensor) -> bool:
     """Whether a tensor is a number on the host, which PyTorch lets meet tensors of every device."""
-    return x.dim() == 0 and x.device.type == "cpu"
+    return bool(x.dim() == 0 and x.device.type == "cpu")
 
 
 def _where(name: str, args: Any, options: dict[str, Any]) -> Any:

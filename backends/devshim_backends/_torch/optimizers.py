@@ -33,7 +33,8 @@ _COUNTS = frozenset({"step", "mu_product"})
 
 def of_optimizer(optimizer: Any) -> Iterator[Leaf]:
     """The state by the numbers of the parameters in ``state_dict``, then tensors among the groups' settings."""
-    groups, numbers = {}, {}
+    groups: dict[Tensor, Any] = {}
+    numbers: dict[Tensor, int] = {}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             numbers[parameter] = len(numbers)
@@ -94,7 +95,7 @@ def _on_device(group: Any) -> bool:
 
 def _is_hosts(tensor: Tensor) -> bool:
     """Whether a tensor is a number on the host, which PyTorch lets meet tensors of every device."""
-    return tensor.dim() == 0 and tensor.device.type == "cpu"
+    return bool(tensor.dim() == 0 and tensor.device.type == "cpu")
 
 
 def _leaf(path: str, tensor: Tensor, beside: Any) -> Leaf:

@@ -11,6 +11,7 @@ from devshim_backends._torch.simulated import (
     accelerator,
     autocast,
     comm,
+    defaults,
     engine,
     generators,
     indices,
@@ -56,6 +57,7 @@ def _patch() -> None:
     engine.patch()
     tensors.patch()
     comm.patch()
+    defaults.patch()
     streams.patch()
     for name, hook in accelerator.HOOKS.items():
         if hasattr(torch._C, name):
