@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from devshim.cli._program import ProgramCommand
 from devshim.errors import DevshimError
 
 __all__ = ["app"]
@@ -117,6 +118,35 @@ def _check_usage(compare: bool, files: list[Path], others: bool) -> None:
         raise typer.BadParameter("--compare only shows files: it goes with no other option")
     if files and not compare:
         raise typer.BadParameter(f"{files[0]} is not expected here; to show files side by side add --compare")
+
+
+@app.command(cls=ProgramCommand)
+def run(
+    context: typer.Context,
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            "--gpus",
+            min=1,
+            max=64,
+            help="Simulated cards to show; 2 unless DEVSHIM_SIMULATE_GPUS says otherwise.",
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help="Memory of each, such as 4GiB; no limit without it.")
+    ] = None,
+    backend: BackendOption = None,
+) -> None:
+    """Run a Python program with simulated GPUs, as 'python SCRIPT', 'python -m MODULE' or 'python -c CODE' would.
+
+    Whichever framework the program imports has the cards before it starts, also in processes that the program starts.
+    Real GPUs are hidden. What follows the program is left to it; the exit code is the program's.
+    """
+    if not context.args:
+        raise typer.BadParameter("give a program: devshim run --gpus 2 script.py")
+    from devshim.cli import run as running
+
+    running.main(gpus, memory, backend, context.args)
 
 
 @app.command()

@@ -1,0 +1,1 @@
+"""A folder that `devshim run` puts on the path of the programs it starts; only `sitecustomize` is read from it."""

@@ -1,0 +1,61 @@
+"""`devshim run`: a program of one's own on simulated GPUs, and otherwise as Python runs it.
+
+This process becomes the program: Python starts anew with the program's own words, so that ``sys.argv``,
+``sys.path``, ``__main__``, tracebacks, signals and the exit status are Python's.  The simulated GPUs are asked for in
+the environment, which the program's own processes inherit, and switched on by `devshim.cli._startup.sitecustomize`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import devshim as ds
+from devshim.cli._console import size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+__all__ = ["main"]
+
+CARDS = 2
+"""How many cards are simulated where nobody says."""
+_STARTUP = Path(__file__).parent / "_startup"
+
+
+def main(gpus: int | None, memory: str | None, backend: str | None, program: Sequence[str]) -> NoReturn:
+    """Say that GPUs are simulated, and become the program."""
+    environment = dict(os.environ)
+    cards: Any = gpus if gpus is not None else environment.get("DEVSHIM_SIMULATE_GPUS") or CARDS
+    memory = memory or environment.get("DEVSHIM_SIMULATE_MEMORY") or None
+    if backend is not None:
+        ds.use(backend)  # refuses a name of no backend, and one that is not installed
+        environment["DEVSHIM_BACKEND"] = backend
+    handle = ds.simulate(cards, memory)  # refuses nonsense, and what the backend declares it cannot simulate
+    environment["DEVSHIM_SIMULATE_GPUS"] = str(handle.gpus)
+    if handle.gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # simulated cards do not stand beside real ones
+    if handle.memory is not None:
+        environment["DEVSHIM_SIMULATE_MEMORY"] = str(handle.memory)
+    path = [str(_STARTUP), *filter(None, [environment.get("PYTHONPATH")])]
+    environment["PYTHONPATH"] = os.pathsep.join(path)
+    print(f"devshim: {_told(handle.gpus, handle.memory)}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, *_flags(), *program], environment)
+
+
+def _told(gpus: int, memory: int | None) -> str:
+    if not gpus:
+        return "no GPUs are simulated"
+    each = "" if memory is None else f" of {size(memory)}"
+    cards = f"{gpus} simulated GPU{'' if gpus == 1 else 's'}{each}"
+    return f"{cards}: real data, computed on the CPU; real GPUs are hidden"
+
+
+def _flags() -> list[str]:
+    """The interpreter's own options, as they were given to this process."""
+    named = [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]
+    return [*named, *(f"-W{option}" for option in sys.warnoptions), *["-O"] * sys.flags.optimize]

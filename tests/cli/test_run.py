@@ -1,0 +1,223 @@
+"""`devshim run`: a program on simulated GPUs, in all else as Python runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from devshim.cli._program import begin
+from devshim.cli._startup import sitecustomize as startup
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Run
+
+SAID = "devshim: 2 simulated GPUs: real data, computed on the CPU; real GPUs are hidden\n"
+TOLD = """
+import os, sys
+main = sys.modules["__main__"]
+print(sys.argv, sys.path, sys.flags, sys.orig_argv[0], os.getcwd(), __name__, sorted(vars(main)))
+print(getattr(main, "__file__", None), getattr(main, "__spec__", None) is None, main.__package__)
+"""
+CARDS = "import devshim as ds; ds.use('numpy'); print(ds.device_count(), ds.memory('gpu:0').total)"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A script, a module, and a folder that can be run, all of one text."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    for name in ("script.py", "folder/__main__.py", "package/__main__.py", "package/module.py"):
+        (tmp_path / name).write_text(TOLD, encoding="utf-8")
+    return tmp_path
+
+
+def python(cwd: Path, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True, check=False, **options)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["script.py", "a", "--gpus", "7", "-m", "x", "--", "--help"],
+        ["folder", "-c", "b"],
+        ["-m", "package", "--memory=1"],
+        ["-m", "package.module", "-h"],
+        ["-mpackage", "-b"],
+        ["-c", TOLD, "--version", ""],
+    ],
+    ids=lambda words: " ".join(words[:2]) if words[1] != TOLD else "-c",
+)
+def test_the_program_finds_what_it_finds_under_python(run: Run, program: Path, words: list[str]) -> None:
+    plain, done = python(program, *words), run("run", "--gpus", "2", *words)
+    assert plain.returncode == 0
+    assert (done.stdout, done.stderr, done.returncode) == (plain.stdout, SAID, 0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise SystemExit(5)",
+        "import sys; sys.exit('sorry')",
+        "def f():\n    raise ValueError('oops')\n\nf()",
+        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+        "syntax error",
+    ],
+)
+def test_it_ends_as_under_python(run: Run, tmp_path: Path, code: str) -> None:
+    (tmp_path / "script.py").write_text(code, encoding="utf-8")
+    plain, done = python(tmp_path, "script.py"), run("run", "script.py")
+    assert plain.returncode != 0
+    assert (done.returncode, done.stdout, done.stderr) == (plain.returncode, plain.stdout, SAID + plain.stderr)
+
+
+def test_a_program_that_is_not_there_is_pythons_to_tell(run: Run) -> None:
+    done = run("run", "nothing.py")
+    assert done.returncode == 2
+    assert "can't open file" in done.stderr
+
+
+def test_a_framework_has_its_cards_as_soon_as_it_is_imported(run: Run) -> None:
+    """Whoever imports it, and without devshim being named."""
+    done = run("run", "-c", "import sys, numpy; print(sys.modules['devshim_backends._numpy.backend'].__name__)")
+    assert done.stdout == "devshim_backends._numpy.backend\n", done.stderr
+    plain = run("run", "-c", "import sys; print('numpy' in sys.modules)")
+    assert plain.stdout == "False\n", "and none is imported for it"
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "told"),
+    [
+        ([], {}, "2 None"),
+        (["--gpus", "3", "--memory=4GiB"], {}, f"3 {4 * 2**30}"),
+        ([], {"DEVSHIM_SIMULATE_GPUS": "5", "DEVSHIM_SIMULATE_MEMORY": "1KiB"}, "5 1024"),
+        (["--gpus=1"], {"DEVSHIM_SIMULATE_GPUS": "5"}, "1 None"),
+        (["-b", "np"], {}, "2 None"),
+    ],
+)
+def test_the_cards_are_those_asked_for(run: Run, options: list[str], variables: dict[str, str], told: str) -> None:
+    done = run("run", *options, "-c", CARDS, **variables)
+    assert done.stdout == f"{told}\n", done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"devshim: {told.split()[0]} simulated GPU")
+
+
+def test_the_backend_is_the_current_one(run: Run) -> None:
+    done = run("run", "--backend", "numpy", "-c", "import devshim as ds; print(ds.framework().__name__, ds.gpu(1))")
+    assert done.stdout == "numpy gpu:1\n"
+    assert run("run", "-c", "import os; print(os.environ.get('DEVSHIM_BACKEND'))").stdout == "None\n"
+
+
+CHILDREN = f"""
+import multiprocessing, subprocess, sys
+
+def told():
+    {CARDS}
+
+if __name__ == "__main__":
+    subprocess.run([sys.executable, "-c", {CARDS!r}], check=True)
+    for how in ("spawn", "fork"):
+        child = multiprocessing.get_context(how).Process(target=told)
+        child.start()
+        child.join()
+    subprocess.run([sys.executable, "-c", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'] == '')"], check=True)
+"""
+
+
+def test_the_programs_own_processes_have_them_too(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(CHILDREN, encoding="utf-8")
+    done = run("run", "--gpus", "3", "script.py")
+    assert done.stdout == "3 None\n" * 3 + "True\n", done.stderr
+    assert done.stderr.count("simulated") == 1, "it is said once"
+
+
+def test_a_sitecustomize_of_ones_own_is_run(run: Run, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("print('own', __file__)", encoding="utf-8")
+    path = os.pathsep.join([str(own), *filter(None, [os.environ.get("PYTHONPATH")])])
+    words = ["-c", "import sys; print(sys.path, sys.modules['sitecustomize'].__file__)"]
+    plain = python(tmp_path, *words, env={**os.environ, "PYTHONPATH": path})
+    done = run("run", *words, PYTHONPATH=path)
+    assert plain.stdout.startswith("own ")
+    assert done.stdout.removeprefix(plain.stdout.splitlines()[0] + "\n") == plain.stdout, (
+        "devshim's own Python ran it, too"
+    )
+
+
+def test_a_python_without_devshim_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(startup, "find_spec", lambda name: None)
+    startup.simulate()
+    assert "has no devshim, so nothing is simulated in it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--gpus", "2"], ["--gpus", "0", "x.py"], ["--gpus"], ["--nonsense", "x.py"], ["--gpus=many", "x.py"]]
+)
+def test_wrong_usage_exits_with_2(run: Run, words: list[str]) -> None:
+    done = run("run", *words)
+    assert done.returncode == 2
+    assert done.stderr.count("Error: ") == 1
+    assert words == ["--gpus"] or "Usage: devshim run [OPTIONS] SCRIPT | -m MODULE | -c CODE [ARGS]..." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--memory", "lots"], "memory is 'lots'"),
+        (["--backend", "tocrh"], "no backend is called 'tocrh'"),
+    ],
+)
+def test_what_makes_no_sense_is_said_before_anything_runs(run: Run, words: list[str], told: str) -> None:
+    done = run("run", *words, "-c", "print('ran')")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"devshim: {told}")
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "at"),
+    [
+        (["x.py", "--gpus", "3"], 0),
+        (["--gpus", "3", "x.py", "--gpus"], 2),
+        (["--gpus=3", "x.py"], 1),
+        (["-b", "-m", "-m", "x"], 2),
+        (["-mx"], 0),
+        (["--memory", "1", "-"], 2),
+        (["-bnumpy", "-c", "1"], 1),
+        (["--gpus"], 1),
+        (["--help"], 1),
+    ],
+)
+def test_where_the_program_begins(words: list[str], at: int) -> None:
+    assert begin(words) == at
+
+
+WAITS = """
+import time
+try:
+    print("up", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("down")
+"""
+
+
+def test_ctrl_c_is_the_programs(tmp_path: Path) -> None:
+    code = (
+        "import time\nprint('up', flush=True)\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('down')"
+    )
+    command = [sys.executable, "-m", "devshim", "run", "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "up\n"
+        started.send_signal(signal.SIGINT)
+        assert started.stdout.read() == "down\n"
+    assert started.returncode == 0
