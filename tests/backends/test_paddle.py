@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import devshim as ds
 from devshim.testing import Conformance
 
 
@@ -38,6 +39,24 @@ class TestPaddle(Conformance):
         import paddle
 
         return paddle.nn.Linear(2, 2)
+
+    def train(self, device: Any, inputs: Any, labels: Any) -> list[Any]:
+        import paddle
+        from paddle import nn
+
+        ds.random.seed(0)  # dropout draws with the host's kernel, and so with its generator, wherever it is
+        with ds.on(device):
+            net = nn.Sequential(
+                nn.Conv2D(1, 4, 3), nn.BatchNorm2D(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(144, 4)
+            )
+            optimizer = paddle.optimizer.Adam(0.01, parameters=net.parameters())
+        x, y = ds.from_numpy(inputs, device), ds.from_numpy(labels, device)
+        for _ in range(3):
+            paddle.nn.functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+            optimizer.clear_grad()
+        assert {ds.device_of(weight) for weight in net.parameters()} == {device}
+        return [ds.to_numpy(x) for x in net.state_dict().values()]
 
     def global_state(self) -> object:
         import paddle

@@ -117,6 +117,12 @@ def device_at(place: Any) -> Device | None:
     return None
 
 
+def forget_places(gpus: int) -> None:
+    """Forget the places of cards beyond so many, which are not shown any more."""
+    for device in [each for each in _PLACES if each.kind == "gpu" and each.index >= gpus]:
+        del _PLACES[device]
+
+
 def make_place(device: Device) -> Any:
     """Return a new place for a device that exists."""
     if device is CPU:

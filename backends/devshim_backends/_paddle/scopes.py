@@ -36,7 +36,6 @@ from devshim.device import CPU
 from devshim_backends._paddle.devices import is_custom, make_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from devshim.device import Device
@@ -62,10 +61,15 @@ class PaddleScopes(Backend):
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if self.compiling() and any(self.count(kind) for kind in self.kinds()):
             raise _refusals.tracing(self, "on", "open it around the compiled call, or compile with full_graph=False")
-        return _Scope(device)
+        return open_scope(device)
 
     def compiling(self) -> bool:
         return not paddle.in_dynamic_mode()
+
+
+def open_scope(device: Device) -> AbstractContextManager[object]:
+    """Return a context in which a device is Paddle's default one for this thread or task."""
+    return _Scope(device)
 
 
 class _Scope:
@@ -108,6 +112,11 @@ def _compute_on(scope: object, place: Any) -> None:
             _CARDS[:] = [entry for entry in _CARDS if entry[0] is not scope]
         if tracer is not None:
             tracer._expected_place = _CARDS[-1][1] if _CARDS else process_wide()
+
+
+def is_chosen() -> bool:
+    """Return whether a scope or ``paddle.set_device`` has chosen another default device than the host."""
+    return _HERE.get() is not None or not isinstance(process_wide(), framework.core.CPUPlace)
 
 
 def process_wide() -> Any:

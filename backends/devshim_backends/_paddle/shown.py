@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from devshim_backends._paddle.devices import core, device_at
+from devshim_backends._paddle.devices import core, device_at, forget_places
 from devshim_backends._paddle.scopes import process_wide, set_process_wide
 
 __all__ = ["NAME", "show"]
@@ -26,6 +26,7 @@ def show(gpus: int) -> None:
     global _count
     _divert()
     _count = gpus
+    forget_places(gpus)
     place = core.Place()
     place.set_place(process_wide())
     device = device_at(place)

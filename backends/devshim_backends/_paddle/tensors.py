@@ -97,7 +97,7 @@ class PaddleTensors(Backend):
         place, blocking = self.to_native(device), device is CPU or not non_blocking
         if x.stop_gradient:
             return x.detach()._copy_to(place, blocking)
-        return _Copy.apply(x, place, blocking)
+        return Copy.apply(x, place, blocking)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if self.is_tracer(x):
@@ -153,7 +153,7 @@ class PaddleTensors(Backend):
         return _refusals.no_dtype(self, shown(x.dtype), "int64")
 
 
-class _Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
+class Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
     """A copy on another place, whose gradient is copied back; itself differentiable, for gradients of gradients."""
 
     @staticmethod
@@ -165,7 +165,7 @@ class _Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type c
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         if gradient.stop_gradient:
             return gradient._copy_to(ctx.source, True)
-        return _Copy.apply(gradient, ctx.source, True)
+        return Copy.apply(gradient, ctx.source, True)
 
 
 class _Memory:

@@ -1,0 +1,405 @@
+"""PaddlePaddle on simulated GPUs: what Paddle's own functions do there, and what stays as it is without them."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed"),
+    pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning"),  # every BatchNorm of Paddle's
+]
+
+CARD, OTHER = "gpu:1", "gpu:0"
+WAYS = [(CARD, "cpu"), ("cpu", CARD), (OTHER, CARD)]
+
+
+@pytest.fixture
+def paddle() -> Iterator[Any]:
+    with ds.using("paddle"), ds.simulate(gpus=2):
+        yield import_module("paddle")
+
+
+def make(shape: tuple[int, ...], device: str, dtype: str = "float32") -> Any:
+    return ds.from_numpy((np.arange(np.prod(shape)).reshape(shape) % 3 + 1).astype(dtype), device)
+
+
+def place_name(device: str) -> str:
+    return device if device == "cpu" else f"sim_{device}"
+
+
+def alone(code: str, *arguments: str, **environ: str) -> str:
+    """Run code in a process of its own, and return what it prints."""
+    import os
+
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("DEVSHIM_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**kept, "CUDA_VISIBLE_DEVICES": "", **environ},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+# ---------------------------------------------------------------- mixing devices
+def _changed(x: Any, how: Callable[[Any], Any]) -> Any:
+    target = ds.copy(x, ds.device_of(x))
+    how(target)
+    return target
+
+
+def _in_place(x: Any, y: Any) -> Any:
+    x += y
+    return x
+
+
+def _set(x: Any, key: Any, y: Any) -> None:
+    x[key] = y
+
+
+def _layer(make_layer: Callable[[Any], Any], y: Any, *inputs: Any) -> Any:
+    """Call a layer that lives where y is."""
+    with ds.on(ds.device_of(y)):
+        layer = make_layer(import_module("paddle").nn)
+    return layer(*inputs)
+
+
+MIXES: dict[str, Callable[..., Any]] = {
+    "add": lambda p, x, y, i: x + y,
+    "subtract": lambda p, x, y, i: x - y,
+    "multiply": lambda p, x, y, i: y * x,
+    "divide": lambda p, x, y, i: x / y,
+    "power": lambda p, x, y, i: x**y,
+    "equal": lambda p, x, y, i: x == y,
+    "less": lambda p, x, y, i: x < y,
+    "matmul": lambda p, x, y, i: x @ y,
+    "paddle.matmul": lambda p, x, y, i: p.matmul(x, y),
+    "maximum": lambda p, x, y, i: p.maximum(x, y),
+    "in place": lambda p, x, y, i: _changed(x, lambda z: _in_place(z, y)),
+    "add_": lambda p, x, y, i: _changed(x, lambda z: z.add_(y)),
+    "set all": lambda p, x, y, i: _changed(x, lambda z: _set(z, slice(None), y)),
+    "set some": lambda p, x, y, i: _changed(x, lambda z: _set(z, (slice(1, 3), 0), y[0, :2])),
+    "concat": lambda p, x, y, i: p.concat([x, y]),
+    "stack": lambda p, x, y, i: p.stack([x, y]),
+    "add_n": lambda p, x, y, i: p.add_n([x, y]),
+    "where": lambda p, x, y, i: p.where(x > 1, x, y),
+    "where condition": lambda p, x, y, i: p.where(y > 1, x, x),
+    "gather": lambda p, x, y, i: p.gather(x, i),
+    "index_select": lambda p, x, y, i: p.index_select(x, i),
+    "masked_select": lambda p, x, y, i: p.masked_select(x, y > 1),
+    "scatter": lambda p, x, y, i: p.scatter(x, i, x),
+    "einsum": lambda p, x, y, i: p.einsum("ij,jk->ik", x, y),
+    "addmm": lambda p, x, y, i: p.addmm(x, x, y),
+    "linear": lambda p, x, y, i: p.nn.functional.linear(x, y),
+    "linear bias": lambda p, x, y, i: p.nn.functional.linear(x, x, y[0]),
+    "Linear": lambda p, x, y, i: _layer(lambda nn: nn.Linear(4, 4), y, x),
+    "conv2d": lambda p, x, y, i: p.nn.functional.conv2d(x.reshape([1, 1, 4, 4]), y.reshape([1, 1, 4, 4])),
+    "BatchNorm1D": lambda p, x, y, i: _layer(lambda nn: nn.BatchNorm1D(4), y, x),
+    "LSTM": lambda p, x, y, i: _layer(lambda nn: nn.LSTM(4, 3), y, x.reshape([1, 4, 4])),
+    "embedding": lambda p, x, y, i: p.nn.functional.embedding(i, x),
+    "cross_entropy": lambda p, x, y, i: p.nn.functional.cross_entropy(x, i),
+    "mse_loss": lambda p, x, y, i: p.nn.functional.mse_loss(x, y),
+    "attention": lambda p, x, y, i: _layer(lambda nn: nn.MultiHeadAttention(4, 2), y, x.reshape([1, 4, 4])),
+    "backward": lambda p, x, y, i: (_changed(x, lambda z: setattr(z, "stop_gradient", False)) * 2).backward(y),
+}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=">".join)
+@pytest.mark.parametrize("name", MIXES)
+def test_operators_refuse_tensors_on_different_devices(paddle: Any, name: str, way: tuple[str, str]) -> None:
+    """Paddle by itself gives a result on either, or moves the tensor that is written to."""
+    x, y, i = make((4, 4), way[0]), make((4, 4), way[1]), ds.from_numpy(np.arange(4), way[1])
+    with pytest.raises(ds.DeviceMismatchError) as caught:
+        MIXES[name](paddle, x, y, i)
+    assert isinstance(caught.value, ValueError)  # as Paddle's own refusals are
+    assert all(text in caught.value.problem for text in ("run(paddle.", *way))
+    assert ds.device_of(x) is ds.device(way[0])
+
+
+ALLOWED: dict[str, Callable[..., Any]] = {
+    "0-d host tensor": lambda p, x, i: x * ds.asarray(2.0),
+    "0-d host tensor first": lambda p, x, i: ds.asarray(2.0) + x,
+    "index": lambda p, x, i: x[i],
+    "mask": lambda p, x, i: x[ds.place(x, "cpu") > 1],
+    "set by index": lambda p, x, i: _changed(x, lambda z: _set(z, i, 1.0)),
+    "bound": lambda p, x, i: x[0 : ds.asarray(2)],
+    "shape": lambda p, x, i: p.reshape(x, ds.asarray([2, 8])),
+    "shape of parts": lambda p, x, i: p.reshape(x, [ds.asarray(2), 8]),
+    "tile": lambda p, x, i: p.tile(x, ds.asarray([2, 1])),
+    "limit": lambda p, x, i: p.clip(x, ds.asarray(2.0), 3.0),
+    "copy_": lambda p, x, i: _changed(x, lambda z: z.copy_(p.ones([4, 4]), True)),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_mixes_on_real_cards_mixes(paddle: Any, name: str) -> None:
+    y = ALLOWED[name](paddle, make((4, 4), CARD), ds.from_numpy(np.array([0, 1]), "cpu"))
+    assert ds.device_of(y) is ds.device(CARD)
+
+
+def test_index_of_another_card_is_refused(paddle: Any) -> None:
+    with pytest.raises(ds.DeviceMismatchError):
+        make((4, 4), CARD)[ds.from_numpy(np.array([0, 1]), OTHER)]
+
+
+# ---------------------------------------------------------------- layers, losses and optimizers
+LAYERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
+    "Linear": (lambda nn: nn.Linear(4, 3), (2, 4)),
+    "Conv2D": (lambda nn: nn.Conv2D(2, 3, 3), (2, 2, 5, 5)),
+    "BatchNorm2D": (lambda nn: nn.BatchNorm2D(2), (2, 2, 5, 5)),
+    "LayerNorm": (lambda nn: nn.LayerNorm(4), (2, 4)),
+    "Embedding": (lambda nn: nn.Embedding(5, 3), (2, 4)),
+    "sparse Embedding": (lambda nn: nn.Embedding(5, 3, sparse=True), (2, 4)),
+    "LSTM": (lambda nn: nn.LSTM(4, 3, num_layers=2, direction="bidirect"), (2, 5, 4)),
+    "GRU": (lambda nn: nn.GRU(4, 3), (2, 5, 4)),
+    "LSTMCell": (lambda nn: nn.LSTMCell(4, 3), (2, 4)),
+    "attention": (lambda nn: nn.MultiHeadAttention(4, 2), (2, 5, 4)),
+    "Transformer": (lambda nn: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0), (2, 5, 4)),
+    "Dropout2D": (lambda nn: nn.Dropout2D(0.5), (2, 2, 5, 5)),
+}
+
+
+@pytest.mark.parametrize("moved", [True, False])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_give_the_cpus_numbers(paddle: Any, name: str, moved: bool) -> None:
+    """Made on a card, or moved there by Paddle's own ``Layer.to``; called where no default device was chosen."""
+    make_layer, shape = LAYERS[name]
+
+    def results(device: str) -> list[np.ndarray]:
+        ds.random.seed(1)
+        with ds.on("cpu" if moved else device):
+            layer = make_layer(paddle.nn)
+        layer.to(place_name(device))
+        ds.random.seed(2)
+        x = make(shape, device, "int64" if "Embedding" in name else "float32")
+        x.stop_gradient = False
+        y = layer(x)
+        y = y[0] if isinstance(y, tuple) else y
+        (y * y).sum().backward()
+        found = [y, *(each.grad for each in (x, *layer.parameters()) if each.grad is not None)]
+        assert {ds.device_of(each) for each in found} == {ds.device(device)}
+        return [ds.to_numpy(each) if each.is_dense() else each.numpy() for each in found[:1]] + [
+            np.asarray(each.numpy()) for each in found[1:] if each.is_dense()
+        ]
+
+    for expected, got in zip(results("cpu"), results(CARD), strict=False):
+        assert np.abs(expected - got).max() <= 1e-6
+
+
+OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    "SGD": lambda p, w: p.optimizer.SGD(0.1, parameters=w),
+    "Momentum": lambda p, w: p.optimizer.Momentum(0.1, parameters=w),
+    "Adam": lambda p, w: p.optimizer.Adam(0.1, parameters=w),
+    "Adam of many": lambda p, w: p.optimizer.Adam(0.1, parameters=w, use_multi_tensor=True),
+    "AdamW": lambda p, w: p.optimizer.AdamW(0.1, parameters=w),
+    "RMSProp": lambda p, w: p.optimizer.RMSProp(0.1, parameters=w),
+    "Lamb": lambda p, w: p.optimizer.Lamb(0.1, parameters=w),
+    "clipped": lambda p, w: p.optimizer.Adam(0.1, parameters=w, grad_clip=p.nn.ClipGradByGlobalNorm(0.1)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_keep_their_state_where_the_weights_are(paddle: Any, name: str) -> None:
+    """Paddle makes moments on the default device, and on the first step moves the weights there."""
+
+    def trained(device: str) -> list[np.ndarray]:
+        ds.random.seed(1)
+        net = paddle.nn.Linear(4, 3)
+        net.to(place_name(device))
+        optimizer = OPTIMIZERS[name](paddle, net.parameters())
+        for _ in range(2):
+            (net(make((2, 4), device)) ** 2).sum().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+        state = [x for x in optimizer.state_dict().values() if isinstance(x, paddle.Tensor)]
+        assert {ds.device_of(x) for x in (*net.parameters(), *state)} == {ds.device(device)}
+        return [x.numpy() for x in net.parameters()]
+
+    for expected, got in zip(trained("cpu"), trained(CARD), strict=True):
+        assert np.abs(expected - got).max() <= 1e-6
+
+
+def test_whole_programs_are_refused_on_a_card(paddle: Any) -> None:
+    """Paddle runs them on the host (3.3), or ends the process (2.6)."""
+    doubled = paddle.jit.to_static(double, full_graph=True)
+    assert doubled(make((2,), "cpu")).tolist() == [2.0, 4.0]
+    with pytest.raises(Exception, match="compiled as a whole cannot run on a simulated GPU"):
+        doubled(make((2,), CARD))
+
+
+def double(x: Any) -> Any:
+    return x * 2.0
+
+
+# ---------------------------------------------------------------- memory
+def test_a_full_card_is_told_in_the_backward_pass(paddle: Any) -> None:
+    """The error is devshim's own there, too, and a ``MemoryError`` as Paddle's is; nothing is left behind."""
+    with ds.simulate(gpus=2, memory=2**20):
+        x = ds.ones(2**16, device=CARD)
+        x.stop_gradient = False
+        y = (x * x).sum()
+        filler = ds.ones(2**16 + 2**15, device=CARD)
+        with pytest.raises(ds.OutOfMemoryError, match=r"^gpu:1 has no room for 262,144 bytes: \d+,\d+ bytes are free"):
+            y.backward()
+        del x, y, filler
+        gc.collect()
+        assert ds.memory(CARD).used == 0
+
+
+def test_bytes_asked_are_those_of_the_tensor(paddle: Any) -> None:
+    """Paddle would round them up to whole chunks before the plug-in sees them."""
+    with ds.simulate(gpus=2, memory=4096):
+        x = ds.ones(1000, device=CARD)
+        with pytest.raises(ds.OutOfMemoryError, match="no room for 4,000 bytes: 0 bytes are free"):
+            x + 1
+        with pytest.raises(MemoryError, match="no room for 12 bytes"):
+            paddle.to_tensor([1.0, 2.0, 3.0], place=ds.device(CARD).native())
+
+
+def test_a_fault_fires_in_paddles_own_operator(paddle: Any) -> None:
+    """Once, though Paddle asks twice for what it did not get."""
+    with ds.simulate(gpus=2, faults=ds.Fault(CARD, "allocation", at=2)):
+        x = ds.ones(4, device=CARD)
+        with pytest.raises(ds.OutOfMemoryError, match="no room for 16 bytes"):
+            x + x
+        assert (x + x).tolist() == [2.0] * 4
+
+
+def test_a_vanished_card_fails_paddles_own_copies(paddle: Any) -> None:
+    with ds.simulate(gpus=2, faults=ds.Fault(CARD, "vanish", at=2)):
+        x = ds.ones(4, device=CARD)
+        with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed at an allocation of 16 bytes"):
+            x + x
+        with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed at a copy of 16 bytes"):
+            x.numpy()
+        assert ds.ones(4, device=OTHER).sum() == 4
+
+
+# ---------------------------------------------------------------- on, off and on again
+def test_it_can_be_switched_at_any_time(paddle: Any) -> None:
+    """Paddle itself counts devices once; what is shown changes, and tensors on hidden cards stay good."""
+    x = make((4,), CARD)
+    with ds.simulate(gpus=4):
+        assert paddle.device.get_available_custom_device() == [f"sim_gpu:{i}" for i in range(4)]
+        y = ds.place(x, "gpu:3")
+    assert ds.device_count() == 2
+    assert (y + y).tolist() == [2.0, 4.0, 6.0, 2.0]
+    with pytest.raises(ds.DeviceNotFoundError):
+        ds.gpu(3).native()
+    with ds.simulate(gpus=0):
+        assert ds.device_count() == 0
+        assert paddle.device.get_all_custom_device_type() == []
+        assert (x + x).tolist() == [2.0, 4.0, 6.0, 2.0]
+    assert ds.device_count() == 2
+
+
+def test_off_puts_paddles_own_functions_back(paddle: Any) -> None:
+    def seen() -> tuple[Any, ...]:
+        tensor = vars(paddle.Tensor)
+        return paddle._C_ops.add, paddle.nn.functional.relu, tensor["__add__"], vars(paddle.nn.Layer)["__call__"]
+
+    ours = seen()
+    with ds.simulate(gpus=0):
+        own = seen()
+    assert not set(ours) & set(own)
+    assert seen() == ours or all(getattr(new, "__wrapped__", None) for new in seen())
+
+
+def test_the_default_device_stays_the_hosts(paddle: Any) -> None:
+    """With a plug-in Paddle takes its first card; and a card that is hidden cannot be the default."""
+    assert paddle.get_device() == "cpu"
+    assert ds.device_of(paddle.zeros([2])) is ds.cpu()
+    with ds.simulate(gpus=4):
+        paddle.set_device("sim_gpu:3")
+        assert ds.device_of(paddle.zeros([2])) is ds.gpu(3)
+    assert paddle.get_device() == "cpu"
+
+
+def test_threads_compute_on_cards_of_their_own(paddle: Any) -> None:
+    """A scope is one thread's own, though Paddle's default device is the process's."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def body(i: int) -> bool:
+        card = ds.gpu(i % 2)
+        with ds.on(card):
+            return all(ds.device_of(paddle.zeros([2]) + paddle.ones([2])) is card for _ in range(50))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(body, range(8)))
+
+
+# ---------------------------------------------------------------- when it is asked for
+def test_asked_for_before_the_import() -> None:
+    """By the environment, and whoever imports Paddle; its own log says nothing of it."""
+    code = """
+import devshim as ds
+ds.use("paddle")
+import paddle
+assert paddle.device.get_available_custom_device() == ["sim_gpu:0", "sim_gpu:1", "sim_gpu:2"]
+assert paddle.get_device() == "cpu" and ds.device_count() == 3
+import os
+assert not [name for name in os.environ if name == "CUSTOM_DEVICE_ROOT" or name.startswith(("FLAGS_", "GLOG_"))]
+"""
+    alone(code, DEVSHIM_SIMULATE_GPUS="3")
+
+
+@pytest.mark.parametrize(
+    "first", ["import paddle; import devshim as ds", "import devshim as ds; ds.use('paddle'); import paddle"]
+)
+def test_asked_for_after_the_import_says_what_to_move(first: str) -> None:
+    code = f"""
+{first}
+ds.use("paddle")
+try:
+    ds.simulate(gpus=2)
+except ds.SimulationError as error:
+    assert "PaddlePaddle cannot simulate GPUs now: it was imported before" in error.problem, error.problem
+    assert "move ds.simulate(...) above `import paddle`" in error.hint
+else:
+    raise AssertionError("no error")
+assert ds.device_count() == 0 and ds.ones(2).sum() == 2
+"""
+    alone(code)
+
+
+def test_asked_for_after_devshims_own_import() -> None:
+    """Counting imports Paddle, and takes nothing away; the first tensor does."""
+    code = """
+import devshim as ds
+ds.use("paddle")
+assert ds.device_count() == 0
+ds.simulate(gpus=2)
+x = ds.ones(3, device="gpu:1")
+assert ds.memory("gpu:1").used == 512 and (x + x).sum() == 6
+del x
+assert ds.memory("gpu:1").used == 0
+"""
+    alone(code)
+    code = """
+import devshim as ds
+ds.use("paddle")
+ds.ones(2)
+try:
+    ds.simulate(gpus=2)
+except ds.SimulationError as error:
+    assert "it has made tensors already" in error.problem, error.problem
+else:
+    raise AssertionError("no error")
+"""
+    alone(code)
