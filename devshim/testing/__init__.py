@@ -49,7 +49,19 @@ ROOMS = (
         "converting",
         "running",
     ),
-    *("fresh", "simulation", "cards", "models", "training", "several", "watching", "explaining", "errors", "state"),
+    *(
+        "fresh",
+        "simulation",
+        "cards",
+        "models",
+        "training",
+        "several",
+        "watching",
+        "checkpoints",
+        "explaining",
+        "errors",
+        "state",
+    ),
 )
 """The modules whose assertions pytest shall explain."""
 

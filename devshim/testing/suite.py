@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from devshim.testing.cards import SimulatedCards
+from devshim.testing.checkpoints import Checkpoints
 from devshim.testing.converting import Converting
 from devshim.testing.copying import Copying
 from devshim.testing.creating import Creating
@@ -61,6 +62,7 @@ class Conformance(
     Training,
     Several,
     Watching,
+    Checkpoints,
 ):
     """All behaviours of the contract: set `backend`, write the hooks your framework needs, and run pytest."""
 
