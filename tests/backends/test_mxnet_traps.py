@@ -87,6 +87,12 @@ def test_names_are_there_when_a_function_is_called_later():
     assert mx.np.trapz(mx.np.array([1.0, 3.0])).item() == 2.0
 
 
+def test_numbers_of_numpy_reach_operators_that_take_lists():
+    """NumPy 2 writes ``np.int64(2)`` inside a list, and MXNet sends arguments to its operators as text."""
+    parts = mx.nd._internal._split_v2(mx.nd.zeros((4, 2)), indices=[np.int64(0), np.int64(1)], axis=0)
+    assert [part.shape for part in parts] == [(1, 2), (3, 2)]
+
+
 def test_failed_import_leaves_nothing_behind(tmp_path):
     """An MXNet whose import fails: the import hook is gone, NumPy is as it was, and the reason is shown."""
     package = tmp_path / "mxnet"

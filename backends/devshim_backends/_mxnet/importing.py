@@ -5,6 +5,7 @@ Requirements this module answers:
 * MXNet 1.9.1 and 2.0.0b1 read names that NumPy 1.24 and 2.0 removed (apache/mxnet#21165), and ``distutils``, which
   Python 3.12 removed.  They get them, and nobody else does: **NumPy is never written to.**  What MXNet's own
   modules receive for ``import numpy`` is a second module object, which holds NumPy's contents and the lost names.
+* NumPy 2 writes its numbers in another way, and MXNet sends them to its operators as text: `_written`.
 * MXNet reads some of them (``np.bool``) only when a function is called, so what it was given has to stay.
 * It holds in every thread and after a failed import, because there is nothing to put back but one import hook,
   which looks at names below ``mxnet.`` alone.
@@ -61,6 +62,17 @@ def clashes() -> tuple[str, ...]:
     return ()
 
 
+_OPERATORS = "mxnet._ctypes.ndarray"
+"""The module that writes operators' arguments as text, and uses ``str`` for nothing else."""
+
+
+def _written(value: object) -> str:
+    """What ``str`` made of an operator's argument: in a list NumPy 2 writes ``np.int64(2)``, which MXNet cannot read."""
+    if isinstance(value, (list, tuple)):
+        value = type(value)([each.item() if type(each).__module__ == "numpy" else each for each in value])
+    return str(value)
+
+
 class _Finder:
     """Find the modules below ``mxnet`` where Python itself would, and have them run by `_Loader`."""
 
@@ -77,7 +89,10 @@ class _Loader(SourceFileLoader):
     """Run one of MXNet's modules with an import statement of its own."""
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import}
+        own = {**vars(builtins), "__import__": _import}
+        if module.__name__ == _OPERATORS:
+            own["str"] = _written
+        module.__dict__["__builtins__"] = own
         super().exec_module(module)
 
 
