@@ -8,6 +8,7 @@ beside real cards, and everything printed about a simulated card says that it is
 from __future__ import annotations
 
 from os import environ
+from sys import modules
 
 from devshim import _context, _installed, _registry, _transfer
 from devshim._show import show
@@ -54,7 +55,14 @@ class Simulation:
         _switch(*self._before)
 
     def __repr__(self) -> str:
-        return f"<{self.gpus} simulated GPUs{'' if self.memory is None else f' of {self.memory:,} bytes'}>"
+        return f"<{_told(self.gpus, self.memory, self.faults)}>"
+
+
+def _told(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> str:
+    cards = f"{gpus} simulated GPU{'' if gpus == 1 else 's'}"
+    size = "" if memory is None else f" of {memory:,} bytes"
+    failing = f" with {len(faults)} fault{'' if len(faults) == 1 else 's'}" if faults else ""
+    return f"{cards}{size}{failing}"
 
 
 def simulate(gpus: int = 2, memory: str | int | None = None, *, faults: Fault | Sequence[Fault] = ()) -> Simulation:
@@ -74,7 +82,8 @@ def simulate(gpus: int = 2, memory: str | int | None = None, *, faults: Fault | 
         ArgumentError: ``gpus``, ``memory`` or ``faults`` makes no sense.
 
     A simulated card holds real data, carries its own label, and computes on the CPU.  The same can be asked for
-    by ``DEVSHIM_SIMULATE_GPUS=2`` and ``DEVSHIM_SIMULATE_MEMORY=4GiB`` in the environment.
+    by ``DEVSHIM_SIMULATE_GPUS=2`` and ``DEVSHIM_SIMULATE_MEMORY=4GiB`` in the environment, and for a whole program by
+    ``devshim run --gpus 2 script.py``.  The logger ``devshim`` is told of each framework that shows such cards.
     """
     before = _request()
     request = (_read_count(gpus), _read_limit(memory), _read_faults(faults))
@@ -135,7 +144,7 @@ def _switch(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
                 changed.append((backend, was))
     except BaseException:
         for backend, was in reversed(changed):
-            backend.simulate(*was)
+            _set(backend, *was)
         _failed.clear()
         _failed.update(failed)
         raise
@@ -174,7 +183,16 @@ def _apply(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault,
         raise _refusals.unsupported(backend, "simulate")
     if gpus and not backend.simulated and (real := backend.count("gpu")):
         raise _refusals.real_cards(backend, real)
+    _set(backend, gpus, memory, faults)
+
+
+def _set(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
+    """Switch a backend, and tell the logger "devshim"; who has not imported `logging` shows no such line."""
     backend.simulate(gpus, memory, faults)
+    logging = modules.get("logging")
+    if logging is not None:
+        told = f"{_told(gpus, memory, faults)}, computed on the CPU" if gpus else "no simulated GPUs any more"
+        logging.getLogger("devshim").info("%s shows %s", backend.title, told)
 
 
 def _refuse_gap(name: str, memory: int | None) -> None:

@@ -29,6 +29,33 @@ def test_on_and_off() -> None:
     assert ds.try_all_gpus() == [ds.cpu()]
 
 
+def test_the_handle_says_what_was_asked_for() -> None:
+    faults = [ds.Fault("gpu:0", "copy"), ds.Fault("gpu:0", "vanish", at=9)]
+    assert repr(ds.simulate(1, faults=faults[0])) == "<1 simulated GPU with 1 fault>"
+    assert repr(ds.simulate(2, "1KiB", faults=faults)) == "<2 simulated GPUs of 1,024 bytes with 2 faults>"
+
+
+def test_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="devshim")
+    with ds.simulate(2, "1KiB"):
+        assert caplog.messages == ["NumPy shows 2 simulated GPUs of 1,024 bytes, computed on the CPU"]
+    assert caplog.messages[1:] == ["NumPy shows no simulated GPUs any more"]
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+
+
+def test_the_log_is_told_where_the_environment_asks_too(python: Any) -> None:
+    told = python(
+        """
+        import logging, sys
+        logging.basicConfig(level="INFO", stream=sys.stdout)
+        import devshim as ds
+        ds.device_count()
+        """,
+        DEVSHIM_SIMULATE_GPUS="1",
+    )
+    assert told == "INFO:devshim:NumPy shows 1 simulated GPU, computed on the CPU\n"
+
+
 def test_as_a_block() -> None:
     with ds.simulate(2, "1MiB"):
         with ds.simulate(4):
@@ -160,14 +187,15 @@ def test_a_backend_that_is_not_current_keeps_its_reason(fake: Any) -> None:
         assert ds.device_count() == 2
 
 
-def test_when_the_second_refuses_the_first_is_rolled_back(fake: Any) -> None:
+def test_when_the_second_refuses_the_first_is_rolled_back(fake: Any, caplog: pytest.LogCaptureFixture) -> None:
     fake.cards = 0
     ds.simulate(2)
     ds.use("fakeframe")
     fake.refuses_simulation = _refusals.simulated_too_late(fake, "N is fixed", "restart")
-    with pytest.raises(ds.SimulationError):
+    with caplog.at_level("INFO", "devshim"), pytest.raises(ds.SimulationError):
         ds.simulate(5)
     assert fake.simulated == 2
+    assert caplog.messages == [f"NumPy shows {n} simulated GPUs, computed on the CPU" for n in (5, 2)]
     with ds.using("numpy"):
         assert ds.device_count() == 2
     fake.refuses_simulation = None
