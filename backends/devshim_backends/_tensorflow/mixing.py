@@ -54,12 +54,12 @@ def mended(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: Calla
     """
     if "Tensors on conflicting devices" not in error.message:
         raise error
-    device = _common(backend, op, inputs)
+    device, policy = _common(backend, op, inputs), context.context().device_policy
     set_policy(context.DEVICE_PLACEMENT_SILENT)  # this thread's, for this operator
     try:
         return run(device)
     finally:
-        set_policy(context.DEVICE_PLACEMENT_EXPLICIT)
+        set_policy(policy)
 
 
 def set_policy(policy: int) -> None:

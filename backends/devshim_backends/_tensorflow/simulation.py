@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from devshim import _refusals
-from devshim_backends._tensorflow import watching
+from devshim_backends._tensorflow import mixing, watching
 from devshim_backends._tensorflow.cards import CARDS
 from devshim_backends._tensorflow.devices import PLACES
 from devshim_backends._tensorflow.places import TensorflowPlaces
@@ -41,7 +41,7 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
                 raise _refusals.real_cards(self, real)
             self._make_room(gpus)
         CARDS.begin(gpus, memory, faults)
-        self.cards, self.limit = CARDS, memory
+        self.cards = CARDS
         before, self.simulated = self.simulated, gpus
         PLACES.clear()  # a logical CPU's name means another device now
         if gpus:
@@ -51,13 +51,15 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
         self._set_policy(bool(before), bool(gpus))
 
     def _set_policy(self, before: bool, now: bool) -> None:
-        """Show TensorFlow's device policy as it is now; each thread gets it with its first operator (`.watching`)."""
+        """Give this thread TensorFlow's device policy; others get theirs with their first operator (`.watching`)."""
         chosen = context.context()
         if now and not before:
             self._policy = chosen.device_policy
-            chosen._device_policy = context.DEVICE_PLACEMENT_EXPLICIT
+            chosen._device_policy = context.DEVICE_PLACEMENT_EXPLICIT  # all there is to set before the start
         elif before and not now:
-            chosen.device_policy = self._policy
+            chosen._device_policy = self._policy
+        if self.started():
+            mixing.set_policy(chosen._device_policy)
 
     def _make_room(self, gpus: int) -> None:
         (cpu,) = tf.config.list_physical_devices("CPU")

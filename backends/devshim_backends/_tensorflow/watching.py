@@ -24,7 +24,7 @@ from tensorflow.python.eager import backprop, context, imperative_grad
 from tensorflow.python.framework import constant_op, ops
 
 from devshim_backends._tensorflow.cards import CARDS
-from devshim_backends._tensorflow.counting import LOCAL, VARIABLES, During, Variable, count
+from devshim_backends._tensorflow.counting import LOCAL, UNCOUNTED, VARIABLES, During, Variable, count
 from devshim_backends._tensorflow.failures import FAILURES
 from devshim_backends._tensorflow.mixing import mended, set_policy
 from devshim_backends._tensorflow.places import EAGER
@@ -58,9 +58,10 @@ _epoch = 0
 
 
 def start(backend: TensorflowPlaces) -> None:
-    """Stand between, from now on, in every thread."""
+    """Stand between, from now on, in every thread; this one has the device policy already."""
     global _backend, _epoch
     _backend, _epoch = backend, _epoch + 1
+    LOCAL.epoch = _epoch
     for (owner, name), ours in zip(_ENTRIES, _OURS, strict=True):
         setattr(owner, name, ours)
     _CARD_OF.clear()
@@ -243,4 +244,6 @@ def _new_variable(attributes: Any, handle: Any) -> None:
     card = _card_named(handle.device)  # its memory is the host's, its variable's is not
     if card is not None:
         named = dict(zip(attributes[::2], attributes[1::2], strict=False))
-        Variable(handle, card, tf.as_dtype(named["dtype"]).as_datatype_enum)
+        dtype = tf.as_dtype(named["dtype"]).as_datatype_enum
+        if dtype not in UNCOUNTED:
+            Variable(handle, card, dtype)

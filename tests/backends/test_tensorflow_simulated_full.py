@@ -1,0 +1,146 @@
+"""A full simulated card of TensorFlow's, faults, threads, and everything put back."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+tf = pytest.importorskip("tensorflow")
+
+ROUND = 512
+
+
+@pytest.fixture(autouse=True)
+def _cards():
+    ds.use("tensorflow")
+    with ds.simulate(gpus=2, memory="64MiB"):
+        yield
+    ds.use(None)
+
+
+def used(card="gpu:1"):
+    gc.collect()
+    return ds.memory(card).used
+
+
+def rounded(nbytes):
+    return -(-nbytes // ROUND) * ROUND
+
+
+@pytest.fixture
+def x():
+    return ds.ones((64, 64), device="gpu:1")  # 16 KiB
+
+
+def test_tensorflows_own_operators_find_a_card_full(x):
+    big = ds.ones((2048, 2048), device="gpu:1")
+    kept = [big]
+    with ds.on("gpu:1"):
+        kept += [big + 1, big + 2]
+        with pytest.raises(ds.OutOfMemoryError) as caught:
+            big + 3
+    assert isinstance(caught.value, tf.errors.ResourceExhaustedError)
+    free = ds.memory("gpu:1").free
+    assert caught.value.problem == f"gpu:1 has no room for {2**24:,} bytes: {free:,} bytes are free"
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), str(again)) == (type(caught.value), str(caught.value))
+    del kept[1:], caught
+    assert used() - rounded(2**24) == rounded(64 * 64 * 4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tf.Variable(tf.initializers.Zeros()((8192, 4096))),
+        lambda: tf.constant(np.zeros((8192, 4096), "float32")),
+        lambda: tf.function(lambda: tf.zeros((8192, 4096)))(),
+        lambda: tf.tile(tf.ones((1, 4096)), [8192, 1]),
+    ],
+)
+def test_every_way_to_memory_meets_the_limit(make):
+    before = used()
+    with ds.on("gpu:1"), pytest.raises(tf.errors.ResourceExhaustedError, match="gpu:1 has no room for 134,217,728"):
+        make()
+    assert used() == before
+
+
+def test_a_refused_tensor_is_not_kept():
+    """What did not fit is gone at once: the count and TensorFlow agree."""
+    ref = []
+    with ds.on("gpu:1"), pytest.raises(ds.OutOfMemoryError) as caught:
+        ref.append(tf.ones((8192, 4096)))
+    del caught
+    assert not ref
+    assert used() == 0
+
+
+def test_keras_names_its_layer_and_keeps_the_error():
+    """Keras makes an error anew from TensorFlow's arguments, to say which layer it was."""
+    keras = pytest.importorskip("keras")
+    with ds.on("gpu:1"), pytest.raises(ds.OutOfMemoryError, match="no room") as caught:
+        keras.layers.UpSampling2D(64)(tf.ones((1, 64, 64, 4)))
+    assert isinstance(caught.value, tf.errors.ResourceExhaustedError)
+
+
+# ---------------------------------------------------------------------------------------------------- faults, threads
+def test_a_fault_reaches_tensorflows_own_operators():
+    with ds.simulate(gpus=2, faults=ds.Fault("gpu:1", "allocation", at=2)), ds.on("gpu:1"):
+        x = ds.ones((4, 4))
+        with pytest.raises(ds.OutOfMemoryError):
+            x + x
+        assert ds.device_of(x + x) is ds.gpu(1)
+    with ds.simulate(gpus=2, faults=ds.Fault("gpu:1", "vanish", at=2)), ds.on("gpu:1"):
+        x = ds.ones((4, 4))
+        for _ in range(2):
+            with pytest.raises(ds.DeviceFailedError):
+                x + x
+
+
+def test_one_creation_is_one_allocation():
+    """Shapes and bounds are on the host where a card is real."""
+    with ds.simulate(gpus=2, faults=ds.Fault("gpu:1", "allocation", at=6)):
+        for make in (
+            ds.zeros,
+            ds.ones,
+            ds.empty,
+            ds.arange,
+            lambda n, device: ds.random.uniform(2, 3, n, device=device),
+        ):
+            make(5, device="gpu:1")
+        with pytest.raises(ds.OutOfMemoryError):
+            ds.eye(5, device="gpu:1")
+
+
+def test_other_threads_are_counted(x):
+    kept, before = [], used()
+    threads = [threading.Thread(target=lambda: kept.append(x + 1)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert used() - before == 4 * rounded(64 * 64 * 4)
+    kept.clear()
+    assert used() == before
+
+
+def test_everything_is_put_back():
+    from devshim_backends._tensorflow import watching
+
+    def entries():
+        return [getattr(owner, name) for owner, name in watching._ENTRIES]
+
+    assert entries() == list(watching._OURS)
+    before = used()
+    kept = ds.ones((1000,), device="gpu:1")
+    with ds.simulate(gpus=0):
+        assert entries() == list(watching._THEIRS)
+    assert entries() == list(watching._OURS)
+    assert used() - before == 4096
+    del kept
+    assert used() == before

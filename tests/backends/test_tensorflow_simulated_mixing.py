@@ -1,0 +1,239 @@
+"""Mixed devices on TensorFlow's simulated cards: refused in every thread, by its explicit policy, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+tf = pytest.importorskip("tensorflow")
+
+CPU = ds.cpu()
+
+
+@pytest.fixture(autouse=True)
+def _cards():
+    ds.use("tensorflow")
+    with ds.simulate(gpus=2):
+        yield
+    ds.use(None)
+
+
+def matrix(device):
+    return ds.random.uniform(1, 2, (4, 4), device=device)
+
+
+def variable(device):
+    with ds.on(device):
+        return tf.Variable(tf.ones((4, 4)))
+
+
+MIXED = {
+    "add": lambda x, y: x + y,
+    "radd": lambda x, y: y * x,
+    "matmul": tf.matmul,
+    "compare": lambda x, y: x > y,
+    "concat": lambda x, y: tf.concat([x, y], 0),
+    "stack": lambda x, y: tf.stack([x, y]),
+    "add_n": lambda x, y: tf.add_n([x, y]),
+    "where": lambda x, y: tf.where(x > 1.5, x, y),
+    "einsum": lambda x, y: tf.einsum("ij,jk->ik", x, y),
+    "tensordot": lambda x, y: tf.tensordot(x, y, 1),
+    "conv": lambda x, y: tf.nn.conv2d(x[None, ..., None], y[..., None, None], 1, "SAME"),
+    "bias": lambda x, y: tf.nn.bias_add(x, y[0]),
+    "batch_norm": lambda x, y: tf.nn.batch_normalization(x, y[0], y[1], None, None, 1e-3),
+    "loss": lambda x, y: tf.nn.softmax_cross_entropy_with_logits(x, y),
+    "labels": lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(y[0], tf.int64), x),
+    "gather": lambda x, y: tf.gather(x, tf.cast(y[0], tf.int64)),
+    "mask": lambda x, y: tf.boolean_mask(x, y > 1.5),
+    "scatter": lambda x, y: tf.tensor_scatter_nd_update(x, [[0]], y[:1]),
+    "solve": tf.linalg.solve,
+    "clip": lambda x, y: tf.clip_by_value(x, y, y + 1),
+}
+
+
+@pytest.mark.parametrize("places", [("gpu:0", "gpu:1"), ("gpu:1", "cpu"), ("cpu", "gpu:1")], ids=">".join)
+@pytest.mark.parametrize("mix", MIXED)
+def test_operators_refuse_mixed_devices(mix, places):
+    x, y = map(matrix, places)
+    with pytest.raises(ds.DeviceMismatchError) as caught:
+        MIXED[mix](x, y)
+    assert isinstance(caught.value, tf.errors.InvalidArgumentError)
+
+
+@pytest.mark.parametrize("places", [("gpu:0", "gpu:1"), ("gpu:1", "cpu"), ("cpu", "gpu:1")], ids=">".join)
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda v, y: v.assign(y),
+        lambda v, y: v.assign_add(y),
+        lambda v, y: v + y,
+        lambda v, y: tf.matmul(y, v),
+        lambda v, y: v[0].assign(y[0]),
+        lambda v, y: v.scatter_nd_update([[0]], y[:1]),
+    ],
+)
+def test_variables_refuse_mixed_devices(write, places):
+    v, y = variable(places[0]), matrix(places[1])
+    with pytest.raises(ds.DeviceMismatchError):
+        write(v, y)
+    assert v.numpy().tolist() == np.ones((4, 4)).tolist()
+
+
+def test_the_refusal_names_operator_inputs_and_the_way_out():
+    x, y = matrix("gpu:0"), matrix("gpu:1")
+    with pytest.raises(ds.DeviceMismatchError) as caught:
+        x + y
+    told = "TensorFlow's AddV2 needs its tensors on one device: input 0 is on gpu:0, input 1 is on gpu:1"
+    assert caught.value.problem == told
+    assert ds.device_of(ds.place(x, "gpu:1") + y) is ds.gpu(1)
+    assert "ds.place(x, 'gpu:1')" in caught.value.hint
+
+
+@pytest.mark.parametrize("scope", ["cpu", "gpu:0"])
+def test_a_scope_is_not_left_without_a_word(scope):
+    x = matrix("gpu:1")
+    with ds.on(scope), pytest.raises(ds.DeviceMismatchError, match=f"the scope is {scope}"):
+        x + 1
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: x + 1,
+        lambda x: 2.5 * x,
+        lambda x: x + np.float32(1),
+        lambda x: x * tf.constant(2.0),
+        lambda x: tf.reduce_sum(x, axis=0),
+        lambda x: tf.reshape(x, [2, 8]),
+        lambda x: tf.reshape(x, tf.constant([2, 8])),
+        lambda x: tf.gather(x, [0, 1], axis=1),
+        lambda x: tf.gather(x, tf.constant([0, 1])),
+        lambda x: x[1:, tf.constant(0)],
+        lambda x: tf.broadcast_to(x[0], (3, 4)),
+        lambda x: tf.pad(x, [[1, 1], [0, 0]]),
+        lambda x: tf.one_hot(tf.argmax(x, 1), 4),
+        lambda x: tf.image.resize(x[None, ..., None], (8, 8)),
+        lambda x: tf.identity(x),
+        lambda x: tf.linalg.svd(x)[0],
+        lambda x: tf.unstack(x)[0],
+        lambda x: next(iter(x)),
+    ],
+)
+@pytest.mark.parametrize("scoped", [True, False], ids=["scope", "no scope"])
+def test_numbers_shapes_and_indices_mix(compute, scoped):
+    """Where a card is real they are on the host by themselves; and outside of any scope results follow tensors."""
+    x = matrix("gpu:1")
+    expected = compute(tf.constant(x.numpy()))
+    if scoped:
+        with ds.on("gpu:1"):
+            found = compute(x)
+    else:
+        found = compute(x)
+    assert ds.device_of(found) is ds.gpu(1)
+    assert np.allclose(found.numpy(), expected.numpy(), atol=1e-5)
+
+
+def test_host_tensors_are_computed_in_a_cards_scope():
+    x = matrix("cpu")
+    with ds.on("gpu:1"):
+        assert ds.device_of(tf.matmul(x, x)) is ds.gpu(1)
+    assert ds.device_of(tf.matmul(x, x)) is CPU
+
+
+@pytest.mark.parametrize("scoped", [True, False], ids=["scope", "no scope"])
+@pytest.mark.parametrize("target", [tf.reduce_sum, lambda y: y, lambda y: tf.unstack(y)[0], lambda y: [y, y[0]]])
+def test_gradients_are_where_their_tensors_are(target, scoped):
+    """A tape begins with ones, and fills in zeros, that it makes where it happens to be."""
+    x = matrix("gpu:1")
+
+    def gradient():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = target(tf.nn.relu(x @ x) ** 2)
+        return tape.gradient(y, x)
+
+    if scoped:
+        with ds.on("gpu:1"):
+            found = gradient()
+    else:
+        found = gradient()
+    assert ds.device_of(found) is ds.gpu(1)
+
+
+def test_a_gradient_comes_back_through_two_cards():
+    v = variable("gpu:0")
+    with tf.GradientTape() as tape:
+        there = ds.place(v * 2, "gpu:1") ** 2
+        back = ds.place(there, "gpu:0") + v
+    gradient = tape.gradient(back, v)
+    assert ds.device_of(gradient) is ds.gpu(0)
+    assert gradient.numpy().tolist() == np.full((4, 4), 9.0).tolist()
+
+
+# ---------------------------------------------------------------------------------------------------- the policy
+def in_thread(fn):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(fn()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def refused():
+    x, y = matrix("gpu:0"), matrix("gpu:1")
+    try:
+        x + y
+    except ds.DeviceMismatchError:
+        return True
+    return False
+
+
+def test_every_thread_refuses():
+    """TensorFlow's device policy is each thread's own."""
+    assert refused()
+    assert in_thread(refused)
+
+
+def test_threads_that_were_there_before_refuse_too():
+    asked, answered = threading.Event(), []
+    ready = threading.Event()
+
+    def body():
+        tf.ones((2,)) + 1
+        ready.set()
+        asked.wait(60)
+        answered.append(refused())
+
+    with ds.simulate(gpus=0):
+        thread = threading.Thread(target=body)
+        thread.start()
+        ready.wait(60)
+    asked.set()
+    thread.join()
+    assert answered == [True]
+
+
+def test_the_policy_is_the_users_again_afterwards():
+    before = tf.config.experimental.get_device_policy()
+    with ds.simulate(gpus=0):
+        assert tf.config.experimental.get_device_policy() == "silent"
+    assert before == tf.config.experimental.get_device_policy() == "explicit"
+
+
+def test_the_policy_can_be_taken_back():
+    tf.config.experimental.set_device_policy("silent")
+    try:
+        assert not refused()
+    finally:
+        tf.config.experimental.set_device_policy("explicit")
+    assert refused()
+
+
+def test_compiled_functions_copy_silently():
+    """TensorFlow places a tf.function's operators by itself, and inserts the copies: the declared gap."""
+    x, y = matrix("gpu:0"), matrix("gpu:1")
+    assert np.allclose(tf.function(lambda x, y: x + y)(x, y).numpy(), x.numpy() + y.numpy())
