@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim._dtypes import numpy_dtype
+from devshim._dtypes import DTYPES, numpy_dtype
 from devshim._show import show
 from devshim.errors import ArgumentError, CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Opened", "damaged", "opened", "write"]
+__all__ = ["CODES", "Opened", "as_stored", "checksum", "damaged", "is_known", "opened", "write"]
 
 LABEL, CHECKSUM = "devshim", "devshim.crc32"
 """Where in a file's metadata stands what devshim wrote, and the checksum of that text."""
@@ -50,6 +50,15 @@ def damaged(path: object, why: str) -> CheckpointError:
 
 
 # ---------------------------------------------------------------------- as stored
+def is_known(dtype: str) -> bool:
+    """Whether a name is that of a dtype a file may have: those of `devshim`, and the small ones of ``ml_dtypes``."""
+    return (
+        dtype in DTYPES
+        or dtype in ("int2", "int4", "uint2", "uint4")
+        or dtype.startswith(("float8_", "float6_", "float4_"))
+    )
+
+
 def stored_form(dtype: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
     """Return the dtype and shape in the file of a tensor: complex numbers as pairs, what is unknown there as bytes."""
     if dtype in CODES:
@@ -152,7 +161,7 @@ class Opened:
             ConversionError: NumPy has no such dtype.
         """
         kind = numpy_dtype(dtype)
-        if kind.hasobject or kind.name != dtype:
+        if kind.hasobject or kind.name != dtype:  # a name of ml_dtypes that is no dtype
             raise damaged(self.path, f"{show(dtype)} is no dtype")
         form, full = stored_form(dtype, shape)
         if self.told is not None and self.forms.get(name) != (CODES[form], full):

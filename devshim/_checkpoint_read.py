@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim._checkpoint_file import CODES, damaged
+from devshim._checkpoint_file import CODES, damaged, is_known
 from devshim._checkpoint_fit import StoredTensor, StoredWhole
 from devshim._checkpoint_tree import decoded
 from devshim._checkpoint_write import VERSION
@@ -91,8 +91,8 @@ def _tensors(file: Opened) -> list[StoredTensor]:
         name, dtype, shape, crc32 = entry["name"], entry["dtype"], entry["shape"], entry["crc32"]
         if not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list) and type(crc32) is int):
             raise ValueError("an entry of a tensor has another form")
-        if not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError("a tensor has no such shape")
+        if not is_known(dtype) or not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError("a tensor has no such dtype or shape")
         found.append(StoredTensor(name, dtype, tuple(shape), crc32))
     if sorted(tensor.name for tensor in found) != sorted(file.forms):
         raise ValueError("the tensors in it are not those it speaks of")

@@ -16,7 +16,7 @@ from devshim._checkpoint_tree import encoded
 from devshim._lockstep import place_text
 from devshim._show import type_name
 from devshim._versions import version_of
-from devshim.errors import ArgumentError, DevshimError
+from devshim.errors import ArgumentError, ConversionError, DevshimError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -109,6 +109,8 @@ class Writer:
                 if isinstance(x, np.ma.MaskedArray):
                     _arguments.numpy_array(x)  # refuses it: a copy would lose the mask
                 array = _arguments.numpy_array(_transfer.to_host(backend, x, copy=True))
+                if not _checkpoint_file.is_known(array.dtype.name):
+                    raise ConversionError(f"a file has no form for {array.dtype}", "cast it to 'float64' first")
                 stored = _checkpoint_file.as_stored(array)
             except DevshimError as error:
                 if place:
@@ -132,6 +134,7 @@ class Writer:
 
     def _free(self, name: str) -> str:
         """A name nobody has: two places may be written alike (``{"a": {"b": x}, "a.b": y}``)."""
+        name = name.encode("utf-8", "backslashreplace").decode()  # half a character cannot be written
         free, number = name, 1
         while free in self.arrays or free == "__metadata__":
             number += 1

@@ -214,6 +214,7 @@ UNSAVED: dict[str, tuple[Any, str]] = {
     "a key": ({"a": {b"k".__class__: 1}}, r"\['a'\] has one of type type"),
     "a masked array": ({"m": np.ma.masked_array([1.0], [True])}, "mask"),
     "objects": ({"o": np.array([None])}, "object"),
+    "long numbers": ([np.ones(2, np.longdouble)], "no form for"),
     "dates": ([np.datetime64("2020-01-01")], r"\[0\] is of type datetime64"),
 }
 

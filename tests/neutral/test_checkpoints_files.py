@@ -1,0 +1,426 @@
+"""Checkpoints as files: damaged, made to harm, written by several at once, and writers that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+import devshim as ds
+
+TREE = {"w": np.arange(6, dtype="f4").reshape(2, 3), "half": np.ones(3, "f2"), "list": [1, "text", np.array(True)]}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoint"
+
+
+def is_tree(back: Any) -> bool:
+    return list(back) == list(TREE) and all(
+        np.asarray(x).tobytes() == np.asarray(y).tobytes() and np.asarray(x).dtype == np.asarray(y).dtype
+        for x, y in zip(leaves(back), leaves(TREE), strict=True)
+    )
+
+
+def leaves(tree: Any) -> list[Any]:
+    return [tree["w"], tree["half"], *tree["list"]]
+
+
+def header_of(data: bytes) -> tuple[dict[str, Any], bytes]:
+    (length,) = struct.unpack("<Q", data[:8])
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def file_of(header: Any, data: bytes) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def told_of(header: dict[str, Any]) -> Any:
+    return json.loads(header["__metadata__"]["devshim"])
+
+
+def retold(header: dict[str, Any], told: Any) -> dict[str, Any]:
+    """A header whose checksum of what is told is right again."""
+    text = told if isinstance(told, str) else json.dumps(told)
+    header["__metadata__"] = {"devshim": text, "devshim.crc32": f"{zlib.crc32(text.encode()):08x}"}
+    return header
+
+
+# ---------------------------------------------------------------------- damage
+def test_no_bit_can_flip_unseen(path: Path) -> None:
+    """Every byte with one bit flipped: the same tree, or an error; never other values."""
+    ds.save(TREE, path)
+    whole = path.read_bytes()
+    dice = random.Random(0)
+    refused: list[ds.CheckpointError] = []
+    for at in range(len(whole)):
+        broken = bytearray(whole)
+        broken[at] ^= 1 << dice.randrange(8)
+        path.write_bytes(broken)
+        try:
+            back = ds.load(path)
+        except ds.CheckpointError as error:
+            refused.append(error)
+        else:
+            assert is_tree(back), f"byte {at}"
+    assert len(refused) > 0.9 * len(whole)
+    assert all(str(path) in str(error) and error.hint for error in refused)
+
+
+def test_no_cut_goes_unseen(path: Path) -> None:
+    ds.save(TREE, path)
+    whole = path.read_bytes()
+    into = {"w": np.zeros((2, 3), "f4"), "half": None, "list": None}
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        for call in (lambda: ds.load(path), lambda: ds.load(path, into=into)):
+            with pytest.raises(ds.CheckpointError):
+                call()
+    path.write_bytes(whole + b"\0")
+    with pytest.raises(ds.CheckpointError):
+        ds.load(path)
+    assert not into["w"].any()
+
+
+def test_damaged_values_are_named(path: Path) -> None:
+    ds.save(TREE, path)
+    whole = bytearray(path.read_bytes())
+    start = whole.index(TREE["w"].tobytes())
+    whole[start + 5] ^= 4
+    path.write_bytes(whole)
+    with pytest.raises(ds.CheckpointError, match=r"the values of the tensor 'w' are damaged"):
+        ds.load(path)
+    assert ds.load(path, into={"w": None, "half": np.zeros(3, "f2"), "list": None})["half"].all(), "the rest can be had"
+
+
+# ---------------------------------------------------------------------- made to harm
+ONE = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+HOSTILE: dict[str, bytes] = {
+    "empty": b"",
+    "seven bytes": b"1234567",
+    "a huge header": struct.pack("<Q", 2**63) + b"{}",
+    "a header of a gigabyte": struct.pack("<Q", 2**30) + b"{}",
+    "no JSON": file_of(b"not json at all", b""),
+    "no object": file_of(b"[]", b""),
+    "no text": file_of(b'{"\xff": 1}', b""),
+    "deep": file_of(b'{"__metadata__":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b""),
+    "a deep object": file_of(b'{"a":' * 50_000 + b"1" + b"}" * 50_000, b""),
+    "a name twice": file_of(
+        b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}',
+        b"1234",
+    ),
+    "a key twice in an entry": file_of(
+        b'{"a":{"dtype":"F32","dtype":"I32","shape":[1],"data_offsets":[0,4]}}', b"1234"
+    ),
+    "NaN": file_of(b'{"a":{"dtype":"F32","shape":[NaN],"data_offsets":[0,4]}}', b"1234"),
+    "infinity": file_of(b'{"a":{"dtype":"F32","shape":[Infinity],"data_offsets":[0,4]}}', b"1234"),
+    "a number of 9999 digits": file_of(
+        b'{"a":{"dtype":"F32","shape":[' + b"9" * 9999 + b'],"data_offsets":[0,4]}}', b"1234"
+    ),
+    "a negative size": file_of({"a": {**ONE, "shape": [-1]}}, b"1234"),
+    "a size of 2**96": file_of({"a": {**ONE, "shape": [2**32, 2**32, 2**32]}}, b"1234"),
+    "a fraction": file_of({"a": {**ONE, "shape": [1.5]}}, b"1234"),
+    "offsets beyond the end": file_of({"a": {**ONE, "data_offsets": [0, 400]}}, b"1234"),
+    "offsets backwards": file_of({"a": {**ONE, "data_offsets": [4, 0]}}, b"1234"),
+    "offsets that overlap": file_of({"a": ONE, "b": ONE}, b"1234"),
+    "a hole": file_of({"a": {**ONE, "data_offsets": [4, 8]}}, b"12345678"),
+    "an unknown dtype": file_of({"a": {**ONE, "dtype": "PY"}}, b"1234"),
+    "numbers as metadata": file_of({"__metadata__": {"devshim": 1}}, b""),
+    "a list as metadata": file_of({"__metadata__": ["devshim"]}, b""),
+    "a checksum alone": file_of({"__metadata__": {"devshim.crc32": "00000000"}}, b""),
+    "a text alone": file_of({"__metadata__": {"devshim": "{}"}}, b""),
+    "a zip bomb": b"PK\x03\x04" + b"\0" * 100,
+    "a pickle": b"\x80\x04\x95" + b"\0" * 100,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_one_clear_error(name: str, path: Path) -> None:
+    path.write_bytes(HOSTILE[name])
+    into = {"a": np.zeros(1, "f4")}
+    for call in (lambda: ds.load(path), lambda: ds.load(path, into=into)):
+        with pytest.raises(ds.CheckpointError, match="is no checkpoint that can be loaded") as caught:
+            call()
+        assert caught.value.hint
+    assert into["a"][0] == 0
+
+
+def changed(**entry: Any) -> Callable[[Any], Any]:
+    return lambda told: {**told, "tensors": [{**told["tensors"][0], **entry}, *told["tensors"][1:]]}
+
+
+def nodes(*table: Any) -> Callable[[Any], Any]:
+    return lambda told: {**told, "nodes": list(table)}
+
+
+LEAF = ["value", 1]
+TELLINGS: dict[str, Callable[[Any], Any]] = {
+    "no object": lambda told: [],
+    "no nodes": nodes(),
+    "nodes of another form": lambda told: {**told, "nodes": {"0": LEAF}},
+    "no tensors": lambda told: {key: value for key, value in told.items() if key != "tensors"},
+    "another dtype": changed(dtype="int32"),
+    "another shape": changed(shape=[3, 2]),
+    "an object's dtype": changed(dtype="finfo"),
+    "a dtype of Python's": changed(dtype="object"),
+    "a dtype that is none": changed(dtype=["float32"]),
+    "a negative size": changed(shape=[-2, -3]),
+    "a size that is none": changed(shape=[2.0, 3]),
+    "a checksum that is none": changed(crc32=None),
+    "another name": changed(name="../../etc/passwd"),
+    "a tensor told twice": lambda told: {**told, "tensors": [*told["tensors"], told["tensors"][0]]},
+    "a node of no kind": nodes([]),
+    "a node that is a number": nodes(7),
+    "an unknown kind": nodes(["pickle", "cos"]),
+    "a tensor that is not there": nodes(["tensor", 99]),
+    "a tensor before the first": nodes(["tensor", -1]),
+    "a tensor by a truth value": nodes(["tensor", True]),
+    "itself": nodes(["list", [0]]),
+    "what comes later": nodes(["list", [1]], LEAF),
+    "before the first": nodes(LEAF, ["list", [-1]]),
+    "a text as children": nodes(LEAF, ["list", "0"]),
+    "a key twice": nodes(LEAF, ["dict", [0, 0], [0, 0]]),
+    "fewer keys than values": nodes(LEAF, ["dict", [0, 0], [0]]),
+    "a key that has no hash": nodes(["list", []], ["dict", [0], [0]]),
+    "a tensor as a key": nodes(["tensor", 0], ["dict", [0], [0]]),
+    "a class that is code": nodes(LEAF, ["named", [0], "x', (), rename=1) or print('owned'", ["a"]]),
+    "a field that is code": nodes(LEAF, ["named", [0], "T", ["a=print('owned')"]]),
+    "a field that is a keyword": nodes(LEAF, ["named", [0], "T", ["class"]]),
+    "a field twice": nodes(LEAF, ["named", [0, 0], "T", ["a", "a"]]),
+    "a class without fields": nodes(LEAF, ["named", [0], "T", []]),
+    "a dataclass that is code": nodes(LEAF, ["data", [0], "T:\n print('owned')\nclass U", ["a"]]),
+    "a dataclass's field": nodes(LEAF, ["data", [0], "T", ["__class__ = print('owned')"]]),
+    "a device that is none": nodes(["device", "gpu:1; import os"]),
+    "a float that is none": nodes(["float", "one"]),
+    "a huge float": nodes(["float", "0x1p99999"]),
+    "an int that is none": nodes(["int", 3]),
+    "bytes that are none": nodes(["bytes", "zz"]),
+    "a number of objects": nodes(["number", "object", "00"]),
+    "numbers for a number": nodes(["number", "int8", "0000"]),
+    "a value that is a list": nodes(["value", [1]]),
+    "too much for a value": nodes(["value", 1, 2]),
+    "a model that is none": nodes(["whole", 3]),
+    "a model of nothing": nodes(["whole", {}]),
+    "a model's leaf": nodes(
+        [
+            "whole",
+            {
+                "framework": "numpy",
+                "title": "",
+                "class": "",
+                "leaves": [["w", "parameter", 99]],
+                "layers": [],
+                "facts": None,
+            },
+        ]
+    ),
+    "a model's name": nodes(
+        ["whole", {"framework": {}, "title": "", "class": "", "leaves": [], "layers": [], "facts": None}]
+    ),
+    "a model's axes": nodes(
+        [
+            "whole",
+            {
+                "framework": "numpy",
+                "title": "",
+                "class": "",
+                "leaves": [["w", "parameter", 0]],
+                "facts": None,
+                "layers": [{"kind": "linear", "path": "w", "weights": {"weight": ["w", [0, 5]]}, "facts": {}}],
+            },
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TELLINGS)
+def test_a_lie_about_the_contents_is_one_clear_error(name: str, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The checksums are right: whoever wrote it meant it."""
+    ds.save(TREE, path)
+    header, data = header_of(path.read_bytes())
+    path.write_bytes(file_of(retold(header, TELLINGS[name](told_of(header))), data))
+    with pytest.raises(ds.CheckpointError, match="is no checkpoint that can be loaded"):
+        ds.load(path)
+    assert "owned" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"version": NaN}', '{"a": 1, "a": 2}'], ids=range(5))
+def test_what_is_told_is_strict_json(text: str, path: Path) -> None:
+    ds.save(TREE, path)
+    header, data = header_of(path.read_bytes())
+    path.write_bytes(file_of(retold(header, text), data))
+    with pytest.raises(ds.CheckpointError):
+        ds.load(path)
+
+
+def test_what_grows_when_it_is_read_does_not(path: Path) -> None:
+    """A billion laughs: forty containers, each of the one before twice. They are shared, and cost what they cost."""
+    table: list[Any] = [["value", "ha"], *(["list", [i, i]] for i in range(40))]
+    ds.save(TREE, path)
+    header, data = header_of(path.read_bytes())
+    path.write_bytes(file_of(retold(header, nodes(*table)(told_of(header))), data))
+    began = time.perf_counter()
+    back = ds.load(path)
+    assert back[0] is back[1]
+    with pytest.raises(ds.CheckpointError):
+        ds.load(path, into=[1, 2])
+    assert time.perf_counter() - began < 5
+
+
+def test_a_newer_version_is_refused_by_its_number(path: Path) -> None:
+    ds.save(TREE, path)
+    header, data = header_of(path.read_bytes())
+    path.write_bytes(file_of(retold(header, {**told_of(header), "version": 2}), data))
+    with pytest.raises(ds.CheckpointError, match="version 2"):
+        ds.load(path)
+
+
+def test_names_are_never_paths(path: Path, tmp_path: Path) -> None:
+    names = ["../up", "/etc/passwd", "a\0b", "con", "__metadata__", "", "é", "x" * 5000, "\ud800"]
+    ds.save({name: np.array(float(i)) for i, name in enumerate(names)}, path)
+    assert [float(x) for x in ds.load(path).values()] == [float(i) for i in range(len(names))]
+    assert os.listdir(tmp_path) == [path.name]
+
+
+# ---------------------------------------------------------------------- several writers, and writers that end
+def test_writers_do_not_meet_and_readers_see_one_whole_file(path: Path) -> None:
+    ds.save({"who": -1, "x": np.full(1000, -1.0)}, path)
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def write(who: int) -> None:
+        try:
+            for _ in range(25):
+                ds.save({"who": who, "x": np.full(1000 + who, float(who))}, path)
+        except BaseException as error:
+            failures.append(error)
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                back = ds.load(path)
+                assert (back["x"] == back["who"]).all()
+        except BaseException as error:
+            failures.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    writers = [threading.Thread(target=write, args=(i,)) for i in range(4)]
+    for thread in (*readers, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    stop.set()
+    for thread in readers:
+        thread.join()
+    assert failures == []
+    assert os.listdir(path.parent) == [path.name]
+
+
+WRITER = """
+import sys, numpy as np, devshim as ds
+ds.use("numpy")
+print("ready", flush=True)
+n = 0
+while True:
+    n += 1
+    ds.save({"n": n, "x": np.full(300_000, float(n))}, sys.argv[1])
+"""
+
+
+def test_killed_at_any_moment_the_file_is_whole(path: Path) -> None:
+    ds.save({"n": 0, "x": np.zeros(3)}, path)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    dice = random.Random(1)
+    seen, last = set(), 0
+    for _ in range(12):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, env=environment)
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        time.sleep(dice.uniform(0.001, 0.15))
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        back = ds.load(path)
+        assert (back["x"] == back["n"]).all()
+        seen.add(back["n"])
+        last = max(last, back["n"])
+    assert last > 0, "some were written before the end came"
+    assert len(seen) > 1
+
+
+def test_a_full_disk_leaves_the_file_and_nothing_beside_it(path: Path, python: Callable[..., str]) -> None:
+    ds.save([1], path)
+    told = python(
+        f"""
+        import resource, numpy as np, devshim as ds
+        ds.use("numpy")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        try:
+            ds.save(np.ones(1_000_000), {str(path)!r})
+        except ds.CheckpointError as error:
+            print(type(error.__cause__).__name__, error)
+        """
+    )
+    assert "could not be written" in told
+    assert ds.load(path) == [1]
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "chmod"])
+@pytest.mark.parametrize("error", [OSError(5, "broken disk"), KeyboardInterrupt()], ids=repr)
+def test_a_write_that_fails_late_leaves_the_file(
+    call: str, error: BaseException, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ds.save([1], path)
+
+    def fail(*args: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        with pytest.raises(type(error)):
+            ds.save([2], path)
+    assert ds.load(path) == [1]
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_file_and_folder_are_flushed_in_the_right_order(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def told_fsync(handle: int) -> None:
+        order.append("folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file")
+        fsync(handle)
+
+    def told_replace(source: Any, target: Any) -> None:
+        order.append("replace")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", told_fsync)
+    monkeypatch.setattr(os, "replace", told_replace)
+    ds.save(TREE, path)
+    assert order == ["file", "replace", "folder"]
+
+
+def test_another_program_can_read_what_is_there(path: Path) -> None:
+    ds.save(TREE, path)
+    with safe_open(path, framework="np") as file:
+        told = json.loads(file.metadata()["devshim"])
+    assert told["frameworks"] == {"numpy": np.__version__}
+    assert [entry["device"] for entry in told["tensors"]] == ["cpu"] * 3
