@@ -1,0 +1,16 @@
+"""The page about tests holds a file of tests: it is run as one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+pytest_plugins = ["pytester"]
+
+
+def test_the_example_runs(project: Any) -> None:
+    (root,) = [folder for folder in Path(__file__).parents if (folder / "docs" / "testing.md").is_file()]
+    (example,) = re.findall(r"```python\n(.*?)```", (root / "docs" / "testing.md").read_text(encoding="utf-8"), re.S)
+    done = project(example, "--devshim-backends=numpy", "-v")
+    done.assert_outcomes(passed=7)
