@@ -94,8 +94,13 @@ def fit(backend: Backend, whole: Any, stored: StoredWhole, place: str) -> dict[s
     if leaves.keys() == stored.leaves.keys():
         found = {path: Source(tensor) for path, (_, tensor) in stored.leaves.items()}
     elif stored.layers and any(leaf.kind == "parameter" for leaf in leaves.values()):
-        found = _by_layers(backend, whole, stored, what, same)
-        _require_covered(leaves, found, what)
+        try:
+            found = _by_layers(backend, whole, stored, what, same)
+            _require_covered(leaves, found, what)
+        except CheckpointError as error:
+            if same:
+                raise _other_names(leaves, stored, what) from error
+            raise
     else:
         raise _other_names(leaves, stored, what)
     for path, source in found.items():
