@@ -16,11 +16,14 @@ Requirements these rooms answer:
 | `state` | how many cards are shown, the current one of each thread, what a device-like argument means |
 | `relabel` | the same memory as a tensor of another device |
 | `memory` | what is on which card |
-| `schemas`, `dispatch`, `mixing` | every operator without a kernel of its own, and what it refuses |
-| `kernels`, `storages`, `cells` | operators that need one |
+| `schemas`, `carry`, `dispatch` | every operator: what it is given on its way to the host, and its results back |
+| `mixing` | what is refused where devices are mixed |
+| `whole` | which operators go to the CPU whole, where PyTorch would take them apart |
+| `kernels`, `storages`, `cells`, `sparse` | operators and tensors that need kernels of their own |
 | `generators` | random numbers |
 | `autocast` | mixed precision |
 | `module`, `streams`, `accelerator` | ``torch.sim``, and what ``torch.accelerator`` asks |
-| `patches`, `tensors`, `comm` | what PyTorch offers no other way in for, each with its reason |
+| `patches`, `tensors`, `indices`, `engine`, `comm`, `defaults` | what PyTorch has no other way in for, each with its reason |
+| `untraced` | keeping `torch.compile` out of here |
 | `switch` | on, off, and what happens once |
 """

@@ -26,16 +26,16 @@ class Carry:
 
     Attributes:
         card: The index of the card that its tensors are on, or -1 while none has been met.
-        host: A host tensor that a real card would refuse beside its own, or None.
+        host: A host tensor that a real card would refuse beside its own, or None; `host_at` is its position.
     """
 
-    __slots__ = ("card", "host", "originals", "plan", "target")
+    __slots__ = ("card", "host", "host_at", "originals", "plan", "target")
 
     def __init__(self, plan: Any) -> None:
         self.plan = plan
         self.card = -1
         self.host: Any = None
-        self.target = -1
+        self.host_at = self.target = -1
         self.originals: dict[int, Any] = {}
 
     def positional(self, args: tuple[Any, ...]) -> list[Any]:
@@ -78,12 +78,12 @@ class Carry:
         index = _get_device(value)
         if index >= 0:
             if index != self.card:
-                self._meet(index)
+                self._meet(index, at)
             seen = to_host_lazily(value) if self.plan.lazy else relabel(value, HOST)
             self.originals[id(seen)] = (value, seen)  # the second keeps the first's key from being used again
             return seen
         if self.host is None and not self._welcome(value, at):
-            self.host = value
+            self.host, self.host_at = value, at
         return value
 
     def settle(self) -> int:
@@ -92,7 +92,7 @@ class Carry:
         if card < 0:
             card = current() if self.target < 0 else self.target
         elif self.host is not None:
-            raise mixed(f"{NAME}:{card}", self.host.device, self.plan)
+            raise mixed(self.plan, f"{NAME}:{card}", self.host.device, self.host_at)
         elif self.target >= 0:
             card = self.target
         if card >= SHOWN.count:
@@ -110,9 +110,9 @@ class Carry:
             return type(result)([self.back(each, card) for each in result])
         return result
 
-    def _meet(self, index: int) -> None:
+    def _meet(self, index: int, at: int) -> None:
         if self.card >= 0:
-            raise mixed(f"{NAME}:{self.card}", f"{NAME}:{index}", self.plan)
+            raise mixed(self.plan, f"{NAME}:{self.card}", f"{NAME}:{index}", at)
         self.card = index
 
     def _welcome(self, value: Any, at: int) -> bool:

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from devshim_backends._torch.simulated import sparse
 from devshim_backends._torch.simulated.carry import Carry
 from devshim_backends._torch.simulated.generators import generator_for
+from devshim_backends._torch.simulated.memory import adopt
 from devshim_backends._torch.simulated.relabel import not_simulated, to_host
 from devshim_backends._torch.simulated.schemas import PLANS, Plan, plan_of
 from devshim_backends._torch.simulated.state import SHOWN, missing
@@ -31,6 +33,30 @@ def fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
 def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuse an operator on what is neither dense nor plain, which no simulated card holds."""
     raise not_simulated(None, str(op._schema.name))
+
+
+def fallback_sparse(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compute one call of an operator that was given a sparse tensor: its parts come and go one by one."""
+    return compute_sparse(PLANS.get(op) or plan_of(op), args, kwargs)
+
+
+def compute_sparse(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute one call, with a sparse tensor, of an operator whose plan is known."""
+    for name in plan.out:
+        sparse.refuse_writing(kwargs.get(name))
+    written = plan.inplace and args[0].layout in sparse.LAYOUTS
+    return _unseen(_apart, plan, args, kwargs) if plan.view or written else run(plan, args, kwargs)
+
+
+def _apart(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A view of a sparse tensor is a new one, and one that is written to is given the parts of the host's."""
+    carry = Carry(plan)
+    moved, named = carry.positional(args), carry.named(kwargs)
+    card = carry.settle()
+    if plan.view:
+        return carry.back(plan.call(*moved, **named), card)
+    plan.call(*moved, **named)
+    return sparse.give_parts(args[0], adopt(moved[0], card))
 
 
 def run(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

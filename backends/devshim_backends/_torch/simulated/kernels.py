@@ -10,7 +10,7 @@ import torch
 from devshim_backends._torch.simulated.cells import CELLS
 from devshim_backends._torch.simulated.generators import DEFAULTS
 from devshim_backends._torch.simulated.memory import adopt
-from devshim_backends._torch.simulated.relabel import not_simulated, to_host, to_host_lazily
+from devshim_backends._torch.simulated.relabel import to_host, to_host_lazily
 from devshim_backends._torch.simulated.state import NAME, checked, index_of
 from devshim_backends._torch.simulated.storages import STORAGES
 
@@ -92,8 +92,6 @@ def _seen(tensor: Any) -> Any:
     """A tensor as the host sees it, its conjugation or negation, which DLPack cannot tell, included."""
     index = tensor.get_device()
     if index < 0:
-        if tensor.layout is not torch.strided:
-            raise not_simulated(tensor)
         return tensor
     checked(index)
     return to_host_lazily(tensor)
@@ -129,8 +127,7 @@ def native_dropout_backward(grad: Any, kept: Any, scale: float) -> Any:
     """``aten::native_dropout_backward``: multiplies by what the forward pass multiplied by."""
     card = checked(grad.get_device())
     noise = aten._to_copy.default(to_host(kept), dtype=grad.dtype)
-    if scale:
-        noise = aten.div_.Scalar(noise, 1 / scale)
+    noise = aten.div_.Scalar(noise, 1 / scale) if scale else aten.zero_.default(noise)
     return adopt(aten.mul.Tensor(to_host(grad), noise), card)
 
 

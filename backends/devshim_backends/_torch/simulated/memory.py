@@ -8,7 +8,9 @@ import torch
 
 from devshim._cards import Cards
 from devshim.errors import OutOfMemoryError
+from devshim_backends._torch.simulated import sparse
 from devshim_backends._torch.simulated.relabel import CODES, not_simulated, relabel
+from devshim_backends._torch.simulated.state import NAME
 
 
 class SimulatedOutOfMemoryError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore[misc]  # PyTorch is Any
@@ -30,7 +32,9 @@ def adopt(tensor: Any, index: int) -> Any:
     try:
         storage = tensor.untyped_storage()
     except (RuntimeError, NotImplementedError) as error:
-        raise not_simulated(tensor) from error
+        if tensor.layout not in sparse.LAYOUTS:
+            raise not_simulated(tensor) from error
+        return sparse.moved(tensor, torch.device(NAME, index), lambda part: adopt(part, index))
     nbytes = storage.nbytes()
     if nbytes:
         CARDS[index].hold(storage, nbytes)  # PyTorch keeps the object for as long as it keeps the storage

@@ -21,10 +21,10 @@ HOST_SCALARS = frozenset(
 """Operators without the tag ``pointwise`` that take 0-d host tensors: their kernels read the value."""
 
 _SECOND = frozenset({1})
-_INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
+INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
 
 HOST_PLACES: Mapping[str, frozenset[int]] = {
-    **dict.fromkeys(_INDEXED, _SECOND),
+    **dict.fromkeys(INDEXED, _SECOND),
     "_pack_padded_sequence": _SECOND,
     "_ctc_loss": frozenset({1, 2, 3}),
     "_ctc_loss_backward": frozenset({2, 3, 4}),
@@ -39,13 +39,14 @@ class MixedDevicesError(RuntimeError):
 MixedDevicesError.__name__ = MixedDevicesError.__qualname__ = "RuntimeError"  # what a real card raises
 
 
-def mixed(first: Any, second: Any, plan: Any) -> RuntimeError:
-    """The error of PyTorch's own kernels."""
-    if plan.hosts == _SECOND:
+def mixed(plan: Any, card: str, other: Any, at: int) -> RuntimeError:
+    """The error of PyTorch's own kernels, where the argument at a position is not on the card of the first ones."""
+    if plan.indexes and at in (0, 1):
+        tensor = other if at == 0 else card
         return MixedDevicesError(
-            f"indices should be either on cpu or on the same device as the indexed tensor ({second})"
+            f"indices should be either on cpu or on the same device as the indexed tensor ({tensor})"
         )
     return MixedDevicesError(
         "Expected all tensors to be on the same device, but found at least two devices, "
-        f"{first} and {second}! (when checking arguments for {plan.name})"
+        f"{card} and {other}! (when checking arguments for {plan.name})"
     )

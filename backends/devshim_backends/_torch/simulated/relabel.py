@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from devshim_backends._torch.simulated import sparse
 from devshim_backends._torch.simulated.state import NAME
 
 _export, _read = torch._C._to_dlpack, torch._C._from_dlpack
@@ -73,7 +74,10 @@ def relabel(tensor: Any, code: int) -> Any:
 
 
 def _carried(tensor: Any, code: int, error: Exception) -> Any:
-    """`relabel` for a dtype that DLPack does not know: by way of an integer of its width."""
+    """`relabel` for a dtype that DLPack does not know, by way of an integer of its width, and for sparse tensors."""
+    if tensor.layout in sparse.LAYOUTS:
+        device = torch.device("cpu") if code == HOST else torch.device(NAME, CODES.index(code))
+        return sparse.moved(tensor, device, lambda part: relabel(part, code))
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         raise not_simulated(tensor) from error
     carrier = CARRIERS.get(tensor.element_size())
@@ -91,8 +95,8 @@ def not_simulated(tensor: Any, asked: str = "") -> NotImplementedError:
         kind = "nested" if tensor.is_nested else tensor.dtype if tensor.is_quantized else tensor.layout
         what = f"this one is {kind}"
     return NotImplementedError(
-        f"{NAME}: a simulated card holds dense tensors, and {what}\n\n"
-        "Hint: compute with it on the CPU, or use x.to_dense(), x.dequantize() or x.to_padded_tensor(0.0)"
+        f"{NAME}: a simulated card holds dense and sparse tensors, and {what}\n\n"
+        "Hint: compute with it on the CPU, or use x.dequantize() or x.to_padded_tensor(0.0)"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulated.mixing import HOST_PLACES, HOST_SCALARS
+from devshim_backends._torch.simulated.mixing import HOST_PLACES, HOST_SCALARS, INDEXED
 
 
 def _several(argument: Any) -> bool | None:
@@ -31,13 +31,27 @@ class Plan:
         generator: Name of the argument for a generator, if it draws.
         numbers: It takes Python numbers where its schema says tensor.
         scalars: On a real card it takes 0-d host tensors beside the card's.
+        indexes: It is given its indices as a list of tensors.
         hosts: Positions of arguments that may be on the host.
         lazy: It may be given tensors whose conjugation or negation is still to be done.
         plain: It only computes: nothing is written to, viewed or drawn.
     """
 
     __slots__ = (
-        *("call", "generator", "hosts", "inplace", "kernel", "lazy", "name", "named", "numbers", "out", "places"),
+        *(
+            "call",
+            "generator",
+            "hosts",
+            "indexes",
+            "inplace",
+            "kernel",
+            "lazy",
+            "name",
+            "named",
+            "numbers",
+            "out",
+            "places",
+        ),
         *("plain", "scalars", "view"),
     )
 
@@ -61,6 +75,7 @@ class Plan:
         self.numbers = torch._C._should_allow_numbers_as_tensors(plain)
         self.scalars = torch.Tag.pointwise in op.tags or plain in HOST_SCALARS
         self.hosts = HOST_PLACES.get(plain, frozenset())
+        self.indexes = plain in INDEXED
         self.lazy = self.name in _resolves_itself() or f"{self.name}.{schema.overload_name}" in _resolves_itself()
         self.plain = not (self.view or self.out or writes or self.generator)
 

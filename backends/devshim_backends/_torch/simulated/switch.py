@@ -21,7 +21,7 @@ from devshim_backends._torch.simulated import (
     tensors,
     whole,
 )
-from devshim_backends._torch.simulated.dispatch import fallback, refuse, unseen
+from devshim_backends._torch.simulated.dispatch import fallback, fallback_sparse, refuse, unseen
 from devshim_backends._torch.simulated.kernels import KERNELS
 from devshim_backends._torch.simulated.state import NAME, SHOWN
 from devshim_backends._torch.simulated.untraced import keep_compiler_out
@@ -117,9 +117,13 @@ def _kernels() -> list[Any]:
     every = torch.library.Library("_", "IMPL")
     every.fallback(fallback, "PrivateUse1")
     every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
-    for form in ("Sparse", "SparseCsr", "Quantized", "NestedTensor"):
+    for form in ("Quantized", "NestedTensor"):
         every.fallback(refuse, f"{form}PrivateUse1")
     aten = torch.library.Library("aten", "IMPL")
+    for form in ("Sparse", "SparseCsr"):
+        every.fallback(fallback_sparse, f"{form}PrivateUse1")
+        for name, kernel in whole.sparse_kernels(form):
+            aten.impl(name, kernel, f"{form}PrivateUse1")
     for name, kernel in KERNELS.items():
         aten.impl(name, unseen(kernel), "PrivateUse1")
     for name, kernel in whole.kernels():

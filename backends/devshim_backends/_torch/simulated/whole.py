@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulated.dispatch import run
-from devshim_backends._torch.simulated.kernels import KERNELS
+from devshim_backends._torch.simulated import sparse
+from devshim_backends._torch.simulated.dispatch import compute_sparse, run, unseen
+from devshim_backends._torch.simulated.kernels import KERNELS, to_copy
 from devshim_backends._torch.simulated.mixing import MixedDevicesError
 from devshim_backends._torch.simulated.schemas import Plan, plan_of
 
@@ -24,7 +25,15 @@ COMPOSED = (
     *("scalar_tensor", "mean", "sum", "mv", "stack", "constant_pad_nd", "repeat", "embedding", "count_nonzero"),
     *("masked_fill.Scalar", "masked_fill.Tensor", "index_put", "index_put_", "index_fill.int_Scalar", "celu"),
     *("logical_and", "logical_or", "logical_not", "logical_xor", "isinf", "abs", "nan_to_num", "logsumexp", "dist"),
-    *("sort", "norm.Scalar", "norm.ScalarOpt_dtype", "select_backward", "slice_backward", "diagonal_backward"),
+    *(
+        "sort",
+        "mode.values",
+        "norm.Scalar",
+        "norm.ScalarOpt_dtype",
+        "select_backward",
+        "slice_backward",
+        "diagonal_backward",
+    ),
     *("_unsafe_view", "binary_cross_entropy_with_logits", "smooth_l1_loss_backward", "huber_loss_backward"),
 )
 """Operators that PyTorch takes apart for the CPU as well; these are common, or want to know the device."""
@@ -35,6 +44,19 @@ def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     known = {name for name in COMPOSED if torch._C._dispatch_has_kernel(f"aten::{name}")}
     for name in sorted((_structured() | known | _foreach()) - set(KERNELS)):
         yield name, _listwise(name) if name.startswith("_foreach_") else _whole(name)
+
+
+def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the kernels of a form of sparse tensors, where PyTorch would take its way for dense ones."""
+    found = {name: unseen(kernel) for name, kernel in sparse.looks()}
+    composed = _registered("CompositeExplicitAutograd") | _registered("CompositeImplicitAutograd")
+    composed |= _registered("CompositeExplicitAutogradNonFunctional")
+    for name in sorted(_registered(f"{form}CPU") & composed - set(found)):
+        found[name] = _whole(name, compute_sparse)
+    if form == "Sparse":
+        found["_sparse_coo_tensor_with_dims_and_tensors"] = unseen(sparse.make_coo)
+    found["_to_copy"] = unseen(to_copy)
+    yield from found.items()
 
 
 def operator(name: str) -> Any:
@@ -59,14 +81,14 @@ def _foreach() -> set[str]:
     return {name for name in found if not name.endswith("out")}
 
 
-def _whole(name: str) -> Callable[..., Any]:
+def _whole(name: str, compute: Callable[..., Any] = run) -> Callable[..., Any]:
     plan: Plan | None = None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
         if plan is None:
             plan = plan_of(operator(name))
-        return run(plan, args, kwargs)
+        return compute(plan, args, kwargs)
 
     return kernel
 
