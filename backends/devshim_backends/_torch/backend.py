@@ -12,6 +12,7 @@ from devshim_backends._torch.interop import TorchInterop
 from devshim_backends._torch.layers import TorchLayers
 from devshim_backends._torch.lines import LINES
 from devshim_backends._torch.models import TorchModels
+from devshim_backends._torch.resuming import TorchResuming
 from devshim_backends._torch.runtime import TorchRuntime
 from devshim_backends._torch.scopes import TorchScopes
 from devshim_backends._torch.several import TorchSeveral
@@ -31,6 +32,7 @@ class TorchBackend(
     TorchRuntime,
     TorchSimulation,
     TorchModels,
+    TorchResuming,
     TorchLayers,
     TorchSeveral,
     TorchInterop,  # with it TorchTensors, on which it builds

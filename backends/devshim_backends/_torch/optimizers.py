@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OTHERS = (torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler, torch.Generator)
 """What moves besides modules and optimizers; a generator only to be refused."""
 
-_COUNTS = frozenset({"step", "mu_product"})
+COUNTS = frozenset({"step", "mu_product"})
 """Scalars of the state that ``torch.optim`` makes on the host where nothing asks for them on the device."""
 
 
@@ -44,7 +44,7 @@ def of_optimizer(optimizer: Any) -> Iterator[Leaf]:
         # ASGD makes its counts beside its parameters always.
         on_device = _on_device(groups.get(key, {})) or isinstance(optimizer, torch.optim.ASGD)
         for path, tensor in _tensors(f"state.{numbers.get(key, key if follows is None else len(numbers))}", state):
-            if on_device or not (path.rpartition(".")[2] in _COUNTS and _is_hosts(tensor)):
+            if on_device or not (path.rpartition(".")[2] in COUNTS and _is_hosts(tensor)):
                 yield _leaf(path, tensor, follows)
     for i, group in enumerate(optimizer.param_groups):
         settings = {name: value for name, value in group.items() if name != "params"}

@@ -1,0 +1,115 @@
+"""Every optimizer PyTorch ships goes on from a checkpoint, on another device, as if nothing had happened."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+NAMES = sorted(
+    name
+    for name, cls in inspect.getmembers(torch.optim, inspect.isclass)
+    if issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer
+)
+X, Y = torch.linspace(-1, 1, 24).reshape(6, 4), torch.linspace(1, -1, 18).reshape(6, 3)
+
+
+@pytest.fixture(autouse=True)
+def _cards():
+    ds.use("torch")
+    ds.simulate(gpus=2)
+    yield
+    ds.simulate(gpus=0)
+    ds.use(None)
+
+
+def started(name, device, **settings):
+    """A model and its optimizer, of which only the weights are on a device so far."""
+    torch.manual_seed(0)
+    sparse = name == "SparseAdam"
+    model = (
+        nn.Embedding(6, 3, sparse=True) if sparse else nn.Sequential(nn.Linear(4, 8, bias=name != "Muon"), nn.Tanh())
+    )
+    if not sparse:
+        model.append(nn.Linear(8, 3, bias=name != "Muon"))
+    return [ds.place(model, device), getattr(torch.optim, name)(model.parameters(), lr=0.01, **settings)]
+
+
+def step(pair, device):
+    model, optimizer = pair
+    x = torch.arange(6) if isinstance(model, nn.Embedding) else X
+
+    def loss():
+        optimizer.zero_grad()
+        lost = nn.functional.mse_loss(model(ds.place(x, device)), ds.place(Y, device))
+        lost.backward()
+        return lost
+
+    optimizer.step(loss)
+
+
+def weights(pair):
+    return [ds.to_numpy(p) for p in pair[0].parameters()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_goes_on(name, tmp_path):
+    first, second = started(name, "cpu"), started(name, "gpu:1")
+    for _ in range(3):
+        step(first, "cpu")
+    ds.save(first, tmp_path / "run.safetensors")
+    assert ds.load(tmp_path / "run.safetensors", "gpu:1", into=second) is second
+    for _ in range(2):
+        step(first, "cpu")
+        step(second, "gpu:1")
+    assert all((a == b).all() for a, b in zip(weights(first), weights(second), strict=True))
+    assert ds.placement_of(second[0]).devices == {ds.gpu(1)}
+
+
+def test_settings_come_back_too(tmp_path):
+    first, second = started("SGD", "cpu", momentum=0.9, weight_decay=0.1), started("SGD", "cpu")
+    step(first, "cpu")
+    ds.save(first, tmp_path / "run.safetensors")
+    ds.load(tmp_path / "run.safetensors", into=second)
+    assert second[1].param_groups[0]["momentum"] == 0.9
+    assert second[1].param_groups[0]["weight_decay"] == 0.1
+
+
+def test_a_scheduler_and_a_scaler_come_back(tmp_path):
+    def whole(device):
+        pair = started("Adam", device)
+        return [
+            *pair,
+            torch.optim.lr_scheduler.StepLR(pair[1], 2, gamma=0.5),
+            torch.amp.GradScaler("sim", init_scale=8.0),
+        ]
+
+    first, second = whole("gpu:1"), whole("gpu:1")
+    for _ in range(3):
+        first[3].scale(first[0](ds.place(X, "gpu:1")).sum()).backward()
+        first[3].step(first[1])
+        first[3].update(16.0)
+        first[2].step()
+    ds.save(first, tmp_path / "run.safetensors")
+    ds.load(tmp_path / "run.safetensors", into=second)
+    assert second[2].last_epoch == 3
+    assert second[2].get_last_lr() == first[2].get_last_lr() != [0.01]
+    assert second[3].get_scale() == 16.0
+
+
+def test_another_model_is_refused_and_nothing_changes(tmp_path):
+    first = started("Adam", "cpu")
+    step(first, "cpu")
+    ds.save(first[1], tmp_path / "run.safetensors")
+    torch.manual_seed(1)
+    other = nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(other.parameters(), lr=0.5)
+    with pytest.raises(ds.CheckpointError):
+        ds.load(tmp_path / "run.safetensors", into=optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert not optimizer.state
