@@ -13,6 +13,7 @@ Two doors: what is compiled, which every operator is, runs in ``ExecuteReplicate
 
 from __future__ import annotations
 
+import threading
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from devshim._cards import ROUND
 from devshim_backends._jax import counting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from devshim_backends._jax.counting import JaxCard, JaxCards
 
@@ -35,6 +36,7 @@ _put_many, _put_parts = dispatch._batched_device_put_impl, pxla.batched_device_p
 _CACHES = ("_cpp_pjit_cache", "_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
 """Where the short cuts are remembered; the first before JAX 0.4.36."""
 
+_moving = threading.local()
 _cards: Mapping[Any, JaxCard] = {}
 _all: JaxCards | None = None
 
@@ -42,7 +44,7 @@ _all: JaxCards | None = None
 def watch(cards: JaxCards, by_native: Mapping[Any, JaxCard]) -> None:
     """Watch from now on what is made on these cards, by JAX's device."""
     global _cards, _all
-    if not _cards:
+    if any(native not in _cards for native in by_native):  # what ran there before may have one
         _forget_short_cuts()
     _cards, _all = by_native, cards
     pjit._get_fastpath_data = _watched_fastpath
@@ -77,21 +79,33 @@ def _watched_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _watched_put_impl(*xs: Any, **params: Any) -> Any:
-    ys = _put_impl(*xs, **params)
-    counting.made(ys, sources=xs)
-    return ys
+    return _outermost(lambda: _put_impl(*xs, **params), xs)
 
 
 def _watched_put_many(*xs: Any, **params: Any) -> Any:
-    ys = _put_many(*xs, **params)
-    counting.made(ys, sources=xs)
-    return ys
+    return _outermost(lambda: _put_many(*xs, **params), xs)
 
 
 def _watched_put_parts(aval: Any, sharding: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
-    y = _put_parts(aval, sharding, xs, *args, **kwargs)
-    counting.made([y], sources=xs)
-    return y
+    return _outermost(lambda: [_put_parts(aval, sharding, xs, *args, **kwargs)], xs)[0]
+
+
+def _outermost(put: Callable[[], Any], sources: Any) -> Any:
+    """Count what a move made, and not what the moves it is made of make on the way: they share buffers."""
+    if getattr(_moving, "now", False):
+        return put()
+    made = _unseen(put)
+    counting.made(made, sources=sources)
+    return made
+
+
+def _unseen(work: Callable[[], Any]) -> Any:
+    """Do something without counting what it moves for itself, such as the 2 in ``x * 2``."""
+    before, _moving.now = getattr(_moving, "now", False), True
+    try:
+        return work()
+    finally:
+        _moving.now = before
 
 
 def _watched_execute(executable: Any, *args: Any) -> Any:
@@ -102,7 +116,7 @@ def _watched_execute(executable: Any, *args: Any) -> Any:
         card.answer("an operator")
         if card.limit is not None:
             _refuse_hopeless(executable, card, args)
-    results = _execute(executable, *args)
+    results = _unseen(lambda: _execute(executable, *args))
     counting.donated(args)
     try:
         counting.made(results)

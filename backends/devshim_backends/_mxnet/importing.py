@@ -67,7 +67,7 @@ _OPERATORS = "mxnet._ctypes.ndarray"
 
 
 def _written(value: object) -> str:
-    """What ``str`` made of an operator's argument: in a list NumPy 2 writes ``np.int64(2)``, which MXNet cannot read."""
+    """An operator's argument as text: in a list NumPy 2 writes ``np.int64(2)``, which MXNet cannot read."""
     if isinstance(value, (list, tuple)):
         value = type(value)([each.item() if type(each).__module__ == "numpy" else each for each in value])
     return str(value)

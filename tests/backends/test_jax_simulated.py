@@ -1,0 +1,311 @@
+"""JAX's simulated cards beyond what every framework's promise: what is counted, who finds a card full, switching."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+from jax._src.interpreters import pxla  # noqa: E402  # after JAX itself, which may be absent
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding  # noqa: E402
+
+KIB = 1024
+
+
+@pytest.fixture(autouse=True)
+def _two():
+    ds.use("jax")
+    gc.collect()
+    ds.simulate(2)
+    yield
+    ds.simulate(2)
+    ds.use(None)
+
+
+def used(card=1):
+    gc.collect()
+    return ds.memory(ds.gpu(card)).used
+
+
+def native(card=1):
+    return ds.gpu(card).native("jax")
+
+
+def on_card(elements=256, card=1):
+    """float32 ones on a card, one KiB where nothing else is said."""
+    return jax.device_put(np.ones(elements, np.float32), native(card))
+
+
+def in_fresh_process(code, **environment):
+    """Run code in a Python that has not started JAX, and return what it prints."""
+    cleared = {k: v for k, v in os.environ.items() if not k.startswith(("DEVSHIM_", "XLA_", "JAX_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", "import devshim as ds; ds.use('jax'); import jax, jax.numpy as jnp\n" + code],
+        env={**cleared, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# ---------------------------------------------------------------------- memory: what is counted
+def test_all_ways_of_jax_are_counted():
+    """`device_put`, `device=`, operators, compiled functions, gradients, loops, random keys, callbacks."""
+    x = on_card()
+    made = [
+        *(x, jnp.zeros(256, device=native()), x + x, x.copy(), jnp.sin(x)),
+        *jax.jit(lambda a: (a * 2, a * 3))(x),
+        *(jax.grad(lambda a: (a * a).sum())(x), jax.vmap(lambda a: a * 2)(x), jax.lax.add(x, x)),
+        jax.lax.scan(lambda c, a: (c, a * 2), x[0], x)[1],
+        jax.make_array_from_callback((256,), SingleDeviceSharding(native()), lambda index: np.ones(256, np.float32)),
+    ]
+    assert (used(0), used(1)) == (0, KIB * len(made))
+    key = jax.device_put(jax.random.key(0), native())
+    assert used() == KIB * len(made) + 512
+    del x, key
+    made.clear()
+    assert (used(0), used(1)) == (0, 0)
+
+
+def test_a_shared_buffer_counts_once_and_as_long_as_one_array_has_it():
+    """`device_put` to where an array is gives a second array over its buffer; so do `addressable_shards`."""
+    x = on_card()
+    alias, part = jax.device_put(x, native()), x.addressable_shards[0].data
+    assert used() == KIB
+    assert alias.unsafe_buffer_pointer() == part.unsafe_buffer_pointer()
+    del x
+    assert used() == KIB
+    del alias
+    assert used() == KIB
+    del part
+    assert used() == 0
+
+
+def test_deleted_and_donated_memory_is_given_back():
+    """`x.delete()`, and arguments whose memory the result has taken over."""
+    x, y = on_card(), on_card()
+    x.delete()
+    assert used() == KIB
+    z = jax.jit(lambda a: a + 1, donate_argnums=0)(y)
+    assert y.is_deleted()
+    assert used() == ds.memory("gpu:1").peak - KIB == KIB  # the highest was x and y
+    del z
+    assert used() == 0
+
+
+def test_sharded_arrays_count_on_each_card():
+    mesh = Mesh(np.array([native(0), native(1)]), ("i",))
+    x = jax.device_put(np.ones(512, np.float32), NamedSharding(mesh, PartitionSpec("i")))
+    everywhere = jax.device_put(np.ones(256, np.float32), NamedSharding(mesh, PartitionSpec()))
+    assert (used(0), used(1)) == (2 * KIB, 2 * KIB)
+    y = x * 2
+    assert (used(0), used(1)) == (3 * KIB, 3 * KIB)
+    assert float(y.sum()) == 1024
+    del x, y, everywhere
+    assert (used(0), used(1)) == (0, 0)
+
+
+def test_the_highest_is_exact_between_looks():
+    """What an operator makes is counted when it is made, and not only when somebody asks."""
+    x = on_card()
+    ds.simulate(2)  # the highest is what is there
+    for _ in range(3):
+        x = x + x * 2  # at once: x, x * 2, and the sum
+    assert ds.memory("gpu:1").peak == 3 * KIB
+    assert used() == KIB
+
+
+def test_the_host_is_as_fast_as_ever():
+    """What runs on a card goes through Python to be counted; what runs on the host takes JAX's short cut."""
+    ran = []
+    inner = pxla.ExecuteReplicated.__call__
+
+    def spying(executable, *args):
+        ran.append(executable)
+        return inner(executable, *args)
+
+    double = jax.jit(lambda a: a * 2)
+    here, there = jnp.ones(3), on_card()
+    pxla.ExecuteReplicated.__call__ = spying
+    try:
+        for _ in range(5):
+            double(here)
+        assert len(ran) <= 1
+        ran.clear()
+        for _ in range(5):
+            double(there)
+        assert len(ran) == 5
+        pxla.ExecuteReplicated.__call__ = inner
+        ds.simulate(0)
+        pxla.ExecuteReplicated.__call__ = spying
+        ran.clear()
+        for _ in range(5):
+            double(there)
+        assert len(ran) <= 1
+    finally:
+        pxla.ExecuteReplicated.__call__ = inner
+
+
+def test_off_leaves_jax_as_it_was():
+    from jax._src import dispatch, pjit
+
+    def doors():
+        return (
+            *(pjit._get_fastpath_data, pxla.ExecuteReplicated.__call__, pxla.batched_device_put),
+            *(dispatch.device_put_p.impl, dispatch._batched_device_put_impl),
+        )
+
+    ds.simulate(0)
+    before = doors()
+    assert all(door.__module__.startswith("jax.") for door in before)
+    ds.simulate(2)
+    assert all(a is not b for a, b in zip(before, doors(), strict=True))
+    ds.simulate(0)
+    assert doors() == before
+
+
+# ---------------------------------------------------------------------- memory: full
+FILLING = {
+    "device_put": lambda x: jax.device_put(np.ones(1024, np.float32), native()),
+    "from the other card": lambda x: jax.device_put(on_card(1024, 0), native()),
+    "device=": lambda x: jnp.zeros(1024, device=native()),
+    "operator": lambda x: x + x,
+    "primitive": lambda x: jax.lax.mul_p.bind(x, x),
+    "jit": lambda x: jax.jit(lambda a: a @ a + a)(x),
+    "gradient": lambda x: jax.grad(lambda a: (a * a).sum())(x),
+}
+
+
+@pytest.mark.parametrize("way", FILLING)
+def test_jax_s_operators_find_a_card_full(way):
+    """The error is JAX's and devshim's, the text the same everywhere, and the card works on."""
+    error = getattr(jax.errors, "JaxRuntimeError", RuntimeError)
+    x = on_card(1024)
+    FILLING[way](x)  # also where JAX has a short cut already
+    with ds.simulate(2, memory=8 * KIB - 512):
+        with pytest.raises(ds.OutOfMemoryError) as caught:
+            FILLING[way](x)
+        assert isinstance(caught.value, error)
+        assert caught.value.problem == "gpu:1 has no room for 4,096 bytes: 3,584 bytes are free"
+        del caught
+        assert used() == 4 * KIB
+        assert float(x[:512].sum()) == 512
+
+
+def test_what_cannot_fit_is_refused_before_the_host_has_to_hold_it():
+    """A terabyte is refused by the card, not by the host's allocator."""
+    x = on_card()
+    with ds.simulate(2, memory="1MiB"):
+        for call in (
+            lambda: ds.zeros(2**38, device="gpu:1"),
+            lambda: ds.random.normal(size=2**38, device="gpu:1"),
+            lambda: jnp.broadcast_to(x[:, None], (256, 2**30)),
+            lambda: jax.jit(lambda a: (a, jnp.tile(a, 2**30)))(x),
+        ):
+            with pytest.raises(ds.OutOfMemoryError, match="gpu:1 has no room for 1,099,511,627,776 bytes"):
+                call()
+    assert used() == KIB
+
+
+def test_a_donated_argument_makes_room_for_the_result():
+    with ds.simulate(2, memory=4 * KIB):
+        x = on_card(1024)
+        step = jax.jit(lambda a: a + 1, donate_argnums=0)
+        for _ in range(3):
+            x = step(x)
+        assert np.asarray(x)[0] == 4
+        assert ds.memory("gpu:1").peak == used() == 4 * KIB
+
+
+def test_faults_reach_jax_s_own_operators():
+    """A chosen allocation fails in an operator; a card that has vanished answers none of them."""
+    with ds.simulate(2, faults=ds.Fault("gpu:1", "allocation", at=2)):
+        x = on_card()
+        with pytest.raises(ds.OutOfMemoryError, match="gpu:1 has no room for 1,024 bytes"):
+            x + 1
+        assert float((x + 1)[0]) == 2
+    with ds.simulate(2, faults=ds.Fault("gpu:1", "vanish", at=2)):
+        x, y = on_card(), on_card(card=0)
+        for call in (lambda: x + 1, lambda: jax.jit(jnp.sum)(x), lambda: jax.device_put(y, native())):
+            with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed at"):
+                call()
+        assert float((y + 1)[0]) == 2
+
+
+# ---------------------------------------------------------------------- switching
+def test_what_was_there_before_counts_and_is_not_refused():
+    """An array that was made while its card was none, or under a larger limit."""
+    x = on_card()
+    ds.simulate(0)
+    y = x * 2
+    ds.simulate(2, memory=512)
+    assert ds.memory("gpu:1").used == ds.memory("gpu:1").peak == 2 * KIB
+    ds.simulate(1)
+    for _ in range(3):
+        x * 2  # on what is no card now, so by JAX's short cut
+    ds.simulate(2, memory=2 * KIB)
+    assert used() == 2 * KIB
+    with pytest.raises(ds.OutOfMemoryError):
+        x * 2
+    del x, y
+    assert used() == 0
+
+
+def test_on_and_off_and_another_number_as_long_as_nothing_is_held():
+    """JAX starts its devices anew for more cards, which it does only while nothing is on the old ones."""
+    printed = in_fresh_process("""
+double = jax.jit(lambda a: a * 2)
+for gpus in (1, 3, 2, 0, 5):
+    ds.simulate(gpus, memory="1MiB")
+    for i in range(gpus):
+        x = double(ds.ones(128, device=f"gpu:{i}"))
+        assert ds.device_of(x) is ds.gpu(i) and ds.memory(f"gpu:{i}").used == 512, (gpus, i)
+        assert ds.describe(f"gpu:{i}").simulated and ds.describe(f"gpu:{i}").total_memory == 2**20
+    x = None
+    print(ds.device_count(), [ds.memory(d).used for d in ds.devices("gpu")])
+""")
+    if hasattr(jax.config, "jax_num_cpu_devices"):
+        assert printed.splitlines()[-1] == "5 [0, 0, 0, 0, 0]"
+    assert printed.splitlines()[:2] == ["1 [0]", "3 [0, 0, 0]"]
+
+
+def test_too_late_says_what_is_in_the_way():
+    """With arrays held, more cards cannot be had: the error counts them, and nothing has changed."""
+    printed = in_fresh_process("""
+x = ds.ones(3)
+try:
+    ds.simulate(gpus=20)
+except ds.SimulationError as error:
+    print(ds.device_count(), ds.device_of(x), float(x.sum()), error)
+""")
+    assert printed.startswith("0 cpu 3.0 JAX cannot simulate GPUs now: it has started its devices")
+    assert "call ds.simulate before the first JAX array" in printed
+
+
+# ---------------------------------------------------------------------- all together
+def test_threads_compute_and_forget_at_once():
+    """Sixteen threads, compiled functions and moves between cards; the count ends at nothing."""
+    step = jax.jit(lambda a: (a * 2, a.sum()))
+
+    def body(seed):
+        for i in range(30):
+            x = on_card(64, seed % 2) * (seed + i)
+            doubled, total = step(x)
+            moved = jax.device_put(doubled, native((seed + 1) % 2))
+            assert float(total) == 64 * (seed + i)
+            assert float(moved[0]) == 2 * (seed + i)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(body, range(16)))
+    assert (used(0), used(1)) == (0, 0)
