@@ -31,12 +31,9 @@ def _cards():
 def started(name, device, **settings):
     """A model and its optimizer, of which only the weights are on a device so far."""
     torch.manual_seed(0)
-    sparse = name == "SparseAdam"
-    model = (
-        nn.Embedding(6, 3, sparse=True) if sparse else nn.Sequential(nn.Linear(4, 8, bias=name != "Muon"), nn.Tanh())
-    )
-    if not sparse:
-        model.append(nn.Linear(8, 3, bias=name != "Muon"))
+    biased = name != "Muon"  # which takes matrices alone
+    layers = [nn.Linear(4, 8, bias=biased), nn.Tanh(), nn.Linear(8, 3, bias=biased)]
+    model = nn.Embedding(6, 3, sparse=True) if name == "SparseAdam" else nn.Sequential(*layers)
     return [ds.place(model, device), getattr(torch.optim, name)(model.parameters(), lr=0.01, **settings)]
 
 

@@ -62,7 +62,7 @@ def _keep_on_host(optimizer: Any, forms: Forms) -> None:
     numbers = {id(p): i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
     for parameter, state in optimizer.state.items():
         for name in COUNTS & set(state):
-            if f"state.{numbers[id(parameter)]}.{name}" not in forms:
+            if isinstance(state[name], torch.Tensor) and f"state.{numbers[id(parameter)]}.{name}" not in forms:
                 state[name] = state[name].cpu()
 
 
