@@ -23,7 +23,7 @@ Requirements these rooms answer:
 | `generators` | random numbers |
 | `autocast` | mixed precision |
 | `module`, `streams`, `accelerator` | ``torch.sim``, and what ``torch.accelerator`` asks |
-| `patches`, `tensors`, `indices`, `engine`, `comm`, `defaults` | what PyTorch has no other way in for, each with its reason |
+| `patches`, `tensors`, `indices`, `engine`, `comm`, `defaults` | replaced in PyTorch, each with its reason |
 | `untraced` | keeping `torch.compile` out of here |
 | `switch` | on, off, and what happens once |
 """

@@ -1,8 +1,8 @@
 """Sparse tensors on cards: made of a card's dense tensors, which move one by one.
 
 A capsule holds dense tensors alone, so a sparse one is taken apart, its parts are relabelled, and it is put together
-again.  Operators compute as dense ones do (`dispatch`); one that writes into a sparse tensor writes into the host's, whose parts
-the card's is given then, or is refused.
+again.  Operators compute as dense ones do (`dispatch`).  One that writes into a sparse tensor writes into the host's,
+whose parts the card's is given then, or is refused.
 """
 
 from __future__ import annotations
