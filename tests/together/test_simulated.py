@@ -1,0 +1,84 @@
+"""Simulated cards of all frameworks in one run of pytest, and in programs that never import devshim."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ALL = ["torch", "tensorflow", "mxnet", "paddle", "jax", "numpy"]
+TESTS = """
+    import pytest
+    import devshim as ds
+
+    def test_cards(devshim_backend, simulated_gpus):
+        first, second = simulated_gpus
+        x = ds.ones((2, 3), device=first)
+        y = ds.place(x, second)
+        assert (ds.device_of(x), ds.device_of(y)) == (first, second)
+        assert ds.to_numpy(y).tolist() == [[1.0] * 3] * 2
+        assert ds.describe(second).simulated
+        with pytest.raises(ds.DeviceNotFoundError, match="devshim simulates 2"):
+            ds.zeros(1, device="gpu:2")
+
+    def test_limits(devshim_backend, simulated_gpus):
+        card = simulated_gpus(3, memory="1MiB")[2]
+        with pytest.raises(ds.OutOfMemoryError, match="gpu:2 has no room"):
+            ds.zeros(2**20, device=card)
+
+    def test_faults(devshim_backend, simulated_gpus):
+        simulated_gpus(2, faults=ds.Fault("gpu:1", "copy"))
+        with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed"):
+            ds.place(ds.ones(3), "gpu:1")
+
+    def test_none(devshim_backend):
+        assert ds.device_count() == 0
+"""
+
+
+def test_every_framework_is_tested_in_one_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = pytester.mkdir("site") / "fixtures-1.0.dist-info"  # where devshim is not installed, only its source is there
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fixtures\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[pytest11]\ndevshim = devshim.pytest_plugin\n")
+    path = [str(info.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    pytester.makepyfile(TESTS)
+    done = pytester.runpytest_subprocess(f"--devshim-backends={','.join(ALL)}", "-v", timeout=600)
+    done.assert_outcomes(passed=4 * len(ALL))
+
+
+PROGRAMS = {
+    "torch": "import torch; print(torch.accelerator.device_count())",
+    "tensorflow": "import tensorflow as tf; print(min(len(tf.config.list_logical_devices('CPU')) - 1, 3))",
+    "paddle": "import paddle; print(len(paddle.device.get_available_custom_device()))",
+    "jax": "import jax; print(len(jax.devices()) - 1)",
+    "mxnet": """
+import mxnet as mx
+try:
+    mx.nd.ones(2, ctx=mx.cpu(1)) + mx.nd.ones(2, ctx=mx.cpu(3))
+except mx.MXNetError as error:
+    print(str(error).count("gpu:0") and str(error).count("gpu:2") and 3)
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_has_its_cards_without_a_word_of_devshim(name: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(PROGRAMS[name], encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "devshim", "run", "--gpus", "3", str(script)],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout == "3\n", done.stderr
+    assert done.stderr.startswith("devshim: 3 simulated GPUs: ")
