@@ -14,7 +14,7 @@ Requirements this module answers:
 * Arrays there from before, or from when the card was the host, count from `begin` on.
 
 Not counted: what never becomes an array of Python's, such as what an operator needs meanwhile and what a hybridized
-block keeps inside; and of a sparse array all but what it held when it was made.
+block or a kvstore keeps inside; and sparse arrays, which get their memory after they were made.
 """
 
 from __future__ import annotations
