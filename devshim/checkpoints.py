@@ -51,8 +51,8 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         ConversionError: NumPy has no dtype for a tensor (bfloat16 needs ``ml_dtypes``).
 
     Whatever is raised, and if the process is killed, the file that was there is still whole; when it is killed,
-    a ``.devshim-*.tmp`` or ``.tmp*`` may be left beside it. The host needs memory for a copy of all that is saved. Nothing that is
-    saved may change meanwhile.
+    a ``.devshim-*.tmp`` or ``.tmp*`` may be left beside it. The host needs memory for a copy of all that is saved.
+    Nothing that is saved may change meanwhile.
     """
     writer = Writer()
     told = writer.tell(obj)

@@ -52,7 +52,7 @@ class Checkpoints(Wholes):
     def test_training_goes_on_from_a_checkpoint(self, away: tuple[Device, Device], tmp_path: Path) -> None:
         """Model and optimizer, loaded into fresh ones on another device, train on as if nothing had happened."""
         first = [ds.place(model := self.model(), away[0]), self.optimizer(model)]
-        self.train_step(*first, *self.data(away[0]), lambda: None)
+        self.train_step(first[0], first[1], *self.data(away[0]), lambda: None)
         path = tmp_path / "run.safetensors"
         ds.save(first, path)
         second: list[Any] = [model := self.model(), self.optimizer(model)]
@@ -60,7 +60,7 @@ class Checkpoints(Wholes):
         assert ds.load(path, away[1], into=second) is second
         self.check_on(second[0], away[1])
         for pair, device in ((first, away[0]), (second, away[1])):
-            self.train_step(*pair, *self.data(device), lambda: None)
+            self.train_step(pair[0], pair[1], *self.data(device), lambda: None)
         self.check_same_training(self.weights(second[0]), self.weights(first[0]))
 
     def weights(self, model: Any) -> dict[str, Any]:

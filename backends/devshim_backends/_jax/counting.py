@@ -55,7 +55,7 @@ class JaxCards(Cards):
         assert isinstance(found, JaxCard)
         return found
 
-    def full(self) -> type[OutOfMemoryError]:
+    def error_class(self) -> type[OutOfMemoryError]:
         """The class of the error that says a card is full."""
         return self._full
 

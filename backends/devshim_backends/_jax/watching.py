@@ -142,7 +142,7 @@ def _refuse_hopeless(executable: Any, card: JaxCard, args: Any) -> None:
     for size in sizes:
         if size > free:
             assert _all is not None
-            raise _refusals.full(card.device, size, free, _all.full())
+            raise _refusals.full(card.device, size, free, _all.error_class())
         free -= -(-size // ROUND) * ROUND
 
 
