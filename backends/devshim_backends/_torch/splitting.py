@@ -58,7 +58,14 @@ def carry_inputs(module: Any, args: Any, kwargs: Any) -> Any:
     device = next(_tensors(module)).device
     if not torch.compiler.is_compiling():
         RUN.ran(device)
+    if all(_stays(x, device) for x in args) and all(_stays(x, device) for x in kwargs.values()):
+        return None  # as it is for most parts, whose input comes from the same device
     return pytree.tree_map_only(torch.Tensor, lambda x: carry(x, device), (args, kwargs))
+
+
+def _stays(x: Any, device: Any) -> bool:
+    """Whether an argument is seen at a glance to need no carrying."""
+    return x.device == device if isinstance(x, torch.Tensor) else x is None or isinstance(x, (bool, int, float, str))
 
 
 # ---------------------------------------------------------------------- modules that have parts on several
