@@ -143,6 +143,7 @@ ALLOWED: dict[str, Callable[..., Any]] = {
     "shape of parts": lambda p, x, i: p.reshape(x, [ds.asarray(2), 8]),
     "tile": lambda p, x, i: p.tile(x, ds.asarray([2, 1])),
     "limit": lambda p, x, i: p.clip(x, ds.asarray(2.0), 3.0),
+    "set_value": lambda p, x, i: _changed(x, lambda z: z.set_value(p.ones([4, 4]))),
     "copy_": lambda p, x, i: _changed(x, lambda z: z.copy_(p.ones([4, 4]), True)),
 }
 
@@ -233,6 +234,16 @@ def test_optimizers_keep_their_state_where_the_weights_are(paddle: Any, name: st
 
     for expected, got in zip(trained("cpu"), trained(CARD), strict=True):
         assert np.abs(expected - got).max() <= 1e-6
+
+
+def test_views_are_copies(paddle: Any) -> None:
+    """Paddle has no kernel that makes a view on a plug-in's device contiguous, so there are none; on the host, too."""
+    for device in ("cpu", CARD):
+        x = ds.ones((4, 4), device=device)
+        x[1:3].fill_(0.0)
+        x.t().fill_(0.0)
+        assert ds.to_numpy(x).sum() == 16
+        assert (x.t() @ x.transpose([1, 0])).tolist() == [[4.0] * 4] * 4
 
 
 def test_whole_programs_are_refused_on_a_card(paddle: Any) -> None:

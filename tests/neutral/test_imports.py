@@ -63,6 +63,20 @@ def test_a_typed_import_gets_it_too(around: Around, package: Any) -> None:
     assert around.events == ["in", "out"]
 
 
+@pytest.mark.parametrize("asked", [0, 2])
+def test_simulated_cards_are_announced_only_where_they_are_asked_for(
+    around: Around, package: Any, monkeypatch: pytest.MonkeyPatch, asked: int
+) -> None:
+    announced = Around()
+    room = _imports.importing("needyframe")
+    room.simulating = announced  # type: ignore[union-attr]
+    monkeypatch.setenv("DEVSHIM_SIMULATE_GPUS", str(asked))
+    package("needyframe", "value = 3")
+    assert bring_in().value == 3
+    assert around.events == ["in", "out"]
+    assert announced.events == (["in", "out"] if asked else [])
+
+
 def test_looking_is_not_importing(around: Around, package: Any) -> None:
     from importlib.util import find_spec
 

@@ -39,6 +39,7 @@ Function = Any
 def methods() -> Iterator[tuple[type, str, Function]]:
     """Yield classes of Paddle's, methods of theirs, and what is to be there instead."""
     layer, optimizer = paddle.nn.Layer, paddle.optimizer.Optimizer
+    yield Tensor, "set_value", following(vars(Tensor)["set_value"])  # 2.6 puts the values on the default device
     yield layer, "__call__", following(vars(layer)["__call__"])
     whole = import_module("paddle.jit.dy2static.program_translator").ASTStaticFunction
     if "_perform_call" in vars(whole):  # which moves its arguments to the default device
