@@ -61,9 +61,9 @@ def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
     kit = ["pytest", "-q", "-p", "devshim.testing.plugin", f"tests/backends/test_{backend}.py", *session.posargs]
     for gpus in (0, 2):
         record = [f"--devshim-results={RESULTS / name}-{gpus}.json"] if results else []
-        session.run(*kit, f"--devshim-gpus={gpus}", f"--devshim-stress={STRESS}", *record)
-    rooms = [each for name in ("simulated", "models") for each in sorted(TESTS.glob(f"test_{backend}_{name}*.py"))]
-    for own in (TESTS / f"test_{backend}_traps.py", *rooms, Path(f"docs/frameworks/{backend}.md")):
+        session.run(*kit, f"--devshim-gpus={gpus}", f"--devshim-stress={STRESS if results else 3}", *record)
+    rooms = sorted(TESTS.glob(f"test_{backend}_*.py"))  # traps, simulated cards, models, what is relied on
+    for own in (*rooms, Path(f"docs/frameworks/{backend}.md")):
         if own.exists():
             session.run("pytest", "-q", str(own), *session.posargs)
 
