@@ -10,7 +10,9 @@ import torch
 from devshim_backends._torch.simulated.cells import CELLS
 from devshim_backends._torch.simulated.generators import DEFAULTS
 from devshim_backends._torch.simulated.memory import adopt
+from devshim_backends._torch.simulated.mixing import mixed
 from devshim_backends._torch.simulated.relabel import to_host, to_host_lazily
+from devshim_backends._torch.simulated.schemas import plan_of
 from devshim_backends._torch.simulated.state import NAME, checked, index_of
 from devshim_backends._torch.simulated.storages import STORAGES
 
@@ -129,6 +131,16 @@ def native_dropout_backward(grad: Any, kept: Any, scale: float) -> Any:
     noise = aten._to_copy.default(to_host(kept), dtype=grad.dtype)
     noise = aten.div_.Scalar(noise, 1 / scale) if scale else aten.zero_.default(noise)
     return adopt(aten.mul.Tensor(to_host(grad), noise), card)
+
+
+def sparse_mm_reduce(matrix: Any, dense: Any, reduce: str) -> tuple[Any, Any]:
+    """``aten::_sparse_mm_reduce_impl``: what its backward pass reads the CPU's keeps if an argument wants a gradient."""
+    card = checked(matrix.get_device())
+    if dense.get_device() != card:
+        raise mixed(plan_of(aten._sparse_mm_reduce_impl.default), str(matrix.device), dense.device, 1)
+    seen = to_host(matrix).requires_grad_(matrix.requires_grad or dense.requires_grad)
+    result, positions = aten._sparse_mm_reduce_impl.default(seen, to_host(dense), reduce)
+    return adopt(result, card), adopt(positions, card)
 
 
 def is_set_to(x: Any, other: Any) -> Any:

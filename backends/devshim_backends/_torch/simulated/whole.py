@@ -14,7 +14,7 @@ import torch
 
 from devshim_backends._torch.simulated import sparse
 from devshim_backends._torch.simulated.dispatch import compute_sparse, run, unseen
-from devshim_backends._torch.simulated.kernels import KERNELS, to_copy
+from devshim_backends._torch.simulated.kernels import KERNELS, sparse_mm_reduce, to_copy
 from devshim_backends._torch.simulated.mixing import MixedDevicesError
 from devshim_backends._torch.simulated.schemas import Plan, plan_of
 
@@ -55,6 +55,8 @@ def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
         found[name] = _whole(name, compute_sparse)
     if form == "Sparse":
         found["_sparse_coo_tensor_with_dims_and_tensors"] = unseen(sparse.make_coo)
+    if form == "SparseCsr":
+        found["_sparse_mm_reduce_impl"] = unseen(sparse_mm_reduce)
     found["_to_copy"] = unseen(to_copy)
     yield from found.items()
 
