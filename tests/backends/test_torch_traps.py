@@ -586,3 +586,138 @@ assert load("torch").started()
 """,
             tmp_path,
         )
+
+
+# ---------------------------------------------------------------- simulated cards
+
+
+def test_cards_are_sim_while_they_are_simulated(tmp_path):
+    """``gpu:i`` is ``sim:i`` in both directions, ``cuda:i`` again afterwards, and nothing is registered before."""
+    python(
+        """
+import sys, torch, devshim as ds
+ds.use("torch")
+assert ds.gpu(1).native() == torch.device("cuda", 1)
+ds.simulate(0)
+assert torch._C._get_privateuse1_backend_name() == "privateuseone"
+assert not any(name.startswith("devshim_backends._torch.simulated") for name in sys.modules)
+with ds.simulate(2):
+    assert ds.gpu(1).native() == torch.device("sim", 1)
+    assert ds.device(torch.device("sim:1")) is ds.device("cuda:1") is ds.gpu(1)
+    torch.sim.set_device(1)
+    assert ds.device(torch.device("sim")) is ds.gpu(1)
+    left = ds.zeros(3, device="gpu:1")
+    with ds.on("gpu:0"):
+        assert torch.zeros(1).device == torch.zeros(1, device="sim").device == torch.device("sim:0")
+assert ds.gpu(1).native() == torch.device("cuda", 1)
+assert ds.device_count() == 0 and not torch.accelerator.is_available()
+assert torch.accelerator.current_accelerator() is None or torch.version.cuda
+try:
+    left + 1
+except RuntimeError as error:
+    assert "sim:1 is not there" in str(error) and "ds.simulate" in str(error)
+else:
+    raise AssertionError("an operator on a card that is gone")
+""",
+        tmp_path,
+    )
+
+
+def test_a_compiled_function_sees_that_cards_came_and_went(tmp_path):
+    """What was compiled has the devices of its time in it."""
+    python(
+        """
+import torch, devshim as ds
+ds.use("torch")
+fn = torch.compile(lambda x: ds.place(x, ds.try_gpu()), backend="eager", fullgraph=True)
+assert fn(torch.ones(2)).device.type == "cpu"
+with ds.simulate(2):
+    assert fn(torch.ones(2)).device.type == "sim"
+assert fn(torch.ones(2)).device.type == "cpu"
+""",
+        tmp_path,
+    )
+
+
+def test_another_package_has_the_place(tmp_path):
+    """PyTorch lets a process name one device of its own: with torch_npu there is no place for simulated cards."""
+    python(
+        """
+import torch, devshim as ds
+torch.utils.rename_privateuse1_backend("npu")
+ds.use("torch")
+try:
+    ds.simulate(2)
+except ds.SimulationError as error:
+    assert "npu" in str(error) and error.hint
+else:
+    raise AssertionError("two devices of one's own")
+assert ds.device_count() == 0
+assert ds.place(torch.ones(2), "cpu").sum() == 2
+""",
+        tmp_path,
+    )
+
+
+def test_a_pytorch_that_is_too_old(tmp_path):
+    """Before 2.10 there is no way to make a device in Python."""
+    python(
+        """
+import torch, devshim as ds
+del torch.utils.backend_registration._setup_privateuseone_for_python_backend
+ds.use("torch")
+try:
+    ds.simulate(2)
+except ds.SimulationError as error:
+    assert torch.__version__ in str(error) and "2.10" in str(error)
+else:
+    raise AssertionError("nothing to simulate with")
+assert torch._C._get_privateuse1_backend_name() == "privateuseone" and ds.device_count() == 0
+""",
+        tmp_path,
+    )
+
+
+def test_a_full_card_is_an_error_of_both(tmp_path):
+    """``except torch.OutOfMemoryError`` catches it as ``except ds.OutOfMemoryError`` does, from PyTorch's own calls, too."""
+    python(
+        """
+import torch, devshim as ds
+ds.use("torch")
+ds.simulate(2, memory="1MiB")
+x = torch.ones(2**17, device="sim:1")
+host = torch.ones(2**18)
+for call in (lambda: torch.cat([x, x, x]), lambda: host.to("sim:1"), lambda: torch.empty(2**18, device="sim:1")):
+    try:
+        call()
+    except torch.OutOfMemoryError as error:
+        assert isinstance(error, ds.OutOfMemoryError) and "gpu:1 has no room for" in str(error)
+    else:
+        raise AssertionError("it fitted")
+assert torch.sim.get_device_properties(1).total_memory == 2**20
+assert torch.sim.mem_get_info(1) == (2**19, 2**20)
+""",
+        tmp_path,
+    )
+
+
+def test_a_forked_process_goes_on(tmp_path):
+    """CUDA's memory cannot be used after a fork; a simulated card's is the host's, and no thread runs its backward pass."""
+    python(
+        """
+import os, torch, devshim as ds
+ds.use("torch"); ds.simulate(2)
+x = torch.ones(3, device="sim:1", requires_grad=True)
+(x * 2).sum().backward()
+child = os.fork()
+if child == 0:
+    try:
+        y = torch.ones(3, device="sim:0", requires_grad=True)
+        (y * x.detach().to("sim:0")).sum().backward()
+        os._exit(0 if y.grad.tolist() == [1.0, 1.0, 1.0] else 1)
+    except BaseException:
+        os._exit(2)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+""",
+        tmp_path,
+    )

@@ -134,7 +134,7 @@ def native_dropout_backward(grad: Any, kept: Any, scale: float) -> Any:
 
 
 def sparse_mm_reduce(matrix: Any, dense: Any, reduce: str) -> tuple[Any, Any]:
-    """``aten::_sparse_mm_reduce_impl``: what its backward pass reads the CPU's keeps if an argument wants a gradient."""
+    """``aten::_sparse_mm_reduce_impl``: the CPU's keeps what its backward pass reads if it sees a gradient wanted."""
     card = checked(matrix.get_device())
     if dense.get_device() != card:
         raise mixed(plan_of(aten._sparse_mm_reduce_impl.default), str(matrix.device), dense.device, 1)
