@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Contents", "facts_of"]
 
 _DTYPES = {code: dtype for dtype, code in CODES.items()}
-_DTYPES |= {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "C64": "complex64"}
-"""What other programs store as themselves."""
+_DTYPES["C64"] = "complex64"
+"""What the library gives NumPy of other programs' files; 8-bit floats are not among it (safetensors 0.8)."""
 
 
 class Contents:
@@ -127,5 +127,5 @@ def _foreign(file: Opened, name: str) -> StoredTensor:
     """A tensor of a file that devshim did not write."""
     code, shape = file.forms[name]
     if code not in _DTYPES:
-        raise damaged(file.path, f"the tensor {name[:40]!r} is of a dtype devshim does not know: {code}")
+        raise damaged(file.path, f"the tensor {name[:40]!r} is {code}, which the library cannot give to NumPy")
     return StoredTensor(name, _DTYPES[code], shape, None)

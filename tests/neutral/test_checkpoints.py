@@ -17,6 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
@@ -178,12 +179,20 @@ def test_it_is_a_file_every_safetensors_program_reads(path: Path) -> None:
 
 
 def test_a_file_of_another_program_is_a_dict_of_its_tensors(path: Path) -> None:
-    given = {"w": np.ones((2, 2), "f4"), "h": np.ones(3, ml_dtypes.bfloat16), "z": np.zeros(2, "c8")}
+    given = {"w": np.ones((2, 2), "f4"), "h": np.ones(3, ml_dtypes.bfloat16)}
+    if tuple(map(int, safetensors.__version__.split(".")[:2])) >= (0, 7):  # which has codes for more
+        given["z"] = np.zeros(2, "c8")
     save_file(given, path, metadata={"format": "np"})
     back = ds.load(path, 1)
     assert {name: ds.device_of(x) for name, x in back.items()} == dict.fromkeys(given, G1)
     assert all(same(back[name], given[name]) for name in given)
-    assert same(ds.load(path, into={"w": np.zeros((2, 2), "f4"), "h": None, "z": None})["w"], given["w"])
+    assert same(ds.load(path, into={**dict.fromkeys(given), "w": np.zeros((2, 2), "f4")})["w"], given["w"])
+
+
+def test_a_dtype_the_library_cannot_read_is_said(path: Path) -> None:
+    save_file({"e": np.ones(2, ml_dtypes.float8_e5m2)}, path)
+    with pytest.raises(ds.CheckpointError, match="'e' is F8_E5M2"):
+        ds.load(path)
 
 
 def test_what_numpy_keeps_apart_arrives_native(path: Path) -> None:
@@ -279,12 +288,13 @@ def test_what_does_not_fit_is_named_and_nothing_is_read(name: str, path: Path) -
 # ---------------------------------------------------------------------- failing in the middle
 def test_a_full_card_releases_what_had_arrived_and_names_the_leaf(path: Path) -> None:
     ds.save({"a": np.ones(100), "b": np.ones(100)}, path)
-    ds.simulate(2, memory=1500)
+    before = used(G0)
+    ds.simulate(2, memory=before + 1536)
     into = {"a": np.zeros(100), "b": np.zeros(100)}
     for call in (lambda: ds.load(path, 0), lambda: ds.load(path, 0, into=into)):
         with pytest.raises(ds.OutOfMemoryError, match=r"gpu:0.*\['b'\]"):
             call()
-        assert used(G0) == 0
+        assert used(G0) == before
     assert same(into["a"], np.zeros(100))
 
 
