@@ -679,7 +679,7 @@ assert torch._C._get_privateuse1_backend_name() == "privateuseone" and ds.device
 
 
 def test_a_full_card_is_an_error_of_both(tmp_path):
-    """``except torch.OutOfMemoryError`` catches it as ``except ds.OutOfMemoryError`` does, from PyTorch's own calls, too."""
+    """``except torch.OutOfMemoryError`` catches it as ``except ds.OutOfMemoryError`` does, in PyTorch's own calls."""
     python(
         """
 import torch, devshim as ds
@@ -702,7 +702,7 @@ assert torch.sim.mem_get_info(1) == (2**19, 2**20)
 
 
 def test_a_forked_process_goes_on(tmp_path):
-    """CUDA's memory cannot be used after a fork; a simulated card's is the host's, and no thread runs its backward pass."""
+    """CUDA's memory cannot be used after a fork; a simulated card's is the host's, and no engine thread is lost."""
     python(
         """
 import os, torch, devshim as ds
