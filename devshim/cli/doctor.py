@@ -95,7 +95,7 @@ def verdict(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
         yield f"GPUs are there, and seen by {told}."
         return
     yield _cause(machine, answers)
-    yield "To go on without a GPU: `devshim run --gpus 2 script.py`, or ds.simulate(gpus=2) in it; `devshim tour` shows it."
+    yield "To go on without a GPU: `devshim run --gpus 2 script.py`, or ds.simulate(gpus=2); `devshim tour` shows it."
 
 
 def _cause(machine: Machine, answers: Sequence[Answer]) -> str:

@@ -63,7 +63,7 @@ def test_the_verdict_names_the_cause(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     told = " ".join(verdict(machine, answers))
     assert words in told
-    assert ("DEVSHIM_SIMULATE_GPUS=2" in told) is (SEEING not in answers), "it ends with what to do next"
+    assert ("devshim run --gpus 2" in told) is (SEEING not in answers), "it ends with what to do next"
 
 
 def test_hidden_cards_are_the_first_cause(monkeypatch: pytest.MonkeyPatch) -> None:
