@@ -261,20 +261,24 @@ def test_an_interrupted_run_leaves_no_process_behind(project: Any, pytester: Any
         os.kill(int((pytester.path / "pid.txt").read_text()), 0)
 
 
-def test_a_process_of_a_test_s_own_does_not_hold_the_run(project: Any) -> None:
+def test_a_process_of_a_test_s_own_does_not_hold_the_run(project: Any, pytester: Any) -> None:
     """One that a test has forked, and that outlives the death of its parent, has the channel open."""
     done = project(
         """
         import time
         def test_dies(devshim_backend):
-            if os.fork() == 0:
+            child = os.fork()
+            if child == 0:
                 time.sleep(90)
                 os._exit(0)
+            with open("child.txt", "w") as file:
+                file.write(str(child))
             os.kill(os.getpid(), signal.SIGKILL)
         def test_after(devshim_backend): pass
         """,
         NUMPY,
     )
+    os.kill(int((pytester.path / "child.txt").read_text()), signal.SIGKILL)
     done.assert_outcomes(passed=1, failed=1)
     assert done.duration < 60
 
