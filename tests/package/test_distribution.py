@@ -55,7 +55,7 @@ def test_the_metadata_is_what_pyproject_promises(wheel: zipfile.ZipFile) -> None
     assert metadata["License-Expression"] == "Apache-2.0"
     assert set(metadata.get_all("Provides-Extra", [])) == {"numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"}
     plain = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
-    assert {line.partition(">")[0] for line in plain} == {"numpy", "nvidia-ml-py", "optree", "rich", "typer"}
+    assert {line.partition(">")[0] for line in plain} == {"numpy", "nvidia-ml-py", "optree", "rich", "safetensors", "typer"}
 
 
 def test_the_wheel_carries_the_licence_and_the_command(wheel: zipfile.ZipFile) -> None:

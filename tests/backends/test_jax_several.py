@@ -1,0 +1,115 @@
+"""Several devices on JAX: widths and places that its operators would lose, and XLA's collectives on host devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import _registry
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+from devshim_backends._jax import several  # noqa: E402  # after JAX itself, which may be absent
+
+G0, G1, G2 = ds.gpu(0), ds.gpu(1), ds.gpu(2)
+
+
+@pytest.fixture(autouse=True)
+def _cards() -> Iterator[None]:
+    ds.use("jax")
+    with ds.simulate(3):
+        yield
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128", "float16", "int8"])
+def test_values_keep_their_width_without_x64(dtype: str) -> None:
+    a = (np.arange(14).reshape(7, 2) + 2**40 * (np.dtype(dtype).itemsize == 8)).astype(dtype)
+    parts = ds.split(ds.from_numpy(a), [0, 1, 2])
+    assert {part.dtype.name for part in parts} == {dtype}
+    assert ds.to_numpy(ds.gather(parts, 1)).tobytes() == a.tobytes()
+    copies = ds.all_reduce_(ds.broadcast(ds.from_numpy(a), [0, "cpu"]))
+    assert {ds.to_numpy(each).tobytes() for each in copies} == {(a + a).tobytes()}
+
+
+def test_an_uncommitted_array_is_cut_and_joined_where_it_is() -> None:
+    x = jnp.arange(4.0)
+    with ds.on("gpu:2"):
+        parts = ds.split(x, ["cpu", "cpu"])
+        assert [ds.device_of(part) for part in parts] == [ds.cpu()] * 2
+        assert ds.device_of(ds.gather([x, x], "cpu")) is ds.cpu()
+        assert [ds.device_of(each) for each in ds.all_reduce_([x, x, ds.copy(x, 0)])] == [ds.cpu(), ds.cpu(), G0]
+
+
+def test_entries_are_replaced_and_the_arrays_stay() -> None:
+    old = [ds.asarray([1.0], device=0), ds.asarray([2.0], device=1)]
+    tensors = list(old)
+    assert ds.all_reduce_(tensors) is tensors
+    assert [each.tolist() for each in tensors] == [[3.0], [3.0]]
+    assert [each.tolist() for each in old] == [[1.0], [2.0]]
+    assert [ds.device_of(each) for each in tensors] == [G0, G1]
+
+
+def test_gradients_flow_through_parts_and_what_is_joined() -> None:
+    def loss(x: Any) -> Any:
+        parts = ds.split(x, [0, 1, 2])
+        return ds.gather([part * (i + 1) for i, part in enumerate(parts)], "cpu").sum()
+
+    assert jax.grad(loss)(jnp.arange(7.0)).tolist() == [1, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("op", ["sum", "mean"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "int8"])
+def test_collectives_over_several_devices_agree_with_the_portable_way(op: str, dtype: str) -> None:
+    """The program for cards, run on XLA's host devices; numbers that any order of a sum gives alike."""
+    if op == "mean" and dtype == "int8":
+        return  # refused before any engine is asked
+    kind = jnp.dtype(dtype)
+    xs = [ds.place(ds.from_numpy(np.array([[i + 1, 3 * i], [-i, 100]]).astype(kind)), i) for i in range(3)]
+    results = several.over_cards([device.native() for device in (G0, G1, G2)], xs, op)
+    expected = ds.all_reduce_(list(xs), op)  # type: ignore[arg-type]
+    assert [ds.device_of(each) for each in results] == [G0, G1, G2]
+    for result, portable in zip(results, expected, strict=True):
+        assert result.dtype == portable.dtype == kind
+        assert ds.to_numpy(result).tobytes() == ds.to_numpy(portable).tobytes()
+
+
+def test_what_is_not_a_number_stays_in_every_result() -> None:
+    xs = [ds.asarray([np.nan, 1.0], device=0), ds.asarray([2.0, 3.0], device=1)]
+    for op in ("sum", "mean", "max", "min"):
+        for result in ds.all_reduce_(list(xs), op):  # type: ignore[arg-type]
+            assert np.isnan(ds.to_numpy(result)[0])
+    for result in several.over_cards([G0.native(), G1.native()], xs, "sum"):
+        assert np.isnan(ds.to_numpy(result)[0])
+
+
+def test_the_engine_is_for_sums_on_real_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA's maximum loses what is not a number, and simulated cards have no engine."""
+    backend = _registry.load("jax")
+    xs = [ds.asarray([1.0], device=0), ds.asarray([2.0], device=1)]
+    assert backend.all_reduce(xs, "sum") is None
+    natives = {device: device.native() for device in (G0, G1)}
+    monkeypatch.setattr(type(backend), "to_native", lambda self, device: natives[device])
+    monkeypatch.setattr(backend, "simulated", 0)
+    found = backend.all_reduce(xs, "sum")
+    assert found is not None
+    assert [each.tolist() for each in found] == [[3.0], [3.0]]
+    assert backend.all_reduce(xs, "max") is None
+
+
+def test_modes_of_the_thread_hold_in_parallel() -> None:
+    x = jnp.zeros(1)
+    assert ds.parallel([lambda given: jnp.arange(3.0).dtype.name], [x]) == ["float32"]
+    with several.enable_x64(True):
+        assert ds.parallel([lambda given: jnp.arange(3.0).dtype.name] * 2, [x, x]) == ["float64"] * 2
+    with jax.default_device(G1.native()):
+        assert ds.parallel([lambda given: ds.device_of(jnp.arange(3.0))], [None]) == [G1]
+
+
+def test_inside_jit_it_is_refused() -> None:
+    for call in (lambda x: ds.split(x, [0, 1])[0], lambda x: ds.gather([x, x], 0)):
+        with pytest.raises(ds.TracingError):
+            jax.jit(call)(jnp.arange(4.0))
