@@ -247,7 +247,6 @@ def test_what_cannot_move_is_named():
         (torch.ones(2, requires_grad=True) * 2, "computation"),
         (TwoTensor(torch.ones(2), torch.ones(2)), "TwoTensor"),
         (torch.ones(2, device="meta"), "meta"),
-        (torch.eye(2).to_sparse(), "sparse_coo"),
     ):
         model = holding(tensor)
         with pytest.raises(ds.DevshimError, match=why) as caught:

@@ -143,25 +143,25 @@ def test_lbfgs_keeps_tensors_in_lists():
 
 
 def test_sparse_adam_and_sparse_gradients():
-    """Sparse tensors are leaves like others; simulated cards have none, and say so before anything has moved."""
-    model = nn.Embedding(5, 3, sparse=True)
-    optimizer = torch.optim.SparseAdam(model.parameters())
-    model(torch.tensor([1, 3])).sum().backward()
-    optimizer.step()
-    assert list(leaves(model)) == ["weight", "weight.grad"]
-    assert list(leaves(optimizer)) == ["state.0.exp_avg", "state.0.exp_avg_sq"]
-    with pytest.raises(ds.ConversionError, match=r"sparse_coo.*weight\.grad"):
-        ds.place([model, optimizer], "gpu:1")
-    assert ds.device_of(model.weight) is CPU
-    optimizer.zero_grad()
-    ds.place([model, optimizer], "gpu:1")
-    assert {ds.device_of(leaf.read()) for leaf in leaves(optimizer).values()} == {ds.gpu(1)}
-    leaf = leaves(ds.place([model, optimizer], "cpu")[0])["weight"]
-    gradient = model.weight.grad = torch.eye(5, 3).to_sparse()
-    leaves(model)["weight.grad"].write((torch.eye(5, 3) * 2).to_sparse())
-    assert model.weight.grad is gradient
-    assert gradient.to_dense()[0, 0] == 2
-    assert leaf.owner is model.weight
+    """Sparse gradients are leaves like others, and the same objects before and after."""
+    results = []
+    for moves in (HERE, THERE, ["cpu"] * 4, ["cpu", "gpu:1", "gpu:0", "cpu"]):
+        torch.manual_seed(0)
+        model = ds.place(nn.Embedding(5, 3, sparse=True), moves[0])
+        optimizer = torch.optim.SparseAdam(model.parameters())
+        for move in moves:
+            optimizer.zero_grad()
+            model(ds.asarray([1, 3, 3], device=ds.device_of(model.weight))).square().sum().backward()
+            gradient = model.weight.grad
+            assert gradient.is_sparse
+            assert "weight.grad" in leaves(model)
+            ds.place([model, optimizer], move)
+            assert model.weight.grad is gradient
+            assert gradient.device == model.weight.device == ds.device(move).native()
+            optimizer.step()
+        assert list(leaves(optimizer)) == ["state.0.exp_avg", "state.0.exp_avg_sq"]
+        results.append(model.weight.detach().cpu())
+    assert all(torch.equal(each, results[0]) for each in results)
 
 
 def test_what_a_differentiable_optimizer_has_computed_cannot_move():

@@ -69,8 +69,6 @@ class TorchTensors(Backend):
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         self.device_of(x)  # a meta tensor has no values to copy: refused here, in one wording
-        if self.simulated and device is not CPU:
-            self._require_dense(x, "a simulated card")
         if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.no_grad():  # else a model moved here could not be trained any more
                 return x.to(native(device), non_blocking=non_blocking and device is not CPU, copy=True)
