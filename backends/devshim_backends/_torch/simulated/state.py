@@ -76,6 +76,10 @@ def missing(index: int) -> SimulationError:
     )
 
 
+_KNOWN: dict[Any, int] = {}
+"""Arguments that name a card -> its index, or -1 for the current one: cheaper than to look into them."""
+
+
 def index_of(device: Any = None) -> int:
     """Return the index of the card that an argument names: None or no index is the current one.
 
@@ -85,9 +89,18 @@ def index_of(device: Any = None) -> int:
     """
     if device is None:
         return checked(current())
+    index = _KNOWN.get(device)
+    if index is None:
+        index = _KNOWN[device] = _read(device)
+    if index < 0:
+        index = current()
+    return index if index < SHOWN.count else checked(index)
+
+
+def _read(device: Any) -> int:
     if isinstance(device, int):
-        return checked(device) if device >= 0 else checked(current())
+        return device
     named = torch.device(device)
     if named.type != NAME:
         raise ValueError(f"Expected a {NAME} device, but got: {named}")
-    return checked(current() if named.index is None else named.index)
+    return -1 if named.index is None else int(named.index)
