@@ -59,12 +59,14 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     _checkpoint_file.write(path, writer.arrays, told)
 
 
-def load(path: str | os.PathLike[str], device: DeviceLike | Placement | None = None, into: Any = None) -> Any:
+def load(
+    path: str | os.PathLike[str], device_or_placement: DeviceLike | Placement | None = None, into: Any = None
+) -> Any:
     """Return what `save` wrote, from whichever framework, straight on its device; or put it into what is there.
 
     Args:
         path: The file. One that another program wrote comes back as a dict of its tensors.
-        device: Where to, or a `Placement` that says it for each leaf. Without it: where the tensors and models of
+        device_or_placement: Where to, or a `Placement` that says it for each leaf. Without it: where the tensors and models of
             ``into`` are, else the device of the innermost `on`, else the CPU.
         into: What was saved, or its equal, such as a model, or ``[model, optimizer]``. Models and optimizers are filled
             in place: they and their parameters stay the objects they are. A weight whose layer is laid out in another
@@ -91,8 +93,9 @@ def load(path: str | os.PathLike[str], device: DeviceLike | Placement | None = N
     with _checkpoint_file.opened(path) as file:
         contents = Contents(file)
         if into is None:
-            return _new(file, contents, device)
-        target = device if device is None or isinstance(device, Placement) else _spec.device(device)
+            return _new(file, contents, device_or_placement)
+        where = device_or_placement
+        target = where if where is None or isinstance(where, Placement) else _spec.device(where)
         return Filling(file, target, _tensor).fill(into, contents.tree)
 
 
