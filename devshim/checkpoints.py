@@ -66,8 +66,8 @@ def load(
 
     Args:
         path: The file. One that another program wrote comes back as a dict of its tensors.
-        device_or_placement: Where to, or a `Placement` that says it for each leaf. Without it: where the tensors and models of
-            ``into`` are, else the device of the innermost `on`, else the CPU.
+        device_or_placement: Where to, or a `Placement` that says it for each leaf. Without it: where the tensors and
+            models of ``into`` are, else the device of the innermost `on`, else the CPU.
         into: What was saved, or its equal, such as a model, or ``[model, optimizer]``. Models and optimizers are filled
             in place: they and their parameters stay the objects they are. A weight whose layer is laid out in another
             way on another framework is transposed. None in a place of it leaves out what the file has there.
