@@ -13,6 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"devshim": ROOT / "devshim", "devshim_backends": ROOT / "backends" / "devshim_backends"}
 
 
+EXTRAS = {"numpy", "torch", "tensorflow", "paddle", "jax", "mxnet", "plot"}
+
+
 @pytest.fixture(scope="module")
 def wheel(dist: Path) -> zipfile.ZipFile:
     (found,) = dist.glob("*.whl")
@@ -53,9 +56,16 @@ def test_the_metadata_is_what_pyproject_promises(wheel: zipfile.ZipFile) -> None
     assert metadata["Name"] == "devshim"
     assert metadata["Requires-Python"] == ">=3.10"
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert set(metadata.get_all("Provides-Extra", [])) == {"numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"}
+    assert set(metadata.get_all("Provides-Extra", [])) == EXTRAS
     plain = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
-    assert {line.partition(">")[0] for line in plain} == {"numpy", "nvidia-ml-py", "optree", "rich", "safetensors", "typer"}
+    assert {line.partition(">")[0] for line in plain} == {
+        "numpy",
+        "nvidia-ml-py",
+        "optree",
+        "rich",
+        "safetensors",
+        "typer",
+    }
 
 
 def test_the_wheel_carries_the_licence_and_the_command(wheel: zipfile.ZipFile) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "guard": Gap("planned", "watching for transfers the framework makes unasked comes with the models"),
+        "guard": Gap("planned", "nobody watches yet for the transfers it makes unasked"),
         "trace_device_of": Gap(
             "upstream",
             "jax.jit traces a function once for every device, so a traced value has none (jax-ml/jax#26000); "
@@ -37,6 +37,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "JAX's allocator has no call that gives its pool back; XLA_PYTHON_CLIENT_ALLOCATOR=platform, set before "
             "the start, makes it keep none",
         ),
-        "models": Gap("planned", "moving whole models and optimizers comes after tensors"),
+        "models": Gap("never", "JAX has no models: weights and states are trees of arrays, which `place` moves"),
     }
 )

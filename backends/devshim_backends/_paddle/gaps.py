@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "guard": Gap("planned", "watching for transfers the framework makes unasked comes with the models"),
+        "guard": Gap("planned", "nobody watches yet for the transfers it makes unasked"),
         "op_scope": Gap(
             "never", "PaddlePaddle's operators compute where their arguments are, so a scope moves creation alone"
         ),
