@@ -9,6 +9,7 @@ from devshim_backends._tensorflow.draws import TensorflowDraws
 from devshim_backends._tensorflow.gaps import GAPS
 from devshim_backends._tensorflow.interop import TensorflowInterop
 from devshim_backends._tensorflow.lines import LINES
+from devshim_backends._tensorflow.several import TensorflowSeveral
 from devshim_backends._tensorflow.simulation import TensorflowSimulation
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 class TensorflowBackend(
+    TensorflowSeveral,
     TensorflowCreation,  # with it TensorflowTensors, TensorflowDevices and TensorflowScopes, on which it builds
     TensorflowDraws,
     TensorflowSimulation,  # with it TensorflowRuntime

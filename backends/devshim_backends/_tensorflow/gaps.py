@@ -29,7 +29,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         ),
         "non_blocking": Gap("upstream", "TensorFlow decides by itself which copies overlap, and has no switch for it"),
         "empty_cache": Gap("upstream", "TensorFlow never gives memory back to a card before the process ends"),
-        "several": Gap("planned", "splitting, joining and reducing over several devices comes with the models"),
         "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }
 )

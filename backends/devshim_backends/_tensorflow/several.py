@@ -1,0 +1,71 @@
+"""Cutting TensorFlow's tensors up, joining them, and combining them element by element.
+
+An operator computes on its thread's default device, wherever its tensors are (2.21): each is told their device here.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal
+
+import tensorflow as tf
+
+from devshim_backends._tensorflow.tensors import TensorflowTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from devshim.backend import Tensor
+
+_OPS: dict[str, Any] = {"sum": tf.add, "mean": tf.add, "max": tf.maximum, "min": tf.minimum}
+
+
+class TensorflowSeveral(TensorflowTensors):
+    """The room of several devices."""
+
+    def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        with self._at(x):
+            return tf.convert_to_tensor(x)[(slice(None),) * axis + (slice(start, stop),)]
+
+    def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        with self._at(xs[0]):
+            if len(xs) == 1:  # which TensorFlow gives back as it is
+                return self.copy_to(xs[0], self.device_of(xs[0]))
+            return tf.concat([tf.convert_to_tensor(x) for x in xs], axis)
+
+    def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        with self._at(xs[0]):
+            values = [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]
+            if len(values) == 1:
+                return self.copy_to(values[0], self.device_of(values[0]))
+            made = reduce(_OPS[op], values)
+            return made / tf.cast(len(xs), made.dtype) if op == "mean" else made
+
+    def snapshot(self, x: Tensor) -> Tensor:
+        with self._at(x):
+            return tf.stop_gradient(tf.convert_to_tensor(x))  # a variable's values, which later ones replace
+
+    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        with self._at(xs[0]):
+            dtype = reduce(_wider, {x.dtype for x in xs})
+            read = tf.float32 if dtype == tf.bfloat16 else dtype  # NumPy has no bfloat16
+            return tf.concat([tf.reshape(tf.cast(x, read), [1]) for x in xs], 0)
+
+    def _at(self, x: Tensor) -> AbstractContextManager[object]:
+        """The scope of a tensor's device; in a ``tf.function`` that of the function."""
+        if self.is_tracer(x):
+            return nullcontext()
+        entered: AbstractContextManager[object] = tf.device(self.to_native(self.device_of(x)))
+        return entered
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        return nullcontext  # a tape records for its own thread alone
+
+
+def _wider(a: Any, b: Any) -> Any:
+    """The dtype that holds the numbers of both."""
+    if {a, b} == {tf.float16, tf.bfloat16}:
+        return tf.float32
+    return tf.as_dtype(tf.experimental.numpy.result_type(a.as_numpy_dtype, b.as_numpy_dtype))
