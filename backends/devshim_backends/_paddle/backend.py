@@ -15,6 +15,7 @@ from devshim_backends._paddle.interop import PaddleInterop
 from devshim_backends._paddle.lines import LINES
 from devshim_backends._paddle.runtime import PaddleRuntime
 from devshim_backends._paddle.scopes import PaddleScopes
+from devshim_backends._paddle.several import PaddleSeveral
 from devshim_backends._paddle.simulation import PaddleSimulation
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class PaddleBackend(
     PaddleScopes,
     PaddleRuntime,
     PaddleSimulation,
+    PaddleSeveral,
     PaddleInterop,  # with it PaddleTensors, on which it builds
 ):
     """PaddlePaddle, 2.6 and newer: CUDA and ROCm cards as ``gpu``, XPUs, and plug-ins by the names of their kinds."""

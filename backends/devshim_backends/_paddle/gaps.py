@@ -22,7 +22,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "them, or an illegal memory access (PaddlePaddle/Paddle#51706, #71667); simulated cards are refused by "
             "devshim",
         ),
-        "several": Gap("planned", "splitting, joining and reducing over several devices comes with the models"),
         "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }
 )

@@ -1,0 +1,60 @@
+"""Cutting PaddlePaddle's tensors up, joining them, and combining them element by element."""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Literal
+
+import paddle
+
+from devshim_backends._paddle.tensors import PaddleTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from devshim.backend import Tensor
+
+_OPS: dict[str, Any] = {"sum": paddle.add, "mean": paddle.add, "max": paddle.maximum, "min": paddle.minimum}
+_WIDE = {paddle.int8: paddle.int32, paddle.uint8: paddle.int32, paddle.int16: paddle.int32}
+"""PaddlePaddle (3.3) has no kernels for the smaller integers."""
+
+
+class PaddleSeveral(PaddleTensors):
+    """The room of several devices."""
+
+    def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        return x[(slice(None),) * axis + (slice(start, stop),)]
+
+    def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        if len(xs) == 1:
+            return self.copy_to(xs[0], self.device_of(xs[0]))
+        return paddle.concat(list(xs), axis)
+
+    def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        dtype = xs[0].dtype
+        with paddle.no_grad():
+            values = [self.snapshot(x).astype(_WIDE.get(dtype, dtype)) for x in xs]
+            made = reduce(_OPS[op], values)
+            return (made / len(xs) if op == "mean" else made).astype(dtype)
+
+    def snapshot(self, x: Tensor) -> Tensor:
+        return self.copy_to(x.detach(), self.device_of(x))
+
+    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        with paddle.no_grad():
+            dtype = "float32" if all(x.dtype == paddle.bfloat16 for x in xs) else _widest(xs)
+            return paddle.concat([x.reshape([1]).astype(dtype) for x in xs])
+
+    def assign(self, x: Tensor, value: Tensor) -> None:
+        with paddle.no_grad():
+            x.copy_(value, True)
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        return partial(paddle.set_grad_enabled, paddle.is_grad_enabled())
+
+
+def _widest(xs: Sequence[Tensor]) -> Any:
+    """The dtype that holds the numbers of all, of those NumPy has: bfloat16 becomes float32."""
+    numbers = [paddle.zeros([1], paddle.float32 if x.dtype == paddle.bfloat16 else x.dtype).numpy() for x in xs]
+    return str(sum(numbers[1:], numbers[0]).dtype)
