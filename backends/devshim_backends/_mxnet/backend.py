@@ -10,6 +10,7 @@ from devshim_backends._mxnet.interop import MxnetInterop
 from devshim_backends._mxnet.lines import LINES
 from devshim_backends._mxnet.runtime import MxnetRuntime
 from devshim_backends._mxnet.scopes import MxnetScopes
+from devshim_backends._mxnet.several import MxnetSeveral
 from devshim_backends._mxnet.simulation import MxnetSimulation
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 class MxnetBackend(
+    MxnetSeveral,
     MxnetDraws,  # with it MxnetCreation, MxnetTensors and MxnetDevices, each building on the next
     MxnetScopes,
     MxnetRuntime,

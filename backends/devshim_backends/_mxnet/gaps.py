@@ -30,7 +30,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "upstream",
             "a hybridized block is compiled for the device of its inputs: inside it only that one can be the default",
         ),
-        "several": Gap("planned", "splitting, joining and reducing over several devices comes with the models"),
         "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }
 )
