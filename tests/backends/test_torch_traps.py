@@ -721,3 +721,46 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """,
         tmp_path,
     )
+
+
+def test_switched_off_pytorch_is_as_it_was(tmp_path):
+    """Every function and class is the one it was; what stays is named here, and in the documentation."""
+    python(
+        """
+import sys, torch, devshim as ds
+import torch._dynamo  # which replaces torch.manual_seed by itself, when an optimizer is first made
+import torch.nn.parallel.comm
+ds.use("torch")
+ds.zeros(2)
+owners = [torch, torch._C, torch.Tensor, torch.nn.Module, torch.UntypedStorage, torch.storage._StorageBase,
+          torch.nn.parallel.comm, torch.accelerator, torch.autograd, torch.autograd.graph, torch.autograd.Variable,
+          torch.serialization, torch.optim.Optimizer, sys.modules["torch.optim.optimizer"], torch.random,
+          torch.nn.utils.rnn.PackedSequence, torch.nn.parameter.UninitializedTensorMixin, torch.amp, torch.utils]
+before = [dict(vars(owner)) for owner in owners]
+for _ in range(2):
+    ds.simulate(3)
+    torch.sim.set_device(1)
+    model = torch.nn.Linear(2, 2).to("sim")
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.tensor([[1.0, 2.0]], device="sim")).sum().backward()
+    optimizer.step()
+    model.cpu()
+    ds.simulate(0)
+changed, new = set(), set()
+for owner, was in zip(owners, before):
+    for name, value in vars(owner).items():
+        if name not in was:
+            new.add(name)
+        elif value is not was[name] and callable(value):
+            changed.add(name)
+    assert set(was) <= set(vars(owner)), owner
+assert changed == {"_accelerator_getAccelerator"}, changed
+assert {name for name in new if not name.startswith("_")} <= {"sim", "is_sim"}, new
+assert "__new__" in vars(torch.UntypedStorage)
+x = torch.ones(3, requires_grad=True)
+(x * 2).sum().backward()
+assert x.to("cpu") is x and not x.is_pinned() and isinstance(torch.Generator(), torch.Generator)
+assert torch.accelerator.current_accelerator() is None or torch.version.cuda
+""",
+        tmp_path,
+    )
