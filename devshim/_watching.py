@@ -12,7 +12,7 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from devshim import _transfer
+from devshim import _registry, _transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,8 @@ GUARDED: ContextVar[Any] = ContextVar("devshim_guarded", default=None)
 _COUNTING = threading.Lock()
 _INSIDE = threading.local()
 _open = 0
-_OURS = {"devshim", "devshim_backends"}
+_NOT_THEIRS = {"devshim", "devshim_backends", "optree", "keras", "contextlib", *_registry.ROOTS}
+"""Root packages between a line of the user's and a copy: devshim, the frameworks, and what they call on the way."""
 
 
 def watch(step: int) -> None:
@@ -48,16 +49,16 @@ def inside() -> bool:
 
 
 def site() -> str:
-    """Return the nearest line that is not devshim's, as ``file:line``."""
+    """Return the nearest line that is neither devshim's nor a framework's, as ``file:line``."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+    while frame.f_back is not None and _is_on_the_way(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def _is_ours(module: str) -> bool:
-    """Whether a module is devshim's; the conformance kit is a user of it."""
-    return module.partition(".")[0] in _OURS and not module.startswith("devshim.testing.")
+def _is_on_the_way(module: str) -> bool:
+    """Whether a module's lines are nobody's; the conformance kit is a user."""
+    return module.partition(".")[0] in _NOT_THEIRS and not module.startswith("devshim.testing.")
 
 
 def _recording(backend: Backend, source: Device, target: Device, nbytes: int | None, tensors: int) -> Recording | None:

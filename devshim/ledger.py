@@ -35,7 +35,7 @@ class Transfer(NamedTuple):
     tensors: int
     """How many were copied at once."""
     site: str
-    """The line that caused it, as ``file:line``: the nearest that is not devshim's."""
+    """The line that caused it, as ``file:line``: the nearest that is neither devshim's nor a framework's."""
     backend: str
     """The framework."""
     start: float
