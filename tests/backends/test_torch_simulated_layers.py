@@ -157,8 +157,42 @@ def test_attention_masks_and_fast_paths():
         for kwargs in ({}, {"mask": mask, "is_causal": True}):
             moved = {name: each.to(CARD) if isinstance(each, torch.Tensor) else each for name, each in kwargs.items()}
             torch.testing.assert_close(there(x.to(CARD), **moved).cpu(), model(x, **kwargs))
-    q, k, v = (torch.randn(2, 3, 4, 5, device=CARD) for _ in range(3))
-    attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    torch.testing.assert_close(
-        attended.cpu(), nn.functional.scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu(), is_causal=True)
-    )
+
+
+MASKS = {
+    "none": {},
+    "causal": {"is_causal": True},
+    "added": {"attn_mask": torch.linspace(-1, 1, 256).reshape(16, 16)},
+    "of what to see": {"attn_mask": torch.arange(256).reshape(16, 16) % 3 > 0},
+    "scaled": {"scale": 0.5},
+    "shared heads": {"enable_gqa": True},
+}
+
+
+@pytest.mark.parametrize("form", MASKS)
+def test_attention_is_the_hosts_to_the_bit(form):
+    heads = 2 if form == "shared heads" else 4
+    drawn = [torch.randn(2, 4, 16, 8), torch.randn(2, heads, 16, 8), torch.randn(2, heads, 16, 8)]
+    sides = []
+    for device in ("cpu", CARD):
+        leaves = [x.clone().to(device).requires_grad_() for x in drawn]
+        options = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in MASKS[form].items()}
+        out = nn.functional.scaled_dot_product_attention(*leaves, **options)
+        out.square().sum().backward()
+        sides.append([out, *(x.grad for x in leaves)])
+    for host, card in zip(*sides, strict=True):
+        assert str(card.device) == CARD
+        assert torch.equal(card.cpu(), host)
+
+
+def test_attention_elsewhere_than_in_plain_tensors():
+    """What the fused kernel cannot do is done by the formula: a gradient of the mask, ``vmap``, dropout."""
+    q, k, v = (torch.randn(2, 4, 16, 8, device=CARD) for _ in range(3))
+    attend = nn.functional.scaled_dot_product_attention
+    mask = torch.zeros(16, 16, device=CARD, requires_grad=True)
+    attend(q, k, v, attn_mask=mask).sum().backward()
+    assert str(mask.grad.device) == CARD
+    torch.testing.assert_close(torch.vmap(attend)(q, k, v), attend(q, k, v))
+    with pytest.raises(RuntimeError, match="same device"):
+        attend(q, k.cpu(), v)
+    assert str(attend(q, k, v, dropout_p=0.5).device) == CARD

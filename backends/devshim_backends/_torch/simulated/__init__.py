@@ -19,7 +19,7 @@ Requirements these rooms answer:
 | `schemas`, `carry`, `dispatch` | every operator: what it is given on its way to the host, and its results back |
 | `mixing` | what is refused where devices are mixed |
 | `whole` | which operators go to the CPU whole, where PyTorch would take them apart |
-| `kernels`, `storages`, `cells`, `sparse` | operators and tensors that need kernels of their own |
+| `kernels`, `storages`, `cells`, `attention`, `sparse` | operators and tensors that need kernels of their own |
 | `generators` | random numbers |
 | `autocast` | mixed precision |
 | `module`, `streams`, `accelerator` | ``torch.sim``, and what ``torch.accelerator`` asks |

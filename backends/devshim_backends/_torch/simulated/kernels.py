@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from devshim_backends._torch.simulated.attention import ATTENTION
 from devshim_backends._torch.simulated.cells import CELLS
 from devshim_backends._torch.simulated.generators import DEFAULTS
 from devshim_backends._torch.simulated.memory import adopt
@@ -157,6 +158,7 @@ def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -
 KERNELS: Mapping[str, Callable[..., Any]] = {
     **STORAGES,
     **CELLS,
+    **ATTENTION,
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
     "_efficientzerotensor": zeros,
@@ -172,6 +174,6 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "record_stream": lambda tensor, stream: None,
     # Attention with padding takes nested tensors, which no card holds, for what is aligned to the left alone.
     "_nested_tensor_from_mask_left_aligned": lambda tensor, mask: False,
-    "_fused_sdp_choice": lambda *args, **kwargs: 0,  # attention by its formula, not by a kernel of CUDA's
+    "_fused_sdp_choice": lambda *args, **kwargs: 0,  # no kernel of CUDA's: see `attention`
 }
 """Operator -> its kernel at PrivateUse1."""

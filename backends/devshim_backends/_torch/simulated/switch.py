@@ -9,6 +9,7 @@ import torch
 from devshim.errors import SimulationError
 from devshim_backends._torch.simulated import (
     accelerator,
+    attention,
     autocast,
     comm,
     defaults,
@@ -128,6 +129,8 @@ def _kernels() -> list[Any]:
         aten.impl(name, unseen(kernel), "PrivateUse1")
     for name, kernel in whole.kernels():
         aten.impl(name, kernel, "PrivateUse1")
+    for key in ("PrivateUse1", "AutogradPrivateUse1"):  # the second in place of the CPU's way to take it apart
+        aten.impl("scaled_dot_product_attention", attention.attention, key)
     for key in ("Conjugate", "Negative"):  # else C++ resolves these bits by a copy, which resolves them by a copy, ...
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
     for name, kernel in autocast.kernels().items():
