@@ -1,0 +1,183 @@
+"""Sparse tensors on simulated PyTorch cards: made, moved, computed with, trained with, saved."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+CARD = "sim:1"
+LAYOUTS = ["sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"]
+
+# What PyTorch says of compressed layouts on any device
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse", "ignore:.*beta state")
+
+
+@pytest.fixture(autouse=True)
+def cards():
+    ds.use("torch")
+    with ds.simulate(gpus=2):
+        yield
+        gc.collect()
+        assert ds.memory("gpu:1").used == 0
+    ds.use(None)
+
+
+def dense():
+    x = torch.eye(4)
+    x[0, 3], x[2, 0] = 5.0, -2.0
+    return x
+
+
+def of_layout(x, layout):
+    blocks = {"blocksize": (2, 2)} if "bs" in layout else {}
+    return x.to_sparse(layout=getattr(torch, layout), **blocks)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_there_and_back(layout):
+    x = dense()
+    for there in (of_layout(x.to(CARD), layout), of_layout(x, layout).to(CARD)):
+        assert str(there.device) == CARD
+        assert there.layout == getattr(torch, layout)
+        assert str(there.values().device) == CARD
+        assert torch.equal(there.to_dense().cpu(), x)
+        assert torch.equal(there.cpu().to_dense(), x)
+        assert there.cpu().device.type == "cpu"
+        assert str(there.to("sim:0").device) == "sim:0"
+        assert str(there.clone().device) == CARD
+        assert str(copy.deepcopy(there).device) == CARD
+        assert f"device='{CARD}'" in repr(there)
+        file = io.BytesIO()
+        torch.save(there, file)
+        file.seek(0)
+        assert str(torch.load(file).device) == CARD
+        file.seek(0)
+        assert torch.equal(torch.load(file, map_location="cpu").to_dense(), x)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[:-1])  # the CPU has no products of blocks by columns
+def test_products(layout):
+    x, y = dense(), torch.arange(8.0).reshape(4, 2)
+    there = of_layout(x.to(CARD), layout)
+    product = there @ y.to(CARD)
+    assert str(product.device) == CARD
+    assert torch.equal(product.cpu(), x @ y)
+    assert torch.equal((there * 2).to_dense().cpu(), x * 2)
+    with pytest.raises(RuntimeError, match="device"):
+        there @ y
+    with pytest.raises(RuntimeError, match="device"):
+        there @ y.to("sim:0")
+
+
+def test_arithmetic():
+    x = dense()
+    there = x.to(CARD).to_sparse()
+    assert (there._nnz(), there.is_coalesced(), there.sparse_dim(), there.dense_dim()) == (6, True, 2, 0)
+    assert str(there.indices().device) == CARD
+    results = [
+        there + there,
+        there * there,
+        there.t(),
+        there.abs(),
+        there.sqrt(),
+        there - there,
+        torch.cat([there, there]),
+    ]
+    on_host = x.to_sparse()
+    wanted = [on_host + on_host, on_host * on_host, on_host.t(), on_host.abs(), on_host.sqrt()]
+    wanted += [on_host - on_host, torch.cat([on_host, on_host])]
+    for one, other in zip(results, wanted, strict=True):
+        assert str(one.device) == CARD
+        torch.testing.assert_close(one.to_dense().cpu(), other.to_dense(), equal_nan=True)
+    assert torch.sparse.sum(there).item() == x.sum().item()
+    assert torch.equal((x.to(CARD) + there).cpu(), 2 * x)
+    with pytest.raises(RuntimeError, match="device"):
+        there + on_host
+
+
+def test_changes_in_place():
+    x = dense()
+    there = x.to(CARD).to_sparse()
+    there.mul_(3)
+    assert torch.equal(there.to_dense().cpu(), 3 * x)
+    there.add_(torch.ones(4, 4, device=CARD).to_sparse())
+    assert torch.equal(there.to_dense().cpu(), 3 * x + 1)
+    there.zero_()
+    assert there._nnz() == 0
+    plain = x.to(CARD)
+    plain.add_(x.to(CARD).to_sparse())
+    assert torch.equal(plain.cpu(), 2 * x)
+
+
+def test_made_of_parts():
+    made = torch.sparse_coo_tensor([[0, 1, 1], [1, 0, 0]], [1.0, 2.0, 3.0], (2, 2), device=CARD)
+    assert str(made.device) == CARD
+    assert made.coalesce().values().tolist() == [1, 5]
+    assert made.to_dense().tolist() == [[0, 1], [5, 0]]
+    rows = torch.sparse_csr_tensor([0, 1, 2], [0, 1], [1.0, 2.0], device=CARD)
+    assert str(rows.device) == CARD
+    assert rows.to_dense().tolist() == [[1, 0], [0, 2]]
+
+
+def test_gradients():
+    x = dense().to(CARD).requires_grad_()
+    weights = torch.arange(4.0, device=CARD).reshape(4, 1).requires_grad_()
+    torch.sparse.mm(x.to_sparse(), weights).sum().backward()
+    assert str(x.grad.device) == str(weights.grad.device) == CARD
+    host, other = dense().requires_grad_(), torch.arange(4.0).reshape(4, 1).requires_grad_()
+    torch.sparse.mm(host.to_sparse(), other).sum().backward()
+    assert torch.equal(x.grad.to_dense().cpu(), host.grad.to_dense())
+    assert torch.equal(weights.grad.cpu(), other.grad)
+
+
+@pytest.mark.parametrize("optimizer", ["SparseAdam", "SGD", "Adagrad"])
+@pytest.mark.parametrize("kind", ["Embedding", "EmbeddingBag"])
+def test_sparse_gradients_train_as_on_the_host(optimizer, kind):
+    sides = []
+    for device in ("cpu", CARD):
+        torch.manual_seed(0)
+        layer = getattr(nn, kind)(6, 3, sparse=True)
+        layer.to(device)
+        opt = getattr(torch.optim, optimizer)(layer.parameters(), lr=0.1)
+        for _ in range(3):
+            opt.zero_grad()
+            out = layer(torch.tensor([[1, 3, 1]], device=device)) + layer(torch.tensor([[2, 2, 5]], device=device))
+            out.square().sum().backward()
+            assert layer.weight.grad.is_sparse
+            assert str(layer.weight.grad.device) == device
+            opt.step()
+        sides.append(layer.weight.detach().cpu())
+    assert torch.equal(*sides)
+
+
+def test_memory_is_that_of_the_parts():
+    there = dense().to(CARD).to_sparse()
+    assert ds.memory("gpu:1").used == 2 * 512
+    view = there.t()
+    assert str(view.device) == CARD
+    moved = there.to("sim:0")
+    assert ds.memory("gpu:0").used == 2 * 512
+    del view, moved
+    gc.collect()
+    assert (ds.memory("gpu:0").used, ds.memory("gpu:1").used) == (0, 2 * 512)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.quint8).to(CARD),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device=CARD) * 2,
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype", "ignore:.*quantiz")
+def test_what_no_card_holds(make):
+    with pytest.raises(NotImplementedError, match=r"a simulated card holds dense"):
+        make()
