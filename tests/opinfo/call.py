@@ -66,7 +66,7 @@ class Call:
 
         def room(tensor: torch.Tensor) -> torch.Tensor:
             shape = (0,) if resized else tensor.shape
-            return torch.empty(shape, dtype=tensor.dtype, device=self.target)
+            return torch.ones(shape, dtype=tensor.dtype, device=self.target)  # some leave it as it is (fft.ihfftn)
 
         out = room(like) if isinstance(like, torch.Tensor) else tuple(room(each) for each in like)
         with torch.no_grad():
