@@ -26,7 +26,7 @@ HIDDEN: dict[str, Callable[[Any], object]] = {
     "bool": bool,
     "print": str,
     "repr": repr,
-    "item": lambda x: x.item(),
+    "item": lambda x: x.item() if hasattr(x, "item") else x.numpy(),  # TensorFlow's word for it
 }
 """What reads a tensor's value into Python without saying that it copies."""
 

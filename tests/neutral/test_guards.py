@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devshim_backends._numpy.hidden import NAMES
 from devshim_backends._numpy.simulation import SimulatedArray
 
 import devshim as ds
 from devshim import _registry, _transfer, guards
+from devshim._hidden import READS as NAMES
 
 HIDDEN: dict[str, Any] = {
     "float": float,

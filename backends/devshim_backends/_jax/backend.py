@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from devshim.device import CPU, Device
+from devshim_backends._jax.hidden import JaxHidden
 from devshim_backends._jax.lines import LINES
 from devshim_backends._jax.several import JaxSeveral
 from devshim_backends._jax.simulation import JaxSimulation
@@ -13,7 +14,7 @@ __all__ = ["JaxBackend"]
 
 
 @final
-class JaxBackend(JaxSimulation, JaxSeveral):
+class JaxBackend(JaxHidden, JaxSimulation, JaxSeveral):
     """JAX, from 0.4.30 on."""
 
     name = "jax"

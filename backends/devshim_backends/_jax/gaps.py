@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "guard": Gap("planned", "nobody watches yet for the transfers it makes unasked"),
         "trace_device_of": Gap(
             "upstream",
             "jax.jit traces a function once for every device, so a traced value has none (jax-ml/jax#26000); "

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from devshim_backends._mxnet.draws import MxnetDraws
 from devshim_backends._mxnet.gaps import GAPS
+from devshim_backends._mxnet.hidden import MxnetHidden
 from devshim_backends._mxnet.interop import MxnetInterop
 from devshim_backends._mxnet.lines import LINES
 from devshim_backends._mxnet.runtime import MxnetRuntime
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 class MxnetBackend(
+    MxnetHidden,
     MxnetSeveral,
     MxnetDraws,  # with it MxnetCreation, MxnetTensors and MxnetDevices, each building on the next
     MxnetScopes,

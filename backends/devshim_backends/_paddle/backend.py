@@ -10,6 +10,7 @@ from devshim_backends._paddle.creation import PaddleCreation
 from devshim_backends._paddle.devices import PaddleDevices
 from devshim_backends._paddle.draws import PaddleDraws
 from devshim_backends._paddle.gaps import GAPS
+from devshim_backends._paddle.hidden import PaddleHidden
 from devshim_backends._paddle.importing import keep_compilers_out
 from devshim_backends._paddle.interop import PaddleInterop
 from devshim_backends._paddle.lines import LINES
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 class PaddleBackend(
+    PaddleHidden,
     PaddleDevices,
     PaddleCreation,
     PaddleDraws,

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "guard": Gap("planned", "nobody watches yet for the transfers it makes unasked"),
         "op_scope": Gap(
             "never", "PaddlePaddle's operators compute where their arguments are, so a scope moves creation alone"
         ),

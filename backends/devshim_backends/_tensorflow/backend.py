@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from devshim_backends._tensorflow.creation import TensorflowCreation
 from devshim_backends._tensorflow.draws import TensorflowDraws
 from devshim_backends._tensorflow.gaps import GAPS
+from devshim_backends._tensorflow.hidden import TensorflowHidden
 from devshim_backends._tensorflow.interop import TensorflowInterop
 from devshim_backends._tensorflow.lines import LINES
 from devshim_backends._tensorflow.several import TensorflowSeveral
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 class TensorflowBackend(
+    TensorflowHidden,
     TensorflowSeveral,
     TensorflowCreation,  # with it TensorflowTensors, TensorflowDevices and TensorflowScopes, on which it builds
     TensorflowDraws,

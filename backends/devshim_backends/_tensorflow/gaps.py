@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
-        "guard": Gap("planned", "nobody watches yet for the transfers it makes unasked"),
         "refuse_mixing": Gap(
             "upstream",
             "between real cards TensorFlow copies arguments to where an operator runs, unless "

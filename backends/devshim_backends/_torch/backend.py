@@ -8,6 +8,7 @@ from devshim_backends._torch.creation import TorchCreation
 from devshim_backends._torch.devices import TorchDevices
 from devshim_backends._torch.draws import TorchDraws
 from devshim_backends._torch.gaps import GAPS
+from devshim_backends._torch.hidden import TorchHidden
 from devshim_backends._torch.interop import TorchInterop
 from devshim_backends._torch.layers import TorchLayers
 from devshim_backends._torch.lines import LINES
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 class TorchBackend(
+    TorchHidden,
     TorchDevices,
     TorchCreation,
     TorchDraws,

@@ -1,0 +1,26 @@
+"""What of a card's values PaddlePaddle reads into Python or NumPy without saying that it copies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from devshim._hidden import reads_told
+from devshim.backend import Backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from devshim.device import Device
+
+
+class PaddleHidden(Backend):
+    """The room of hidden transfers: those of tensors' methods; what operators mend inside is not seen."""
+
+    def watch(self, report: Callable[[Device, Device, str], None]) -> AbstractContextManager[object]:
+        return reads_told(paddle.Tensor, self._where, report)
+
+    def _where(self, x: Any) -> Device | None:
+        return None if self.is_tracer(x) or self.compiling() else self.device_of(x)
