@@ -12,7 +12,7 @@ from devshim_backends._torch.simulated.carry import Carry
 from devshim_backends._torch.simulated.generators import generator_for
 from devshim_backends._torch.simulated.memory import adopt
 from devshim_backends._torch.simulated.relabel import not_simulated, to_host
-from devshim_backends._torch.simulated.schemas import PLANS, Plan, plan_of
+from devshim_backends._torch.simulated.schemas import PLANS, Plan, plan_of, sparse_plan_of
 from devshim_backends._torch.simulated.state import SHOWN, missing
 
 _CPU = torch._C.DispatchKey.CPU
@@ -37,7 +37,7 @@ def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 def fallback_sparse(op: Any, *args: Any, **kwargs: Any) -> Any:
     """Compute one call of an operator that was given a sparse tensor: its parts come and go one by one."""
-    return compute_sparse(PLANS.get(op) or plan_of(op), args, kwargs)
+    return compute_sparse(sparse_plan_of(op), args, kwargs)
 
 
 def compute_sparse(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -139,7 +139,7 @@ def sparse_mm_reduce(matrix: Any, dense: Any, reduce: str) -> tuple[Any, Any]:
     card = checked(matrix.get_device())
     if dense.get_device() != card:
         raise mixed(plan_of(aten._sparse_mm_reduce_impl.default), str(matrix.device), dense.device, 1)
-    seen = to_host(matrix).requires_grad_(matrix.requires_grad or dense.requires_grad)
+    seen = to_host_lazily(matrix).requires_grad_(matrix.requires_grad or dense.requires_grad)
     result, positions = aten._sparse_mm_reduce_impl.default(seen, to_host(dense), reduce)
     return adopt(result, card), adopt(positions, card)
 

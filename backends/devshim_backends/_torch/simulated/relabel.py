@@ -55,6 +55,7 @@ _POINTER = _word_of_pointer()
 CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Element size -> a dtype that DLPack knows, for those it does not."""
 _COMPOSITE = torch._C.DispatchKey.CompositeExplicitAutograd
+_STRIDED = torch.strided
 _conj, _negated = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
 _view_dtype = torch.ops.aten.view.dtype._op_dk
 
@@ -106,7 +107,13 @@ def to_host(tensor: Any) -> Any:
 
 
 def to_host_lazily(tensor: Any) -> Any:
-    """`to_host`, with a conjugation or negation that is still to be done, of which a capsule knows nothing."""
+    """`to_host` of what may be sparse, or conjugated or negated lazily, of which a capsule knows nothing.
+
+    A capsule is not tried for a sparse tensor, because PyTorch 2.10 loses a reference to one that wants a gradient
+    when it refuses.
+    """
+    if tensor.layout is not _STRIDED:
+        return _carried(tensor, HOST, not_simulated(tensor))
     seen = relabel(tensor, HOST)
     if tensor.is_conj():
         seen = _conj(seen)

@@ -101,3 +101,11 @@ def plan_of(op: Any) -> Plan:
     if plan is None:
         plan = PLANS[op] = Plan(op)
     return plan
+
+
+@cache
+def sparse_plan_of(op: Any) -> Plan:
+    """Return an operator's plan for a call with a sparse tensor: one that looks at each before it is relabelled."""
+    plan = Plan(op)
+    plan.lazy = True
+    return plan

@@ -16,7 +16,7 @@ from devshim_backends._torch.simulated import sparse
 from devshim_backends._torch.simulated.dispatch import compute_sparse, run, unseen
 from devshim_backends._torch.simulated.kernels import KERNELS, sparse_mm_reduce, to_copy
 from devshim_backends._torch.simulated.mixing import MixedDevicesError
-from devshim_backends._torch.simulated.schemas import Plan, plan_of
+from devshim_backends._torch.simulated.schemas import Plan, plan_of, sparse_plan_of
 
 COMPOSED = (
     *("_stack", "addr", "all.dims", "any.dims", "linalg__powsum", "native_group_norm", "native_layer_norm"),
@@ -52,7 +52,7 @@ def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     composed = _registered("CompositeExplicitAutograd") | _registered("CompositeImplicitAutograd")
     composed |= _registered("CompositeExplicitAutogradNonFunctional")
     for name in sorted(_registered(f"{form}CPU") & composed - set(found)):
-        found[name] = _whole(name, compute_sparse)
+        found[name] = _whole(name, compute_sparse, sparse_plan_of)
     if form == "Sparse":
         found["_sparse_coo_tensor_with_dims_and_tensors"] = unseen(sparse.make_coo)
     if form == "SparseCsr":
@@ -83,13 +83,13 @@ def _foreach() -> set[str]:
     return {name for name in found if not name.endswith("out")}
 
 
-def _whole(name: str, compute: Callable[..., Any] = run) -> Callable[..., Any]:
+def _whole(name: str, compute: Callable[..., Any] = run, read: Callable[[Any], Plan] = plan_of) -> Callable[..., Any]:
     plan: Plan | None = None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
         if plan is None:
-            plan = plan_of(operator(name))
+            plan = read(operator(name))
         return compute(plan, args, kwargs)
 
     return kernel
