@@ -87,7 +87,9 @@ def typing(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Test the neutral half, the command line and the kit itself, with no framework installed but NumPy."""
     session.install(*group("test", "kit", "plot"), ".")
-    session.run("pytest", "-q", "tests/neutral", "tests/cli", "tests/kit", *session.posargs)
+    # Whether the kit can fail takes minutes, and is the same on every Python.
+    once = [] if session.python == DEFAULT else ["--ignore=tests/kit/test_kit_can_fail.py"]
+    session.run("pytest", "-q", "tests/neutral", "tests/cli", "tests/kit", *once, *session.posargs)
 
 
 @nox.session(python=DEFAULT)

@@ -65,7 +65,14 @@ def outcomes(run_kit: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[tup
     """Whether each run of each test passed: (class, test) -> one bool per parameter set."""
     report = tmp_path_factory.mktemp("report") / "report.xml"
     tests = [f"{TOY / 'on_toy.py'}::Test_{name}::{test}" for name, tests in CAUGHT_BY.items() for test in tests]
-    done = run_kit("--devshim-gpus=2", f"--junitxml={report}", "--tb=line", f"{TOY / 'on_toy.py'}::TestHealthy", *tests)
+    done = run_kit(
+        "--devshim-gpus=2",
+        "--devshim-stress=0",
+        f"--junitxml={report}",
+        "--tb=line",
+        f"{TOY / 'on_toy.py'}::TestHealthy",
+        *tests,
+    )
     assert report.exists(), done.stdout[-3000:] + done.stderr[-3000:]
     found: dict[tuple[str, str], list[bool]] = {}
     for case in ET.parse(report).iter("testcase"):
