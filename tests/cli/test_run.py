@@ -211,7 +211,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_is_the_programs(tmp_path: Path) -> None:
-    code = "import time\ntry:\n    print('up', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('down')"
+    code = "import time\ntry:\n print('up', flush=True)\n time.sleep(60)\nexcept KeyboardInterrupt:\n print('down')"
     command = [sys.executable, "-m", "devshim", "run", "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as started:
         assert started.stdout is not None
