@@ -129,6 +129,8 @@ def native_dropout(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:
 def native_dropout_backward(grad: Any, kept: Any, scale: float) -> Any:
     """``aten::native_dropout_backward``: multiplies by what the forward pass multiplied by."""
     card = checked(grad.get_device())
+    if not grad.is_floating_point():
+        return adopt(aten.native_dropout_backward.default(to_host(grad), to_host(kept), scale), card)
     noise = aten._to_copy.default(to_host(kept), dtype=grad.dtype)
     noise = aten.div_.Scalar(noise, 1 / scale) if scale else aten.zero_.default(noise)
     return adopt(aten.mul.Tensor(to_host(grad), noise), card)

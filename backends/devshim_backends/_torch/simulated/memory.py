@@ -9,7 +9,7 @@ import torch
 from devshim._cards import Cards
 from devshim.errors import OutOfMemoryError
 from devshim_backends._torch.simulated import sparse
-from devshim_backends._torch.simulated.relabel import CODES, not_simulated, relabel
+from devshim_backends._torch.simulated.relabel import CODES, lazily, not_simulated, relabel
 from devshim_backends._torch.simulated.state import NAME
 
 
@@ -38,4 +38,5 @@ def adopt(tensor: Any, index: int) -> Any:
     nbytes = storage.nbytes()
     if nbytes:
         CARDS[index].hold(storage, nbytes)  # PyTorch keeps the object for as long as it keeps the storage
-    return relabel(tensor, CODES[index])
+    seen = relabel(tensor, CODES[index])
+    return lazily(seen, tensor) if tensor.is_conj() or tensor.is_neg() else seen

@@ -114,7 +114,11 @@ def to_host_lazily(tensor: Any) -> Any:
     """
     if tensor.layout is not _STRIDED:
         return _carried(tensor, HOST, not_simulated(tensor))
-    seen = relabel(tensor, HOST)
+    return lazily(relabel(tensor, HOST), tensor)
+
+
+def lazily(seen: Any, tensor: Any) -> Any:
+    """Return what was relabelled with the conjugation or negation that its original still has to be done."""
     if tensor.is_conj():
         seen = _conj(seen)
     return _negated(seen) if tensor.is_neg() else seen

@@ -34,7 +34,13 @@ COMPOSED = (
         "slice_backward",
         "diagonal_backward",
     ),
-    *("_unsafe_view", "binary_cross_entropy_with_logits", "smooth_l1_loss_backward", "huber_loss_backward"),
+    *(
+        "conj_physical_",
+        "_unsafe_view",
+        "binary_cross_entropy_with_logits",
+        "smooth_l1_loss_backward",
+        "huber_loss_backward",
+    ),
 )
 """Operators that PyTorch takes apart for the CPU as well; these are common, or want to know the device."""
 
