@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 
 import pytest
 
@@ -143,6 +144,20 @@ def test_parametrizations():
         old = weight_norm(nn.Linear(3, 3))
     assert str(old.to(CARD)(torch.ones(1, 3, device=CARD)).device) == CARD
     assert str(spectral_norm(nn.Linear(3, 3)).to(CARD)(torch.ones(1, 3, device=CARD)).device) == CARD
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
+def test_scripted_modules():
+    """They live in C++, and learn of new parameters only when they are told."""
+    model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))).to(CARD)
+    assert devices(model) == {CARD}
+    model(torch.ones(3, 2, device=CARD)).sum().backward()
+    assert {str(each.grad.device) for each in model.parameters()} == {CARD}
+    file = io.BytesIO()
+    torch.jit.save(model, file)
+    file.seek(0)
+    assert torch.jit.load(file, map_location="cpu")(torch.ones(3, 2)).device.type == "cpu"
+    assert model.cpu()(torch.ones(3, 2)).device.type == "cpu"
 
 
 def test_pruning():

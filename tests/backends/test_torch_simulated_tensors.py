@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 import devshim as ds
@@ -73,6 +75,8 @@ def test_conjugated_and_negated_views():
     assert torch.equal(there.conj().cpu(), x.conj())
     assert torch.equal((there.conj() @ there).cpu(), x.conj() @ x)
     assert torch.equal((there.mH @ there).cpu(), x.mH @ x)
+    assert torch.equal(torch.dot(there[0].conj(), there[1].conj()).cpu(), torch.dot(x[0].conj(), x[1].conj()))
+    assert torch.equal(there.clone().conj_physical_().cpu(), x.conj_physical())
     assert torch.equal(there.conj().imag.cpu(), x.conj().imag)
     assert torch.equal((there.conj().imag @ there.real).cpu(), x.conj().imag @ x.real)
     assert torch.equal(x.conj().to(CARD).cpu(), x.conj())
@@ -160,6 +164,23 @@ def test_resizing_and_setting():
     assert out.tolist() == [1, 2]
     x.data = torch.zeros(5, device=CARD)
     assert x.shape == (5,)
+
+
+@pytest.mark.parametrize("shape", [(0,), (2,), (5,), (1, 2), (3, 3)])
+def test_out_takes_the_results_shape(shape):
+    out = torch.zeros(shape, device=CARD)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert torch.mul(torch.arange(2.0, device=CARD), 3, out=out) is out
+    assert out.tolist() == [0, 3]
+    assert [str(each.message)[:40] for each in told] == (
+        [] if shape in ((0,), (2,)) else ["An output with one or more elements was "]
+    )
+
+
+def test_changes_that_overlap_themselves_are_refused():
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.ones(1, device=CARD).expand(3).add_(1)
 
 
 def test_data_can_move_to_another_device():

@@ -144,6 +144,8 @@ def _into(plan: Plan, moved: list[Any], named: dict[str, Any], kwargs: dict[str,
         return _into_new(plan, moved, named, kwargs)
     for name in plan.out:
         for target, seen in zip(_listed(kwargs.get(name)), _listed(named.get(name)), strict=True):
+            if target.shape != seen.shape:  # it was made smaller, in the memory there is
+                _resize(target, seen.shape)
             if seen.is_conj() and not target.is_conj():  # linalg.lu_solve leaves the last step to whoever reads
                 _copy(to_host(target), _clone(seen))
     return _given(plan, kwargs)

@@ -10,10 +10,11 @@ from torch.utils.dlpack import DLDeviceType
 
 from devshim_backends._torch.simulated.generators import Generator
 from devshim_backends._torch.simulated.patches import put
-from devshim_backends._torch.simulated.state import NAME, index_of
+from devshim_backends._torch.simulated.state import CURRENT, NAME, index_of
 
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
 _real_new_tensor = torch._C.TensorBase.new_tensor
+_real_legacy = torch._C.TensorBase.new
 _real_data = torch._C.TensorBase.data
 _real_dlpack_device = Tensor.__dlpack_device__
 _real_clone, _real_new = Storage.clone, Storage.__new__
@@ -26,6 +27,20 @@ def new_tensor(self: Any, data: Any, **kwargs: Any) -> Any:
     if kwargs.get("device") is None:
         kwargs["device"] = self.device
     return _real_new_tensor(self, data, **kwargs)
+
+
+def legacy_new(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """`torch.Tensor.new`, which in C++ lands on card 0 whichever ``self`` is on."""
+    index = _get_device(self)
+    if index <= 0 or kwargs:
+        return _real_legacy(self, *args, **kwargs)
+    if len(args) == 1 and not isinstance(args[0], (int, torch.Size, Tensor, Storage)):
+        return new_tensor(self, args[0], dtype=self.dtype)
+    before, CURRENT.index = CURRENT.index, index
+    try:
+        return _real_legacy(self, *args)
+    finally:
+        CURRENT.index = before
 
 
 def dlpack_device(self: Any) -> tuple[Any, int]:
@@ -63,6 +78,8 @@ def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
     PyTorch would put new parameters in the place of those that change between host and card.  So these are moved
     before it looks; what it then does with them (gradients, buffers, its settings in ``torch.__future__``) is its own.
     """
+    if isinstance(self, torch.jit.ScriptModule):
+        return _apply_to_script(self, fn, recurse)
 
     def moving(tensor: Any) -> Any:
         moved = fn(tensor)
@@ -73,6 +90,22 @@ def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
 
     moving.moves = True  # type: ignore[attr-defined]
     return _real_apply(self, fn if hasattr(fn, "moves") else moving, recurse)
+
+
+def _apply_to_script(self: Any, fn: Any, recurse: bool) -> Any:
+    """`apply` to a scripted module: it lives in C++, where an object that changes under its parameter is not seen."""
+    for child in self.children() if recurse else ():
+        child._apply(fn)
+    with torch.no_grad():
+        for name, parameter in list(self._parameters.items()):
+            if parameter is not None:
+                moved = torch.nn.Parameter(fn(parameter.data), parameter.requires_grad)
+                moved.grad = None if parameter.grad is None else fn(parameter.grad)
+                self._parameters[name] = moved
+        for name, buffer in list(self._buffers.items()):
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+    return self
 
 
 # ---------------------------------------------------------------------- storages
@@ -131,6 +164,7 @@ def patch() -> None:
     put(torch, "Generator", Generator)  # C++ asks the device to make one
     put(torch.nn.Module, "_apply", apply)
     put(Tensor, "new_tensor", new_tensor)
+    put(Tensor, "new", legacy_new)
     put(Tensor, "__dlpack_device__", dlpack_device)
     put(Tensor, "data", property(_real_data.__get__, _set_data))
     put(Tensor, "pin_memory", pin_memory)
