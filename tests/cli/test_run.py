@@ -213,7 +213,9 @@ except KeyboardInterrupt:
 def test_ctrl_c_is_the_programs(tmp_path: Path) -> None:
     code = "import time\ntry:\n print('up', flush=True)\n time.sleep(60)\nexcept KeyboardInterrupt:\n print('down')"
     command = [sys.executable, "-m", "devshim", "run", "-c", code]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as started:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    # A shell's background jobs, a test run among them, have been told to ignore Ctrl-C.
+    with subprocess.Popen(command, **pipes, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == "up\n"
         started.send_signal(signal.SIGINT)

@@ -233,6 +233,11 @@ def test_the_debugger_is_where_the_test_is(project: Any, pytester: Any) -> None:
     done.stdout.fnmatch_lines(["> *test_it.py(*)test_one()", "(Pdb) 42", "*Exit: Quitting debugger*"])
 
 
+def _interruptible() -> None:
+    """Let Ctrl-C reach a program: a shell's background jobs, a test run among them, have been told to ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupted_run_leaves_no_process_behind(project: Any, pytester: Any) -> None:
     project("def test_one(devshim_backend): pass", NUMPY, "--collect-only")  # writes the ini file
     pytester.makepyfile(
@@ -246,7 +251,7 @@ def test_an_interrupted_run_leaves_no_process_behind(project: Any, pytester: Any
         """
     )
     command = [sys.executable, "-m", "pytest", NUMPY]
-    run = subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.PIPE, text=True)
+    run = subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.PIPE, text=True, preexec_fn=_interruptible)
     try:
         until = time.monotonic() + 60
         while not (pytester.path / "pid.txt").exists():
