@@ -190,7 +190,7 @@ def opened(path: Any) -> Iterator[Opened]:
         header = _header(path)
         told = header.get("__metadata__", {})
         try:
-            handle = safe_open(os.fspath(path), framework="np")
+            handle: Any = safe_open(os.fspath(path), framework="np")
         except (SafetensorError, OverflowError) as error:
             raise damaged(path, str(error)) from error
         with handle:
