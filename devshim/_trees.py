@@ -278,11 +278,13 @@ def _move(moving: dict[int, tuple[Backend, Tensor, Cell, Device]], non_blocking:
 
 def placement_of(tree: Any) -> dict[str, Device]:
     """Return where every tensor of a tree is: parameters and buffers of models, state of optimizers, by their paths."""
+    from devshim._moving import joined
+
     wholes: list[tuple[Cell, Any, Backend]] = []
     found = {path_text(cell): backend.device_of(x) for cell, x, backend in scan(tree, None, wholes)}
     for cell, whole, backend in wholes:
         prefix = path_text(cell)
         for leaf in backend.leaves(whole):
             if leaf.kind != "gradient":
-                found[f"{prefix}.{leaf.path}" if prefix else leaf.path] = backend.device_of(leaf.read())
+                found[joined(prefix, leaf.path)] = backend.device_of(leaf.read())
     return found
