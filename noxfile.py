@@ -34,6 +34,8 @@ FRAMEWORKS = {
     "mxnet2": ("numpy", "mxnet-needs"),
 }
 """Session name -> dependency groups; MXNet itself is added without its dependencies."""
+BESIDE = {"torch": ("accelerate",)}
+"""Session name -> groups of what the tests compare devshim with."""
 OLDEST = ["numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"]
 
 
@@ -96,7 +98,7 @@ def core(session: nox.Session) -> None:
 @nox.parametrize("name", list(FRAMEWORKS), ids=list(FRAMEWORKS))
 def framework(session: nox.Session, name: str) -> None:
     """Test one framework's adapter in its own environment, plain and on simulated cards."""
-    install_framework(session, name, "test")
+    install_framework(session, name, "test", *BESIDE.get(name, ()))
     conform(session, name)
 
 
@@ -153,7 +155,7 @@ def oldest(session: nox.Session, name: str) -> None:
     needs = ("mxnet-needs",) if name == "mxnet" else ()
     if name == "mxnet":
         session.install("--no-deps", *group("mxnet1"))
-    session.install(*group(f"oldest-{name}", *needs, "test"), ".")
+    session.install(*group(f"oldest-{name}", *needs, "test", *BESIDE.get(name, ())), ".")
     conform(session, name, results=False)
 
 
