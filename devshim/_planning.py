@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _trees, simulation
+from devshim import _transfer, _trees, simulation
 from devshim._moving import joined
 from devshim._spec import device as as_device
 from devshim.device import CPU
@@ -150,7 +150,10 @@ def _read_budgets(devices: list[Device], budgets: Any, backends: list[Backend]) 
 
 
 def _free(device: Device, backends: list[Backend]) -> int:
-    if device is CPU or not backends or "memory" in backends[0].gaps:
+    if device is CPU or not backends:
+        return UNLIMITED
+    _transfer.require(backends[0], device)
+    if "memory" in backends[0].gaps:
         return UNLIMITED
     free = backends[0].memory(device).free
     return UNLIMITED if free is None else free

@@ -161,6 +161,7 @@ class Placement:
 
         Raises:
             OutOfMemoryError: It does not fit; says what is needed, and what there is.
+            DeviceNotFoundError: ``budgets`` is not given, and the framework does not have one of the devices.
             ArgumentError: ``devices`` or ``budgets`` make no sense, or there is nothing to place.
         """
         from devshim import _planning

@@ -190,6 +190,13 @@ def test_what_is_free_is_the_budget() -> None:
         del kept
 
 
+def test_only_with_budgets_it_plans_for_cards_that_are_elsewhere() -> None:
+    with pytest.raises(ds.DeviceNotFoundError, match="gpu:7"):
+        ds.Placement.balanced(tree_of(1), [0, 7])
+    tree = tree_of(4, 4)
+    assert loads(ds.Placement.balanced(tree, [7, 8], ["4KiB", "4KiB"]), tree) == {"gpu:7": 4, "gpu:8": 4}
+
+
 def test_ties_stay_together_and_count_once() -> None:
     shared = np.zeros(8 * KIB, "uint8")
     tree = [shared, *tree_of(4, 4), shared]
