@@ -6,6 +6,8 @@ virtualenv: PyTorch's CPU builds are found through pip's own configuration.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
@@ -56,18 +58,34 @@ def install_framework(session: nox.Session, name: str, *more: str) -> None:
     session.install(*group(*FRAMEWORKS[name], *more), ".")
 
 
+def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]]) -> None:
+    """Run pytest once for each of these arguments, two at a time, each in a process of its own.
+
+    What a run prints appears when it ends, under its arguments. Every run ends before the first failure is raised.
+    """
+
+    def run(arguments: list[str]) -> None:
+        printed = session.run("pytest", "-q", *arguments, *session.posargs, silent=True)
+        print(f"pytest {' '.join(arguments)}\n{printed}", flush=True)
+
+    with ThreadPoolExecutor(2) as pool:
+        started = [pool.submit(run, [str(each) for each in arguments]) for arguments in runs]
+    for each in started:
+        each.result()
+
+
 def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
-    """Run a backend's part of the conformance kit, plain and on two simulated cards, each in a process of its own."""
+    """Run a backend's part of the conformance kit, plain and on two simulated cards, and the tests that are its own."""
     backend = backend_of(name)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    kit = ["pytest", "-q", "-p", "devshim.testing.plugin", f"tests/backends/test_{backend}.py", *session.posargs]
-    for gpus in (0, 2):
+    runs: list[list[str | Path]] = []
+    for gpus in (2, 0):  # the longer one first
         record = [f"--devshim-results={RESULTS / name}-{gpus}.json"] if results else []
-        session.run(*kit, f"--devshim-gpus={gpus}", f"--devshim-stress={STRESS if results else 3}", *record)
+        options = [f"--devshim-gpus={gpus}", f"--devshim-stress={STRESS if results else 3}", *record]
+        runs.append(["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", *options])
     rooms = sorted(TESTS.glob(f"test_{backend}_*.py"))  # traps, simulated cards, models, what is relied on
-    for own in (*rooms, Path(f"docs/frameworks/{backend}.md")):
-        if own.exists():
-            session.run("pytest", "-q", str(own), *session.posargs)
+    runs += [[own] for own in (*rooms, Path(f"docs/frameworks/{backend}.md")) if own.exists()]
+    pytests(session, runs)
 
 
 @nox.session(python=DEFAULT, tags=["quick"])
@@ -89,9 +107,9 @@ def typing(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Test the neutral half, the command line and the kit itself, with no framework installed but NumPy."""
     session.install(*group("test", "kit", "plot"), ".")
-    # Whether the kit can fail takes minutes, and is the same on every Python.
-    once = [] if session.python == DEFAULT else ["--ignore=tests/kit/test_kit_can_fail.py"]
-    session.run("pytest", "-q", "tests/neutral", "tests/cli", "tests/kit", *once, *session.posargs)
+    slow = "tests/kit/test_kit_can_fail.py"  # takes minutes, and is the same on every Python
+    once = [[slow]] if session.python == DEFAULT else []
+    pytests(session, [*once, ["tests/neutral"], ["tests/cli", "tests/kit", f"--ignore={slow}"]])
 
 
 @nox.session(python=DEFAULT)

@@ -133,7 +133,7 @@ def test_asarray_reads_what_numpy_reads() -> None:
 
 @pytest.mark.parametrize(
     "obj",
-    [*("text", ["a"], None, [None], object(), {"a": 1}, {1, 2}, [[1], [2, 3]], b"bytes", 10**400, [1, "a"])],
+    [*("text", ["a"], None, [None], object, {"a": 1}, {1, 2}, [[1], [2, 3]], b"bytes", 10**400, [1, "a"])],
     ids=str,
 )
 def test_asarray_refuses_what_holds_no_numbers(obj: Any) -> None:
