@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim import _lockstep, _moving, _registry, _trees
-from devshim._checkpoint_fit import Source, StoredTensor, StoredWhole, fit
+from devshim._checkpoint_fit import fit
 from devshim._checkpoint_read import facts_of
+from devshim._checkpoint_source import Source, StoredTensor, StoredWhole
 from devshim._lockstep import place_text
 from devshim._show import show, type_name
 from devshim.device import CPU, Device

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim._checkpoint_file import CODES, damaged, is_known
-from devshim._checkpoint_fit import StoredTensor, StoredWhole
+from devshim._checkpoint_source import StoredTensor, StoredWhole
 from devshim._checkpoint_tree import decoded
 from devshim._checkpoint_write import VERSION
+from devshim._layouts import require_sound
 from devshim.errors import CheckpointError
+from devshim.wholes import Weight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from devshim._checkpoint_file import Opened
     from devshim._trees import Cell
@@ -113,14 +115,37 @@ def _whole(told: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredWhole:
         raise ValueError("a model's description has another form")
     if len(leaves) != len(told["leaves"]):
         raise ValueError("a model has two leaves of one name")
+    layers = []
     for layer in told["layers"]:
         if not (isinstance(layer["kind"], str) and isinstance(layer["path"], str) and isinstance(layer["facts"], dict)):
             raise ValueError("a layer's description has another form")
-        for path, axes in layer["weights"].values():
-            if axes is not None and sorted(axes) != list(range(len(leaves[path][1].shape))):
-                raise ValueError("a weight has no such axes")
-            leaves[path]  # there is such a leaf
-    return StoredWhole(framework, title, cls, leaves, told["layers"], told["facts"])
+        weights = {role: _weight(told, leaves) for role, told in layer["weights"].items()}
+        layers.append({**layer, "weights": weights})
+    return StoredWhole(framework, title, cls, leaves, layers, told["facts"])
+
+
+def _weight(told: Sequence[Any], leaves: Mapping[str, tuple[str, StoredTensor]]) -> Weight:
+    """A weight as the file describes it: its path, its axes, and what else there is to its layout."""
+    path, axes, *rest = told
+    more = rest[0] if rest else {}
+    weight = Weight(
+        path,
+        _numbers(axes),
+        None if more.get("folded") is None else tuple(_numbers(sizes) or () for sizes in more["folded"]),
+        _numbers(more.get("order")),
+        _numbers(more.get("part")),  # type: ignore[arg-type]  # two, or it is not sound
+        str(more.get("unclear", "")),
+    )
+    require_sound(weight, leaves[path][1].shape)
+    return weight
+
+
+def _numbers(told: Any) -> tuple[int, ...] | None:
+    if told is None:
+        return None
+    if not isinstance(told, list) or not all(type(number) is int for number in told):
+        raise ValueError("a weight's layout has another form")
+    return tuple(told)
 
 
 def _foreign(file: Opened, name: str) -> StoredTensor:

@@ -143,10 +143,11 @@ class Writer:
 
 
 def _layer(layer: Layer) -> dict[str, Any]:
-    weights = {
-        role: [weight.path, None if weight.axes is None else list(weight.axes)]
-        for role, weight in layer.weights.items()
-    }
+    weights = {}
+    for role, weight in layer.weights.items():
+        told = {name: value for name, value in vars(weight).items() if value}
+        path, axes = told.pop("path"), told.pop("axes", None)
+        weights[role] = [path, axes, told] if told else [path, axes]
     for name, value in layer.facts.items():
         parts = value if isinstance(value, (tuple, list)) else [value]
         if not all(isinstance(part, (bool, int, float, str, type(None))) for part in parts):

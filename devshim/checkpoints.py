@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from devshim import _arguments, _checkpoint_file, _context, _moving, _spec, _transfer, _trees
 from devshim._checkpoint_fill import Filling
-from devshim._checkpoint_fit import Source, StoredTensor
 from devshim._checkpoint_read import Contents
+from devshim._checkpoint_source import Source, StoredTensor
 from devshim._checkpoint_write import Writer
 from devshim._lockstep import place_text
 from devshim.errors import CheckpointError, DevshimError
@@ -137,7 +137,7 @@ def _tensor(file: Opened, backend: Backend, source: Source, target: Device, plac
     tensor = source.tensor
     try:
         backend.dtype(tensor.dtype)  # refuses one the framework lacks
-        array = source.shaped(file.read(tensor.name, tensor.dtype, tensor.shape, tensor.crc32))
+        array = source.values(lambda each: file.read(each.name, each.dtype, each.shape, each.crc32))
         return _transfer.make(*_transfer.from_host(backend, array, target, copy=True))
     except DevshimError as error:
         if place and not isinstance(error, CheckpointError):

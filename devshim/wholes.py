@@ -71,14 +71,27 @@ class Block:
 class Weight:
     """One tensor of a layer, and how the framework lays it out.
 
+    The framework's values are the canonical ones with each axis unfolded, the entries of the first put in another
+    order, and the axes transposed, one after the other in memory as a part of the leaf, or all of it.
+
     Attributes:
         path: The leaf's path.
         axes: The axes of the canonical layout in the order in which the framework has them, so that
             ``numpy.transpose(canonical, axes)`` is the framework's; None where they are the same.
+        folded: The canonical shape, each axis as the sizes of those folded in it: ``((10,), (16, 4, 4))`` is a weight
+            (10, 256) whose inputs are channels, height and width. Then ``axes`` are those unfolded. None: the shape is
+            the leaf's.
+        order: Which canonical entry of the first unfolded axis each of the framework's is, such as gates.
+        part: Where in the leaf, in its own order, the values begin and end; None where they are all of it.
+        unclear: Why it cannot be told how the framework lays it out here. It crosses to no other framework then.
     """
 
     path: str
     axes: tuple[int, ...] | None = None
+    folded: tuple[tuple[int, ...], ...] | None = None
+    order: tuple[int, ...] | None = None
+    part: tuple[int, int] | None = None
+    unclear: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,14 +104,18 @@ class Layer:
         path: Its name in the model.
         weights: Role -> where it is.  Canonical layouts are PyTorch's: linear ``weight`` (out, in); conv ``weight``
             (out, in / groups, spatial ...); embedding ``weight`` (rows, columns); norms ``weight``, ``bias``,
-            ``mean``, ``variance``.
+            ``mean``, ``variance``; one layer and direction of rnn, lstm (gates i, f, g, o) and gru (r, z, n)
+            ``weight_ih`` (gates * hidden, in), ``weight_hh``, ``bias_ih``, ``bias_hh``, ``weight_hr`` (projection).
+            A role may be a sum of others: ``"bias_ih+bias_hh"``.
         facts: What must agree besides the shapes, such as ``{"epsilon": 1e-5}`` or ``{"groups": 2}``.
+        unused: Paths of leaves that the layer has and does not compute with.
     """
 
     kind: str
     path: str
     weights: Mapping[str, Weight]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
 
 
 class Wholes:
@@ -139,7 +156,7 @@ class Wholes:
         raise self._no_models()
 
     def layers(self, model: Any) -> list[Layer]:
-        """The layers that hold weights, in the order they were made, in canonical terms."""
+        """The layers that hold weights, in the order they run or were made, in canonical terms."""
         raise self._no_models()
 
     # ------------------------------------------------------------------ checkpoints (models.py, optimizers.py)

@@ -103,11 +103,14 @@ KINDS = {
     "embedding": (nn.Embedding(5, 2), "weight", {}),
     "rnn": (
         nn.RNN(2, 3, nonlinearity="relu"),
-        "weight_ih_l0 weight_hh_l0 bias_ih_l0 bias_hh_l0",
+        "weight_ih weight_hh bias_ih bias_hh",
         {"activation": "relu"},
     ),
-    "lstm": (nn.LSTM(2, 3, bias=False), "weight_ih_l0 weight_hh_l0", {}),
-    "gru": (nn.GRU(2, 3), "weight_ih_l0 weight_hh_l0 bias_ih_l0 bias_hh_l0", {}),
+    "rnn of one step": (nn.RNNCell(2, 3), "weight_ih weight_hh bias_ih bias_hh", {"activation": "tanh"}),
+    "lstm": (nn.LSTM(2, 3, bias=False), "weight_ih weight_hh", {}),
+    "lstm with a projection": (nn.LSTM(2, 3, bias=False, proj_size=2), "weight_ih weight_hh weight_hr", {}),
+    "lstm of one step": (nn.LSTMCell(2, 3, bias=False), "weight_ih weight_hh", {}),
+    "gru": (nn.GRU(2, 3), "weight_ih weight_hh bias_ih bias_hh", {}),
     "other": (nn.PReLU(), "weight", {}),
     "other of statistics": (
         nn.InstanceNorm1d(2, track_running_stats=True),
@@ -128,6 +131,17 @@ def test_layers(backend, name):
     listed = {leaf.path for leaf in backend.leaves(nn.ModuleDict({"x": module}))}
     assert {weight.path for weight in layer.weights.values()} <= listed
     assert all(weight.axes is None for weight in layer.weights.values())
+
+
+def test_each_layer_and_direction_of_a_recurrent_module_is_one(backend):
+    layers = backend.layers(nn.ModuleDict({"x": nn.LSTM(2, 3, 2, bidirectional=True)}))
+    assert [(layer.kind, layer.path, dict(layer.facts)) for layer in layers] == [
+        ("lstm", "x.l0", {}),
+        ("lstm", "x.l0_reverse", {"reverse": True}),
+        ("lstm", "x.l1", {}),
+        ("lstm", "x.l1_reverse", {"reverse": True}),
+    ]
+    assert layers[1].weights["bias_hh"] == Weight("x.bias_hh_l0_reverse")
 
 
 def test_layers_of_a_model(backend):

@@ -30,6 +30,8 @@ _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel, torch.optim.s
 _PLAIN = {"weight": "weight", "bias": "bias"}
 _RUNNING = {**_PLAIN, "running_mean": "mean", "running_var": "variance"}
 _RECURRENT = {"RNN_TANH": "rnn", "RNN_RELU": "rnn", "LSTM": "lstm", "GRU": "gru"}
+_CELLS = {nn.RNNCell: "rnn", nn.LSTMCell: "lstm", nn.GRUCell: "gru"}
+_GATED = {name: name for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
 _KINDS = {
     nn.Linear: "linear",
     _ConvTransposeNd: "conv_transpose",
@@ -68,7 +70,9 @@ class TorchLayers(Backend):
             held = {**module._parameters, **module._buffers}
             names = [name for name, tensor in held.items() if tensor is not None and not is_lazy(tensor)]
             names = [name for name in names if name != _COUNTER or not isinstance(module, _BatchNorm)]
-            if names:
+            if isinstance(module, nn.RNNBase) and "parametrizations" not in module._modules:
+                found += _recurrent(module, path)
+            elif names:
                 kind, roles, facts = _kind(module, names)
                 weights = {roles.get(name, name): Weight(_joined(path, name)) for name in names}
                 found.append(Layer(kind, path, weights, facts))
@@ -138,10 +142,9 @@ def _kind(module: Any, names: list[str]) -> tuple[str, Mapping[str, str], dict[s
 
 def _known(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
     """What a layer of this class is."""
-    if isinstance(module, nn.RNNBase):
-        roles = {name: name for name in module._flat_weights_names}
-        facts = {"activation": module.nonlinearity} if isinstance(module, nn.RNN) else {}
-        return _RECURRENT[module.mode], roles, facts
+    if isinstance(module, nn.RNNCellBase):
+        kind = next((kind for cls, kind in _CELLS.items() if isinstance(module, cls)), "other")
+        return kind, _GATED, {"activation": module.nonlinearity} if isinstance(module, nn.RNNCell) else {}
     if isinstance(module, _InstanceNorm):  # the same as a group for each channel, unless it keeps statistics
         facts = {"epsilon": module.eps, "groups": module.num_features}
         return ("other" if module.track_running_stats else "group_norm"), _PLAIN, facts
@@ -150,3 +153,16 @@ def _known(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
             facts = {word: getattr(module, name) for word, name in _FACTS.get(kind, {}).items()}
             return kind, (_RUNNING if kind == "batch_norm" else _PLAIN), facts
     return "other", {}, {}
+
+
+def _recurrent(module: Any, path: str) -> Iterator[Layer]:
+    """Each layer and direction of a recurrent module as one of its own, as Keras has them."""
+    ways = ("", "_reverse") if module.bidirectional else ("",)
+    units = [f"l{number}{way}" for number in range(module.num_layers) for way in ways]
+    for unit in units:
+        roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        weights = {role: Weight(_joined(path, f"{role}_{unit}")) for role in roles if hasattr(module, f"{role}_{unit}")}
+        facts = {"activation": module.nonlinearity} if isinstance(module, nn.RNN) else {}
+        if unit.endswith("_reverse"):
+            facts["reverse"] = True
+        yield Layer(_RECURRENT[module.mode], _joined(path, unit) if len(units) > 1 else path, weights, facts)
