@@ -260,19 +260,24 @@ def _move(moving: dict[int, tuple[Backend, Tensor, Cell, Device]], non_blocking:
     for which, target in groups:  # a device one of them lacks is refused before anything is copied
         _transfer.require(backends[which], target)
     moved: dict[int, Tensor] = {}
-    for (which, target), group in groups.items():
-        backend = backends[which]
-        if type(backend).copy_many is not Contract.copy_many:
-            results = _transfer.move_many(backend, [x for _, x, _ in group], target, non_blocking)
-            moved.update(zip([key for key, _, _ in group], results, strict=True))
-            continue
-        for key, x, cell in group:
-            try:
+    under_way: list[Cell] = []
+    try:
+        for (which, target), group in groups.items():
+            backend = backends[which]
+            if type(backend).copy_many is not Contract.copy_many:
+                under_way = [cell for _, _, cell in group]
+                keys, xs = [key for key, _, _ in group], [x for _, x, _ in group]
+                moved.update(zip(keys, _transfer.move_many(backend, xs, target, non_blocking), strict=True))
+                continue
+            for key, x, cell in group:
+                under_way = [cell]
                 moved[key] = _transfer.move(backend, x, target, non_blocking)
-            except DevshimError as error:
-                error.add_leaf("".join(f"[{part!r}]" for part in path_of(cell)))
-                moved.clear()  # the traceback would keep them, and their memory
-                raise
+    except BaseException as error:
+        moved.clear()  # the traceback would keep them, and their memory
+        if isinstance(error, DevshimError):  # several are on their way together where the framework can do that
+            names = ["".join(f"[{part!r}]" for part in path_of(cell)) for cell in under_way[:4]]
+            error.add_leaf(" or ".join([*names, *(["another"] if len(under_way) > 4 else [])]))
+        raise
     return moved
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import weakref
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 from typing import Any, ClassVar, NamedTuple
 
@@ -268,6 +269,25 @@ def test_when_the_kth_copy_fails_nothing_has_moved(k: int, fake: Any) -> None:
     assert tree["a"] is tensors[0]
     assert [*tree["b"]] == [tensors[1], tree["b"][1]]
     assert all(ds.device_of(x) is ds.cpu() for x in tensors)
+
+
+def test_leaves_that_move_together_are_named_and_nothing_is_kept(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copy_many(self: Any, xs: Any, device: ds.Device, non_blocking: bool = False) -> list[Any]:
+        made = [self.copy_to(x, device) for x in xs]
+        first.extend(weakref.ref(each) for each in made)
+        return made
+
+    first: list[weakref.ref[Any]] = []
+    monkeypatch.setattr(type(fake), "copy_many", copy_many)
+    tree = {name: fake.settle(np.zeros(2), ds.cpu()) for name in "abcdef"}
+    fake.fail_at = 3
+    with pytest.raises(ds.OutOfMemoryError) as caught:
+        ds.place(tree, ds.Placement({"a": 0}, default=GPU))
+    assert "(at the leaf ['b'] or ['c'] or ['d'] or ['e'] or another of the tree" in caught.value.problem
+    assert [each() for each in first] == [None], "also while the error and its traceback are held"
+    fake.copies, fake.fail_at = 0, 2
+    with pytest.raises(ds.OutOfMemoryError, match=r"\(at the leaf \['c'\] of the tree"):
+        ds.place(tree, ds.Placement({"a": 0, "c": 1}, default="cpu"))
 
 
 def test_control_c_leaves_the_tree_as_it_was(fake: Any) -> None:
