@@ -1,4 +1,4 @@
-"""Cutting MXNet's arrays up, joining them, and combining them element by element.
+"""Cutting MXNet's arrays up, joining them, and combining them element by element or by a kvstore.
 
 The interface of an array (``mx.np`` or ``mx.nd``) is that of what is made of it.
 """
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _OPS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
 _OLD = {"add": "broadcast_add", "maximum": "broadcast_maximum", "minimum": "broadcast_minimum"}
 """What ``mx.nd`` calls them."""
+
+_SUMMED = frozenset({"float16", "float32", "float64", "int32", "int64"})
+"""The dtypes of which a kvstore takes sums on cards."""
 
 
 class MxnetSeveral(MxnetCreation):
@@ -47,6 +50,12 @@ class MxnetSeveral(MxnetCreation):
             made = reduce(step, xs[1:], self.snapshot(xs[0]))
             return made / len(xs) if op == "mean" else made
 
+    def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
+        if op not in ("sum", "mean") or self.simulated or self.dtype_name(xs[0]) not in _SUMMED:
+            return None
+        with numpy_shapes(), mx.autograd.pause():
+            return over_cards(xs, op)
+
     def snapshot(self, x: Tensor) -> Tensor:
         with mx.autograd.pause():
             return self.copy_to(x.detach(), self.device_of(x))
@@ -60,3 +69,15 @@ class MxnetSeveral(MxnetCreation):
     def assign(self, x: Tensor, value: Tensor) -> None:
         with numpy_shapes(), mx.autograd.pause():
             value.copyto(x)
+
+
+def over_cards(xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
+    """Return the sum or mean of one array on each of several of MXNet's devices, on each of them.
+
+    By a kvstore of its own, so that nothing of it stays, and the arrays given are only read.
+    """
+    made = [x.copy() for x in xs]  # in the interface of each, on its device
+    store = mx.kv.create("device")
+    store.init("0", xs[0])
+    store.pushpull("0", list(xs), out=made)
+    return [each / len(xs) for each in made] if op == "mean" else made

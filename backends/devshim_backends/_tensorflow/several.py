@@ -1,4 +1,4 @@
-"""Cutting TensorFlow's tensors up, joining them, and combining them element by element.
+"""Cutting TensorFlow's tensors up, joining them, and combining them element by element or by ``tf.distribute``.
 
 An operator computes on its thread's default device, wherever its tensors are (2.21): each is told their device here.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tensorflow as tf
 
+from devshim_backends._tensorflow.collectives import TAKES, over_cards
 from devshim_backends._tensorflow.tensors import TensorflowTensors
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ class TensorflowSeveral(TensorflowTensors):
             dtype = reduce(_wider, {x.dtype for x in xs})
             read = tf.float32 if dtype == tf.bfloat16 else dtype  # NumPy has no bfloat16
             return tf.concat([tf.reshape(tf.cast(x, read), [1]) for x in xs], 0)
+
+    def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
+        if op not in ("sum", "mean") or self.simulated or xs[0].dtype not in TAKES or not tf.executing_eagerly():
+            return None
+        return over_cards([str(self.to_native(self.device_of(x))) for x in xs], xs, op)
 
     def _at(self, x: Tensor) -> AbstractContextManager[object]:
         """The scope of a tensor's device; in a ``tf.function`` that of the function."""

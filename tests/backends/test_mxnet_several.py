@@ -1,0 +1,56 @@
+"""Sums over several of MXNet's devices: a kvstore, run on contexts of the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import _registry
+
+ds.use("mxnet")
+backend = _registry.load("mxnet")
+mx = pytest.importorskip("mxnet")
+from devshim_backends._mxnet import several  # noqa: E402  # after MXNet itself, which the adapter mends
+
+
+def arrays(interface: str, dtype: str) -> list[Any]:
+    """Numbers that any order of a sum gives alike, on three contexts."""
+    make = getattr(mx, interface).array
+    return [make(np.array([[i + 1, 3 * i], [-i, 99]]), dtype=dtype, ctx=mx.cpu(i)) for i in range(3)]
+
+
+def native(x: Any) -> Any:
+    """MXNet's own device, by the name its version has for it."""
+    return x.ctx if isinstance(x, mx.nd.NDArray) and not hasattr(x, "device") else x.device
+
+
+@pytest.mark.parametrize("interface", ["nd", "np"])
+@pytest.mark.parametrize("op", ["sum", "mean"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64"])
+def test_the_engine_agrees_with_the_portable_way(interface: str, op: str, dtype: str) -> None:
+    if op == "mean" and dtype.startswith("int"):
+        return  # refused before any engine is asked
+    xs = arrays(interface, dtype)
+    before = [x.asnumpy() for x in xs]
+    results = several.over_cards(xs, op)
+    assert [native(each) for each in results] == [native(x) for x in xs]
+    assert all(type(each) is type(xs[0]) and each.dtype == xs[0].dtype for each in results)
+    assert all((x.asnumpy() == old).all() for x, old in zip(xs, before, strict=True)), "they are read, not written"
+    expected = ds.to_numpy(ds.all_reduce_([ds.place(x, "cpu") for x in xs], op)[0])  # type: ignore[arg-type]
+    for result in results:
+        assert result.asnumpy().tobytes() == expected.tobytes()
+
+
+def test_the_engine_is_for_sums_on_real_cards() -> None:
+    """It has no maximum, nor sums of small integers, and simulated cards have no engine."""
+    xs = arrays("np", "float32")
+    found = backend.all_reduce(xs, "sum")
+    assert found is not None
+    assert [each.asnumpy().tolist() for each in found] == [[[6, 9], [-3, 297]]] * 3
+    assert backend.all_reduce(xs, "max") is None
+    assert backend.all_reduce(arrays("np", "int8"), "sum") is None
+    with ds.simulate(2):
+        assert backend.all_reduce(xs, "sum") is None
