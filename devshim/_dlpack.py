@@ -33,6 +33,7 @@ __all__ = [
     "Offer",
     "managed",
     "read",
+    "settle_strides",
 ]
 
 CPU, CUDA, CUDA_HOST, ROCM, ROCM_HOST = 1, 2, 3, 10, 11
@@ -158,6 +159,13 @@ def read(capsule: Any, *, versioned: bool = False) -> Offer:
         address=(tensor.data or 0) + tensor.byte_offset,
         read_only=bool(found.flags & _READ_ONLY) if isinstance(found, DLManagedTensorVersioned) else None,
     )
+
+
+def settle_strides(capsule: Any) -> None:
+    """Leave out of a capsule the strides of contiguous memory that differ from C order's: of axes of one element."""
+    offered, tensor = read(capsule, versioned=True), managed(capsule, versioned=True).tensor
+    if offered.is_contiguous and offered.strides != _c_order(offered.shape):
+        tensor.strides = None  # left out, not written over: they are the producer's
 
 
 def _c_order(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -475,6 +475,57 @@ def test_an_exporter_without_a_device_index():
     assert pointer(x) == array.ctypes.data
 
 
+def test_memory_in_another_order_is_copied():
+    """Trap: JAX 0.4 ends in an error when it computes with such an array, 0.10 with other values once it has moved."""
+    array = at_offset(np.arange(6.0).reshape(2, 3), 0)
+    with pytest.raises(ds.CopyNeededError, match="C order"):
+        ds.convert(array.T, "jax", copy=False)
+    x = ds.convert(array.T, "jax")
+    for y in (x, ds.place(x, GPU1), jax.device_put(x, GPU0.native())):
+        assert np.array_equal(y + 0, array.T)
+
+
+def test_an_axis_of_one_element_may_have_any_stride():
+    """Trap: JAX 0.4 and 0.7 take it for another order, and refuse the array or fail when they compute with it."""
+    array = at_offset(np.arange(12.0).reshape(3, 1, 2, 2), 0)
+    odd = np.lib.stride_tricks.as_strided(array, array.shape, (16, 4, 8, 4))
+    x = ds.convert(odd, "jax", copy=False)
+    assert pointer(x) == array.ctypes.data
+    assert np.array_equal(x + 0, array)
+    assert bool(jnp.any(x))
+
+
+@pytest.mark.parametrize("move", [ds.place, lambda x, device: ds.place([x], device)[0]], ids=["one", "many"])
+def test_an_array_in_another_order_is_moved_right(move):
+    """Trap: JAX 0.10 computes other values with one that ``device_put`` has moved (`jax.dlpack` makes such arrays)."""
+    array = at_offset(np.arange(6.0).reshape(2, 3), 0)
+    try:
+        x = jax.dlpack.from_dlpack(array.T)
+        assert np.array_equal(x + 0, array.T)
+    except Exception as error:
+        pytest.skip(f"hardware: this JAX has no such arrays: {error}")
+    for device in (GPU1, GPU0, CPU):
+        x = move(x, device)
+        assert np.array_equal(x + 0, array.T)
+        assert np.array_equal(ds.copy(x, device) + 0, array.T)
+
+
+def test_convert_works_under_grad():
+    """Trap: a tracer has no memory; the array whose gradient is asked for has, and gives it, cut from the gradient."""
+
+    def loss(x):
+        for copy in (None, True):
+            assert ds.convert(x, "numpy", copy=copy).tolist() == [1, 2]
+        return (x * ds.convert(ds.convert(x, "numpy"), "jax")).sum()
+
+    for x in (jnp.asarray([1.0, 2.0]), np.asarray([1, 2], np.float32)):
+        assert jax.grad(loss)(x).tolist() == [1, 2]
+    with pytest.raises(ds.TracingError):
+        jax.jit(loss)(jnp.asarray([1.0, 2.0]))
+    with pytest.raises(ds.TracingError):
+        jax.vmap(loss)(jnp.asarray([[1.0, 2.0]]))
+
+
 def test_a_simulated_card_exports_nothing():
     """Trap: JAX exports cpu:1 as (CPU, 0), so the label would be lost."""
 

@@ -265,3 +265,16 @@ def test_the_refusal_says_who_refuses_what_and_why(error: Exception, why: str) -
     assert numpy is not None
     told = _refusals.not_taken(numpy, np.ones(1), error).problem
     assert told == f"NumPy does not take the memory of this ndarray: {why}"
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_only_strides_that_nobody_steps_along_are_left_out(versioned: bool) -> None:
+    array = np.arange(6.0).reshape(3, 1, 2)
+    odd = np.lib.stride_tricks.as_strided(array, array.shape, (16, 40, 8))
+    for given, kept in ((array, True), (odd, False), (array.T, True), (LAYOUTS["every other"], True)):
+        made = Made(given, versioned)
+        before = made.read()
+        capsule = made.capsule()
+        _dlpack.settle_strides(capsule)
+        assert bool(made.tensor.strides) is kept
+        assert _dlpack.read(capsule, versioned=True) == (before if kept else replace(before, strides=(2, 2, 1)))

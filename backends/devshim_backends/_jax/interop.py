@@ -6,6 +6,9 @@ Traps mended here:
 * Memory that is not 64-byte aligned is copied with a line on stderr by JAX 0.5 to 0.8, whatever ``copy=False`` says,
   and shared by older ones, whose compiled code expects the alignment.  So the address is read out of the capsule
   before JAX sees it, and what is not aligned is refused: it goes through the host.
+* An array that does not stand in C order breaks later, when it is computed with: JAX 0.4 ends in an `AssertionError`,
+  0.10 gives wrong values as soon as ``device_put`` has moved it (jax-ml/jax#7657, #25066).  So it is refused, and goes
+  through the host.  An axis of one element may have any stride, and JAX takes that for another order: it gets none.
 * Paddle gives ``None`` for a CPU's index, which JAX does not take.
 * JAX exports every CPU device as ``(CPU, 0)``: a simulated GPU would come back as the host, so it exports nothing.
 """
@@ -21,9 +24,8 @@ from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError
 from devshim_backends._jax.creation import NAMES
-from devshim_backends._jax.devices import concrete
 from devshim_backends._jax.runtime import JaxRuntime
-from devshim_backends._jax.tensors import ALIGNMENT, enable_x64
+from devshim_backends._jax.tensors import ALIGNMENT, enable_x64, primal
 
 if TYPE_CHECKING:
     from devshim.backend import Tensor
@@ -33,14 +35,17 @@ class JaxInterop(JaxRuntime, Backend):
     """The room "interop" of the JAX adapter."""
 
     def to_dlpack(self, x: Tensor) -> Any:
-        if concrete(x) is not x:
+        value = primal(x)  # under `jax.grad` gradients stay here, as in every other framework
+        if value is None:
             raise self._untraceable("convert")
+        if not isinstance(value, jax.Array):  # `jax.grad` wraps NumPy arrays and numbers as they are
+            raise ConversionError(f"a {type(value).__name__} is no JAX array", "let it be copied")
         device = self.device_of(x)
         if device is not CPU and device.index < self.shown:
             raise ConversionError(f"{device} is simulated, and its memory is not shared", "leave copy out to copy it")
         if self.dtype_name(x) not in NAMES:
             raise ConversionError(f"DLPack has no type for a JAX array of {self.dtype_name(x)}", "cast it first")
-        return x
+        return value
 
     def from_dlpack(self, source: Any) -> Tensor:
         if self.compiling():
@@ -55,13 +60,20 @@ def _import(source: Any) -> Tensor:
     kind, _ = source.__dlpack_device__()
     if int(kind) not in _dlpack.HOST:
         with enable_x64(True):
-            return jax.dlpack.from_dlpack(source)
+            return jax.dlpack.from_dlpack(_dlpack.Checked(source, _check))
     capsule = source.__dlpack__()
-    address = _dlpack.read(capsule).address
-    if address % ALIGNMENT:
+    offered = _dlpack.read(capsule)
+    _check(offered)
+    if offered.address % ALIGNMENT:
         raise BufferError(f"it needs an alignment of {ALIGNMENT} bytes, and this memory lacks it")
+    _dlpack.settle_strides(capsule)
     with enable_x64(True):  # JAX takes no bare capsule
         x = jax.dlpack.from_dlpack(_dlpack.Exporter((_dlpack.CPU, 0), lambda stream: capsule))
-    if x.size and x.unsafe_buffer_pointer() != address:
+    if x.size and x.unsafe_buffer_pointer() != offered.address:
         raise BufferError("it made a copy")
     return x
+
+
+def _check(offered: _dlpack.Offer) -> None:
+    if not offered.is_contiguous:
+        raise BufferError("JAX's operators want C order, and it has other strides")

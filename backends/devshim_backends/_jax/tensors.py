@@ -7,6 +7,8 @@ Traps mended here:
   copied here, into aligned memory, which JAX then shares with nobody else: one copy, not two.
 * ``device_put`` onto the device an array is on already gives a new object over the same buffer: `copy_to` copies.
 * Without ``jax_enable_x64``, 64-bit values are cut to 32 bits on their way in: `wide` is the way around it.
+* An array that does not stand in C order (one of ``jax.dlpack``'s, or of `jax.experimental.layout`) gives wrong values
+  once ``device_put`` has moved it to another device (0.10): it is put in order first.
 * Inside ``jax.jit`` a ``device_put`` is ignored: there it is refused.
 
 What is moved or copied here is committed to its device, so that JAX refuses to mix it with what is elsewhere.  An
@@ -85,8 +87,8 @@ class JaxTensors(JaxDevices, Backend):
         if not trace_state_clean() and self.compiling():
             raise self._untraceable("place")
         native = self.to_native(device)
-        y = jax.device_put(x, native)
         value = concrete(x) if isinstance(x, Tracer) else x
+        y = jax.device_put(x if x.ndim < 2 or _in_order(value) else jax.lax.copy_p.bind(x), native)
         if isinstance(value, jax.Array) and native in value.sharding.device_set:
             y = jax.lax.copy_p.bind(y)
         if device is CPU or not non_blocking:
@@ -98,8 +100,12 @@ class JaxTensors(JaxDevices, Backend):
         if not trace_state_clean() and self.compiling():
             raise self._untraceable("place")
         native = self.to_native(device)
-        ys: list[Tensor] = jax.device_put(list(xs), native)
-        for i, value in enumerate(map(concrete, xs)):
+        values = [concrete(x) for x in xs]
+        ordered = [
+            x if x.ndim < 2 or _in_order(value) else jax.lax.copy_p.bind(x) for x, value in zip(xs, values, strict=True)
+        ]
+        ys: list[Tensor] = jax.device_put(ordered, native)
+        for i, value in enumerate(values):
             if isinstance(value, jax.Array) and native in value.sharding.device_set:
                 ys[i] = jax.lax.copy_p.bind(ys[i])
         if device is CPU or not non_blocking:
@@ -108,7 +114,7 @@ class JaxTensors(JaxDevices, Backend):
 
     # ------------------------------------------------------------------ host memory
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
-        value = _primal(x) if isinstance(x, Tracer) else x
+        value = primal(x) if isinstance(x, Tracer) else x
         if value is None:
             raise self._untraceable("to_numpy")
         if not isinstance(value, jax.Array):  # jax.grad wraps NumPy arrays and numbers as they are
@@ -174,7 +180,21 @@ def alive(native: Any) -> list[Any]:
     return [x for x in native.client.live_arrays() if native in x.sharding.device_set]
 
 
-def _primal(x: Tensor) -> Any | None:
+_ORDERS: dict[Any, bool] = {}
+"""A layout of XLA's -> whether it is C order."""
+
+
+def _in_order(x: Any) -> bool:
+    """Whether an array stands in C order, as all do that JAX's operators make."""
+    layout = getattr(x, "_pjrt_layout", None)  # faster than `x.format`; keys and numbers have none
+    known = _ORDERS.get(layout)
+    if known is None:
+        found = getattr(getattr(x, "format", None), "layout", None)
+        known = _ORDERS.setdefault(layout, found is None or found.major_to_minor == tuple(range(x.ndim)))
+    return known
+
+
+def primal(x: Tensor) -> Any | None:
     """The array whose gradient is asked for; None under ``vmap``, where ``x`` is one row of it, and under ``jit``."""
     while isinstance(x, Tracer):
         x = getattr(x, "primal", None)
