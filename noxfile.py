@@ -75,7 +75,7 @@ def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]]) -> None:
 
 
 def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
-    """Run a backend's part of the conformance kit, plain and on two simulated cards, and the tests that are its own."""
+    """Run a backend's part of the conformance kit, plain and on simulated cards, and the tests that are its own."""
     backend = backend_of(name)
     RESULTS.mkdir(parents=True, exist_ok=True)
     runs: list[list[str | Path]] = []
@@ -83,6 +83,7 @@ def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
         record = [f"--devshim-results={RESULTS / name}-{gpus}.json"] if results else []
         options = [f"--devshim-gpus={gpus}", f"--devshim-stress={STRESS if results else 3}", *record]
         runs.append(["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", *options])
+    runs.append(["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", "--devshim-gpus=3", "-m", "cards"])
     rooms = sorted(TESTS.glob(f"test_{backend}_*.py"))  # traps, simulated cards, models, what is relied on
     runs += [[own] for own in (*rooms, Path(f"docs/frameworks/{backend}.md")) if own.exists()]
     pytests(session, runs)

@@ -22,7 +22,8 @@ Use::
     class TestMine(Conformance):
         backend = "mine"
 
-and run ``pytest`` twice, each in a process of its own: as it is, and with ``--devshim-gpus=2`` for two simulated cards.
+and run ``pytest`` three times, each in a process of its own: as it is, with ``--devshim-gpus=2`` for two simulated cards,
+and with ``--devshim-gpus=3 -m cards`` for what takes three.
 ``pytest -m gpu`` runs what needs real ones.  pytest must be installed; NumPy is.
 """
 
@@ -56,6 +57,7 @@ ROOMS = (
         "models",
         "training",
         "several",
+        "three",
         "watching",
         "checkpoints",
         "explaining",

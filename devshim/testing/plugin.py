@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marks, and ask for simulated cards before any framework is imported."""
     config.addinivalue_line("markers", "feature(*names): the features of devshim.backend.FEATURES a test is about")
     config.addinivalue_line("markers", "hook(*names): hooks the adapter's subclass must write for this test")
+    config.addinivalue_line("markers", "cards(n): needs so many simulated GPUs, as a rule more than two")
     config.addinivalue_line("markers", "gpu: needs a real GPU")
     config.stash[_REPORT] = {}
     config.stash[_UNASKED] = set[str]()
@@ -112,7 +113,7 @@ def _id(value: Any) -> str:
 
 # ---------------------------------------------------------------------- which tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what cannot be meant: hooks not written, real cards not asked for, frameworks not named nor there."""
+    """Leave out what cannot be meant: hooks not written, cards not asked for, frameworks not named nor there."""
     out = [item for item in items if _left_out(config, item)]
     if out:
         config.hook.pytest_deselected(items=out)
@@ -121,6 +122,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
     if item.get_closest_marker("gpu") is not None and "gpu" not in (config.getoption("markexpr") or ""):
+        return True
+    needed = item.get_closest_marker("cards")
+    if needed is not None and simulated(config) < needed.args[0]:
         return True
     cls = getattr(item, "cls", None)
     if cls is None or not issubclass(cls, Kit):

@@ -26,6 +26,7 @@ from devshim.testing.several import Several
 from devshim.testing.simulation import Simulation
 from devshim.testing.state import State
 from devshim.testing.threads import Threads
+from devshim.testing.three import ThreeCards
 from devshim.testing.tracing import Tracing
 from devshim.testing.training import Training
 from devshim.testing.trees import Trees
@@ -63,6 +64,7 @@ class Conformance(
     Several,
     Watching,
     Checkpoints,
+    ThreeCards,
 ):
     """All behaviours of the contract: set `backend`, write the hooks your framework needs, and run pytest."""
 

@@ -14,6 +14,9 @@ feature = pytest.mark.feature
 hook = pytest.mark.hook
 """Names hooks of `Kit` a test needs: it is not collected where the adapter's subclass does not write them."""
 
+cards = pytest.mark.cards
+"""How many simulated cards a test needs; with fewer it is not collected."""
+
 FEATURE_OF = {
     "bool": "bool",
     **dict.fromkeys(("int64", "float64"), "float64"),

@@ -56,6 +56,14 @@ def test_a_declared_gap_is_a_skip_with_its_reason(mine: Any, run_kit: Any) -> No
     assert "declared gap: memory_policy (never): toyframe is a toy and has none" in done.stdout
 
 
+def test_what_takes_three_cards_is_collected_where_there_are_three(run_kit: Any) -> None:
+    toy = f"{TOY / 'on_toy.py'}::TestHealthy"
+    assert run_kit("--devshim-gpus=2", "-m", "cards", toy).returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    done = run_kit("--devshim-gpus=3", "-m", "cards", toy)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
 def test_changed_global_state_is_a_failure(mine: Any, run_kit: Any) -> None:
     path = mine(
         "    state = []\n"

@@ -1,0 +1,213 @@
+"""Three simulated cards: uneven parts, placements over all of them, and one that fails among those that do not.
+
+Run with ``-m cards --devshim-gpus=3``; with fewer cards these tests are not collected.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.models import Wholes
+from devshim.testing.values import cards, feature, hook, numbers
+
+CARDS = [ds.gpu(0), ds.gpu(1), ds.gpu(2)]
+MANY = 200
+"""More events than any call here has on one card."""
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "split": lambda tree: ds.split(tree, CARDS),
+    "broadcast": lambda tree: ds.broadcast(tree, CARDS),
+    "place": lambda tree: ds.place(tree, ds.Placement({"x": "gpu:1", "y": "gpu:2"})),
+    "copy": lambda tree: ds.copy([tree, tree["y"]], "gpu:2"),
+}
+"""Calls that bring something to the third card, from the host."""
+
+
+class ThreeCards(Wholes):
+    """What two cards cannot show."""
+
+    def failing(self, what: str) -> Iterator[int]:
+        """Let one event on the third card fail after another; the caller breaks once its call has none left."""
+        for at in range(1, MANY):
+            with ds.simulate(3, faults=ds.Fault("gpu:2", what, at=at)):
+                yield at
+        raise AssertionError(f"the call still fails at event {at}")
+
+    def loads(self) -> list[int | None]:
+        """Return the bytes used on the first two cards, which do not fail."""
+        gc.collect()
+        return [ds.memory(card).used for card in CARDS[:2]]
+
+    def told_of_the_third(self, call: Callable[[], object], error: type[ds.DevshimError]) -> str | None:
+        """Return what a call's failure says, which must name the third card; None where it does not fail."""
+        try:
+            call()
+        except ds.DevshimError as raised:
+            told, right = raised.problem, isinstance(raised, error)
+        else:
+            return None
+        assert right, told
+        assert told.startswith("gpu:2 ")
+        return told
+
+    # ------------------------------------------------------------------ several devices
+    @cards(3)
+    @feature("several")
+    def test_three_cards_share_seven_rows(self) -> None:
+        """7 rows are 3, 2 and 2, 2 rows are 1, 1 and 0; together they are the rows there were."""
+        for rows, sizes in ((7, [3, 2, 2]), (3, [1, 1, 1]), (2, [1, 1, 0])):
+            a, b = numbers((rows, 2)), numbers((rows,))
+            parts = ds.split({"x": ds.from_numpy(a), "y": [ds.from_numpy(b)]}, CARDS)
+            assert [self.adapter.shape(part["x"])[0] for part in parts] == sizes
+            assert [self.adapter.shape(part["y"][0])[0] for part in parts] == sizes
+            assert [ds.placement_of(part).devices for part in parts] == [{card} for card in CARDS]
+            whole = ds.gather(parts, "gpu:1")
+            assert ds.placement_of(whole).devices == {ds.gpu(1)}
+            assert self.same_numbers(whole["x"], a)
+            assert self.same_numbers(whole["y"][0], b)
+
+    @cards(3)
+    @feature("several")
+    def test_three_cards_sum_what_each_has_computed(self) -> None:
+        """Each card computes with its rows at the same time as the others, and then holds the sum of all three."""
+        a, w = numbers((2, 7)), numbers((7, 3))
+        columns, rows = ds.split(ds.from_numpy(a), CARDS, axis=1), ds.split(ds.from_numpy(w), CARDS)
+        products = ds.parallel([lambda pair: self.matmul(*pair)] * 3, list(zip(columns, rows, strict=True)))
+        assert [ds.device_of(product) for product in products] == CARDS
+        for card, total in zip(CARDS, ds.all_reduce_(products), strict=True):
+            assert ds.device_of(total) is card
+            assert self.same_numbers(total, a @ w)
+
+    @cards(3)
+    @feature("several")
+    def test_three_cards_are_named_where_they_fail(self) -> None:
+        """An error names the device it is about: the third card, one that is not there, each of those that differ."""
+
+        def work(x: Any) -> None:
+            if ds.device_of(x) is ds.gpu(2):
+                raise ValueError("bad rows")
+
+        x = ds.from_numpy(numbers((7, 2)))
+        parts = ds.split(x, CARDS)
+        with pytest.raises(ValueError, match=r"bad rows \(in callable 2 of ds.parallel, on gpu:2\)"):
+            ds.parallel([work] * 3, parts)
+        before = self.loads()
+        with pytest.raises(ds.DeviceNotFoundError, match="gpu:3"):
+            ds.split(x, [*CARDS, "gpu:3"])
+        assert self.loads() == before
+        with pytest.raises(ds.DeviceMismatchError) as caught:
+            ds.require_same_device(first=parts[0], second=parts[1], third=parts[2])
+        for word in ("first is on gpu:0", "second is on gpu:1", "third is on gpu:2"):
+            assert word in caught.value.problem
+
+    # ------------------------------------------------------------------ one of them fails
+    @cards(3)
+    @feature("several", "simulate_memory")
+    @pytest.mark.parametrize(
+        ("call", "what"), [("split", "allocation"), ("broadcast", "copy"), ("place", "allocation"), ("copy", "vanish")]
+    )
+    def test_three_cards_keep_nothing_of_a_call_that_fails(self, call: str, what: str) -> None:
+        """Whatever happens on the third card, and when: it is named, and the others have their memory back."""
+        expected = ds.OutOfMemoryError if what == "allocation" else ds.DeviceFailedError
+        tree = {"x": ds.from_numpy(numbers((7, 2))), "y": ds.from_numpy(numbers((7,)))}
+        before = self.loads()
+        for at in self.failing(what):
+            told = self.told_of_the_third(lambda: CALLS[call](tree), expected)
+            if told is None:
+                break
+            assert "(at the leaf [" in told
+            assert self.loads() == before, at
+        assert at > 1
+        assert self.same_numbers(tree["x"], numbers((7, 2)))
+
+    @cards(3)
+    @feature("several", "simulate_memory")
+    def test_three_cards_sum_all_or_nothing(self) -> None:
+        """A sum that fails on one card has changed no tensor, on none."""
+        arrays = [numbers() * factor for factor in (1, -2, 4)]
+        failed = 0
+        for _ in self.failing("allocation"):
+            try:
+                tensors = [ds.from_numpy(a, card) for a, card in zip(arrays, CARDS, strict=True)]
+            except ds.OutOfMemoryError:
+                continue
+            if self.told_of_the_third(lambda given=tensors: ds.all_reduce_(given), ds.OutOfMemoryError) is None:  # type: ignore[misc]
+                break
+            failed += 1
+            assert all(self.same_numbers(x, a) for x, a in zip(tensors, arrays, strict=True))
+        assert failed
+        assert all(self.same_numbers(x, sum(arrays)) for x in tensors)
+
+    @cards(3)
+    @feature("models", "simulate_memory")
+    @hook("model", "optimizer")
+    def test_three_cards_take_a_model_or_nothing(self) -> None:
+        """Whichever leaf fails on its way to the third card: it is named, and all is where and what it was."""
+        model = self.model()
+        optimizer = self.optimizer(model)
+        self.train_step(model, optimizer, *self.data(), lambda: None)
+        plan = ds.Placement.balanced(model, CARDS, ["1MiB"] * 3)
+        before, memory = self.state_of(model, optimizer), self.loads()
+        for at in self.failing("allocation"):
+            told = self.told_of_the_third(lambda: ds.place([model, optimizer], plan), ds.OutOfMemoryError)
+            if told is None:
+                break
+            assert "(at the leaf " in told
+            self.check_on(model, ds.cpu())
+            self.check_on(optimizer, ds.cpu())
+            assert self.loads() == memory, at
+        assert at > 2
+        assert ds.placement_of(model) == plan
+        self.check_equal(self.state_of(model, optimizer), before)
+
+    # ------------------------------------------------------------------ placements
+    @cards(3)
+    def test_three_cards_share_a_tree(self) -> None:
+        """A plan gives each card a run of the leaves, the fullest as little as can be; applied, each is there."""
+        rows = (4, 1, 2, 3, 1, 1)
+        tree = {"layers": [ds.from_numpy(numbers((n, 4))) for n in rows]}
+        plan = ds.Placement.balanced(tree, CARDS)
+        found = [plan[f"layers.{i}"].index for i in range(6)]
+        assert found == sorted(found)
+        assert max(sum(n for n, card in zip(rows, found, strict=True) if card == i) for i in range(3)) == 5
+        there = ds.place(tree, plan)
+        assert ds.placement_of(there) == plan
+        back = ds.place(there, "cpu")["layers"]
+        assert all(self.same_numbers(x, numbers((n, 4))) for x, n in zip(back, rows, strict=True))
+
+    @cards(3)
+    @feature("models")
+    @hook("model", "optimizer")
+    def test_three_cards_share_a_model_that_learns(self) -> None:
+        """A model over three cards computes the CPU's numbers, and is trained to the CPU's weights."""
+        results = []
+        for share in (False, True):
+            model = self.model()
+            if share:
+                plan = ds.Placement.balanced(model, CARDS)
+                assert plan.devices == set(CARDS)
+                assert ds.place(model, plan) is model
+            optimizer = self.optimizer(model)
+            where = ds.gpu(0) if share else ds.cpu()
+            found = [ds.to_numpy(self.forward(model, self.data(where)[0]))]
+            last = ds.gpu(2) if share else ds.cpu()
+            x, y = self.data(where)[0], self.data(last)[1]
+            for _ in range(2):
+                self.train_step(model, optimizer, x, y, lambda: None)
+            results.append([*found, *self.state_of(ds.place(model, "cpu")).values()])
+        assert len(results[0]) == len(results[1])
+        assert all(np.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(*results, strict=True))
+
+    @cards(3)
+    @feature("models")
+    @hook("model", "optimizer")
+    def test_three_cards_in_turn(self) -> None:
+        """Trained around all cards and back, a model has the bits of one that never moved."""
+        expected = self.trained(self.optimizer, ["cpu"] * 5)
+        self.check_same_training(self.trained(self.optimizer, ["gpu:1", "gpu:2", "cpu", "gpu:0", "gpu:2"]), expected)
