@@ -519,6 +519,7 @@ def test_the_first_failure_names_its_device_and_stays_what_it_is(error: BaseExce
     assert "callable 1 of ds.parallel, on gpu:1" in str(error)
     assert any("callable 2" in note and "gpu:2" in note and "TypeError: later" in note for note in error.__notes__)
     assert ended == [1], "the others were waited for"
+    error.__traceback__ = error.__context__ = None  # pytest keeps the parameter, and with it all that was on the cards
 
 
 def test_a_text_that_cannot_be_added_to_gets_a_note() -> None:
