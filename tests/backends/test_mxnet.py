@@ -38,7 +38,58 @@ class TestMxnet(Conformance):
         return ds.framework("mxnet").np.zeros((2, 2))
 
     def model(self) -> Any:
-        return ds.framework("mxnet").gluon.nn.Dense(2)
+        nn = ds.framework("mxnet").gluon.nn
+        return self.built(
+            nn.Dense(8, in_units=4), nn.BatchNorm(in_channels=8), nn.Activation("relu"), nn.Dense(3, in_units=8)
+        )
+
+    def unbuilt_model(self) -> Any:
+        nn = ds.framework("mxnet").gluon.nn
+        return chain(nn.Dense(8), nn.BatchNorm(), nn.Activation("relu"), nn.Dense(3))
+
+    def tied_model(self) -> Any:
+        nn = ds.framework("mxnet").gluon.nn
+        first = nn.Dense(4, in_units=4)
+        if hasattr(first, "share_parameters"):  # 2.0
+            second = nn.Dense(4, in_units=4).share_parameters(first.collect_params())
+        else:
+            second = nn.Dense(4, in_units=4, params=first.params)
+        return self.built(first, nn.Activation("tanh"), second, nn.BatchNorm(in_channels=4))
+
+    def built(self, *layers: Any) -> Any:
+        """A chain of layers whose shapes are known, always with the same weights."""
+        net = chain(*layers)
+        rng = np.random.default_rng(0)
+        for parameter in dict.fromkeys(net._collect_params_with_prefix().values()):
+            values = rng.standard_normal(parameter.shape).astype("float32") / 2
+            if parameter.grad_req != "null":
+                parameter.set_data(self.interface(ds.from_numpy(values)))
+        return net
+
+    def optimizer(self, model: Any) -> Any:
+        return ds.framework("mxnet").gluon.Trainer(model.collect_params(), "adam", {"learning_rate": 0.05})
+
+    def optimizers(self) -> dict[str, Any]:
+        """Every class MXNet registers, but for those in test_mxnet_models_optimizers.py, with the reasons."""
+        optimizer = ds.framework("mxnet").optimizer
+        made: dict[str, Any] = {}
+        for name in sorted(optimizer.Optimizer.opt_registry):
+            if name in EXCLUDED:
+                continue
+            made[name] = trainer(name)
+            made.update({f"{name}-{key}": trainer(name, **{key: value}) for key, value in FORMS.get(name, ())})
+        return made
+
+    def forward(self, model: Any, x: Any) -> Any:
+        return model(self.interface(x))
+
+    def train_step(self, model: Any, optimizer: Any, x: Any, y: Any, between: Any) -> None:
+        mx = ds.framework("mxnet")
+        with mx.autograd.record():
+            loss = mx.gluon.loss.L2Loss()(self.forward(model, x), self.interface(y))
+        loss.backward()
+        between()
+        optimizer.step(len(x))
 
     def global_state(self) -> object:
         mx = ds.framework("mxnet")
@@ -74,3 +125,36 @@ class TestMxnet(Conformance):
     def interface(self, x: Any) -> Any:
         """An array of the interface that Gluon expects at present: 1.9 starts with the older one."""
         return x if ds.framework("mxnet").util.is_np_array() else x.as_nd_ndarray()
+
+
+def chain(*layers: Any) -> Any:
+    """A chain of layers, initialized on the host."""
+    net = ds.framework("mxnet").gluon.nn.HybridSequential()
+    for layer in layers:
+        net.add(layer)
+    net.initialize()
+    return net
+
+
+EXCLUDED = frozenset({"sgld"})
+"""It draws from the device's generator; see test_mxnet_models_optimizers.py."""
+SETTINGS: dict[str, dict[str, Any]] = {"adamax": {"wd": 0.01}}  # 1.9 divides 0 by 0 where a gradient has always been 0
+FORMS = {
+    "sgd": [("momentum", 0.9)],
+    "nag": [("momentum", 0.9)],
+    "rmsprop": [("centered", True)],
+}
+"""What has more state when it is asked for."""
+
+
+def trainer(name: str, **options: Any) -> Any:
+    """Return a maker of a trainer for a model's parameters."""
+
+    def make(model: Any) -> Any:
+        settings = {"learning_rate": 0.05, **SETTINGS.get(name, {}), **options}
+        parameters = dict(model.collect_params().items())
+        if name == "groupadagrad":  # for matrices alone
+            parameters = {key: each for key, each in parameters.items() if len(each.shape) == 2}
+        return ds.framework("mxnet").gluon.Trainer(parameters, name, settings)
+
+    return make

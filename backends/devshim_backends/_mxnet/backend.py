@@ -9,6 +9,8 @@ from devshim_backends._mxnet.gaps import GAPS
 from devshim_backends._mxnet.hidden import MxnetHidden
 from devshim_backends._mxnet.interop import MxnetInterop
 from devshim_backends._mxnet.lines import LINES
+from devshim_backends._mxnet.models import MxnetModels
+from devshim_backends._mxnet.resuming import MxnetResuming
 from devshim_backends._mxnet.runtime import MxnetRuntime
 from devshim_backends._mxnet.scopes import MxnetScopes
 from devshim_backends._mxnet.several import MxnetSeveral
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 class MxnetBackend(
     MxnetHidden,
+    MxnetModels,
+    MxnetResuming,
     MxnetSeveral,
     MxnetDraws,  # with it MxnetCreation, MxnetTensors and MxnetDevices, each building on the next
     MxnetScopes,

@@ -29,6 +29,5 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "upstream",
             "a hybridized block is compiled for the device of its inputs: inside it only that one can be the default",
         ),
-        "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }
 )

@@ -23,7 +23,7 @@ import numpy as np
 from mxnet.base import _LIB, check_call
 from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP, _new_alloc_handle
 
-NATIVE: type = type(mx.cpu())
+NATIVE: Any = type(mx.cpu())
 """What MXNet calls a device: ``mx.Context`` in 1.9, ``mx.Device`` in 2.0."""
 IS_2 = hasattr(mx, "Device")
 WHERE = "device" if IS_2 else "ctx"

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from devshim.backend import Tensor
 
 _ARRAYS: set[type] = {mx.np.ndarray, mx.nd.NDArray}
-_MODELS = (mx.gluon.Block, mx.gluon.Trainer, mx.optimizer.Optimizer)
+_MODELS = (mx.gluon.Block, mx.gluon.Trainer, mx.optimizer.Updater, mx.optimizer.Optimizer)
 _SPARSE = mx.nd.sparse.BaseSparseNDArray
 
 

@@ -1,0 +1,84 @@
+"""Which parameters and blocks are in a block, and which devices Gluon has them on.
+
+The names are those of ``save_parameters``: by the structure, not by the numbers that 1.9 gives to layers.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import UnsupportedError
+from devshim_backends._mxnet.native import IS_2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PLACES, PLACE_MAP = ("_device_list", "_device_map") if IS_2 else ("_ctx_list", "_ctx_map")
+"""Where a parameter keeps the devices it is on, and the number of its array on each."""
+
+
+def parameters_of(block: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the parameters of a block and of all in it by their structural names; a tied one under each of them."""
+    for name, parameter in own_parameters(block):
+        yield f"{prefix}{name}", parameter
+    for name, child in children_of(block):
+        yield from parameters_of(child, f"{prefix}{name}.")
+
+
+def own_parameters(block: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters a block itself computes with, those first that ``save_parameters`` knows."""
+    yield from block._reg_params.items()
+    made: Any = getattr(block, "_params", None)  # 1.9: also those made by `params.get` that are no attribute
+    known = {id(each) for each in block._reg_params.values()}
+    for name, parameter in () if made is None else made.items():
+        if id(parameter) not in known:
+            yield name.removeprefix(made.prefix), parameter
+
+
+def children_of(block: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the blocks in a block; 2.0 has weak references to them."""
+    for name, child in block._children.items():
+        yield name, child() if isinstance(child, weakref.ref) else child
+
+
+def places_of(parameter: Any) -> list[Any]:
+    """Return the devices of a parameter: where it is, or will be once its shape is known; none before either."""
+    if parameter._data is None:
+        return list(parameter._deferred_init[1]) if parameter._deferred_init else []
+    found: list[Any] = getattr(parameter, PLACES)
+    return found
+
+
+def refuse_replicas(path: str, parameter: Any) -> None:
+    """Refuse a parameter of which Gluon keeps a replica on each of several devices.
+
+    Raises:
+        UnsupportedError: It is one.
+    """
+    places = places_of(parameter)
+    if len(places) > 1:
+        told = ", ".join(map(str, places))
+        reset = "reset_device" if IS_2 else "reset_ctx"
+        raise UnsupportedError(
+            f"{path} was initialized on several devices at once ({told}), and has a replica on each",
+            f"bring it to one device first, net.{reset}(...), or use ds.replicate and a model on each",
+        )
+
+
+def devices_of(block: Any) -> dict[Any, None]:
+    """Return MXNet's devices of the parameters in a block and in all below it, in their order."""
+    return {place: None for _, parameter in parameters_of(block) for place in places_of(parameter)}
+
+
+def own_devices_of(block: Any) -> dict[Any, None]:
+    """Return MXNet's devices of the parameters that a block itself computes with."""
+    return {place: None for _, parameter in own_parameters(block) for place in places_of(parameter)}
+
+
+def blocks_in(block: Any) -> list[Any]:
+    """Return a block and all below it, each once."""
+    found = {id(block): block}
+    for _, child in children_of(block):
+        found.update((id(each), each) for each in blocks_in(child))
+    return list(found.values())

@@ -1,0 +1,126 @@
+"""How a model over several devices computes: inputs are carried to each part, and gradients back.
+
+Requirements this module answers:
+
+* A part on one device gets its inputs there, in whatever lists and tuples they are, and gradients flow back.
+* A part that is hybridized stays so, and is compiled for its device; what has parts on several devices runs part by
+  part, also when it is hybridized after it was split.
+* Nothing is remembered of where parts are: Gluon's own ``reset_ctx`` gives a model that works.
+
+Gluon's hooks may not change what a block is given, so ``forward`` is shadowed on the block itself, and ``hybridize``
+with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mxnet as mx
+
+from devshim import _carrying
+from devshim_backends._mxnet.holding import devices_of, own_devices_of
+from devshim_backends._mxnet.native import IS_2
+from devshim_backends._mxnet.tracing import is_deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SHADOWS = ("forward", "hybridize")
+
+
+class Wire:
+    """What stands for the ``forward`` of a block.
+
+    Args:
+        block: The block.
+    """
+
+    def __init__(self, block: Any) -> None:
+        self.block = block
+        self.inner: Callable[..., Any] | None = vars(block).get("forward")
+        """A ``forward`` of its own that the block had before."""
+        self.active: bool = vars(block).get("_active", False)
+        """Whether the block was hybridized."""
+
+    def hybridize(self, active: bool = True, **options: Any) -> None:
+        """Stand for the block's ``hybridize``: its parts are compiled, each by itself."""
+        block = self.block
+        type(block).hybridize(block, active, **options)
+        self.active = vars(block).get("_active", False)
+        self.hold()
+
+    def hold(self) -> None:
+        """Keep Gluon from compiling the block before its inputs are carried."""
+        if self.active:
+            vars(self.block)["_active"] = False
+
+    def forward(self, *args: Any) -> Any:
+        """Call the block's own."""
+        if self.inner is not None:
+            return self.inner(*args)
+        return type(self.block).forward(self.block, *args)
+
+
+class Part(Wire):
+    """A block all of whose parameters are on one device."""
+
+    def hold(self) -> None:
+        """1.9 compiles in ``forward``, where inputs have been carried; 2.0 before it."""
+        if IS_2:
+            super().hold()
+
+    def __call__(self, *args: Any) -> Any:
+        """Carry the inputs, and compute."""
+        if _is_traced(args):
+            return self.forward(*args)
+        native = next(iter(devices_of(self.block)))
+        args = _carried(args, native)
+        if not (IS_2 and self.active):
+            return self.forward(*args)
+        with type(native)(native):
+            return self.block._call_cached_op(*args)
+
+
+class Spanning(Wire):
+    """A block whose parameters are on several devices; those that are its own are on one."""
+
+    def __call__(self, *args: Any) -> Any:
+        """Carry the inputs to the block's own parameters, if it has any, and compute."""
+        own = None if _is_traced(args) else next(iter(own_devices_of(self.block)), None)
+        return self.forward(*(args if own is None else _carried(args, own)))
+
+
+def put_on(wire: Part | Spanning) -> None:
+    """Put a wire on its block."""
+    own = vars(wire.block)
+    own["forward"] = wire
+    if isinstance(wire.block, mx.gluon.HybridBlock):
+        own["hybridize"] = wire.hybridize
+        wire.hold()
+
+
+def take_off(block: Any) -> None:
+    """Take the wire off a block, if it has one."""
+    own = vars(block)
+    wire = own.get("forward")
+    if isinstance(wire, Wire):
+        del own["forward"]
+        own.pop("hybridize", None)
+        if wire.inner is not None:
+            own["forward"] = wire.inner
+        if "_active" in own:
+            own["_active"] = wire.active
+
+
+def _is_traced(args: Any) -> bool:
+    """Whether a block is being compiled, so that there are no values to carry."""
+    if isinstance(args, (list, tuple)):
+        return is_deferred() or any(_is_traced(arg) for arg in args)
+    return isinstance(args, mx.sym.Symbol)
+
+
+def _carried(args: Any, native: Any) -> Any:
+    """The same arguments, with every array in them on a device."""
+    if isinstance(args, (list, tuple)):
+        return type(args)([_carried(arg, native) for arg in args])
+    return _carrying.carry(args, native) if isinstance(args, mx.nd.NDArray) else args
