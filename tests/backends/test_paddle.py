@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import devshim as ds
@@ -37,9 +39,67 @@ class TestPaddle(Conformance):
         return paddle.zeros([2, 2])
 
     def model(self) -> Any:
+        from paddle import nn
+
+        with _drawn():
+            return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1D(8), nn.ReLU(), nn.Linear(8, 3))
+
+    def unbuilt_model(self) -> Any:
         import paddle
 
-        return paddle.nn.Linear(2, 2)
+        with paddle.LazyGuard():
+            return self.model()
+
+    def tied_model(self) -> Any:
+        from paddle import nn
+
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.BatchNorm1D(4))
+        model[2].weight = model[0].weight
+        return model
+
+    def forward(self, model: Any, x: Any) -> Any:
+        for parameter in model.parameters():
+            if not parameter._is_initialized():  # made under LazyGuard
+                parameter.initialize()
+        with _quiet():
+            return model(x)
+
+    def optimizer(self, model: Any) -> Any:
+        import paddle
+
+        return paddle.optimizer.Adam(0.05, parameters=model.parameters())
+
+    def optimizers(self) -> dict[str, Any]:
+        """Every class in paddle.optimizer."""
+        import inspect
+
+        import paddle
+
+        made: dict[str, Any] = {}
+        for name, cls in vars(paddle.optimizer).items():
+            if not inspect.isclass(cls) or cls is paddle.optimizer.Optimizer:
+                continue
+            options = inspect.signature(cls).parameters
+            made[name] = _made(cls)
+            for more in ("amsgrad", "use_nesterov", "centered", "use_multi_tensor", "lazy_mode", "always_adapt"):
+                if more in options:
+                    made[f"{name}-{more}"] = _made(cls, **{more: True})
+        return made
+
+    def train_step(self, model: Any, optimizer: Any, x: Any, y: Any, between: Any) -> None:
+        import paddle
+
+        def loss() -> Any:
+            optimizer.clear_grad()
+            made = self.forward(model, ds.place(x, ds.device_of(model[0].weight)))
+            lost = paddle.nn.functional.mse_loss(made, ds.place(y, ds.device_of(made)))
+            lost.backward()
+            return lost
+
+        loss()
+        between()
+        with _quiet():
+            optimizer.step(loss) if isinstance(optimizer, paddle.optimizer.LBFGS) else optimizer.step()
 
     def train(self, device: Any, inputs: Any, labels: Any) -> list[Any]:
         import paddle
@@ -52,8 +112,7 @@ class TestPaddle(Conformance):
             )
             optimizer = paddle.optimizer.Adam(0.01, parameters=net.parameters())
         x, y = ds.from_numpy(inputs, device), ds.from_numpy(labels, device)
-        with warnings.catch_warnings():  # every BatchNorm of Paddle's warns that it tracks what it is there to track
-            warnings.filterwarnings("ignore", "When training, we now always track", UserWarning)
+        with _quiet():
             for _ in range(3):
                 paddle.nn.functional.cross_entropy(net(x), y).backward()
                 optimizer.step()
@@ -66,3 +125,34 @@ class TestPaddle(Conformance):
 
         modes = paddle.is_grad_enabled(), paddle.in_dynamic_mode()
         return paddle.get_default_dtype(), paddle.device.get_device(), modes
+
+
+@contextmanager
+def _drawn() -> Iterator[None]:
+    """Draw the same first weights each time, and leave Paddle's generator as it was."""
+    import paddle
+
+    before = paddle.get_rng_state("cpu")
+    paddle.seed(0)
+    try:
+        yield
+    finally:
+        paddle.set_rng_state(before, "cpu")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Every BatchNorm of Paddle's warns that it tracks what it is there to track, and LBFGS of what it does itself."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "To copy construct from a tensor", UserWarning)
+        warnings.filterwarnings("ignore", "When training, we now always track", UserWarning)
+        yield
+
+
+def _made(cls: Any, **options: Any) -> Any:
+    """Return a maker of an optimizer of this class, with momentum or weight decay where it has them."""
+    import inspect
+
+    known = inspect.signature(cls).parameters
+    more = {name: value for name, value in (("momentum", 0.9), ("weight_decay", 0.01)) if name in known}
+    return lambda model: cls(learning_rate=0.05, parameters=model.parameters(), **more, **options)

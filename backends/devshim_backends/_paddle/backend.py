@@ -14,6 +14,8 @@ from devshim_backends._paddle.hidden import PaddleHidden
 from devshim_backends._paddle.importing import keep_compilers_out
 from devshim_backends._paddle.interop import PaddleInterop
 from devshim_backends._paddle.lines import LINES
+from devshim_backends._paddle.models import PaddleModels
+from devshim_backends._paddle.resuming import PaddleResuming
 from devshim_backends._paddle.runtime import PaddleRuntime
 from devshim_backends._paddle.scopes import PaddleScopes
 from devshim_backends._paddle.several import PaddleSeveral
@@ -33,6 +35,8 @@ class PaddleBackend(
     PaddleScopes,
     PaddleRuntime,
     PaddleSimulation,
+    PaddleModels,
+    PaddleResuming,
     PaddleSeveral,
     PaddleInterop,  # with it PaddleTensors, on which it builds
 ):

@@ -20,13 +20,13 @@ import paddle
 
 from devshim.device import CPU, Device
 from devshim.errors import TracingError
-from devshim_backends._paddle import scopes
+from devshim_backends._paddle import scopes, stepping
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.mixing import place_of, tensors_in
 from devshim_backends._paddle.tensors import Copy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 __all__ = ["OPERATORS", "copying", "following", "legacy", "methods"]
 
@@ -38,25 +38,22 @@ Function = Any
 # ---------------------------------------------------------------- the default device
 def methods() -> Iterator[tuple[type, str, Function]]:
     """Yield classes of Paddle's, methods of theirs, and what is to be there instead."""
-    layer, optimizer = paddle.nn.Layer, paddle.optimizer.Optimizer
+    layer = paddle.nn.Layer
     yield Tensor, "set_value", following(vars(Tensor)["set_value"])  # 2.6 puts the values on the default device
     yield layer, "__call__", following(vars(layer)["__call__"])
     whole = import_module("paddle.jit.dy2static.program_translator").ASTStaticFunction
     if "_perform_call" in vars(whole):  # which moves its arguments to the default device
         yield whole, "_perform_call", following(vars(whole)["_perform_call"])
-    yield optimizer, "_add_accumulator", following(vars(optimizer)["_add_accumulator"])
-    for cls in (optimizer, *_subclasses(optimizer)):
-        if "step" in vars(cls):
-            yield cls, "step", following(vars(cls)["step"], lambda own: own._parameter_list or ())
+    yield from stepping.methods()
 
 
-def following(own: Function, data: Callable[[Any], Any] | None = None) -> Function:
-    """A function inside which the default device is that of its arguments, or of ``data(first argument)``."""
+def following(own: Function) -> Function:
+    """A function inside which the default device is that of its arguments."""
 
     def follow(*args: Any, **kwargs: Any) -> Any:
         if scopes.is_chosen():
             return own(*args, **kwargs)
-        device = _card_of((*args, *kwargs.values()) if data is None else data(args[0]))
+        device = _card_of((*args, *kwargs.values()))
         if device is None:
             return own(*args, **kwargs)
         with scopes.open_scope(device):
@@ -72,13 +69,6 @@ def _card_of(values: Any) -> Device | None:
         if device is not None and device is not CPU:
             return device
     return None
-
-
-def _subclasses(cls: type) -> Iterator[type]:
-    found: list[type] = type.__subclasses__(cls)
-    for each in found:
-        yield each
-        yield from _subclasses(each)
 
 
 # ---------------------------------------------------------------- what stays on the host

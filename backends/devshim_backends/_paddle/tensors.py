@@ -40,6 +40,12 @@ SYMBOLS = tuple(
 )
 """What stands for a tensor while a function or a static program is being built."""
 
+WHOLES = (
+    *(paddle.nn.Layer, paddle.optimizer.Optimizer, paddle.optimizer.lr.LRScheduler),
+    *(paddle.amp.GradScaler, paddle.amp.AmpScaler),
+)
+"""What moves as a whole."""
+
 _SYMBOLIC = frozenset(SYMBOLS)
 _ITEM_SIZES = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, "bfloat16": 2}
 _OUTSIDE = "call it before or after the compiled function, or compile with to_static(full_graph=False)"
@@ -52,20 +58,21 @@ class PaddleTensors(Backend):
         return issubclass(cls, (paddle.Tensor, *SYMBOLS))
 
     def is_model(self, cls: type) -> bool:
-        return issubclass(cls, (paddle.nn.Layer, paddle.optimizer.Optimizer))
+        return issubclass(cls, WHOLES)
 
     def is_tracer(self, x: Tensor) -> bool:
         return issubclass(type(x), SYMBOLS)  # isinstance(x, Variable) is true for every tensor: Paddle overrides it
 
     def device_of(self, x: Tensor) -> Device:
-        if type(x) in _SYMBOLIC:  # asked for its place, it warns (3.x)
+        if type(x) is not EAGER and type(x) in _SYMBOLIC:  # asked for its place, it warns (3.x)
             return self._traced(x, "device_of")
         try:
-            place = x.place
-            found = HOST.get(place._type())
+            return HOST[x.place._type()]  # a tenth faster than to ask for what is not there
+        except KeyError:
+            pass
         except Exception as error:
             return self._nowhere(x, error)
-        return found if found is not None else self._on_card(place)
+        return self._on_card(x.place)
 
     def _on_card(self, place: Any) -> Device:
         found = device_at(place)

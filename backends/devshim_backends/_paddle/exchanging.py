@@ -1,0 +1,57 @@
+"""Putting another tensor's data under a tensor that others hold.
+
+Requirements this module answers:
+
+* The same object stays, with its name, its hooks, its gradient, and whether it wants one.
+* What is read is free of that object: ``detach()`` shares more than the data in PaddlePaddle (2.6 to 3.3), namely what
+  says where they are, so that a detached parameter moves when the parameter does, and could bring nothing back.
+* Nothing is allocated, and the writes can come in any order: a parameter and its gradient may be apart for a while.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim_backends._paddle.devices import core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.backend import Tensor
+
+    Reader = Callable[[], Tensor]
+    Writer = Callable[[Tensor], None]
+
+__all__ = ["alias", "exchange", "is_made", "of_gradient"]
+
+
+def alias(data: Any) -> Tensor:
+    """Return a new tensor over the data that a ``core.DenseTensor`` has now."""
+    made = core.eager.Tensor()
+    made.get_tensor()._share_data_nocheck_with(data)
+    return made
+
+
+def exchange(tensor: Tensor) -> tuple[Reader, Writer]:
+    """Return what reads the data of a tensor, and what puts another tensor's in its place."""
+    return _both(tensor.get_tensor)
+
+
+def of_gradient(parameter: Tensor) -> tuple[Reader, Writer]:
+    """The same for a parameter's gradient; of one that has few rows (``Embedding(sparse=True)``), for its values."""
+    gradient = parameter.grad
+    if gradient.is_selected_rows():
+        return _both(lambda: gradient.get_selected_rows().get_tensor())
+    return _both(gradient.get_tensor)
+
+
+def is_made(tensor: Tensor) -> bool:
+    """Whether a tensor has memory: not a recurrent layer's state of dropout before its first use, say."""
+    return bool(tensor._is_initialized()) or 0 in tensor.shape
+
+
+def _both(data: Callable[[], Any]) -> tuple[Reader, Writer]:
+    def write(new: Tensor) -> None:
+        data()._share_data_with(new.get_tensor())
+
+    return lambda: alias(data()), write

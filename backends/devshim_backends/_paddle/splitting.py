@@ -1,0 +1,144 @@
+"""How a layer that was placed is called: in a scope of its device, with its inputs carried there in a split model.
+
+Requirements this module answers:
+
+* A part on one device gets its inputs there, whatever lists, tuples and dictionaries they are in; gradients flow back.
+* Parts' results can meet in the code of the layer that has the parts (a residual connection, a concatenation): there
+  its inputs and its parts' results are brought to one device.  Links of a chain hand theirs on.
+* The result is on the device of the part that ran last, or where a layer's results meet.
+* Where a tensor is is asked at each call: ``copy.deepcopy`` and Paddle's own ``to`` give a model that works.
+* An exception, Ctrl-C included, leaves nothing behind.
+
+How: ``Layer.__call__`` hands calls of a layer that has a hook to its method ``_dygraph_call_func`` (2.6 to 3.3), which
+is found in the layer's own attributes first.  So ``forward`` stays what it was, which ``to_static`` and ``jit.save``
+look at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from devshim import _carrying
+from devshim_backends._paddle.devices import core, device_at
+from devshim_backends._paddle.exchanging import is_made
+from devshim_backends._paddle.scopes import open_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+__all__ = ["Wire", "devices_of", "is_called", "is_chain", "own_devices_of", "put_on"]
+
+_METHOD = "_dygraph_call_func"
+
+
+# ---------------------------------------------------------------------- where a layer's tensors are
+def devices_of(layer: Any) -> dict[Device, None]:
+    """Return the devices of the parameters and buffers of a layer and of all in it, in their order."""
+    return {device: None for each in layer.sublayers(include_self=True) for device in _own(each)}
+
+
+def own_devices_of(layer: Any) -> dict[Device, None]:
+    """Return the devices of the tensors that a layer itself computes with: a recurrent one, with all that it has."""
+    return devices_of(layer) if hasattr(layer, "_all_weights") else dict.fromkeys(_own(layer))
+
+
+def _own(layer: Any) -> Iterator[Device]:
+    for tensor in _tensors(layer):
+        yield _place(tensor)
+
+
+def _tensors(layer: Any) -> Iterator[Tensor]:
+    for held in (layer._parameters, layer._buffers):
+        yield from (tensor for tensor in held.values() if tensor is not None and is_made(tensor))
+
+
+def _place(tensor: Tensor) -> Device:
+    found = device_at(tensor.place)
+    assert found is not None, "what has been placed is on a device"
+    return found
+
+
+def is_called(layer: Any) -> bool:
+    """Whether a layer computes something, and is no mere list of layers."""
+    return type(layer).forward is not paddle.nn.Layer.forward
+
+
+def is_chain(layer: Any) -> bool:
+    """Whether a layer hands its input from part to part, and does nothing else."""
+    return type(layer).forward is paddle.nn.Sequential.forward and "forward" not in vars(layer)
+
+
+# ---------------------------------------------------------------------- calls
+def put_on(layer: Any, wire: Wire) -> None:
+    """Have a layer be called by a wire."""
+    vars(layer)[_METHOD] = wire
+    layer.register_forward_pre_hook(wire.hook)
+
+
+class Wire:
+    """What calls a layer.
+
+    Args:
+        model: The model that was placed.
+        layer: The layer.
+        here: The tensor on whose device it computes; its own first one, where None is given and it has any.
+        carries: Whether its inputs are carried there.
+        home: The tensor to whose device its results are carried, if any.
+    """
+
+    def __init__(self, model: Any, layer: Any, *, here: Any = None, carries: bool = False, home: Any = None) -> None:
+        self.model = model
+        self._layer = layer
+        self._here = here
+        self._carries = carries
+        self._home = home
+
+    def hook(self, layer: Any, inputs: Any) -> None:
+        """A hook that does nothing, because of which the layer is called by this."""
+
+    def take_off(self) -> None:
+        """Have the layer be called as before."""
+        own, hooks = vars(self._layer), self._layer._forward_pre_hooks
+        del own[_METHOD]
+        for key in [key for key, hook in hooks.items() if getattr(hook, "__self__", None) is self]:
+            del hooks[key]
+
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        own = getattr(type(self._layer), _METHOD)
+        device = self._device(inputs, kwargs) if paddle.in_dynamic_mode() else None
+        if device is None:
+            return own(self._layer, *inputs, **kwargs)
+        if self._carries:
+            inputs, kwargs = carried(inputs, device), carried(kwargs, device)
+        with open_scope(device):
+            results = own(self._layer, *inputs, **kwargs)
+        return results if self._home is None else carried(results, _place(self._home))
+
+    def _device(self, inputs: Any, kwargs: Any) -> Device | None:
+        """The device it computes on; a layer without tensors, such as an activation, on that of its inputs."""
+        if self._here is not None:
+            return _place(self._here)
+        tensor = next((x for each in self._layer.sublayers(include_self=True) for x in _tensors(each)), None)
+        if tensor is None:
+            tensor = next((x for x in (*inputs, *kwargs.values()) if isinstance(x, core.eager.Tensor)), None)
+        return None if tensor is None else _place(tensor)
+
+
+def carried(value: Any, device: Device) -> Any:
+    """The same lists, tuples and dictionaries with every tensor on a device; itself where nothing was elsewhere."""
+    if isinstance(value, core.eager.Tensor):
+        return _carrying.carry(value, device) if is_made(value) else value
+    if isinstance(value, dict):
+        made: Any = {key: carried(each, device) for key, each in value.items()}
+        return made if any(made[key] is not value[key] for key in value) else value
+    if isinstance(value, (list, tuple)):
+        found = [carried(each, device) for each in value]
+        if all(a is b for a, b in zip(found, value, strict=True)):
+            return value
+        return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
+    return value

@@ -1,0 +1,182 @@
+"""Making a model compute where its tensors are: scopes, parts without memory, recurrent weights, and carried inputs.
+
+Requirements this module answers:
+
+* ``model(x)`` gives its result where the model is, whatever PaddlePaddle's current place is: what it makes besides its
+  inputs (an LSTM's first state, a mask) is made there.  On a machine without cards a model is as Paddle made it.
+* On a model over several devices, each part on one device carries its inputs there, and what meets in the code of a
+  layer that has such parts is brought to one device; see ``splitting.py``.
+* What cannot compute over several devices is refused, and the move with it.
+* Parameters made under ``LazyGuard`` get their memory where they were placed.
+* A recurrent layer's weights, once moved, do not hold the block that they were cut from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import UnsupportedError
+from devshim_backends._paddle import stepping
+from devshim_backends._paddle.exchanging import alias
+from devshim_backends._paddle.scopes import open_scope
+from devshim_backends._paddle.splitting import Wire, devices_of, is_called, is_chain, own_devices_of, put_on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.backend import Backend, Tensor
+    from devshim.device import Device
+
+    Undo = Callable[[], None]
+
+__all__ = ["rewire"]
+
+
+def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
+    """Have a model compute where its tensors are; see `devshim.wholes.Wholes.rewire`."""
+    layers = model.sublayers(include_self=True)
+    undo: list[Undo] = [_put_back_wires(layer) for layer in layers]
+
+    def take_back() -> None:
+        for each in reversed(undo):
+            each()
+
+    try:
+        _place_lazy("", model, where, undo)
+        for layer in layers:
+            _take_off_wires(layer, layers)
+            if hasattr(layer, "_flat_weight") and hasattr(layer, "_all_weights"):
+                undo.append(_let_go(layer))
+        found = devices_of(model)
+        if len(found) > 1:
+            _wire(model, "", model, None)
+        elif found and any(backend.count(kind) for kind in backend.kinds()):
+            put_on(model, Wire(model, model))
+        stepping.attach(backend)
+    except BaseException:
+        take_back()
+        raise
+    return take_back
+
+
+# ---------------------------------------------------------------------- what has no memory, and what has too much
+def _place_lazy(prefix: str, layer: Any, where: Callable[[str], Device], undo: list[Undo]) -> None:
+    """Have parameters without memory get theirs where they belong."""
+    for name, tensor in layer._parameters.items():
+        initializer = getattr(tensor, "_init_func", None)
+        if initializer is not None and not tensor._is_initialized():
+            undo.append(_set_initializer(tensor, There(initializer, where(prefix + name))))
+    for name, child in layer._sub_layers.items():
+        if child is not None:
+            _place_lazy(f"{prefix}{name}.", child, where, undo)
+
+
+def _set_initializer(tensor: Tensor, made: There) -> Undo:
+    before = tensor._init_func
+
+    def back() -> None:
+        tensor._init_func = before
+
+    tensor._init_func = made
+    return back
+
+
+class There:
+    """A parameter's initializer that gives it its memory on a device."""
+
+    def __init__(self, initializer: Any, device: Device) -> None:
+        self._initializer = initializer._initializer if isinstance(initializer, There) else initializer
+        self._device = device
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with open_scope(self._device):
+            return self._initializer(*args, **kwargs)
+
+
+def _let_go(layer: Any) -> Undo:
+    """Have the block that a recurrent layer's weights were cut from hold no more than one of them, where they left.
+
+    cuDNN wants them in one block; elsewhere nothing reads it. Paddle then makes the block at each call, and
+    ``layer.flatten_parameters()`` makes it once.
+    """
+    flat, first = layer._flat_weight[0].get_tensor(), layer._all_weights[0]
+    if layer._flat_weight[0]._is_shared_buffer_with(first):
+        return lambda: None
+    before = alias(flat)
+    flat._share_data_with(first.get_tensor())
+    return lambda: flat._share_data_with(before.get_tensor())
+
+
+# ---------------------------------------------------------------------- wires
+def _wire(model: Any, path: str, layer: Any, home: Any) -> None:
+    """Have a layer's parts carry their inputs, and give their results to the layer that has them.
+
+    Args:
+        model: The whole model.
+        path: The layer's name.
+        layer: One that may have parts on several devices.
+        home: The tensor where results meet, or None where each goes to the next part.
+    """
+    found, called = devices_of(layer), is_called(layer)
+    if len(found) < 2 and called:
+        put_on(layer, Wire(model, layer, carries=bool(found), home=home))
+        return
+    if len(found) > 1:
+        _refuse_torn(path, layer)
+    inside = home
+    if called:
+        inside = None if is_chain(layer) else _meeting(layer)
+        put_on(layer, Wire(model, layer, here=inside, carries=inside is not None, home=home))
+    for name, child in layer._sub_layers.items():
+        if child is not None:
+            _wire(model, f"{path}.{name}" if path else name, child, inside)
+
+
+def _meeting(layer: Any) -> Tensor:
+    """The tensor where a layer's parts meet: one of its own, which its code uses, or the last of them all."""
+    own = [tensor for tensor in (*layer._parameters.values(), *layer._buffers.values()) if tensor is not None]
+    return own[0] if own else list(_all(layer))[-1]
+
+
+def _all(layer: Any) -> Any:
+    for each in layer.sublayers(include_self=True):
+        for held in (each._parameters, each._buffers):
+            yield from (tensor for tensor in held.values() if tensor is not None)
+
+
+def _take_off_wires(layer: Any, layers: list[Any]) -> None:
+    wire = vars(layer).get("_dygraph_call_func")
+    if isinstance(wire, Wire) and any(wire.model is each for each in layers):  # not that of a model around this one
+        wire.take_off()
+
+
+def _put_back_wires(layer: Any) -> Undo:
+    own, hooks = vars(layer), layer._forward_pre_hooks
+    call, items = own.get("_dygraph_call_func"), list(hooks.items())
+
+    def take_back() -> None:
+        hooks.clear()
+        hooks.update(items)
+        own.pop("_dygraph_call_func", None) if call is None else own.update(_dygraph_call_func=call)
+
+    return take_back
+
+
+def _refuse_torn(path: str, layer: Any) -> None:
+    """Refuse to tear a layer whose own tensors meet in one operator.
+
+    Raises:
+        UnsupportedError: It is one.
+    """
+    what = f"{path or 'the model'} ({type(layer).__name__})"
+    if "forward" in vars(layer):
+        raise UnsupportedError(
+            f"{what} is compiled by to_static, which carries nothing between devices",
+            "place it on one device, or split the model before paddle.jit.to_static",
+        )
+    found = own_devices_of(layer)
+    if len(found) > 1:
+        raise UnsupportedError(
+            f"the tensors of {what} would be on {' and '.join(map(str, found))}, and it computes with them together",
+            f"place all of {path or 'it'} on one device",
+        )
