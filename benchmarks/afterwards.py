@@ -1,0 +1,65 @@
+"""A program: what imports cost in a process that has a framework, ``afterwards.py FRAMEWORK TURNS MODULE...``.
+
+Prints the seconds of so many imports of devshim in this process, each from the start, and, for each module, of devshim
+and of the module in turn, each in a fork of its own: most libraries can be imported only once, and a framework takes
+too long to be imported for each.  A fork's imports are slower than any (its pages are copied), so only their ratios
+are of use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+import warnings
+
+SLOW = 0.1
+"""Seconds from which on an import is measured three times only."""
+
+
+def timed(module: str) -> float:
+    """Return the seconds of an import."""
+    importlib.invalidate_caches()
+    begun = time.perf_counter()
+    __import__(module)
+    return time.perf_counter() - begun
+
+
+def anew() -> float:
+    """Return the seconds of an import of devshim as if it had not been imported here."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "devshim"]:
+        del sys.modules[name]
+    return timed("devshim")
+
+
+def forked(module: str) -> float:
+    """Return the seconds of an import in a fork of this process."""
+    there, back = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(back, repr(timed(module)).encode())
+        os._exit(0)
+    os.close(back)
+    with os.fdopen(there) as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    return float(told)
+
+
+def main() -> None:
+    """Measure and print."""
+    framework, turns, *modules = sys.argv[1:]
+    warnings.simplefilter("ignore")
+    __import__(framework)
+    pairs = {}
+    for module in modules:
+        slow = forked(module) > SLOW  # also writes what Python compiles
+        pairs[module] = [(forked("devshim"), forked(module)) for _ in range(3 if slow else int(turns))]
+    anew()
+    print(json.dumps({"devshim": [anew() for _ in range(int(turns))], "pairs": pairs}))
+
+
+if __name__ == "__main__":
+    main()

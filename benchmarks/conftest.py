@@ -1,0 +1,74 @@
+"""Measures one framework in one process, prints what was found beside its target, and writes it down.
+
+``pytest benchmarks --bench=torch``; the environment ``mxnet1`` or ``mxnet2`` says which MXNet is installed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks.record import Record, facts, read
+from benchmarks.session import Session
+from benchmarks.table import show
+
+ENVIRONMENT = pytest.StashKey[str]()
+SESSION = pytest.StashKey[Session]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("bench", "devshim's benchmarks")
+    group.addoption("--bench", default="numpy", metavar="ENVIRONMENT", help="the framework that is measured")
+    group.addoption("--bench-rounds", type=int, default=41, metavar="N", help="turns of each comparison (default: 41)")
+    group.addoption("--bench-json", type=Path, metavar="FILE", help="where the results go")
+    group.addoption(
+        "--bench-simulated",
+        action="store_true",
+        help="only what needs a second device, on simulated cards; adds to FILE",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the framework before anything is imported."""
+    config.addinivalue_line("markers", "simulated: needs a second device, and measures a simulated one")
+    config.addinivalue_line("filterwarnings", "default")  # other libraries warn; that is theirs
+    for name in [name for name in os.environ if name.startswith("DEVSHIM_")]:
+        del os.environ[name]
+    if config.getoption("--bench-simulated"):
+        os.environ["DEVSHIM_SIMULATE_GPUS"] = "2"
+    config.stash[ENVIRONMENT] = config.getoption("--bench")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Simulated cards are measured in a process of their own."""
+    asked = bool(config.getoption("--bench-simulated"))
+    out = [item for item in items if (item.get_closest_marker("simulated") is not None) != asked]
+    config.hook.pytest_deselected(items=out)
+    items[:] = [item for item in items if item not in set(out)]
+
+
+@pytest.fixture(scope="session")
+def session(request: pytest.FixtureRequest) -> Session:
+    """The framework, its peers, and what has been found of them."""
+    found = Session(request.config.stash[ENVIRONMENT], request.config.getoption("--bench-rounds"))
+    request.config.stash[SESSION] = found
+    return found
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the table of targets, and write the record."""
+    session = config.stash.get(SESSION, None)
+    if session is None:
+        return
+    record = session.record
+    record.facts = facts()
+    terminalreporter.write_line(show([record]))
+    path: Path | None = config.getoption("--bench-json")
+    if path is not None:
+        if config.getoption("--bench-simulated") and path.exists():
+            (earlier,) = read(path)
+            record = Record(**{**vars(earlier), "rows": [*earlier.rows, *record.rows]})
+        record.write(path)

@@ -1,0 +1,161 @@
+"""The native calls devshim is held against: how one writes each thing by hand, on every framework.
+
+Statements know ``x`` (a tensor), ``n`` (the CPU as the framework's own object), and the framework by the name
+everybody gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Native:
+    """A framework's own way.
+
+    Args:
+        backend: Its name to devshim.
+        begin: Imports it, keeps it to one thread where it can be, and returns what the statements know.
+        moves: Statements that put ``x`` where it is already, each with the most that devshim may take beside it.
+        spelled: Statements that do so with the device's name.
+        where: Statements that read where ``x`` is, likewise.
+        move: One such move as an expression, for the loops over trees.
+        scope: What stands once around a loop of moves.
+        tree: A native call that moves a whole tree, where there is one.
+        copy: An expression that copies ``x`` into new memory.
+        wait: Added to a copy's result, native or ours, where copies are asynchronous.
+        take: An expression that takes over the memory of a NumPy array ``a`` by DLPack; empty where it cannot.
+    """
+
+    backend: str
+    begin: Callable[[], dict[str, Any]]
+    moves: dict[str, float | None] = field(default_factory=dict)
+    spelled: tuple[str, ...] = ()
+    where: dict[str, float | None] = field(default_factory=dict)
+    move: str = ""
+    scope: str = ""
+    tree: str = ""
+    copy: str = ""
+    wait: str = ""
+    take: str = ""
+
+    def loops(self) -> dict[str, Callable[[Any], Any]]:
+        """Return functions that move all leaves of a list and of nested dicts, as one writes them by hand."""
+        names = self.begin()
+        body = f"with {self.scope}: return" if self.scope else "return"
+        source = f"""
+def flat(tree):
+    {body} [{self.move} for x in tree]
+def inside(tree):
+    return {{key: inside(x) if type(x) is dict else {self.move} for key, x in tree.items()}}
+def nested(tree):
+    {body} inside(tree)
+"""
+        exec(source, names)
+        return {"flat": names["flat"], "nested": names["nested"]}
+
+    def loop_text(self) -> str:
+        """Return what the loops repeat, as the tables name it."""
+        return f"{self.move}, in one scope" if self.scope else self.move
+
+
+def _numpy() -> dict[str, Any]:
+    import numpy as np
+
+    return {"np": np, "n": "cpu"}
+
+
+def _torch() -> dict[str, Any]:
+    import torch
+
+    torch.set_num_threads(1)  # with two, a copy of 1 MiB waits for the other core while that is busy
+    return {"torch": torch, "n": torch.device("cpu")}
+
+
+def _tensorflow() -> dict[str, Any]:
+    import tensorflow as tf
+
+    return {"tf": tf, "n": "/CPU:0"}
+
+
+def _jax() -> dict[str, Any]:
+    import jax
+    import jax.numpy as jnp
+
+    return {"jax": jax, "jnp": jnp, "n": jax.devices("cpu")[0]}
+
+
+def _paddle() -> dict[str, Any]:
+    import paddle
+
+    return {"paddle": paddle, "n": paddle.CPUPlace()}
+
+
+def _mxnet() -> dict[str, Any]:
+    import mxnet as mx
+
+    return {"mx": mx, "n": mx.cpu()}
+
+
+NATIVE = {
+    "numpy": Native(
+        "numpy",
+        _numpy,
+        moves={"x.to_device('cpu')": None},
+        where={"x.device": None},
+        copy="x.copy()",
+    ),
+    "torch": Native(
+        "torch",
+        _torch,
+        moves={"x.to(n)": 0.85},
+        spelled=("x.to('cpu')",),
+        where={"x.device": 3.5},
+        move="x.to(n)",
+        copy="x.to(n, copy=True)",
+        take="torch.from_dlpack(a)",
+    ),
+    "tensorflow": Native(
+        "tensorflow",
+        _tensorflow,
+        moves={"with tf.device(n): tf.identity(x)": 0.02},
+        spelled=("with tf.device('CPU:0'): tf.identity(x)",),
+        where={"x.device": None, "x.backing_device": None},
+        move="tf.identity(x)",
+        scope="tf.device(n)",
+        copy="tf.raw_ops.DeepCopy(x=x)",
+        take="tf.experimental.dlpack.from_dlpack(a.__dlpack__())",
+    ),
+    "jax": Native(
+        "jax",
+        _jax,
+        moves={"jax.device_put(x, n)": 0.06},
+        where={"x.device": 1.2},
+        move="jax.device_put(x, n)",
+        tree="jax.device_put(tree, n)",
+        copy="x.copy().block_until_ready()",
+        take="jax.dlpack.from_dlpack(a)",
+    ),
+    "paddle": Native(
+        "paddle",
+        _paddle,
+        moves={"x.cpu()": 1.0, "x.to(n)": 0.15},
+        spelled=("x.to('cpu')",),
+        where={"x.place": None},
+        move="x.cpu()",
+        copy="x.clone()",
+        take="paddle.from_dlpack(a)",
+    ),
+    "mxnet": Native(
+        "mxnet",
+        _mxnet,
+        moves={"x.as_in_ctx(n)": 0.8},
+        where={"x.ctx": 0.8},
+        move="x.as_in_ctx(n)",
+        copy="x.copyto(n)",
+        wait=".wait_to_read()",
+        take="mx.nd.from_dlpack(a.__dlpack__())",
+    ),
+}

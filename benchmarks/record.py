@@ -1,0 +1,135 @@
+"""What a benchmark found: one row for each comparison, and the facts of the machine and the packages beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    *("devshim", "numpy", "torch", "tensorflow-cpu", "tensorflow", "paddlepaddle", "jax", "jaxlib", "mxnet", "optree"),
+    *("keras", "array-api-compat", "accelerate", "ivy", "eagerpy"),
+)
+ORDER = ("numpy", "torch", "tensorflow", "jax", "paddle", "mxnet1", "mxnet2", "together")
+"""The order of environments in tables."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing measured, as a multiple of another or in a unit of its own.
+
+    Args:
+        group: The part of the page it belongs to.
+        case: What is done.
+        ours: The statement of ours that is timed.
+        rival: What it is held against; empty for what is measured by itself.
+        value: The median; None where it could not be measured.
+        target: What the value shall not exceed; None where it is only shown.
+        unit: "" for a ratio.
+        interval: The median's 95% confidence interval.
+        quartiles: The middle half of what was measured.
+        seconds: The median time of one call of ours.
+        rounds: How many turns there were.
+        peer: The rival is another library, not the framework itself.
+        note: A word on how it is to be read, or why it was not measured.
+    """
+
+    group: str
+    case: str
+    ours: str
+    rival: str = ""
+    value: float | None = None
+    target: float | None = None
+    unit: str = ""
+    interval: tuple[float, float] | None = None
+    quartiles: tuple[float, float] | None = None
+    seconds: float | None = None
+    rounds: int = 0
+    peer: bool = False
+    note: str = ""
+
+    @property
+    def met(self) -> str:
+        """Whether the target is met: "yes", "no", or "" where there is none; "unclear" within the noise."""
+        if self.value is None:
+            return "not measured"
+        if self.target is None:
+            return ""
+        low, high = self.interval or (self.value, self.value)
+        return "yes" if high <= self.target else "no" if low > self.target else "unclear"
+
+
+@dataclass
+class Record:
+    """What one environment found."""
+
+    environment: str
+    facts: dict[str, Any]
+    rows: list[Row] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
+    """Peers that were not measured here, and why."""
+    series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """Points of the plots, by what they show."""
+
+    def write(self, path: Path) -> None:
+        """Write the record as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+
+def from_json(found: dict[str, Any]) -> Record:
+    """Return a record as it was before it was written."""
+    known = [
+        {key: tuple(each) if isinstance(each, list) else each for key, each in row.items()} for row in found["rows"]
+    ]
+    series = {name: [(x, y) for x, y in points] for name, points in found["series"].items()}
+    return Record(found["environment"], found["facts"], [Row(**row) for row in known], found["absent"], series)
+
+
+def read(path: Path) -> list[Record]:
+    """Return the records of a file, which holds one or a list of them, in the order of the tables."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return in_order(from_json(each) for each in (found if isinstance(found, list) else [found]))
+
+
+def in_order(records: Iterable[Record]) -> list[Record]:
+    """Return records sorted; of two of one environment the later one."""
+    latest = {record.environment: record for record in records}
+    return sorted(latest.values(), key=lambda record: (ORDER.index(record.environment), record.environment))
+
+
+def facts() -> dict[str, Any]:
+    """Return what the numbers depend on: versions, machine, date."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def _version(name: str) -> str | None:
+    if name == "devshim":
+        return sys.modules["devshim"].__version__ if "devshim" in sys.modules else None
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown processor"
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown processor"
+    )

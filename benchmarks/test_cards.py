@@ -1,0 +1,42 @@
+"""Copies to a real card, where there is one; without one the rows say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import devshim as ds
+from benchmarks.record import Row
+from benchmarks.session import Rival, Session
+
+MANY = "1,000 tensors of 4 KiB from host to card"
+LARGE = "pageable 1 GiB from host to card"
+WAIT = "; torch.cuda.synchronize()"
+NAMES = {
+    MANY: ("ds.place(xs, g)", "[x.to(n) for x in xs]", 0.25),
+    LARGE: ("ds.place(x, g)", "pinned.to(n, non_blocking=True)", 1 / 0.9),
+}
+"""Four times a loop; at least 90% of the rate at which pinned memory is copied."""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", NAMES)
+def test_host_to_card(benchmark: Any, session: Session, case: str) -> None:
+    """Whole and finished: both sides wait for the card."""
+    ours, native, target = NAMES[case]
+    if session.backend != "torch":
+        pytest.skip("measured on PyTorch")
+    if not ds.device_count():
+        row = Row("cards", case, ours, native, target=target, note="needs a card, and the machine has none")
+        session.record.rows.append(row)
+        pytest.skip("no card")
+    names: dict[str, Any] = {"g": ds.gpu(0), "n": ds.gpu(0).native()}
+    if case == MANY:
+        names["xs"] = [ds.ones(1024, dtype="float32") for _ in range(1000)]
+    else:
+        names["x"] = ds.ones(1 << 28, dtype="float32")
+        names["pinned"] = names["x"].pin_memory()
+    note = f"on {ds.describe('gpu:0').name}"
+    rivals = [Rival(native, native + WAIT, target)]
+    session.versus(benchmark, "cards", case, (ours, ours + WAIT), rivals, names, rounds=21, note=note)

@@ -1,0 +1,29 @@
+"""Real copies, into new memory, small and large: what devshim adds must not be seen beside the copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import devshim as ds
+from benchmarks.session import Rival, Session
+
+SIZES = {"4 B": (1, 1.3), "1 MiB": (1 << 18, 1.05), "64 MiB": (1 << 24, 1.01)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_copy(benchmark: Any, session: Session, size: str) -> None:
+    """The framework's own copy on the same device, waited for where it is asynchronous."""
+    count, target = SIZES[size]
+    native, wait = session.native.copy, session.native.wait
+    names = {"x": ds.ones(count, dtype="float32")}
+    scoped = f"with {session.native.scope}: {native}" if session.native.scope else native + wait
+    session.versus(
+        benchmark,
+        "copies",
+        f"copy of {size}",
+        f"ds.copy(x, d){wait}",
+        [Rival(scoped, scoped, target)],
+        names,
+    )

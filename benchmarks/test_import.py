@@ -1,0 +1,63 @@
+"""What `import devshim` adds to a Python that has just started, and to one that has its framework already."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.paired import ratios, spread
+from benchmarks.record import Row
+from benchmarks.session import Session
+
+BARE, AFTER = 20.0, 5.0
+"""Milliseconds that the import may take."""
+
+AFTERWARDS = Path(__file__).with_name("afterwards.py")
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of a child that may keep what Python compiles, as every installation does."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def start(code: str) -> float:
+    """Return the seconds that an interpreter takes to run a line."""
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+    return time.perf_counter() - begun
+
+
+def test_import_on_bare_python(benchmark: Any, session: Session) -> None:
+    """Beside an interpreter that does nothing; pytest-benchmark's own number is of both, started and ended."""
+    start("import devshim")
+    times: dict[str, list[float]] = {"pass": [], "import devshim": []}
+    turns = min(session.rounds, 21)
+    benchmark.pedantic(lambda: [each.append(start(code)) for code, each in times.items()], rounds=turns)
+    added = spread([(b - a) * 1e3 for a, b in zip(*times.values(), strict=True)])
+    session.add(Row("import", "import on bare Python", "import devshim", target=BARE, unit="ms"), added, rounds=turns)
+
+
+def test_import_after_the_framework(session: Session, tmp_path: Path) -> None:
+    """In a process that has the framework, as other libraries beside it."""
+    if session.backend == "mxnet":
+        pytest.skip("MXNet itself does not import on this NumPy, but for devshim")
+    peers = {peer.module: peer.name for peer in session.peers}
+    turns = min(session.rounds, 21)
+    command = [sys.executable, str(AFTERWARDS), session.backend, str(turns), *peers]
+    done = subprocess.run(command, check=True, env=environment(), cwd=tmp_path, capture_output=True, text=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    case = f"import after {session.backend}"
+    row = Row("import", case, "import devshim", target=AFTER, unit="ms")
+    session.add(row, spread([each * 1e3 for each in found["devshim"]]), rounds=turns)
+    for module, name in peers.items():
+        ours, theirs = zip(*found["pairs"][module], strict=True)
+        took = f"{spread(theirs).median * 1e3:.3g} ms"
+        row = Row("import", case, "import devshim", f"{name}: import {module}", target=1.0, peer=True, note=took)
+        session.add(row, ratios(ours, theirs), rounds=len(ours))

@@ -1,0 +1,47 @@
+"""The exercise of the textbooks, examples/frobenius.py: 1,000 norms written down one by one, or together at the end."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import devshim as ds
+from benchmarks.record import Row
+from benchmarks.session import Rival, Session
+
+COUNT = 1000
+ROUNDS = 9
+
+
+def example() -> ModuleType:
+    """Import the example from where it lies."""
+    path = Path(__file__).parents[1] / "examples" / "frobenius.py"
+    spec = importlib.util.spec_from_file_location("frobenius", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_frobenius(benchmark: Any, session: Session) -> None:
+    """On the host nothing is waited for, so that only the transfers are fewer; on a card the time is, too."""
+    products = example().Products(session.d)
+    for words, way, expected in (("at the end", products.at_the_end, 1), ("one by one", products.one_by_one, COUNT)):
+        with ds.transfers() as copies:
+            way(COUNT)
+        target = float(expected) if way == products.at_the_end else None
+        row = Row("metrics", f"{COUNT:,} norms, {words}", f"{words}", value=float(copies.count), target=target)
+        session.record.rows.append(Row(**{**vars(row), "unit": "transfers"}))
+    session.versus(
+        benchmark,
+        "metrics",
+        f"{COUNT:,} norms of products of 100x100",
+        ("MetricLog, read at the end", lambda: products.at_the_end(COUNT)),
+        [Rival("one by one", lambda: products.one_by_one(COUNT))],
+        {},
+        rounds=min(ROUNDS, session.rounds),
+        note="on the host, where reading a number waits for nothing",
+    )

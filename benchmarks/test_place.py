@@ -1,0 +1,50 @@
+"""Putting a tensor where it is already, asking where it is, and reading it: what a program does most often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import devshim as ds
+from benchmarks.session import Rival, Session
+
+CALLS = {
+    "place, there already": "ds.place(x, d)",
+    "place, there already, non_blocking": "ds.place(x, d, non_blocking=True)",
+    "place, there already, copy=None": "ds.place(x, d, copy=None, non_blocking=False)",
+    "place, there already, copy=False": "ds.place(x, d, copy=False)",
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_place_there_already(benchmark: Any, session: Session, case: str) -> None:
+    """No data moves: what is left is the call."""
+    names = {"x": ds.ones((4, 4), dtype="float32")}
+    rivals = [Rival(statement, statement, target) for statement, target in session.native.moves.items()]
+    if case == next(iter(CALLS)):
+        rivals += session.peers_with("place", names)
+    session.versus(benchmark, "place", case, CALLS[case], rivals, names)
+
+
+def test_place_spelled(benchmark: Any, session: Session) -> None:
+    """A device by its name costs the reading of the name, to the framework and to us."""
+    rivals = [Rival(statement, statement) for statement in session.native.spelled]
+    names = {"x": ds.ones((4, 4), dtype="float32")}
+    session.versus(benchmark, "place", "place, there already, by name", "ds.place(x, 'cpu')", rivals, names)
+
+
+def test_device_of(benchmark: Any, session: Session) -> None:
+    """Beside the framework's own attribute, which on TensorFlow is a string and not always the truth."""
+    names = {"x": ds.ones((4, 4), dtype="float32")}
+    rivals = [Rival(statement, statement, target) for statement, target in session.native.where.items()]
+    rivals += session.peers_with("where", names)
+    session.versus(benchmark, "device_of", "device_of", "ds.device_of(x)", rivals, names)
+
+
+def test_read_by_numpy(benchmark: Any, session: Session) -> None:
+    """The values in host memory, shared: what a library without devices can be compared by."""
+    names = {"x": ds.ones((4, 4), dtype="float32")}
+    rivals = session.peers_with("host", names)
+    if rivals:
+        session.versus(benchmark, "read", "to_numpy, shared", "ds.to_numpy(x, copy=False)", rivals, names)
