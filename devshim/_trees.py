@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from devshim import _registry, _transfer
+from devshim._settled import settled
 from devshim.device import Device
 from devshim.errors import ArgumentError, DevshimError
 
@@ -204,6 +205,8 @@ def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) 
     """Move every tensor of a tree: `devshim.place` for everything that is not itself a tensor."""
     from devshim.tensors import stays
 
+    if (copy is None or copy is False) and isinstance(to, Device) and settled(tree, to):
+        return tree
     done: list[tuple[Any, Flat]] = []
     wholes: list[tuple[Cell, Any, Backend]] = []
     moving: dict[int, tuple[Backend, Tensor, Cell, Device]] = {}

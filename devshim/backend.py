@@ -107,8 +107,15 @@ class Backend(Wholes, ABC):
     lines: ClassVar[Mapping[str, str]]
     """The native line each devshim call stands for: call name -> template (see `devshim._explain`)."""
 
+    hosted: str = ""
+    """The attribute of a tensor that is True, and nothing else that Python takes for true, where its data is in host
+    memory; empty where the framework has none, or none that is read faster than `device_of` tells."""
+
     immutable: ClassVar[bool] = False
     """Whether the framework's tensors cannot be written to (TensorFlow, JAX)."""
+
+    freezes: ClassVar[bool] = False
+    """Whether single tensors can be made read-only (NumPy), so that they may share memory that must not be written."""
 
     compiled_runs_whole: ClassVar[bool] = False
     """Whether a compiled function runs on one device as a whole, so that inside it tracers cannot disagree (JAX)."""
@@ -227,6 +234,10 @@ class Backend(Wholes, ABC):
     @abstractmethod
     def is_writable(self, x: Tensor) -> bool:
         """Whether the tensor's values may be changed in place by those who hold it."""
+
+    def freeze(self, x: Tensor) -> None:
+        """Make a tensor read-only; asked for where `freezes` is True."""
+        raise NotImplementedError(f"{self.title} has no read-only tensors")
 
     @abstractmethod
     def nbytes(self, x: Tensor) -> int:

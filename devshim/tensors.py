@@ -7,7 +7,7 @@ where it is, and only when it must move does `devshim._transfer` take over.
 from __future__ import annotations
 
 from devshim import _explain, _registry, _spec, _transfer
-from devshim.device import Device
+from devshim.device import CPU, Device
 from devshim.errors import TracingError
 from devshim.placement import Placement
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["copy", "device_of", "from_numpy", "place", "to_numpy"]
 
 _TENSORS = _registry.TENSORS
+_TEXTS = _spec._TEXTS
 
 
 def device_of(x: Tensor) -> Device:
@@ -44,6 +45,9 @@ def device_of(x: Tensor) -> Device:
         backend = tensor_backend(x, "device_of")
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "device_of")
+    flag = backend.hosted
+    if flag and getattr(x, flag) is True:
+        return CPU
     return backend.device_of(x)
 
 
@@ -78,6 +82,8 @@ def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None
     """
     if type(device) is Device:
         target = device
+    elif type(device) is str:
+        target = (_TEXTS.get(device) if len(device) < 9 else None) or _spec.device(device)
     elif isinstance(device, Placement):
         from devshim import _trees
 
@@ -93,6 +99,10 @@ def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None
             return _trees.place(x, target, copy, non_blocking)
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "copy" if copy else "place", target)
+    if target is CPU and (copy is None or copy is False):
+        flag = backend.hosted  # tells what `device_of` would, at a third of the price
+        if flag and getattr(x, flag) is True:
+            return x
     if copy is None:
         try:
             if backend.device_of(x) is target:

@@ -41,6 +41,8 @@ _QUANTIZED = {
 class TorchTensors(Backend):
     """The room of tensors."""
 
+    hosted = "is_cpu"
+
     def is_tensor(self, cls: type) -> bool:
         return issubclass(cls, (torch.Tensor, torch.fx.Proxy))
 
