@@ -38,13 +38,6 @@ _COUNTS = (
     *("_incr_ratio", "_decr_ratio", "_incr_every_n_steps", "_decr_every_n_nan_or_inf"),
     *("_incr_count", "_decr_count"),
 )
-    "_incr_ratio",
-    "_decr_ratio",
-    "_incr_every_n_steps",
-    "_decr_every_n_nan_or_inf",
-    "_incr_count",
-    "_decr_count",
-)
 """What a scaler counts."""
 
 
