@@ -54,3 +54,19 @@ def test_the_engine_is_for_sums_on_real_cards() -> None:
     assert backend.all_reduce(arrays("np", "int8"), "sum") is None
     with ds.simulate(2):
         assert backend.all_reduce(xs, "sum") is None
+
+
+def test_modes_of_the_thread_hold_in_parallel() -> None:
+    """MXNet keeps them for each thread: NumPy's semantics, whether operators are recorded, whether layers train."""
+
+    def modes(_: Any) -> tuple[bool, ...]:
+        autograd, util = mx.autograd, mx.util
+        return autograd.is_recording(), autograd.is_training(), util.is_np_array(), util.is_np_shape()
+
+    x = mx.np.ones(2)
+    before = modes(x)
+    assert ds.parallel([modes, modes], [x, x]) == [before] * 2
+    for array in (False, True):
+        with mx.util.np_shape(array), mx.util.np_array(array), mx.autograd.record(train_mode=False):
+            assert ds.parallel([modes, modes], [x, x]) == [(True, False, array, array)] * 2
+    assert modes(x) == before

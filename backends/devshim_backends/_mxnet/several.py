@@ -5,7 +5,8 @@ The interface of an array (``mx.np`` or ``mx.nd``) is that of what is made of it
 
 from __future__ import annotations
 
-from functools import reduce
+from contextlib import ExitStack, contextmanager
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import mxnet as mx
@@ -15,7 +16,8 @@ from devshim_backends._mxnet.creation import MxnetCreation
 from devshim_backends._mxnet.native import numpy_shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from devshim.backend import Tensor
 
@@ -69,6 +71,23 @@ class MxnetSeveral(MxnetCreation):
     def assign(self, x: Tensor, value: Tensor) -> None:
         with numpy_shapes(), mx.autograd.pause():
             value.copyto(x)
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        util, autograd = mx.util, mx.autograd
+        semantics = [(util.np_shape, util.is_np_shape()), (util.np_array, util.is_np_array())]
+        if hasattr(util, "np_default_dtype"):  # 2.0's
+            semantics.append((util.np_default_dtype, util.is_np_default_dtype()))
+        return partial(_entered, semantics, autograd.is_recording(), autograd.is_training())
+
+
+@contextmanager
+def _entered(semantics: list[tuple[Any, bool]], recording: bool, training: bool) -> Iterator[None]:
+    """Enter a thread's modes in another: MXNet keeps ``npx.set_np`` and ``autograd.record`` for each thread."""
+    with ExitStack() as stack:
+        for scope, active in semantics:
+            stack.enter_context(scope(active))
+        stack.enter_context(mx.autograd._RecordingStateScope(recording, training))
+        yield
 
 
 def over_cards(xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
