@@ -67,6 +67,6 @@ def test_modes_of_the_thread_hold_in_parallel() -> None:
     before = modes(x)
     assert ds.parallel([modes, modes], [x, x]) == [before] * 2
     for array in (False, True):
-        with mx.util.np_shape(array), mx.util.np_array(array), mx.autograd.record(train_mode=False):
+        with mx.util.np_array(False), mx.util.np_shape(array), mx.util.np_array(array), mx.autograd.record(False):
             assert ds.parallel([modes, modes], [x, x]) == [(True, False, array, array)] * 2
     assert modes(x) == before

@@ -74,7 +74,8 @@ class MxnetSeveral(MxnetCreation):
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
         util, autograd = mx.util, mx.autograd
-        semantics = [(util.np_shape, util.is_np_shape()), (util.np_array, util.is_np_array())]
+        # Arrays first to off: MXNet refuses to turn off the shapes while they are on.
+        semantics = [(util.np_array, False), (util.np_shape, util.is_np_shape()), (util.np_array, util.is_np_array())]
         if hasattr(util, "np_default_dtype"):  # 2.0's
             semantics.append((util.np_default_dtype, util.is_np_default_dtype()))
         return partial(_entered, semantics, autograd.is_recording(), autograd.is_training())
