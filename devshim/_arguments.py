@@ -9,7 +9,7 @@ import numpy as np
 
 from devshim import _context, _explain, _registry, _spec, _transfer
 from devshim._dtypes import DTYPES
-from devshim._refusals import bad_argument
+from devshim._refusals import bad_argument, masked
 from devshim.device import CPU, as_int
 from devshim.errors import ArgumentError, ConversionError
 
@@ -109,9 +109,7 @@ def numpy_array(value: object) -> np.ndarray:
 def _refuse_kind(array: np.ndarray) -> None:
     """Refuse arrays that are more than their values: masked ones, and simulated cards'."""
     if isinstance(array, np.ma.MaskedArray):
-        raise ConversionError(
-            "a masked array's mask has no counterpart in a tensor framework", "give it values: a.filled(0)"
-        )
+        raise masked()
     backend = _registry.serving(array)
     if backend is not None and backend.device_of(array) is not CPU:
         raise ArgumentError(

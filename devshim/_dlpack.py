@@ -31,6 +31,7 @@ __all__ = [
     "DLTensor",
     "Exporter",
     "Offer",
+    "label",
     "managed",
     "read",
     "settle_strides",
@@ -159,6 +160,13 @@ def read(capsule: Any, *, versioned: bool = False) -> Offer:
         address=(tensor.data or 0) + tensor.byte_offset,
         read_only=bool(found.flags & _READ_ONLY) if isinstance(found, DLManagedTensorVersioned) else None,
     )
+
+
+def label(capsule: Any, dtype: str) -> Any:
+    """Write another dtype of the same size into a capsule, and return the capsule."""
+    tensor = managed(capsule, versioned=True).tensor
+    tensor.code, tensor.bits, tensor.lanes = FORMS[dtype]
+    return capsule
 
 
 def settle_strides(capsule: Any) -> None:

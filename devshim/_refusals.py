@@ -118,6 +118,13 @@ def no_dtype(backend: Backend, name: str, instead: str = "float32") -> Conversio
     )
 
 
+def masked() -> ConversionError:
+    """An array whose mask would be lost."""
+    return ConversionError(
+        "a masked array's mask has no counterpart in a tensor framework", "give it values: a.filled(0)"
+    )
+
+
 def no_numpy_dtype(name: str) -> ConversionError:
     """NumPy itself has no such dtype."""
     return ConversionError(

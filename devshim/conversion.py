@@ -5,7 +5,8 @@ Elsewhere, and wherever sharing would be wrong, the values go through the host:
 
 * simulated cards: their labels do not survive DLPack;
 * memory that must not be written (a read-only array, a TensorFlow or JAX tensor) behind a tensor that can be: a
-  view would let the one framework change what the other believes immutable, so such a tensor is copied;
+  view would let the one framework change what the other believes immutable, so such a tensor is copied; NumPy, whose
+  arrays can be read-only, gets a read-only view;
 * whatever one side's adapter refuses (`Backend.to_dlpack`, `Backend.from_dlpack`), with its reason kept.
 """
 
@@ -36,10 +37,12 @@ def convert(
         backend: The framework of the result; the current one without it.
         device: Where the result shall be; without it where ``x`` is.
         copy: None: share memory where that is safe, else copy. True: new memory. False: shared memory or an error.
+            What is shared between which frameworks is in docs/conversions.md.
 
     Returns:
-        A tensor cut from any gradient: differentiation does not cross frameworks.  Of the same framework,
-        `place`'s answer.
+        A tensor cut from any gradient, of the variable or tracer that asks for one, too: differentiation does not
+        cross frameworks.  Of the same framework, `place`'s answer, gradient included.  A NumPy array that shares the
+        memory of an immutable tensor is read-only.
 
     Raises:
         ConversionError: The other framework has no such dtype, or the values cannot be read.
@@ -70,8 +73,8 @@ def convert(
             raise _refusals.cannot_share(f"{source.title} with {target.title}", why)
     try:
         array = _transfer.to_host(source, x, copy=True)
-    except ConversionError:  # NumPy has no such dtype: bfloat16 without ml_dtypes
-        return _by_way_of_shared(source, target, x, here, there)
+    except ConversionError as error:  # NumPy has no such dtype: bfloat16 without ml_dtypes
+        return _by_way_of_shared(source, target, x, here, there, error)
     array = _arguments.numpy_array(array)  # NumPy's own tensors may be of the other byte order
     return _transfer.make(*_transfer.from_host(target, array, there, copy=True))
 
@@ -82,13 +85,16 @@ def _shared(source: Backend, target: Backend, x: Tensor, here: Device, there: De
         return None, f"the tensor is on {here}, and {there} was asked for"
     if here is not CPU and (source.simulated or target.simulated):
         return None, "a simulated card's label does not cross frameworks"
-    if not source.is_writable(x) and not target.immutable:
+    frozen = not source.is_writable(x)
+    if frozen and not (target.immutable or target.freezes):
         return None, "the memory must not be written, and the result could be"
     source.synchronize(here)  # not every consumer waits for the producer's stream
     try:
         result = target.from_dlpack(source.to_dlpack(x))
     except (ConversionError, CopyNeededError) as error:
         return None, error.problem
+    if frozen and not target.immutable:
+        target.freeze(result)
     faithful = target.device_of(result) is there and _same_form(source, target, x, result)
     return (result, None) if faithful else (None, "the exchange changed the device, dtype or shape")
 
@@ -97,14 +103,14 @@ def _same_form(source: Backend, target: Backend, x: Tensor, result: Tensor) -> b
     return target.dtype_name(result) == source.dtype_name(x) and target.shape(result) == source.shape(x)
 
 
-def _by_way_of_shared(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor:
+def _by_way_of_shared(
+    source: Backend, target: Backend, x: Tensor, here: Device, there: Device, error: ConversionError
+) -> Tensor:
     """New memory where NumPy has no such dtype: a copy of shared memory."""
     shared, why = _shared(source, target, _on_host(source, x, here), CPU, CPU)
     if why is not None:
-        raise ConversionError(
-            f"neither NumPy nor DLPack carries {source.dtype_name(x)} from {source.title} to {target.title}: {why}",
-            "cast the tensor to 'float32' first",
-        )
+        what = f"{source.dtype_name(x)} from {source.title} to {target.title}"
+        raise ConversionError(f"neither NumPy nor DLPack carries {what}: {why}", error.hint) from error
     return _transfer.move(target, shared, there)
 
 

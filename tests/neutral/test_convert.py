@@ -50,10 +50,33 @@ def test_awkward_memory_gives_the_right_values(spoil: str, fake: Any) -> None:
     y = ds.convert(x, "fakeframe")
     assert np.array_equal(y, x)
     assert (y.shape, y.dtype.name) == (x.shape, x.dtype.name)
-    if spoil in ("reversed", "read-only", "big-endian"):
+    if spoil in ("reversed", "big-endian"):
         assert not np.shares_memory(x, y)
         with pytest.raises(ds.CopyNeededError):
             ds.convert(x, "fakeframe", copy=False)
+
+
+def test_memory_that_must_not_be_written_is_shared_read_only_or_not_at_all(
+    fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.arange(4)
+    x.flags.writeable = False
+    for copy in (None, False):
+        y = ds.convert(x, "fakeframe", copy=copy)
+        assert np.shares_memory(x, y)
+        assert not y.flags.writeable
+    monkeypatch.setattr(type(fake), "freezes", False)
+    y = ds.convert(x, "fakeframe")
+    y[...] = 9
+    assert x.tolist() == [0, 1, 2, 3]
+    with pytest.raises(ds.CopyNeededError, match="must not be written"):
+        ds.convert(x, "fakeframe", copy=False)
+
+
+def test_a_mask_is_refused(fake: Any) -> None:
+    with pytest.raises(ds.ConversionError, match="mask") as caught:
+        ds.convert(np.ma.masked_array([1.0, 2.0], [False, True]), "fakeframe")
+    assert caught.value.hint == "give it values: a.filled(0)"
 
 
 def test_simulated_cards_go_through_the_host(fake: Any, cards: object) -> None:

@@ -1,7 +1,15 @@
 """NumPy and DLPack.
 
-NumPy's own refusal of a dtype comes with its exception set while the capsule is dropped; a capsule whose destructor is
-Python code (MXNet's) then runs into that exception, and the call ends in `SystemError`.  So dtypes are looked at first.
+Requirements this module answers:
+
+* What NumPy gives no capsule for, or reads none of, is shared all the same where its bytes are the same under another
+  name: bfloat16 as unsigned integers, bool before NumPy 1.25, memory that is read-only.
+* An array over another framework's memory can be written, unless that memory says otherwise: NumPy makes it read-only
+  where the capsule cannot say it (one without a version; before 2.1 every one).  Who must not write is said by
+  `freeze`.
+* NumPy's own refusal of a dtype comes with its exception set while the capsule is dropped; a capsule whose destructor
+  is Python code (MXNet's) then runs into that exception, and the call ends in `SystemError`.  So dtypes are looked at
+  first.
 """
 
 from __future__ import annotations
@@ -11,37 +19,90 @@ from typing import Any
 import numpy as np
 
 from devshim import _dlpack, _refusals
+from devshim._dtypes import numpy_dtype
 from devshim.backend import Tensor
 from devshim.errors import ConversionError
 
 from .tensors import NumpyTensors
 
-_BOOL_SINCE = "1.25.0"  # NumPy reads DLPack's bool from here on
-_READABLE = frozenset(_dlpack.FORMS) - {"bfloat16"}
-if np.lib.NumpyVersion(np.__version__) < _BOOL_SINCE:
-    _READABLE -= {"bool"}
+_STRANGE = {"bfloat16": "uint16"}
+"""A dtype that NumPy's own DLPack does not know -> the one whose bytes it takes them for."""
+if np.lib.NumpyVersion(np.__version__) < "1.25.0":
+    _STRANGE["bool"] = "uint8"
+_KNOWN = "iufc" if "bool" in _STRANGE else "biufc"
+"""The kinds of dtype that NumPy exports by itself, or refuses."""
 
 
 class NumpyInterop(NumpyTensors):
     """Arrays as they are, and what `numpy.from_dlpack` can read."""
 
+    freezes = True
+
     def to_dlpack(self, x: Tensor) -> Any:
+        if isinstance(x, np.ma.MaskedArray):
+            raise _refusals.masked()
         if any(stride < 0 for stride in x.strides):
             # torch.from_dlpack aborts the process on negative strides (pytorch/pytorch#188023).
             raise ConversionError("an array with negative strides cannot be shared", "copy it first")
-        if not x.flags.writeable:
-            raise ConversionError("a read-only array cannot be shared by DLPack", "copy it first")
-        if not x.dtype.isnative or x.dtype.kind not in "biufc":
-            raise ConversionError(f"DLPack has no form for NumPy's dtype {x.dtype}", "convert the values first")
-        return x
+        if not x.dtype.isnative:
+            raise ConversionError("DLPack has no other byte order than the machine's", "convert the values first")
+        if x.dtype.kind in _KNOWN and x.flags.writeable:
+            return x
+        name = x.dtype.name
+        if name not in _dlpack.FORMS:
+            raise ConversionError(f"DLPack has no form for NumPy's dtype {name}", "convert the values first")
+        plain = x.view(_STRANGE[name]) if name in _STRANGE else x
+        plain = plain if plain.flags.writeable else _writable(plain)
+        return _dlpack.Exporter((_dlpack.CPU, 0), lambda stream: _dlpack.label(plain.__dlpack__(), name))
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
-            return np.from_dlpack(_dlpack.Checked(source, _check))
+            return _read(source)
         except Exception as error:
             raise _refusals.not_taken(self, source, error) from error
 
+    def freeze(self, x: Tensor) -> None:
+        x.flags.writeable = False
 
-def _check(offered: _dlpack.Offer) -> None:
-    if offered.dtype not in _READABLE:
-        raise BufferError(f"it reads no {offered.dtype} by DLPack")
+
+class _Memory:
+    """An array's memory as one that can be written, in NumPy's array interface; it keeps the array alive."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    """The same memory without the mark that it is read-only."""
+    return np.asarray(_Memory(array))
+
+
+class _Readable:
+    """A producer whose dtypes NumPy reads, under another name where it has to be."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self.offered: _dlpack.Offer | None = None
+
+    def __dlpack_device__(self) -> Any:
+        kind, index = self._source.__dlpack_device__()
+        return (int(kind), int(index or 0))
+
+    def __dlpack__(self, **options: Any) -> Any:
+        capsule = self._source.__dlpack__(**options)
+        self.offered = offered = _dlpack.read(capsule, versioned=True)
+        if offered.dtype not in _dlpack.FORMS:
+            raise BufferError(f"it reads no {offered.dtype} by DLPack")
+        return _dlpack.label(capsule, _STRANGE[offered.dtype]) if offered.dtype in _STRANGE else capsule
+
+
+def _read(source: Any) -> np.ndarray:
+    producer = _Readable(source)
+    array: np.ndarray = np.from_dlpack(producer)
+    offered = producer.offered
+    if offered is None:
+        raise BufferError("it was asked for no capsule")
+    if not (array.flags.writeable or offered.read_only):
+        array = _writable(array)
+    return array.view(numpy_dtype(offered.dtype)) if offered.dtype in _STRANGE else array

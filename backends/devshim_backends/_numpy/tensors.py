@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from devshim import _refusals
 from devshim._dtypes import numpy_dtype
 from devshim.backend import Backend, Tensor
 from devshim.device import CPU, Device
@@ -33,6 +34,8 @@ class NumpyTensors(Backend):
         return self.settle(np.array(_host_view(x), copy=True, subok=True), device)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
+        if isinstance(x, np.ma.MaskedArray):
+            raise _refusals.masked()
         view = _host_view(x)
         return np.array(view, copy=True) if copy else np.asarray(view)
 

@@ -1,0 +1,97 @@
+"""What is peculiar to NumPy: each test names the trap, and fails without the adapter's mend for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import _dlpack, _registry
+
+NAMES = ["bool", "int16", "uint64", "float16", "float32", "complex128"]
+
+
+@pytest.fixture(autouse=True)
+def _numpy() -> Iterator[None]:
+    ds.use("numpy")
+    yield
+    ds.use(None)
+
+
+@pytest.fixture
+def adapter() -> Any:
+    return _registry.load("numpy")
+
+
+class Unversioned:
+    """A producer as PaddlePaddle's and MXNet's adapters have one: its capsules cannot say that memory is read-only."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def __dlpack_device__(self) -> tuple[int, None]:
+        return (1, None)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.source.__dlpack__()
+
+
+def exchanged(adapter: Any, x: Any) -> Any:
+    return adapter.from_dlpack(Unversioned(adapter.to_dlpack(x)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "0-d", "empty"])
+def test_what_was_exchanged_can_be_written(name: str, layout: str, adapter: Any) -> None:
+    """Trap: NumPy makes what comes from an unversioned capsule read-only, before 2.1 what comes from any."""
+    x = np.arange(24).reshape(4, 6).astype(name)
+    x = {"transposed": x.T, "strided": x[::2, ::3], "0-d": x[1, 1, ...], "empty": x[:0]}.get(layout, x)
+    y = exchanged(adapter, x)
+    assert (y.dtype, y.shape, y.flags.writeable) == (x.dtype, x.shape, True)
+    assert np.array_equal(x, y)
+    y[...] = 0
+    assert not x.any()
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (), (0, 3)])
+def test_bfloat16_is_shared(shape: tuple[int, ...], adapter: Any) -> None:
+    """Trap: NumPy's DLPack knows no such dtype, neither way."""
+    bfloat16 = pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed").bfloat16
+    x = np.full(shape, 1.5, bfloat16)
+    assert _dlpack.read(adapter.to_dlpack(x).__dlpack__()).dtype == "bfloat16"
+    y = exchanged(adapter, x)
+    assert (y.dtype, y.shape) == (x.dtype, x.shape)
+    x[...] = 2
+    assert (y == 2).all()
+
+
+def test_memory_that_is_read_only_is_offered_to_those_who_cannot_write(adapter: Any) -> None:
+    """Trap: NumPy exports no read-only array in an unversioned capsule; JAX and TensorFlow could not write it."""
+    x = np.frombuffer(np.arange(4.0).tobytes())
+    y = exchanged(adapter, x)
+    assert y.ctypes.data == x.ctypes.data
+    adapter.freeze(y)
+    with pytest.raises(ValueError, match="read-only"):
+        y[0] = 1
+
+
+def test_a_result_outlives_its_source(adapter: Any) -> None:
+    """Trap: an array over another's memory has to keep it alive through all that stands between."""
+    y = exchanged(adapter, np.arange(1000))
+    noise = [np.full(1000, -1) for _ in range(50)]
+    assert y.tolist() == list(range(1000)), len(noise)
+
+
+def test_a_mask_is_not_lost(adapter: Any) -> None:
+    """Trap: a masked array has all an array has, so its values would go out without the mask."""
+    x = np.ma.masked_array([1.0, 2.0], [False, True])
+    for call in (
+        lambda: ds.to_numpy(x),
+        lambda: ds.to_numpy(x, copy=False),
+        lambda: adapter.to_dlpack(x),
+    ):
+        with pytest.raises(ds.ConversionError, match="mask"):
+            call()
