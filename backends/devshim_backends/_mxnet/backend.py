@@ -8,6 +8,7 @@ from devshim_backends._mxnet.draws import MxnetDraws
 from devshim_backends._mxnet.gaps import GAPS
 from devshim_backends._mxnet.hidden import MxnetHidden
 from devshim_backends._mxnet.interop import MxnetInterop
+from devshim_backends._mxnet.layers import MxnetLayers
 from devshim_backends._mxnet.lines import LINES
 from devshim_backends._mxnet.models import MxnetModels
 from devshim_backends._mxnet.resuming import MxnetResuming
@@ -26,6 +27,7 @@ class MxnetBackend(
     MxnetHidden,
     MxnetModels,
     MxnetResuming,
+    MxnetLayers,
     MxnetSeveral,
     MxnetDraws,  # with it MxnetCreation, MxnetTensors and MxnetDevices, each building on the next
     MxnetScopes,

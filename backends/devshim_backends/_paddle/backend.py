@@ -13,6 +13,7 @@ from devshim_backends._paddle.gaps import GAPS
 from devshim_backends._paddle.hidden import PaddleHidden
 from devshim_backends._paddle.importing import keep_compilers_out
 from devshim_backends._paddle.interop import PaddleInterop
+from devshim_backends._paddle.layers import PaddleLayers
 from devshim_backends._paddle.lines import LINES
 from devshim_backends._paddle.models import PaddleModels
 from devshim_backends._paddle.resuming import PaddleResuming
@@ -37,6 +38,7 @@ class PaddleBackend(
     PaddleSimulation,
     PaddleModels,
     PaddleResuming,
+    PaddleLayers,
     PaddleSeveral,
     PaddleInterop,  # with it PaddleTensors, on which it builds
 ):

@@ -1,0 +1,78 @@
+"""Gluon's recurrent layers in canonical terms: each layer and direction by itself, as other frameworks have them.
+
+The gates stand as in PyTorch. 1.9 has a parameter for each weight; 2.0 has one array, all weights before all biases, in
+which the size of the inputs is not said but follows from its length.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.wholes import Layer, Weight
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["told_of_cells", "told_of_layers"]
+
+_KINDS = {"rnn_tanh": "rnn", "rnn_relu": "rnn", "lstm": "lstm", "gru": "gru"}
+_ROLES = {"i2h_weight": "weight_ih", "h2h_weight": "weight_hh", "i2h_bias": "bias_ih", "h2h_bias": "bias_hh"}
+_ROLES["h2r_weight"] = "weight_hr"
+
+
+def told_of_cells(path: str, cell: Any) -> Layer:
+    """A cell."""
+    kind = type(cell).__name__.removesuffix("Cell").lower()
+    weights = {role: Weight(_joined(path, name)) for name, role in _ROLES.items() if hasattr(cell, name)}
+    facts = {"activation": cell._activation} if kind == "rnn" else {}
+    for word, name, default in (("activation", "_activation", "tanh"), ("gates", "_recurrent_activation", "sigmoid")):
+        if kind != "rnn" and getattr(cell, name, default) != default:
+            facts[word] = str(getattr(cell, name))
+    return Layer(kind if kind in _KINDS.values() else "other", path, weights, facts)
+
+
+def told_of_layers(path: str, layer: Any) -> Iterator[Layer]:
+    """A layer of cells, in one direction or two, one above the other."""
+    units = [f"{way}{number}" for number in range(layer._num_layers) for way in "lr"[: layer._dir]]
+    fused = getattr(layer, "rnn_param", None)
+    found = _in_one(layer, units, _joined(path, "rnn_param")) if fused is not None else {}
+    for unit in units:
+        facts: dict[str, Any] = {"reverse": True} if unit.startswith("r") else {}
+        if layer._mode.startswith("rnn_"):
+            facts["activation"] = layer._mode[4:]
+        if layer._lstm_state_clip_min is not None:
+            facts["clip"] = [layer._lstm_state_clip_min, layer._lstm_state_clip_max]
+        weights = found.get(unit) or {
+            role: Weight(_joined(path, f"{unit}_{name}"))
+            for name, role in _ROLES.items()
+            if hasattr(layer, f"{unit}_{name}")
+        }
+        yield Layer(_KINDS[layer._mode], _joined(path, unit) if len(units) > 1 else path, weights, facts)
+
+
+def _in_one(layer: Any, units: list[str], path: str) -> dict[str, dict[str, Weight]]:
+    """Where each weight is in the one array of 2.0: all weights, then all biases."""
+    gates, hidden = layer._gates * layer._hidden_size, layer._hidden_size
+    out = layer._projection_size or hidden
+    above = out * layer._dir
+    each = gates * (above + out + 2) + (out * hidden if layer._projection_size else 0)
+    first = layer.rnn_param.shape[0] - each * (len(units) - layer._dir)  # what the first layer has of it
+    inputs = above + (first // layer._dir - each) // gates
+    found: dict[str, dict[str, Weight]] = {unit: {} for unit in units}
+    start = 0
+    for kind in ("weight", "bias"):
+        for unit in units:
+            sizes = {"weight_ih": (gates, inputs if unit[1:] == "0" else above), "weight_hh": (gates, out)}
+            if layer._projection_size:
+                sizes["weight_hr"] = (out, hidden)
+            if kind == "bias":
+                sizes = {"bias_ih": (gates,), "bias_hh": (gates,)}
+            for role, shape in sizes.items():
+                stop = start + shape[0] * (shape[1] if len(shape) > 1 else 1)
+                found[unit][role] = Weight(path, folded=tuple((size,) for size in shape), part=(start, stop))
+                start = stop
+    return found
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
