@@ -84,6 +84,7 @@ def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
         options = [f"--devshim-gpus={gpus}", f"--devshim-stress={STRESS if results else 3}", *record]
         runs.append(["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", *options])
     runs.append(["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", "--devshim-gpus=3", "-m", "cards"])
+    runs.append(["tests/examples/test_data_parallel.py"])
     rooms = sorted(TESTS.glob(f"test_{backend}_*.py"))  # traps, simulated cards, models, what is relied on
     runs += [[own] for own in (*rooms, Path(f"docs/frameworks/{backend}.md")) if own.exists()]
     pytests(session, runs)
@@ -110,7 +111,7 @@ def core(session: nox.Session) -> None:
     session.install(*group("test", "kit", "plot"), ".")
     slow = "tests/kit/test_kit_can_fail.py"  # takes minutes, and is the same on every Python
     once = [[slow]] if session.python == DEFAULT else []
-    pytests(session, [*once, ["tests/neutral"], ["tests/cli", "tests/kit", f"--ignore={slow}"]])
+    pytests(session, [*once, ["tests/neutral", "tests/examples"], ["tests/cli", "tests/kit", f"--ignore={slow}"]])
 
 
 @nox.session(python=DEFAULT)

@@ -22,8 +22,8 @@ Use::
     class TestMine(Conformance):
         backend = "mine"
 
-and run ``pytest`` three times, each in a process of its own: as it is, with ``--devshim-gpus=2`` for two simulated cards,
-and with ``--devshim-gpus=3 -m cards`` for what takes three.
+and run ``pytest`` three times, each in a process of its own: as it is, with ``--devshim-gpus=2`` for two simulated
+cards, and with ``--devshim-gpus=3 -m cards`` for what takes three.
 ``pytest -m gpu`` runs what needs real ones.  pytest must be installed; NumPy is.
 """
 
