@@ -27,7 +27,10 @@ FIRST = [RNG.standard_normal(shape).astype("float32") / 2 for shape in ((4, 8), 
 def train(words: Any, devices: list[Any]) -> list[Any]:
     """Return the replicas of a model, trained on the devices given."""
     replicas = ds.replicate(words.model(), devices)
-    optimizers = [words.optimizer(replica) for replica in replicas]
+    optimizers = []
+    for replica, device in zip(replicas, devices, strict=True):
+        with ds.on(device):
+            optimizers.append(words.optimizer(replica))
     for inputs, labels in BATCHES:
         batch = ds.from_numpy(inputs), ds.from_numpy(labels)
 
