@@ -132,12 +132,13 @@ def _drawn() -> Iterator[None]:
     """Draw the same first weights each time, and leave Paddle's generator as it was."""
     import paddle
 
-    before = paddle.get_rng_state("cpu")
+    generator = paddle.base.core.default_cpu_generator()
+    before = generator.get_state()
     paddle.seed(0)
     try:
         yield
     finally:
-        paddle.set_rng_state(before, "cpu")
+        generator.set_state(before)
 
 
 @contextmanager
@@ -145,6 +146,7 @@ def _quiet() -> Iterator[None]:
     """Every BatchNorm of Paddle's warns that it tracks what it is there to track, and LBFGS of what it does itself."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "To copy construct from a tensor", UserWarning)
+        warnings.filterwarnings("ignore", "Op `.*` is executed through `append_op`", DeprecationWarning)  # Adagrad, 2.6
         warnings.filterwarnings("ignore", "When training, we now always track", UserWarning)
         yield
 
@@ -154,5 +156,6 @@ def _made(cls: Any, **options: Any) -> Any:
     import inspect
 
     known = inspect.signature(cls).parameters
-    more = {name: value for name, value in (("momentum", 0.9), ("weight_decay", 0.01)) if name in known}
+    given = {"momentum": 0.9, "weight_decay": 0.01, "max_iter": 4, "history_size": 3}
+    more = {name: value for name, value in given.items() if name in known}
     return lambda model: cls(learning_rate=0.05, parameters=model.parameters(), **more, **options)

@@ -28,7 +28,7 @@ __all__ = ["alias", "exchange", "is_made", "of_gradient"]
 def alias(data: Any) -> Tensor:
     """Return a new tensor over the data that a ``core.DenseTensor`` has now."""
     made = core.eager.Tensor()
-    made.get_tensor()._share_data_nocheck_with(data)
+    made.get_tensor()._share_data_with(data)
     return made
 
 

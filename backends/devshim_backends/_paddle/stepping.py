@@ -84,6 +84,7 @@ def _whole(own: Any) -> Any:
         device = _device_of(next(iter(parameters_of(optimizer)), None))
         if device is None:
             return own(optimizer, *args, **kwargs)
+        _bring_rate(optimizer, device)
         with open_scope(device):
             return own(optimizer, *args, **kwargs)
 
@@ -151,13 +152,16 @@ def _require_state(optimizer: Any, parameter: Tensor, device: Device) -> None:
 
 
 def _bring_rate(optimizer: Any, device: Device) -> None:
-    """Bring the tensor of the learning rate to where it is used next."""
+    """Bring the tensor of the learning rate to where it is used next: on a card it would draw the host's weights there.
+
+    Made anew, from the number that Paddle made it of.
+    """
     rates = optimizer._learning_rate_map
     for program, rate in list(rates.items()):
         found = _device_of(rate)
         if found is not None and found is not device:
             with open_scope(device):
-                rates[program] = paddle.full_like(rate, float(optimizer.get_lr()))
+                rates[program] = paddle.full(rate.shape, float(optimizer.get_lr()), rate.dtype)
 
 
 # ---------------------------------------------------------------------- refusals
