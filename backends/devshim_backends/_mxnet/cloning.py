@@ -22,7 +22,7 @@ from devshim import _refusals
 from devshim.errors import DevshimError, UnsupportedError
 from devshim_backends._mxnet import stepping
 from devshim_backends._mxnet.exchanging import arrays_in
-from devshim_backends._mxnet.holding import blocks_in, children_of, devices_of, parameters_of
+from devshim_backends._mxnet.holding import blocks_in, children_of, devices_of, parameters_of, wait_for_compiled
 from devshim_backends._mxnet.native import IS_2, numpy_shapes
 from devshim_backends._mxnet.optimizers import optimizer_of, parameters_by_index, settings_of, updaters_of
 
@@ -84,6 +84,9 @@ def _prepare(
         trainer = parameter._trainer
         if not IS_2 and trainer is not None and all(trainer is not whole for whole in wholes):
             memo[id(trainer)] = None
+    for whole in wholes:
+        if isinstance(whole, mx.gluon.Block):
+            wait_for_compiled(whole)
     for block in blocks:
         if isinstance(block, mx.gluon.HybridBlock):
             memo[id(block._cached_op)] = None

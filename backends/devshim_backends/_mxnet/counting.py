@@ -158,7 +158,7 @@ def settle() -> None:
 
 def _make_room(card: Card, nbytes: int) -> None:
     """Have MXNet's leavings given back before a card is said to be full, or fuller than it ever was."""
-    if not _lingering:
+    if not _lingering and not _dropped:
         return
     info = card.info()
     if info.free is not None and nbytes > info.free:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import mxnet as mx
+
 from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.native import IS_2
 
@@ -59,10 +61,9 @@ def refuse_replicas(path: str, parameter: Any) -> None:
     places = places_of(parameter)
     if len(places) > 1:
         told = ", ".join(map(str, places))
-        reset = "reset_device" if IS_2 else "reset_ctx"
         raise UnsupportedError(
             f"{path} was initialized on several devices at once ({told}), and has a replica on each",
-            f"bring it to one device first, net.{reset}(...), or use ds.replicate and a model on each",
+            "initialize it on one device, and use ds.replicate for a model on each",
         )
 
 
@@ -82,3 +83,15 @@ def blocks_in(block: Any) -> list[Any]:
     for _, child in children_of(block):
         found.update((id(each), each) for each in blocks_in(child))
     return list(found.values())
+
+
+def wait_for_compiled(block: Any) -> None:
+    """Wait until running statistics are what they are said to be.
+
+    A block that is hybridized with ``static_shape=True`` writes them without telling MXNet's engine (1.9.1, 2.0.0b1):
+    who reads them at once, as Gluon's own ``reset_ctx`` does, can get those of the step before.
+    """
+    for each in blocks_in(block):
+        if getattr(each, "_cached_op", None) is not None and ("static_shape", True) in each._flags:
+            mx.nd.waitall()
+            return

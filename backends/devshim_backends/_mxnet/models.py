@@ -17,7 +17,7 @@ from devshim.backend import Backend
 from devshim.wholes import Leaf
 from devshim_backends._mxnet import cloning, optimizers, wiring
 from devshim_backends._mxnet.exchanging import Held
-from devshim_backends._mxnet.holding import parameters_of, refuse_replicas
+from devshim_backends._mxnet.holding import parameters_of, refuse_replicas, wait_for_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +47,7 @@ class MxnetModels(Backend):
 
 def _of_block(block: Any) -> Iterator[Leaf]:
     """Parameters and what is not trained, each with its gradient behind it."""
+    wait_for_compiled(block)
     for path, parameter in parameters_of(block):
         if parameter._data is None:
             continue
