@@ -68,6 +68,10 @@ def by_layers(
                 hint,
             )
     sources = {path: _source(backend, leaves[path], terms) for path, terms in found.items()}
+    owners = {(id(leaves[path].owner), leaves[path].kind): source for path, source in sources.items()}
+    for path, leaf in leaves.items():  # a layer names one of the names of a tie
+        if (id(leaf.owner), leaf.kind) in owners:
+            sources.setdefault(path, owners[id(leaf.owner), leaf.kind])
     _require_covered(leaves, sources, {path for layer in mine for path in layer.unused}, what)
     return sources
 
@@ -115,13 +119,8 @@ def _unlike_forms(backend: Backend, role: str, tensor: StoredTensor, term: Term,
 
 def _require_covered(leaves: Mapping[str, Leaf], found: Mapping[str, Source], unused: set[str], what: str) -> None:
     """Refuse a parameter that would stay as it is, or in part."""
-    # A tie is filled by any of its names.
-    filled = {id(leaves[path].owner) for path, source in found.items() if _is_whole(source)}
-    lacking = [
-        path
-        for path, leaf in leaves.items()
-        if leaf.kind == "parameter" and id(leaf.owner) not in filled and path not in unused
-    ]
+    filled = {path for path, source in found.items() if _is_whole(source)} | unused
+    lacking = [path for path, leaf in leaves.items() if leaf.kind == "parameter" and path not in filled]
     if lacking:
         raise CheckpointError(
             f"the file does not fit {what}: {listed(lacking)} of it belong to no layer known on both sides", _BY_HAND

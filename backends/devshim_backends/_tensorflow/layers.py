@@ -12,17 +12,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import keras
 import tensorflow as tf
 
 from devshim.backend import Backend
 from devshim.wholes import Block, Layer, Weight
-from devshim_backends._tensorflow import kinds
-from devshim_backends._tensorflow.following import is_graph, parts
-from devshim_backends._tensorflow.orders import Orders
+from devshim_backends._tensorflow.contents import is_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from devshim_backends._tensorflow.orders import Orders
 
     Paths = dict[int, str]
 
@@ -32,15 +31,17 @@ class TensorflowLayers(Backend):
 
     def blocks(self, model: Any) -> list[Block]:
         paths = _paths(self, model)
-        if not isinstance(model, keras.layers.Layer):
+        if not is_layer(model):
             leaves = tuple(paths.values())
             return [Block("", leaves)] if isinstance(model, tf.Module) and leaves else []
         return list(_opened(model, paths)) if _can_be_cut(model) else [Block("", tuple(paths.values()))]
 
     def layers(self, model: Any) -> list[Layer]:
         paths = _paths(self, model)
-        if not isinstance(model, keras.layers.Layer):
+        if not is_layer(model):
             return [Layer("other", "", {path: Weight(path) for path in paths.values()})] if paths else []
+        from devshim_backends._tensorflow.orders import Orders  # imports Keras, as whoever has a layer has
+
         orders = Orders(model)
         return list(_layers(model, paths, orders, set()))
 
@@ -63,6 +64,8 @@ def _named(variables: Iterable[Any], paths: Paths) -> list[str]:
 # ---------------------------------------------------------------------- blocks
 def _opened(layer: Any, paths: Paths) -> Iterator[Block]:
     """The blocks a model is made of: its own weights first, then its layers, chains among them opened."""
+    from devshim_backends._tensorflow.following import is_graph, parts
+
     own = tuple(_named(_own(layer), paths))
     if own:
         yield Block(own[0], own)
@@ -83,6 +86,8 @@ def _own(layer: Any) -> list[Any]:
 
 def _can_be_cut(layer: Any) -> bool:
     """Whether a layer calls the layers it is made of as a user would, so that they can be on other devices."""
+    from devshim_backends._tensorflow.following import is_graph, parts
+
     return any(parts(layer)) and (is_graph(layer) or not type(layer).__module__.startswith("keras."))
 
 
@@ -96,6 +101,9 @@ def _prefix(paths: tuple[str, ...]) -> str:
 # ---------------------------------------------------------------------- layers
 def _layers(layer: Any, paths: Paths, orders: Orders, seen: set[int]) -> Iterator[Layer]:
     """A layer's own, and those it is made of; one that is in two places is told once."""
+    from devshim_backends._tensorflow import kinds
+    from devshim_backends._tensorflow.following import parts
+
     if id(layer) in seen:
         return
     seen.add(id(layer))

@@ -101,7 +101,6 @@ class Orders:
                 size = layer.outputs[0].shape[-1]
                 continue
             takes, makes = _sizes(layer)
-            self._sizes_seen.add(makes)
             if not _is_unit(layer) and any(parts(layer)):
                 size = self._made_alone(list(parts(layer)), size)
                 continue
@@ -113,6 +112,8 @@ class Orders:
                 vectors.append(layer)
             if self._has_maps and not is_spatial(layer) and not self._is_trusted(takes, makes, size):
                 self.into[id(layer)] = UNCLEAR
+                makes = None if takes == makes else makes  # the same features, in the same order
+            self._sizes_seen.add(makes)
             size = makes if layer.variables else size
         return size
 
