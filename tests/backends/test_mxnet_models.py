@@ -119,7 +119,7 @@ def trained(name, moves, **compiled):
 @pytest.mark.parametrize("compiled", [{}, {"active": True}, {"static_alloc": True, "static_shape": True}], ids=str)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_train_on_to_the_bit(name, compiled):
-    """Moved between steps, on the host and cards, hybridized or not, every kind of layer learns what it does at home."""
+    """Moved between steps, hybridized or not, every kind of layer learns what it does at home."""
     expected = trained(name, ["gpu:0"] * 4, **compiled)
     found = trained(name, ["cpu", "gpu:2", "gpu:0", "gpu:0"], **compiled)
     assert list(found) == list(expected)
@@ -261,7 +261,7 @@ def test_a_trainer_made_before_the_shapes_are_known_goes_along():
 def test_what_was_never_initialized_is_refused():
     net = nn.HybridSequential()
     net.add(nn.Dense(3, in_units=4))
-    with pytest.raises(ds.UnsupportedError, match="0.weight is not initialized"):
+    with pytest.raises(ds.UnsupportedError, match=r"0\.weight is not initialized"):
         ds.place(net, "gpu:1")
 
 
