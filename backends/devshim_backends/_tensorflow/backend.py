@@ -9,7 +9,10 @@ from devshim_backends._tensorflow.draws import TensorflowDraws
 from devshim_backends._tensorflow.gaps import GAPS
 from devshim_backends._tensorflow.hidden import TensorflowHidden
 from devshim_backends._tensorflow.interop import TensorflowInterop
+from devshim_backends._tensorflow.layers import TensorflowLayers
 from devshim_backends._tensorflow.lines import LINES
+from devshim_backends._tensorflow.models import TensorflowModels
+from devshim_backends._tensorflow.resuming import TensorflowResuming
 from devshim_backends._tensorflow.several import TensorflowSeveral
 from devshim_backends._tensorflow.simulation import TensorflowSimulation
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 class TensorflowBackend(
     TensorflowHidden,
+    TensorflowModels,
+    TensorflowResuming,
+    TensorflowLayers,
     TensorflowSeveral,
     TensorflowCreation,  # with it TensorflowTensors, TensorflowDevices and TensorflowScopes, on which it builds
     TensorflowDraws,

@@ -28,6 +28,5 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         ),
         "non_blocking": Gap("upstream", "TensorFlow decides by itself which copies overlap, and has no switch for it"),
         "empty_cache": Gap("upstream", "TensorFlow never gives memory back to a card before the process ends"),
-        "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }
 )

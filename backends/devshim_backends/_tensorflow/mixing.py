@@ -7,6 +7,7 @@ done where TensorFlow's tensors agree:
 * 0-d tensors, and int32, which TensorFlow keeps on the host by itself, may be there beside tensors on a card.
 * So may the zeros that a tape fills in, which TensorFlow makes where it happens to be.
 * In a card's scope an operator computes there on tensors that are all on the host, as `ds.on` says it does.
+* While something over several devices runs, a mix is brought together (`.meeting`).
 * Outside of any scope an operator computes where its tensors are, if they are on one device.  A real TensorFlow
   computes on gpu:0 then, which is the same for tensors that are there, and moves others without a word.
 
@@ -23,6 +24,7 @@ from tensorflow.python.eager import context
 
 from devshim.device import CPU
 from devshim_backends._tensorflow.failures import MixedDevicesError
+from devshim_backends._tensorflow.meeting import RUN, carried
 from devshim_backends._tensorflow.places import EAGER
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from devshim.device import Device
     from devshim_backends._tensorflow.places import TensorflowPlaces
 
+    Run = Callable[[Device, Sequence[Any]], Any]
+
 __all__ = ["mended", "set_policy"]
 
 _HOSTED = frozenset({tf.int32, tf.string})
@@ -38,14 +42,14 @@ _HOSTED = frozenset({tf.int32, tf.string})
 _HANDLES = frozenset({tf.resource, tf.variant})
 
 
-def mended(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: Callable[[Device], Any], error: Any) -> Any:
+def mended(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: Run, error: Any) -> Any:
     """Run an operator that TensorFlow's device policy has refused, if a real card would.
 
     Args:
         backend: The adapter.
         op: The operator's name.
         inputs: What it was called with; attributes behind them do no harm.
-        run: Runs it with these inputs on a device.
+        run: Runs it on a device, with these inputs or with others in their place.
         error: How it failed.
 
     Raises:
@@ -54,10 +58,15 @@ def mended(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: Calla
     """
     if "Tensors on conflicting devices" not in error.message:
         raise error
-    device, policy = _common(backend, op, inputs), context.context().device_policy
+    try:
+        device = _common(backend, op, inputs)
+    except MixedDevicesError as refused:
+        device = _meeting_place(backend, inputs, refused)
+        inputs = [carried(x, device) if _meets(x) else x for x in inputs]
+    policy = context.context().device_policy
     set_policy(context.DEVICE_PLACEMENT_SILENT)  # this thread's, for this operator
     try:
-        return run(device)
+        return run(device, inputs)
     finally:
         set_policy(policy)
 
@@ -65,6 +74,27 @@ def mended(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: Calla
 def set_policy(policy: int) -> None:
     """Set this thread's device policy."""
     pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(context.context()._handle, policy)
+
+
+def _meeting_place(backend: TensorflowPlaces, inputs: Sequence[Any], refused: MixedDevicesError) -> Device:
+    """Where tensors of several devices meet: at the variable read or written, in the scope, or at the last part.
+
+    Where there is none of these, numbers come to the first that is none.
+
+    Raises:
+        MixedDevicesError: Nothing over several devices is running: ``refused`` itself.
+    """
+    if not RUN.active:
+        raise refused
+    found = list(_tensors(inputs))
+    at_handle = next((backend.named(x.device) for x in found if x.dtype == tf.resource), None)
+    scope = backend.named(context.context().device_name or "")
+    return at_handle or scope or RUN.last or backend.device_of(max(found, key=lambda x: len(x.shape)))
+
+
+def _meets(x: Any) -> bool:
+    """Whether an operator's input is brought to where the others are: tensors, and lists of them."""
+    return next((True for each in _tensors([x]) if each.dtype not in _HOSTED), False)
 
 
 def _common(backend: TensorflowPlaces, op: str, inputs: Sequence[Any]) -> Device:

@@ -131,7 +131,7 @@ def _fast(*args: Any) -> Any:
     try:
         made = _FAST(*args) if args[1] != "Identity" else _identity(args)
     except FAILURES as error:
-        made = mended(_backend, args[1], args[3:], lambda device: _fast_on(device, args), error)
+        made = mended(_backend, args[1], args[3:], lambda device, given: _fast_on(device, (*args[:3], *given)), error)
     if VARIABLES or args[1] == "VarHandleOp":
         _follow(args[1], args[3:], args[3:], made)
     elif made is not None:
@@ -175,7 +175,11 @@ def _slow(execute: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     try:
         made = execute(*args)
     except FAILURES as error:
-        made = mended(_backend, op, args[3], lambda device: execute(args[0], _name_of(device), *args[2:]), error)
+
+        def run(device: Device, given: Any) -> Any:
+            return execute(args[0], _name_of(device), args[2], given, *args[4:])
+
+        made = mended(_backend, op, args[3], run, error)
     _follow(op, args[3], args[4] or (), made)
     return made
 

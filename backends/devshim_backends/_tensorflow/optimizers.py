@@ -1,0 +1,112 @@
+"""What Keras' optimizers hold, and which variable of a model each of their own belongs to.
+
+Requirements this module answers:
+
+* Every variable of every optimizer, whatever its attributes are called: momenta by the number of the variable they are
+  for, counts and rates by their names, those of wrapped optimizers below the wrapper's.
+* A slot follows its variable; what belongs to none (``iterations``, ``learning_rate``, a loss scale) follows the first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import UnsupportedError
+from devshim.wholes import Leaf
+from devshim_backends._tensorflow.contents import is_keras, is_optimizer, native
+from devshim_backends._tensorflow.exchanging import Exchange, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devshim.backend import Backend
+
+__all__ = ["of_optimizer", "trained", "within"]
+
+_LISTS = frozenset({"_variables", "_trainable_variables", "_tracker"})
+"""Keras' own books, in which every variable stands a second time."""
+
+
+def of_optimizer(backend: Backend, optimizer: Any, prefix: str = "") -> Iterator[Leaf]:
+    """Yield the leaves of an optimizer: each slot beside its variable, everything else beside the first."""
+    if not is_optimizer(optimizer):
+        raise UnsupportedError(
+            f"a {type(optimizer).__name__} of {type(optimizer).__module__} is no Keras 3 optimizer",
+            "use keras.optimizers",
+        )
+    beside = [native(each) for each in trained(optimizer)]
+    first = beside[0] if beside else None
+    for path, number, variable in _named(optimizer):
+        owner = native(variable)
+        if owner is None:
+            continue
+        refuse(prefix + path, owner)
+        exchange = Exchange(backend, owner)
+        follows = first if number is None else beside[number]
+        yield Leaf(prefix + path, "state", exchange.read, exchange.write, owner, follows)
+    for name, inner in within(optimizer):
+        for leaf in of_optimizer(backend, inner, f"{prefix}{name}."):
+            yield leaf if leaf.beside is not None else _beside(leaf, first)
+
+
+def _beside(leaf: Leaf, owner: Any) -> Leaf:
+    return Leaf(leaf.path, leaf.kind, leaf.read, leaf.write, leaf.owner, owner)
+
+
+def trained(optimizer: Any) -> list[Any]:
+    """The variables an optimizer was built for, in order; none before it is built."""
+    return list(getattr(optimizer, "_trainable_variables", ()))
+
+
+def within(optimizer: Any) -> list[tuple[str, Any]]:
+    """The optimizers that an optimizer wraps, with their names."""
+    found: list[tuple[str, Any]] = []
+    for name, value in vars(optimizer).items():
+        several = isinstance(value, (list, tuple))
+        for i, each in enumerate(value if several else (value,)):
+            if is_optimizer(each):
+                found.append((f"{name.strip('_')}.{i}" if several else name.strip("_"), each))
+    return found
+
+
+def _named(optimizer: Any) -> list[tuple[str, int | None, Any]]:
+    """Each variable of an optimizer with its path and the number of the variable that it is for, in Keras' order."""
+    found: dict[int, tuple[str, int | None, Any]] = {}
+    for name, value in vars(optimizer).items():
+        if name not in _LISTS:
+            for path, number, variable in _in_attribute(optimizer, name, value):
+                found.setdefault(id(variable), (path, number, variable))
+    own = [each for each in getattr(optimizer, "_variables", ()) if id(each) not in found]
+    more = {id(each): (f"variables.{i}", None, each) for i, each in enumerate(own)}
+    order = {id(each): i for i, each in enumerate(getattr(optimizer, "_variables", ()))}
+    return [found_ for _, found_ in sorted({**found, **more}.items(), key=lambda item: order.get(item[0], len(order)))]
+
+
+def _in_attribute(optimizer: Any, name: str, value: Any) -> Iterator[tuple[str, int | None, Any]]:
+    """The variables in one attribute: a count, a list by the numbers of variables, or a dictionary by their paths."""
+    if is_keras(value, "Variable"):
+        yield name.strip("_"), None, value
+        return
+    parameters = trained(optimizer)
+    if isinstance(value, dict):
+        numbers = {each.path: i for i, each in enumerate(parameters) if hasattr(each, "path")}
+        items = [(numbers.get(key), key, each) for key, each in value.items()]
+    elif isinstance(value, (list, tuple)):
+        items = [(i if i < len(parameters) else None, i, each) for i, each in enumerate(value)]
+    else:
+        return
+    for number, key, each in items:
+        if not is_keras(each, "Variable"):
+            continue
+        if number is None:
+            yield f"{name.strip('_')}.{key}", None, each
+        else:
+            yield f"state.{number}.{_role(each, parameters[number], name)}", number, each
+
+
+def _role(variable: Any, parameter: Any, attribute: str) -> str:
+    """What a slot is for its variable: Keras names it after both (``sequential_dense_kernel_momentum``)."""
+    path = getattr(parameter, "path", None) or str(parameter.name).replace(":", "_")
+    start = f"{path.replace('/', '_')}_"
+    name: str = variable.name
+    return name.removeprefix(start) if name.startswith(start) else attribute.strip("_")

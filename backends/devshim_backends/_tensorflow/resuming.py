@@ -1,0 +1,125 @@
+"""What a checkpoint keeps of optimizers besides their variables, and of models that were compiled with one.
+
+Settings that are plain numbers come back (``momentum``, ``clipnorm``); rates and counts are variables.  The state of an
+optimizer that has trained nothing yet is made by its own ``build``, for which it must know its variables: a compiled
+model tells it, else ``optimizer.build(model.trainable_variables)`` does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from devshim.backend import Backend
+from devshim.errors import CheckpointError
+from devshim_backends._tensorflow.contents import is_layer
+from devshim_backends._tensorflow.optimizers import within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Forms = Mapping[str, tuple[tuple[int, ...], str]]
+
+_NOT_SET = frozenset({"name", "learning_rate"})
+"""What stays the optimizer's own: rates are variables, or schedules, which are code."""
+
+
+class TensorflowResuming(Backend):
+    """Settings, and the state of an optimizer that has not begun yet."""
+
+    def facts(self, whole: Any) -> Any:
+        if isinstance(whole, tf.Module):
+            return None
+        if is_layer(whole):
+            optimizer = getattr(whole, "optimizer", None)
+            return None if optimizer is None else {"optimizer": _facts(optimizer)}
+        return _facts(whole)
+
+    def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
+        if not is_layer(whole):
+            _require_built(whole, any(path.startswith("state.") for path in forms))
+            return _restored(whole, facts)
+        optimizer = getattr(whole, "optimizer", None)
+        if optimizer is None:
+            return _nothing  # the weights alone are wanted
+        undo = _snapshot(optimizer)
+        try:
+            if not optimizer.built and any(".state." in path for path in forms):
+                optimizer.build(whole.trainable_variables)
+            _restored(optimizer, facts["optimizer"])
+        except BaseException:
+            undo()
+            raise
+        return undo
+
+
+def _facts(optimizer: Any) -> dict[str, Any]:
+    plain = {
+        name: value
+        for name, value in optimizer.get_config().items()
+        if name not in _NOT_SET and name in vars(optimizer) and isinstance(value, (bool, int, float, type(None)))
+    }
+    return {
+        "class": type(optimizer).__name__,
+        "settings": plain,
+        "within": {name: _facts(inner) for name, inner in within(optimizer)},
+    }
+
+
+def _require_built(optimizer: Any, begun: bool) -> None:
+    if begun and not optimizer.built:
+        raise CheckpointError(
+            f"the {type(optimizer).__name__} has no state yet to load into, and does not know its variables",
+            "call optimizer.build(model.trainable_variables) first",
+        )
+
+
+def _restored(optimizer: Any, facts: Any) -> Callable[[], None]:
+    """Give an optimizer the settings of another."""
+    undo = _snapshot(optimizer)
+    try:
+        _set(optimizer, facts)
+    except BaseException:
+        undo()
+        raise
+    return undo
+
+
+def _set(optimizer: Any, facts: Any) -> None:
+    inner = dict(within(optimizer))
+    if facts["class"] != type(optimizer).__name__ or facts["within"].keys() != inner.keys():
+        raise CheckpointError(
+            f"the file has the state of a {facts['class']}, and the optimizer is a {type(optimizer).__name__}",
+            "load it into an optimizer of the same class",
+        )
+    for name, value in facts["settings"].items():
+        if name in vars(optimizer):
+            setattr(optimizer, name, value)
+    for name, each in inner.items():
+        _set(each, facts["within"][name])
+
+
+def _snapshot(optimizer: Any) -> Callable[[], None]:
+    """Return what makes an optimizer what it is now, its lists and dictionaries the same objects."""
+    before = dict(vars(optimizer))
+    contents = [(x, x.copy()) for x in before.values() if isinstance(x, (list, dict))]
+    deeper = [_snapshot(inner) for _, inner in within(optimizer)]
+
+    def undo() -> None:
+        vars(optimizer).clear()
+        vars(optimizer).update(before)
+        for held, content in contents:
+            if isinstance(held, list):
+                held[:] = content
+            else:
+                held.clear()
+                held.update(content)
+        for each in deeper:
+            each()
+
+    return undo
+
+
+def _nothing() -> None:
+    """Take back nothing."""

@@ -1,0 +1,186 @@
+"""What happens around a call of something that has a wire.
+
+Requirements this module answers:
+
+* A part computes in the scope of its device, and nothing is carried there silently, except to parts of a model over
+  several devices.
+* On such a model gradients flow back through what was carried; the result is on the device of the part that ran last.
+* Training steps, eager ones too, find their batch on the model's device: Keras' data come from the host.
+* An optimizer's gradients are brought to their variables: they may be older than the last move.
+
+In a ``tf.function`` TensorFlow carries by itself, and scopes say where each operator goes.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from devshim import _carrying
+from devshim_backends._tensorflow.contents import native
+from devshim_backends._tensorflow.meeting import RUN, carried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from devshim.device import Device
+    from devshim_backends._tensorflow.models import TensorflowModels
+
+    Call = Callable[..., Any]
+
+_STEPS = frozenset({"train_step", "test_step", "predict_step"})
+
+
+class Wire:
+    """What happens around a call: nothing."""
+
+    def __init__(self, backend: TensorflowModels) -> None:
+        self._backend = backend
+
+    def __deepcopy__(self, memo: object) -> Wire:
+        return self  # the copy's variables are where they were
+
+    def scope(self, device: Device) -> AbstractContextManager[object]:
+        """The scope of a device."""
+        entered: AbstractContextManager[object] = tf.device(self._backend.to_native(device))
+        return entered
+
+    def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
+        """Call a method of an object that has this wire."""
+        raise NotImplementedError
+
+
+class Place(Wire):
+    """The wire of what is on one device.
+
+    Args:
+        backend: The adapter.
+        device: Where.
+        carries: Whether it is part of a model over several devices, and carries its inputs.
+    """
+
+    def __init__(self, backend: TensorflowModels, device: Device, carries: bool) -> None:
+        super().__init__(backend)
+        self._device = device
+        self._carries = carries
+
+    def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
+        if (self._carries and name == "__call__") or name in _STEPS:
+            args, kwargs = carried((args, kwargs), self._device)
+        if self._carries:
+            RUN.last = self._device
+        with self.scope(self._device):
+            result = call(*args, **kwargs)
+        if name == "compile":
+            _bring_along(self._backend, whole)
+        return result
+
+
+class Floating(Wire):
+    """The wire of a part without variables in a model over several devices: it computes where the last part did."""
+
+    def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
+        device = RUN.last if RUN.active else None
+        if device is None or name != "__call__":
+            return call(*args, **kwargs)
+        args, kwargs = carried((args, kwargs), device)
+        with self.scope(device):
+            return call(*args, **kwargs)
+
+
+class Span(Wire):
+    """The wire of what has parts on several devices.
+
+    Args:
+        backend: The adapter.
+        devices: Which, in the order of the parts.
+    """
+
+    def __init__(self, backend: TensorflowModels, devices: list[Device]) -> None:
+        super().__init__(backend)
+        self._devices = devices
+
+    def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
+        if name == "build":
+            return call(*args, **kwargs)
+        if name == "__call__":
+            return call(*args, **kwargs) if RUN.active else self._whole_run(call, args, kwargs)
+        if name in _STEPS and args and isinstance(args[0], tuple):  # inputs are carried by the parts that take them
+            args = ((args[0][0], *carried(args[0][1:], self._devices[-1])), *args[1:])
+        with self.scope(self._devices[-1]), _uncompiled(whole):
+            result = call(*args, **kwargs)
+        if name == "compile":
+            _bring_along(self._backend, whole)
+        return result
+
+    def _whole_run(self, call: Call, args: Any, kwargs: Any) -> Any:
+        with _running():
+            result = call(*args, **kwargs)
+            return result if RUN.last is None else carried(result, RUN.last)
+
+
+class Apply(Wire):
+    """The wire of an optimizer.
+
+    Args:
+        backend: The adapter.
+        devices: Where its state is; none for an optimizer that was not placed, which only is helped where the variables
+            it trains are on several devices.
+    """
+
+    def __init__(self, backend: TensorflowModels, devices: list[Device]) -> None:
+        super().__init__(backend)
+        self._devices = devices
+
+    def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
+        devices = self._devices
+        if name == "update_step":
+            with self.scope(self._backend.device_of(native(args[1]))):
+                return call(*args, **kwargs)
+        if name == "apply" and args:
+            variables = (args[1] if len(args) > 1 else kwargs.get("trainable_variables")) or whole._trainable_variables
+            if not devices and len({self._backend.device_of(native(each)) for each in variables}) < 2:
+                return call(*args, **kwargs)
+            args = ([self._beside(*pair) for pair in zip(args[0], variables, strict=False)], *args[1:])
+        with self.scope(devices[0]) if len(devices) == 1 else _running():
+            return call(*args, **kwargs)
+
+    def _beside(self, gradient: Any, variable: Any) -> Any:
+        return gradient if gradient is None else carried(gradient, self._backend.device_of(native(variable)))
+
+
+@contextmanager
+def _running() -> Iterator[None]:
+    """Let tensors of several devices meet meanwhile."""
+    before = RUN.active, RUN.last
+    RUN.active, RUN.last = True, None
+    try:
+        yield
+    finally:
+        RUN.active, RUN.last = before
+
+
+@contextmanager
+def _uncompiled(model: Any) -> Iterator[None]:
+    """Have Keras compile without XLA meanwhile: that computes on one device, and drops scopes without a word."""
+    before = getattr(model, "_jit_compile", False)
+    if before is not False:
+        model._jit_compile = False
+    try:
+        yield
+    finally:
+        if before is not False:
+            model._jit_compile = before
+
+
+def _bring_along(backend: TensorflowModels, model: Any) -> None:
+    """Bring what ``compile`` has just given a model to the device of the weights it belongs to."""
+    for leaf in backend.leaves(model):
+        if leaf.kind == "state" and leaf.beside is not None:
+            device = backend.device_of(leaf.beside)
+            x = leaf.read()
+            if backend.device_of(x) is not device:
+                leaf.write(_carrying.carry(x, device))
