@@ -147,11 +147,17 @@ def managed(capsule: Any, *, versioned: bool = False) -> Any:
 
 
 def read(capsule: Any, *, versioned: bool = False) -> Offer:
-    """Return what a capsule offers, and leave the capsule as it is; the arguments are those of `managed`."""
+    """Return what a capsule offers, and leave the capsule as it is; the arguments are those of `managed`.
+
+    Raises:
+        BufferError: As `managed`; or there are elements, and no memory (PyTorch 2.13 exports its fake tensors so).
+    """
     found = managed(capsule, versioned=versioned)
     tensor = found.tensor
     code, bits, lanes = tensor.code, tensor.bits, tensor.lanes
     shape = tuple(tensor.shape[: tensor.ndim])
+    if not tensor.data and 0 not in shape:
+        raise BufferError("it offers no memory")
     return Offer(
         device=(tensor.device_type, tensor.device_id),
         dtype=_NAMES.get((code, bits, lanes)) or f"(code {code}, {bits} bits, {lanes} lanes)",

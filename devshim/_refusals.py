@@ -106,9 +106,9 @@ def tracing(backend: Backend, call: str, instead: str) -> TracingError:
 def not_taken(backend: Backend, source: object, error: Exception) -> ConversionError:
     """Memory offered by DLPack is not shared: the producer, the framework or its adapter objects."""
     why = str(error).partition("\n")[0] or type(error).__name__
-    return ConversionError(
-        f"{backend.title} does not take the memory of this {type_name(source)}: {why}", "leave copy out to copy it"
-    )
+    ours = type(source).__module__.startswith("devshim")  # an exporter, of which nobody else knows
+    what = "this memory" if ours else f"the memory of this {type_name(source)}"
+    return ConversionError(f"{backend.title} does not take {what}: {why}", "leave copy out to copy it")
 
 
 def no_dtype(backend: Backend, name: str, instead: str = "float32") -> ConversionError:

@@ -510,6 +510,15 @@ def test_an_array_in_another_order_is_moved_right(move):
         assert np.array_equal(ds.copy(x, device) + 0, array.T)
 
 
+@pytest.mark.parametrize("copy", [None, True, False])
+def test_an_array_that_was_donated_is_refused(copy):
+    """Trap: its memory belongs to somebody else by then."""
+    x = jnp.ones(3)
+    x.delete()
+    with pytest.raises((ds.ConversionError, ds.CopyNeededError), match="deleted"):
+        ds.convert(x, "numpy", copy=copy)
+
+
 def test_convert_works_under_grad():
     """Trap: a tracer has no memory; the array whose gradient is asked for has, and gives it, cut from the gradient."""
 

@@ -297,6 +297,18 @@ def test_producers_of_the_older_protocol():
         load("torch").from_dlpack(_Capsule(array[::-1]))
 
 
+def test_tensors_without_memory_are_not_shared():
+    """PyTorch exports zero tensors and fake ones at address 0: who reads that, dies."""
+    zero = torch._efficientzerotensor((3,))
+    assert ds.convert(zero, "numpy").tolist() == [0, 0, 0]
+    with pytest.raises(ds.CopyNeededError, match="no memory"):
+        ds.convert(zero, "numpy", copy=False)
+    fake = torch._subclasses.fake_tensor.FakeTensorMode().from_tensor(torch.ones(3))
+    for copy in (None, True):
+        with pytest.raises(ds.ConversionError, match="no memory"):
+            ds.convert(fake, "numpy", copy=copy)
+
+
 def test_what_dlpack_cannot_carry_is_refused_or_detached():
     """Gradients, conjugation and sparse layouts raise BufferError in PyTorch, each in other words."""
     from devshim._registry import load

@@ -149,8 +149,6 @@ def test_the_address_counts_the_byte_offset() -> None:
     made = Made(np.arange(4.0), False)
     made.tensor.data, made.tensor.byte_offset = made.array.ctypes.data - 256, 256
     assert made.read().address == made.array.ctypes.data
-    made.tensor.data, made.tensor.byte_offset = None, 0
-    assert made.read().address == 0
 
 
 def test_the_device_is_told_as_it_stands() -> None:
@@ -278,3 +276,14 @@ def test_only_strides_that_nobody_steps_along_are_left_out(versioned: bool) -> N
         _dlpack.settle_strides(capsule)
         assert bool(made.tensor.strides) is kept
         assert _dlpack.read(capsule, versioned=True) == (before if kept else replace(before, strides=(2, 2, 1)))
+
+
+def test_elements_without_memory_are_refused() -> None:
+    for shape, refused in (((2,), True), ((), True), ((0, 3), False)):
+        made = Made(np.zeros(shape), versioned=False)
+        made.tensor.data = None
+        if refused:
+            with pytest.raises(BufferError, match="no memory"):
+                made.read()
+        else:
+            assert made.read().address == 0

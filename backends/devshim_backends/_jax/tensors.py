@@ -123,6 +123,8 @@ class JaxTensors(JaxDevices, Backend):
             raise ConversionError(
                 f"NumPy has no dtype for a JAX array of {value.dtype}", "convert jax.random.key_data(x) instead"
             )
+        if value.is_deleted():
+            raise ConversionError("this JAX array was deleted, or donated to a compiled function", "convert it before")
         native, *_ = value.sharding.device_set  # all of one platform
         if native.platform != "cpu":
             if not copy:

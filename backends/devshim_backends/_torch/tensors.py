@@ -87,13 +87,17 @@ class TorchTensors(Backend):
             if not copy:
                 raise _refusals.cannot_share("this tensor", "its conjugation or negation is still to be done")
             seen, copy = seen.resolve_conj().resolve_neg(), False
+        if seen._is_zerotensor():  # one of PyTorch's own, of derivatives, without memory
+            seen = seen.clone()
         name = self.dtype_name(seen)
-        if name in SMALL:  # reinterpreted, never converted
-            array: np.ndarray = seen.view(SMALL[name]).numpy().view(numpy_dtype(name))
-        elif name in NUMPY:
-            array = seen.numpy()
-        else:
+        if name not in SMALL and name not in NUMPY:
             raise _refusals.no_numpy_dtype(name)
+        try:  # small floats are reinterpreted, never converted
+            array: np.ndarray = (seen.view(SMALL[name]) if name in SMALL else seen).numpy()
+        except RuntimeError as error:
+            what = f"this {type(x).__name__} has no values that NumPy can read"
+            raise ConversionError(what, "convert outside the function that is traced or transformed") from error
+        array = array.view(numpy_dtype(name)) if name in SMALL else array
         return np.array(array) if copy else array
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
