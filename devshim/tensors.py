@@ -109,7 +109,7 @@ def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None
                 return x
         except TracingError as error:
             _refuse_untraceable(backend, error)
-    elif _settled(backend, x, target, copy):
+    elif copy is not True and _settled(backend, x, target, copy):
         return x
     return _transfer.move(backend, x, target, non_blocking)
 
@@ -162,8 +162,8 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
         DeviceNotFoundError: The framework does not have that device.
         OutOfMemoryError: The device is full.
     """
-    target = _spec.device(device)
-    backend = _registry.serving(x)
+    target = device if type(device) is Device else _spec.device(device)
+    backend = _TENSORS.get(type(x)) or _registry.serving(x)
     if backend is None:
         from devshim import _trees
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 from jax._src import core
+from jax._src.array import ArrayImpl
 from jax._src.core import trace_state_clean
 from jax._src.interpreters import partial_eval
 from jax.core import Tracer
@@ -87,6 +88,8 @@ class JaxTensors(JaxDevices, Backend):
         if not trace_state_clean() and self.compiling():
             raise self._untraceable("place")
         native = self.to_native(device)
+        if type(x) is ArrayImpl and native in x.sharding.device_set and len(x.sharding.device_set) == 1:
+            return _duplicate(x, native, device is CPU or not non_blocking)
         value = concrete(x) if isinstance(x, Tracer) else x
         y = jax.device_put(x if x.ndim < 2 or _in_order(value) else jax.lax.copy_p.bind(x), native)
         if isinstance(value, jax.Array) and native in value.sharding.device_set:
@@ -175,6 +178,24 @@ class JaxTensors(JaxDevices, Backend):
         native = self.to_native(device)
         jax.effects_barrier()
         jax.block_until_ready([x for x in alive(native) if not x.is_deleted()])
+
+
+def _duplicate(x: Tensor, native: Any, wait: bool) -> Tensor:
+    """A copy on the one device an array is on, committed to it; `jax.device_put` on the way would double the time."""
+    y = jax.lax.copy_p.bind(x)
+    if wait:
+        y.block_until_ready()
+    return y if y._committed else ArrayImpl(y.aval, _alone_on(native), [y], committed=True)
+
+
+_SHARDINGS: dict[Any, Any] = {}
+
+
+def _alone_on(native: Any) -> Any:
+    """The sharding that is one device."""
+    if native not in _SHARDINGS:
+        _SHARDINGS[native] = jax.sharding.SingleDeviceSharding(native)
+    return _SHARDINGS[native]
 
 
 def alive(native: Any) -> list[Any]:

@@ -34,6 +34,7 @@ from devshim_backends._mxnet.native import (
     allocate,
     dtype_code,
     get_context,
+    is_recording,
     numpy_shapes,
     where,
 )
@@ -96,8 +97,10 @@ class MxnetTensors(MxnetDevices):
                 copied = x.copyto(native)
             else:
                 cls = mx.np.ndarray if isinstance(x, mx.np.ndarray) else mx.nd.NDArray
-                copied = x.copyto(cls(allocate(x.shape, native, False, x.dtype)))  # False: now, not when first used
-            if not mx.autograd.is_recording() and x.grad is not None:
+                # On a card memory is taken now, not when it is first used. On the host the thread that copies takes it,
+                # which has some to use again: fresh memory costs three times a copy of 1 MiB.
+                copied = x.copyto(cls(allocate(x.shape, native, device is CPU, x.dtype)))
+            if not is_recording() and x.grad is not None:
                 copied.attach_grad()
         if device is CPU and self.device_of(x) is not CPU:
             copied.wait_to_read()

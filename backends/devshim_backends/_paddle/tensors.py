@@ -96,7 +96,7 @@ class PaddleTensors(Backend):
         return CPU
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
-        if self.is_tracer(x):
+        if type(x) is not EAGER and self.is_tracer(x):
             self._traced(x, "copy")
             return paddle.assign(x)
         if not x.is_dense() or x.dtype not in NAMES:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.fx
+from torch import is_grad_enabled
+from torch.compiler import is_compiling
 
 from devshim import _refusals
 from devshim._dtypes import numpy_dtype
@@ -25,7 +27,7 @@ from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
 from devshim_backends._torch.creation import NUMPY, SMALL, TORCH
-from devshim_backends._torch.devices import DEVICES, module, native
+from devshim_backends._torch.devices import DEVICES, NATIVE, module, native
 from devshim_backends._torch.optimizers import OTHERS
 
 if TYPE_CHECKING:
@@ -70,11 +72,14 @@ class TorchTensors(Backend):
         raise UnsupportedError(f"PyTorch has this tensor on {x.device}, a kind of device that devshim does not know")
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
-        self.device_of(x)  # a meta tensor has no values to copy: refused here, in one wording
-        if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
+        if x.is_cpu is not True:
+            self.device_of(x)  # a meta tensor has no values to copy: refused here, in one wording
+        place = NATIVE.get(device) or native(device)
+        non_blocking = non_blocking and device is not CPU
+        if not is_grad_enabled() and not is_compiling() and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.no_grad():  # else a model moved here could not be trained any more
-                return x.to(native(device), non_blocking=non_blocking and device is not CPU, copy=True)
-        return x.to(native(device), non_blocking=non_blocking and device is not CPU, copy=True)
+                return x.to(place, None, non_blocking, True)
+        return x.to(place, None, non_blocking, True)  # dtype, non_blocking, copy: by name they cost a tenth more
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         self._require_dense(x, "NumPy")
