@@ -111,10 +111,15 @@ def native_line(
 
 
 def _source(value: object) -> str:
-    if isinstance(value, (bool, int, float, complex, str, tuple, list, type(None))):
+    if isinstance(value, (tuple, list)):  # what is in it may be a tensor or a model, whose repr is long, and a transfer
+        items = [_source(each) for each in value[:30]]
+        inside = ", ".join(items) + ("," if isinstance(value, tuple) and len(items) == 1 else "")
+        text = f"[{inside}]" if isinstance(value, list) else f"({inside})"
+    elif isinstance(value, (bool, int, float, complex, str, type(None))):
         text = repr(value)
-        return text if len(text) <= 60 else text[:57] + "..."
-    return "a" if hasattr(value, "shape") else type(value).__name__
+    else:
+        return "a" if hasattr(value, "shape") else type(value).__name__
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 explain.__module__ = "devshim"

@@ -45,7 +45,11 @@ def children(node: Any) -> Flat | None:
     if cls in _registry.ATOMS:
         return None
     if isinstance(node, dict):
+        if cls is dict:  # torch.compile knows no copy.copy
+            return list(node), list(node.values()), lambda new: dict(zip(node, new, strict=True))
         return list(node), list(node.values()), lambda new: _refilled(node, zip(node, new, strict=True))
+    if cls is list:
+        return list(range(len(node))), list(node), list
     if isinstance(node, list):
         return list(range(len(node))), list(node), lambda new: _refilled(node, enumerate(new))
     if cls is tuple:
@@ -53,7 +57,7 @@ def children(node: Any) -> Flat | None:
     if isinstance(node, tuple):
         return _of_tuple(node)
     if hasattr(cls, "__dataclass_fields__"):
-        names = [field.name for field in dataclasses.fields(cls) if hasattr(node, field.name)]
+        names = [field.name for field in dataclasses.fields(node) if hasattr(node, field.name)]
         return list(names), [getattr(node, name) for name in names], lambda new: _replaced(node, names, new)
     return _registered(node)
 
@@ -102,11 +106,9 @@ def _registered(node: Any) -> Flat | None:
     """A node some registry knows: optree's, or that of a loaded framework."""
     import optree
 
-    try:
+    # Asked first: what refuses a leaf has its whole text in the message, which may be pages, and a transfer.
+    if not optree.tree_is_leaf(node, none_is_leaf=True, namespace=NAMESPACE):
         found, metadata, entries, rebuild = optree.tree_flatten_one_level(node, none_is_leaf=True, namespace=NAMESPACE)
-    except ValueError:  # optree's word for a leaf
-        pass
-    else:
         return list(entries), list(found), lambda new: rebuild(metadata, tuple(new))
     for backend in _registry.loaded():
         flat = backend.flatten_once(node)

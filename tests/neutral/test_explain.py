@@ -89,6 +89,16 @@ def test_a_backend_without_a_line_of_its_own(fake: Any) -> None:
     assert lines == ["# Fakeframe has no line of its own for ds.zeros", "x.go('gpu:1')"]
 
 
+def test_what_is_in_a_list_is_named_and_not_read() -> None:
+    class Model:
+        def __repr__(self) -> str:
+            raise AssertionError("its text may be pages, and a transfer")
+
+    with ds.explain(file=None) as lines:
+        ds.run(lambda given: None, (Model(), [ds.ones(2), 3], (4,)))
+    assert lines[-1] == "f((Model, [a, 3], (4,)))"
+
+
 def test_long_arguments_are_abridged() -> None:
     with ds.explain(file=None) as lines:
         ds.asarray(list(range(1000)))
