@@ -66,7 +66,8 @@ class Step:
         shown: list[ast.stmt] = []
         for statement in function.body[1:-1]:
             shown += statement.body if isinstance(statement, ast.With) else [statement]
-        return [ast.get_source_segment(source, statement) or "" for statement in shown]
+        segments = [dedent(ast.get_source_segment(source, each, padded=True) or "") for each in shown]
+        return [line for segment in segments for line in segment.splitlines()]
 
 
 def step(title: str, *, must: str, cards: int = 0) -> Callable[[Callable[..., Outcome]], Step]:

@@ -27,7 +27,7 @@ def mark(step: Played) -> str:
 
 def show(tour: Tour) -> None:
     """Print a tour."""
-    say(f"The GPU chapter of Dive into Deep Learning, on {tour.label} with {tour.hardware}.", "bold")
+    say(f"The GPU chapter of Dive into Deep Learning, and one on models, on {tour.label} with {tour.hardware}.", "bold")
     if tour.simulated:
         say("A simulated card holds real data under its own label and computes on the CPU.")
     if tour.note:
@@ -109,7 +109,7 @@ def summary(tour: Tour) -> str:
     left = total - held - len(failed)
     text = f"{held} of {total} steps hold on {tour.label} with {tour.hardware}"
     if left:
-        text += f", {left} need more cards"
+        text += f", {left} left out"
     if failed:
         text += f"; {len(failed)} DO NOT HOLD: {', '.join(failed)}"
     return text + "."

@@ -80,7 +80,7 @@ class Tour:
 
     @property
     def holds(self) -> bool:
-        """Whether no step failed; one left out for want of a card does not count."""
+        """Whether no step failed; one left out for want of a card, or by a declared gap, does not count."""
         return all(step.holds is not False for step in self.steps)
 
     @property
@@ -129,9 +129,9 @@ def main(backend: str | None, gpus: int | None, record: Path | None) -> int:
 
 
 def _chapter() -> Sequence[Step]:
-    from devshim.cli import chapter
+    from devshim.cli import chapter, chapter_nets
 
-    return chapter.CHAPTER
+    return [*chapter.CHAPTER, *chapter_nets.CHAPTER]
 
 
 def _choose(asked: str | None) -> str:
@@ -165,16 +165,18 @@ def _begin(name: str, gpus: int | None) -> Tour:
 
 def play(step: Step, tour: Tour) -> Played:
     """Run one step, with the native lines recorded, and ask whether its promise holds."""
-    from devshim.cli.chapter import GIVEN
+    from devshim.cli import chapter, chapter_nets
 
     native: list[str] = []
     if step.cards > tour.cards:
         return _played(step, native, _needs(step.cards, tour), None)
     try:
-        given = {name: GIVEN[name]() for name in step.needs}
+        given = {name: {**chapter.GIVEN, **chapter_nets.GIVEN}[name]() for name in step.needs}
         with ds.explain(file=None) as native:
             value, question = step.code(**given)
         return _played(step, native, _told(value, tour.simulated), question())
+    except ds.UnsupportedError as error:  # declared, with its reason
+        return _played(step, native, f"left out: {reason(error)}", None)
     except Exception as error:  # whatever a framework raises: the step does not hold, and the tour goes on
         told = error.problem if isinstance(error, ds.DevshimError) else str(error)
         return _played(step, native, f"{type(error).__name__}: {told}", False)

@@ -36,7 +36,7 @@ def test_all_frameworks_stand_in_one_table(invoke: Invoke, record: dict[str, Any
     assert result.stdout.count("np.array([1.0, 2.0, 3.0])") == 2
     assert "2 simulated  yes" in result.stdout
     assert "Another 3.0" in result.stdout
-    assert "14 of 14 steps hold on Another 3.0 with 2 real cards." in result.stdout
+    assert "19 of 19 steps hold on Another 3.0 with 2 real cards." in result.stdout
 
 
 def test_one_step_that_does_not_hold_fails_it(invoke: Invoke, record: dict[str, Any], tmp_path: Path) -> None:

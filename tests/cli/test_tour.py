@@ -11,7 +11,7 @@ import pytest
 import devshim as ds
 from devshim import _context
 from devshim import _installed as frameworks
-from devshim.cli import chapter
+from devshim.cli import chapter, chapter_nets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from conftest import Invoke, Run
     from devshim.cli._steps import Outcome
 
-NAMES = [step.name for step in chapter.CHAPTER]
+STEPS = [*chapter.CHAPTER, *chapter_nets.CHAPTER]
+NAMES = [step.name for step in STEPS]
 
 
 def recorded(invoke: Invoke, *words: str) -> tuple[int, dict[str, Any]]:
@@ -43,7 +44,7 @@ def test_piped_output_is_plain_and_says_simulated(run: Run) -> None:
     assert "\x1b" not in done.stdout
     assert "2 simulated cards" in done.stdout
     assert "on gpu:1 (simulated)" in done.stdout
-    assert all(f"{i}. {step.title}\n" in done.stdout for i, step in enumerate(chapter.CHAPTER, 1))
+    assert all(f"{i}. {step.title}\n" in done.stdout for i, step in enumerate(STEPS, 1))
     assert done.stderr == ""
 
 
@@ -52,6 +53,10 @@ def test_the_lines_shown_are_those_that_run(invoke: Invoke) -> None:
     shown = {step["name"]: step["code"] for step in told["steps"]}
     assert shown["copy"] == ['Z = ds.place(X, "gpu:1")']
     assert shown["hosted"] == ["ds.require_same_device(x=x, X=X)"]
+    assert shown["train"][2:4] == [
+        "for device in visited:",
+        "    net, optimizer = ds.place([net, optimizer], device)",
+    ]
     assert all(shown.values())
     native = {step["name"]: step["native"] for step in told["steps"]}
     assert native["start"] == ["np.array([1.0, 2.0, 3.0])"]
@@ -59,7 +64,8 @@ def test_the_lines_shown_are_those_that_run(invoke: Invoke) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "left"), [("0", {"create", "copy", "hosted", "mixed"}), ("1", {"create", "copy", "mixed"})]
+    ("gpus", "left"),
+    [("0", {"create", "copy", "hosted", "mixed", "share"}), ("1", {"create", "copy", "mixed", "share"})],
 )
 def test_without_enough_cards_steps_are_left_out_and_say_so(invoke: Invoke, gpus: str, left: set[str]) -> None:
     code, told = recorded(invoke, "--gpus", gpus)
@@ -84,6 +90,16 @@ def _everywhere(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, device=None, **kwargs: function(*args, **kwargs)
 
 
+def _astray(x: Any, device: Any, copy: Any = None, _real: Any = ds.place) -> Any:
+    """A `place` that changes what it moves where it is a tree."""
+    moved = _real(x, device)
+    return [_more(each) for each in moved] if isinstance(moved, list) else moved
+
+
+def _more(tree: Any) -> Any:
+    return {key: _more(x) for key, x in tree.items()} if isinstance(tree, dict) else tree + tree
+
+
 def _mixing(function: Callable[..., Any], *args: Any) -> Any:
     """A `run` that checks nothing, as a framework without a check would."""
     host = [ds.to_numpy(x) for x in args]
@@ -105,6 +121,11 @@ DEFECTS: dict[str, tuple[str, Any]] = {
     "mixed": ("run", _mixing),
     "missing": ("zeros", _everywhere(ds.zeros)),
     "back": ("to_numpy", lambda x: x),
+    "model": ("place", lambda x, device, copy=None: x),
+    "train": ("place", _astray),
+    "share": ("Placement.balanced", lambda net, devices, _real=ds.Placement: _real(default=devices[0])),
+    "replicas": ("split", lambda tree, devices: [ds.copy(tree, device) for device in devices]),
+    "checkpoint": ("load", lambda path, device, into: ds.place(into, device)),
 }
 
 
@@ -129,7 +150,7 @@ def test_a_step_that_does_not_hold_is_shown_and_the_tour_goes_on(
     result = invoke("tour", "--backend", "numpy")
     assert result.exit_code == 1
     assert "ValueError: the framework said no" in result.stdout
-    assert f"13 of 14 steps hold on NumPy {ds.backends()['numpy'].version}" in result.stdout
+    assert f"18 of 19 steps hold on NumPy {ds.backends()['numpy'].version}" in result.stdout
     assert "1 DO NOT HOLD: Count the cards" in result.stdout
 
 
@@ -171,6 +192,17 @@ def test_a_framework_that_cannot_simulate_runs_on_what_is_there(
     }
 
 
+def test_what_a_framework_lacks_is_said(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devshim.cli._nets._WORDS", {})
+    code, told = recorded(invoke)
+    assert code == 0
+    left = {step["name"]: step["result"] for step in told["steps"] if step["holds"] is None}
+    assert sorted(left) == sorted(step.name for step in chapter_nets.CHAPTER)
+    assert set(left.values()) == {"left out: it knows none in the words of numpy"}
+    assert "14 of 19 steps hold" in (text := invoke("tour", "--backend", "numpy").stdout)
+    assert ", 5 left out" in text
+
+
 @pytest.mark.parametrize("name", ["torch", "nonsense"])
 def test_a_missing_framework_is_one_clean_line(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(frameworks, "is_installed", lambda name: name == "numpy")
@@ -186,7 +218,7 @@ def test_the_record_is_written_where_asked(invoke: Invoke, tmp_path: Path) -> No
     path = tmp_path / "out" / "numpy.json"
     result = invoke("tour", "--backend", "numpy", "--json", path)
     assert result.exit_code == 0
-    assert "14 of 14 steps hold" in result.stdout
+    assert "19 of 19 steps hold" in result.stdout
     assert json.loads(path.read_text(encoding="utf-8"))["backend"] == "numpy"
 
 

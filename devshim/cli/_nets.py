@@ -1,0 +1,223 @@
+"""A small network of each framework, for the tour: how it is made, run and trained in the framework's own words.
+
+Requirements this module answers:
+
+* The tour's steps are the same everywhere; all a framework has to say for itself stands here.
+* Nothing of a framework is imported: its module is what `devshim.framework` gives.
+* Equal first weights on every framework. Where it has no models (JAX, NumPy), a tree of arrays is the model.
+"""
+
+from __future__ import annotations
+
+from operator import add, matmul
+from typing import TYPE_CHECKING, Any
+
+import devshim as ds
+from devshim import _context
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+__all__ = ["words"]
+
+RATE = 0.05
+
+
+class Torch:
+    """PyTorch; what differs elsewhere is written over."""
+
+    transposed = True
+    """Whether a linear layer's weight is (out, in)."""
+
+    def first(self) -> list[ndarray]:
+        """The weights to begin with: (3, 4), (4,), (4, 2), (2,)."""
+        import numpy as np
+
+        waves = [np.sin(np.arange(n) + n).astype("float32") for n in (12, 4, 8, 2)]
+        shaped = [wave.reshape(shape) for wave, shape in zip(waves, ((3, 4), (4,), (4, 2), (2,)), strict=True)]
+        return [np.ascontiguousarray(each.T) for each in shaped] if self.transposed else shaped
+
+    def net(self) -> Any:
+        """A network on the CPU."""
+        nn = ds.framework().nn
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        return self.filled(net)
+
+    def filled(self, net: Any) -> Any:
+        """The network with its first weights."""
+        net.load_state_dict(dict(zip(net.state_dict(), map(ds.from_numpy, self.first()), strict=True)))
+        return net
+
+    def optimizer(self, net: Any) -> Any:
+        """An optimizer with a state."""
+        return ds.framework().optim.SGD(net.parameters(), lr=RATE, momentum=0.9)
+
+    def forward(self, net: Any, x: Any) -> Any:
+        """What the network computes."""
+        return net(x)
+
+    def weights(self, net: Any) -> list[Any]:
+        """The weights, as tensors."""
+        return [weight.detach() for weight in net.parameters()]
+
+    def learn(self, net: Any, optimizer: Any, x: Any) -> Any:
+        """One step of training on the mean of squares; gives the network and the optimizer back."""
+        optimizer.zero_grad()
+        (net(x) ** 2).mean().backward()
+        optimizer.step()
+        return net, optimizer
+
+
+class Paddle(Torch):
+    """PaddlePaddle."""
+
+    transposed = False
+
+    def filled(self, net: Any) -> Any:
+        net.set_state_dict(dict(zip(net.state_dict(), map(ds.from_numpy, self.first()), strict=True)))
+        return net
+
+    def optimizer(self, net: Any) -> Any:
+        return ds.framework().optimizer.Momentum(RATE, parameters=net.parameters())
+
+    def learn(self, net: Any, optimizer: Any, x: Any) -> Any:
+        optimizer.clear_grad()
+        (net(x) ** 2).mean().backward()
+        optimizer.step()
+        return net, optimizer
+
+
+class Keras(Torch):
+    """Keras 3 on TensorFlow."""
+
+    transposed = False
+
+    def net(self) -> Any:
+        keras = ds.framework().keras
+        net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(2)])
+        net.set_weights(self.first())
+        return net
+
+    def optimizer(self, net: Any) -> Any:
+        return ds.framework().keras.optimizers.SGD(RATE, momentum=0.9)
+
+    def weights(self, net: Any) -> list[Any]:
+        return [variable.value for variable in net.trainable_variables]
+
+    def learn(self, net: Any, optimizer: Any, x: Any) -> Any:
+        tf = ds.framework()
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(net(x) ** 2)
+        weights = net.trainable_variables
+        with ds.on(ds.device_of(x)):
+            optimizer.apply(tape.gradient(loss, weights), weights)
+        return net, optimizer
+
+
+class Gluon(Torch):
+    """MXNet's Gluon, 1.9 and 2.0."""
+
+    def net(self) -> Any:
+        mx = ds.framework()
+        mx.npx.set_np()  # 1.9 begins with the older arrays
+        nn, net = mx.gluon.nn, mx.gluon.nn.HybridSequential()
+        net.add(nn.Dense(4, activation="tanh", in_units=3), nn.Dense(2, in_units=4))
+        net.initialize()
+        for parameter, first in zip(net.collect_params().values(), self.first(), strict=True):
+            parameter.set_data(ds.from_numpy(first))
+        return net
+
+    def optimizer(self, net: Any) -> Any:
+        return ds.framework().gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": RATE, "momentum": 0.9})
+
+    def weights(self, net: Any) -> list[Any]:
+        return [parameter.data() for parameter in net.collect_params().values()]
+
+    def learn(self, net: Any, optimizer: Any, x: Any) -> Any:
+        with ds.framework().autograd.record():
+            loss = (net(x) ** 2).mean()
+        loss.backward()
+        optimizer.step(1)
+        return net, optimizer
+
+
+class Jax(Torch):
+    """JAX: a network is a tree of arrays, an optimizer one of velocities, and both are made anew by each step."""
+
+    transposed = False
+
+    def net(self) -> Any:
+        w1, b1, w2, b2 = map(ds.from_numpy, self.first())
+        return {"first": {"weight": w1, "bias": b1}, "second": {"weight": w2, "bias": b2}}
+
+    def optimizer(self, net: Any) -> Any:
+        return {name: {key: ds.zeros_like(x) for key, x in layer.items()} for name, layer in net.items()}
+
+    def forward(self, net: Any, x: Any) -> Any:
+        """Each operation where its weight is: nobody carries a tree's activations but the one who computes with it."""
+        for name, layer in net.items():
+            for operator, weight in ((matmul, layer["weight"]), (add, layer["bias"])):
+                x = ds.run(operator, ds.place(x, ds.device_of(weight)), weight)
+            x = x if name == "second" else ds.run(self.tanh, x)
+        return x
+
+    def weights(self, net: Any) -> list[Any]:
+        return [x for layer in net.values() for x in layer.values()]
+
+    def tanh(self, x: Any) -> Any:
+        return ds.framework().numpy.tanh(x)
+
+    def gradients(self, net: Any, x: Any) -> Any:
+        """Of the mean of squares, as a tree like the network's."""
+        first, second = net["first"], net["second"]
+
+        def loss(first: Any, second: Any) -> Any:
+            h = self.tanh(x @ first["weight"] + first["bias"])
+            return ((h @ second["weight"] + second["bias"]) ** 2).mean()
+
+        both = ds.framework().grad(loss, (0, 1))(first, second)
+        return dict(zip(net, both, strict=True))
+
+    def learn(self, net: Any, optimizer: Any, x: Any) -> Any:
+        gradients = self.gradients(net, x)
+        new: tuple[Any, Any] = ({}, {})
+        for name, layer in net.items():
+            speeds = {key: 0.9 * optimizer[name][key] + gradients[name][key] for key in layer}
+            new[1][name] = speeds
+            new[0][name] = {key: layer[key] - RATE * speeds[key] for key in layer}
+        return new
+
+
+class NumPy(Jax):
+    """NumPy: as JAX, with gradients by hand."""
+
+    def tanh(self, x: Any) -> Any:
+        return ds.framework().tanh(x)
+
+    def gradients(self, net: Any, x: Any) -> Any:
+        first, second = net["first"], net["second"]
+        h = self.tanh(x @ first["weight"] + first["bias"])
+        y = h @ second["weight"] + second["bias"]
+        out = 2 * y / y.size
+        inner = out @ second["weight"].T * (1 - h * h)
+        return {
+            "first": {"weight": x.T @ inner, "bias": inner.sum(0)},
+            "second": {"weight": h.T @ out, "bias": out.sum(0)},
+        }
+
+
+_WORDS = {"torch": Torch, "tensorflow": Keras, "mxnet": Gluon, "paddle": Paddle, "jax": Jax, "numpy": NumPy}
+
+
+def words() -> Torch:
+    """The current framework's words.
+
+    Raises:
+        UnsupportedError: The tour has none for it.
+    """
+    name = _context.current().name
+    if name not in _WORDS:
+        raise ds.UnsupportedError(
+            f"the tour shows no network: it knows none in the words of {name}", "write one yourself"
+        )
+    return _WORDS[name]()

@@ -1,0 +1,125 @@
+"""The tour's second chapter: a whole model moved, trained on the way, shared among cards, and kept in a file.
+
+Told as the first (`devshim.cli.chapter`): read the functions from top to bottom.  ``forward``, ``learn`` and
+``optimizer_of`` are a framework's own words for running a network and for training it (`devshim.cli._nets`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import devshim as ds
+from devshim.cli._nets import words
+from devshim.cli._steps import Step, step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from devshim.cli._steps import Outcome
+
+__all__ = ["CHAPTER", "GIVEN"]
+
+_ROOMS: list[TemporaryDirectory[str]] = []
+"""Removed when the program ends."""
+
+GIVEN: Mapping[str, Callable[[], Any]] = {
+    "net": lambda: words().net(),
+    "other": lambda: trained(1),
+    "rows": lambda: ds.asarray([[i + j / 4 - 3 for j in range(3)] for i in range(7)], dtype="float32", device="cpu"),
+    "forward": lambda: words().forward,
+    "learn": lambda: words().learn,
+    "optimizer_of": lambda: words().optimizer,
+    "path": lambda: room() / "net.safetensors",
+}
+"""What the steps take by name: a network on the CPU, another with other weights, seven rows of numbers, a file."""
+
+
+@step("Move a model", must="every weight is there, and so are its results: the numbers of the CPU")
+def model(net: Any, forward: Any, rows: Any) -> Outcome:
+    """A model moves whole or not at all, and stays what it is: parameters, gradients, buffers, ties and hooks."""
+    net = ds.place(net, ds.try_gpu())
+    Y = forward(net, ds.place(rows, ds.try_gpu()))
+    return Y, lambda: ds.placement_of(net).devices == {ds.device_of(Y)} == {ds.try_gpu()} and alike(Y, alone())
+
+
+@step("Train it on the way", must="the weights are those of a model that never moved")
+def train(net: Any, optimizer_of: Any, learn: Any, rows: Any) -> Outcome:
+    """Between any two steps of training a model and its optimizer move together, and neither notices."""
+    optimizer = optimizer_of(net)
+    visited = [*ds.try_all_gpus(), ds.cpu()]
+    for device in visited:
+        net, optimizer = ds.place([net, optimizer], device)
+        net, optimizer = learn(net, optimizer, ds.place(rows, device))
+    return visited, lambda: alike(weights(net), weights(trained(len(visited))))
+
+
+@step("Share it among the cards", must="each card holds a part, and the results are those of one", cards=2)
+def share(net: Any, forward: Any, rows: Any) -> Outcome:
+    """A placement says which weight lives where; what a model computes on the way is carried to its next part."""
+    plan = ds.Placement.balanced(net, ds.try_all_gpus())
+    net = ds.place(net, plan)
+    Y = forward(net, ds.place(rows, "gpu:0"))
+    return told(plan), lambda: ds.placement_of(net).devices == set(ds.try_all_gpus()) and alike(Y, alone())
+
+
+@step("Share the work among the cards", must="each card gets its rows, and together they are those of one")
+def replicas(net: Any, forward: Any, rows: Any) -> Outcome:
+    """The other way around: the same model on every card, and the rows of a batch are split among them."""
+    cards = ds.try_all_gpus()
+    work = zip(ds.replicate(net, cards), ds.split(rows, cards), strict=True)
+    parts = ds.parallel([lambda one: forward(*one)] * len(cards), work)
+    Y = ds.gather(parts, "cpu")
+    return parts, lambda: [ds.device_of(part) for part in parts] == cards and alike(Y, alone())
+
+
+@step("Keep it in a file", must="the weights are those that were saved, to the bit, on the card")
+def checkpoint(net: Any, other: Any, path: Any) -> Outcome:
+    """A checkpoint is checked before anything changes, is replaced at once or not at all, and holds no pickle."""
+    ds.save(net, path)
+    other = ds.load(path, ds.try_gpu(), into=other)
+    where = ds.placement_of(other)
+    return told(where), lambda: where.devices == {ds.try_gpu()} and alike(weights(other), weights(net), 0)
+
+
+def room() -> Path:
+    """Return a new folder."""
+    _ROOMS.append(TemporaryDirectory(prefix="devshim-tour-"))
+    return Path(_ROOMS[-1].name)
+
+
+def alone() -> Any:
+    """Return what the network computes on the CPU, as it was made."""
+    return words().forward(GIVEN["net"](), GIVEN["rows"]())
+
+
+def told(plan: ds.Placement) -> str:
+    """Return a placement in one line."""
+    return ", ".join(f"{path} on {device}" for path, device in plan.items())
+
+
+def weights(net: Any) -> list[Any]:
+    """Return a network's weights."""
+    return words().weights(net)
+
+
+def alike(found: Any, expected: Any, rounding: float = 1e-4) -> bool:
+    """Whether tensors, or lists of them, hold the same numbers, up to the rounding of sums in another order."""
+    if isinstance(found, list):
+        return len(found) == len(expected) and all(alike(*pair, rounding) for pair in zip(found, expected, strict=True))
+    a, b = ds.to_numpy(found), ds.to_numpy(expected)
+    return a.shape == b.shape and bool((abs(a - b) <= rounding * abs(b)).all())
+
+
+def trained(steps: int) -> Any:
+    """Return the network after some steps of training on the CPU."""
+    net = words().net()
+    optimizer = words().optimizer(net)
+    for _ in range(steps):
+        net, optimizer = words().learn(net, optimizer, GIVEN["rows"]())
+    return net
+
+
+CHAPTER: list[Step] = [found for found in list(globals().values()) if isinstance(found, Step)]
+"""The steps in the order of this file."""
