@@ -51,9 +51,10 @@ class TestMxnet(Conformance):
         nn = ds.framework("mxnet").gluon.nn
         first = nn.Dense(4, in_units=4)
         if hasattr(first, "share_parameters"):  # 2.0
-            second = nn.Dense(4, in_units=4).share_parameters(first.collect_params())
-        else:
-            second = nn.Dense(4, in_units=4, params=first.params)
+            net = self.built(first, nn.Activation("tanh"), nn.Dense(4, in_units=4), nn.BatchNorm(in_channels=4))
+            net[2].share_parameters(first.collect_params())
+            return net
+        second = nn.Dense(4, in_units=4, params=first.params)
         return self.built(first, nn.Activation("tanh"), second, nn.BatchNorm(in_channels=4))
 
     def built(self, *layers: Any) -> Any:
