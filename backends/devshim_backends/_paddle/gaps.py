@@ -21,6 +21,5 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "them, or an illegal memory access (PaddlePaddle/Paddle#51706, #71667); simulated cards are refused by "
             "devshim",
         ),
-        "models": Gap("planned", "models and optimizers are moved whole from the next release on"),
     }
 )

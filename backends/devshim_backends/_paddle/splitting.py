@@ -23,6 +23,7 @@ import paddle
 from devshim import _carrying
 from devshim_backends._paddle.devices import core, device_at
 from devshim_backends._paddle.exchanging import is_made
+from devshim_backends._paddle.lazy import planned
 from devshim_backends._paddle.scopes import open_scope
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from devshim.backend import Tensor
     from devshim.device import Device
 
-__all__ = ["Wire", "devices_of", "is_called", "is_chain", "own_devices_of", "put_on"]
+__all__ = ["Wire", "devices_of", "is_called", "is_chain", "own_devices_of", "put_on", "tensors_of"]
 
 _METHOD = "_dygraph_call_func"
 
@@ -48,17 +49,18 @@ def own_devices_of(layer: Any) -> dict[Device, None]:
 
 
 def _own(layer: Any) -> Iterator[Device]:
-    for tensor in _tensors(layer):
+    for tensor in tensors_of(layer):
         yield _place(tensor)
 
 
-def _tensors(layer: Any) -> Iterator[Tensor]:
+def tensors_of(layer: Any) -> Iterator[Tensor]:
+    """A layer's own parameters and buffers, of those that have memory or will have it on a device that is known."""
     for held in (layer._parameters, layer._buffers):
-        yield from (tensor for tensor in held.values() if tensor is not None and is_made(tensor))
+        yield from (tensor for tensor in held.values() if tensor is not None and (is_made(tensor) or planned(tensor)))
 
 
 def _place(tensor: Tensor) -> Device:
-    found = device_at(tensor.place)
+    found = device_at(tensor.place) if is_made(tensor) else planned(tensor)
     assert found is not None, "what has been placed is on a device"
     return found
 
@@ -123,7 +125,7 @@ class Wire:
         """The device it computes on; a layer without tensors, such as an activation, on that of its inputs."""
         if self._here is not None:
             return _place(self._here)
-        tensor = next((x for each in self._layer.sublayers(include_self=True) for x in _tensors(each)), None)
+        tensor = next((x for each in self._layer.sublayers(include_self=True) for x in tensors_of(each)), None)
         if tensor is None:
             tensor = next((x for x in (*inputs, *kwargs.values()) if isinstance(x, core.eager.Tensor)), None)
         return None if tensor is None else _place(tensor)

@@ -7,7 +7,7 @@ Requirements this module answers:
 * On a model over several devices, each part on one device carries its inputs there, and what meets in the code of a
   layer that has such parts is brought to one device; see ``splitting.py``.
 * What cannot compute over several devices is refused, and the move with it.
-* Parameters made under ``LazyGuard`` get their memory where they were placed.
+* Parameters made under ``LazyGuard`` get their memory where they were placed (``lazy.py``).
 * A recurrent layer's weights, once moved, do not hold the block that they were cut from.
 """
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import UnsupportedError
 from devshim_backends._paddle import stepping
 from devshim_backends._paddle.exchanging import alias
-from devshim_backends._paddle.scopes import open_scope
-from devshim_backends._paddle.splitting import Wire, devices_of, is_called, is_chain, own_devices_of, put_on
+from devshim_backends._paddle.lazy import place_lazy
+from devshim_backends._paddle.splitting import Wire, devices_of, is_called, is_chain, own_devices_of, put_on, tensors_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
             each()
 
     try:
-        _place_lazy("", model, where, undo)
+        place_lazy("", model, where, undo)
         for layer in layers:
             _take_off_wires(layer, layers)
             if hasattr(layer, "_flat_weight") and hasattr(layer, "_all_weights"):
@@ -57,40 +57,6 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
         take_back()
         raise
     return take_back
-
-
-# ---------------------------------------------------------------------- what has no memory, and what has too much
-def _place_lazy(prefix: str, layer: Any, where: Callable[[str], Device], undo: list[Undo]) -> None:
-    """Have parameters without memory get theirs where they belong."""
-    for name, tensor in layer._parameters.items():
-        initializer = getattr(tensor, "_init_func", None)
-        if initializer is not None and not tensor._is_initialized():
-            undo.append(_set_initializer(tensor, There(initializer, where(prefix + name))))
-    for name, child in layer._sub_layers.items():
-        if child is not None:
-            _place_lazy(f"{prefix}{name}.", child, where, undo)
-
-
-def _set_initializer(tensor: Tensor, made: There) -> Undo:
-    before = tensor._init_func
-
-    def back() -> None:
-        tensor._init_func = before
-
-    tensor._init_func = made
-    return back
-
-
-class There:
-    """A parameter's initializer that gives it its memory on a device."""
-
-    def __init__(self, initializer: Any, device: Device) -> None:
-        self._initializer = initializer._initializer if isinstance(initializer, There) else initializer
-        self._device = device
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with open_scope(self._device):
-            return self._initializer(*args, **kwargs)
 
 
 def _let_go(layer: Any) -> Undo:
@@ -134,14 +100,8 @@ def _wire(model: Any, path: str, layer: Any, home: Any) -> None:
 
 def _meeting(layer: Any) -> Tensor:
     """The tensor where a layer's parts meet: one of its own, which its code uses, or the last of them all."""
-    own = [tensor for tensor in (*layer._parameters.values(), *layer._buffers.values()) if tensor is not None]
-    return own[0] if own else list(_all(layer))[-1]
-
-
-def _all(layer: Any) -> Any:
-    for each in layer.sublayers(include_self=True):
-        for held in (each._parameters, each._buffers):
-            yield from (tensor for tensor in held.values() if tensor is not None)
+    own = list(tensors_of(layer))
+    return own[0] if own else [tensor for each in layer.sublayers() for tensor in tensors_of(each)][-1]
 
 
 def _take_off_wires(layer: Any, layers: list[Any]) -> None:

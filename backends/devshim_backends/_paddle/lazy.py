@@ -1,0 +1,56 @@
+"""Parameters without memory, which PaddlePaddle makes under ``LazyGuard``: they get it where they were placed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim_backends._paddle.scopes import open_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+    Undo = Callable[[], None]
+
+__all__ = ["place_lazy", "planned"]
+
+
+class There:
+    """A parameter's initializer that gives it its memory on a device."""
+
+    def __init__(self, initializer: Any, device: Device) -> None:
+        self._initializer = initializer._initializer if isinstance(initializer, There) else initializer
+        self.device = device
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with open_scope(self.device):
+            return self._initializer(*args, **kwargs)
+
+
+def planned(tensor: Tensor) -> Device | None:
+    """Return where a tensor without memory will have it, or None where that was never said."""
+    initializer = getattr(tensor, "_init_func", None)
+    return initializer.device if isinstance(initializer, There) else None
+
+
+def place_lazy(prefix: str, layer: Any, where: Callable[[str], Device], undo: list[Undo]) -> None:
+    """Have a layer's parameters without memory get theirs where they belong, and add what takes that back."""
+    for name, tensor in layer._parameters.items():
+        initializer = getattr(tensor, "_init_func", None)
+        if initializer is not None and not tensor._is_initialized():
+            undo.append(_set_initializer(tensor, There(initializer, where(prefix + name))))
+    for name, child in layer._sub_layers.items():
+        if child is not None:
+            place_lazy(f"{prefix}{name}.", child, where, undo)
+
+
+def _set_initializer(tensor: Tensor, made: There) -> Undo:
+    before = tensor._init_func
+
+    def back() -> None:
+        tensor._init_func = before
+
+    tensor._init_func = made
+    return back
