@@ -23,6 +23,7 @@ DEFAULT = "3.11"  # the one Python for which every framework of the matrix has a
 TESTS = Path("tests/backends")
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
+BENCH = Path("build/bench")
 STRESS = 30
 """Seconds for which sixteen threads use a framework's simulated cards at once."""
 
@@ -74,6 +75,13 @@ def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]]) -> None:
         each.result()
 
 
+def pages(backend: str | None = None) -> list[Path]:
+    """Return the pages of docs/ that run on a framework, or those that say of none, and run on NumPy."""
+    said = "<!-- runs on " if backend is None else f"<!-- runs on {backend} -->"
+    found = sorted(Path("docs").glob("*.md"))
+    return [page for page in found if page.read_text(encoding="utf-8").startswith(said) is (backend is not None)]
+
+
 def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
     """Run a backend's part of the conformance kit, plain and on simulated cards, and the tests that are its own."""
     backend = backend_of(name)
@@ -85,8 +93,9 @@ def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
         runs.append(["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", *options])
     runs.append(["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", "--devshim-gpus=3", "-m", "cards"])
     runs.append(["tests/examples/test_data_parallel.py"])
+    session.run("pytest", "-q", "tests/examples", *session.posargs, env={"DEVSHIM_BACKEND": backend})
     rooms = sorted(TESTS.glob(f"test_{backend}_*.py"))  # traps, simulated cards, models, what is relied on
-    runs += [[own] for own in (*rooms, Path(f"docs/frameworks/{backend}.md")) if own.exists()]
+    runs += [[own] for own in (*rooms, Path(f"docs/frameworks/{backend}.md"), *pages(backend)) if own.exists()]
     pytests(session, runs)
 
 
@@ -163,7 +172,7 @@ def package(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Run every example of README and docs, check the generated table, and build the pages without a warning."""
     session.install(*group("docs", "test"), ".")
-    session.run("pytest", "-q", "README.md", *(str(page) for page in sorted(Path("docs").glob("*.md"))))
+    session.run("pytest", "-q", "README.md", *map(str, pages()))
     session.run("python", "-m", "devshim.testing.table", "--check", "docs/support.json", "docs/support.md")
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
@@ -202,6 +211,29 @@ def tour_compare(session: nox.Session) -> None:
     """Show the tours side by side."""
     session.install(".")
     session.run("devshim", "tour", "--compare", *(str(TOURS / f"{name}.json") for name in FRAMEWORKS))
+
+
+@nox.session(python=DEFAULT, default=False)
+def bench(session: nox.Session) -> None:
+    """Measure every framework beside its native calls and beside other libraries, and make docs/benchmarks.md of it."""
+    for name in FRAMEWORKS:
+        session.notify(f"bench_one-{DEFAULT}({name})")
+    session.notify(f"bench_report-{DEFAULT}")
+
+
+@nox.session(python=DEFAULT, default=False)
+@nox.parametrize("name", list(FRAMEWORKS), ids=list(FRAMEWORKS))
+def bench_one(session: nox.Session, name: str) -> None:
+    """Measure one framework; what was found stays in build/bench."""
+    install_framework(session, name, "bench", f"bench-{backend_of(name)}")
+    session.run("python", "-m", "benchmarks", name, "--results-only", *session.posargs)
+
+
+@nox.session(python=DEFAULT, default=False)
+def bench_report(session: nox.Session) -> None:
+    """Make docs/benchmarks.md, its record and its plots of what was measured."""
+    session.install(*group("plot"), ".")
+    session.run("python", "-m", "benchmarks.report", *(str(BENCH / f"{name}.json") for name in FRAMEWORKS))
 
 
 @nox.session(python=DEFAULT, default=False)

@@ -54,7 +54,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     __import__(framework)
     pairs = {}
-    for module in modules:
+    for module in [module for module in modules if module not in sys.modules]:  # TensorFlow imports Keras itself
         slow = forked(module) > SLOW  # also writes what Python compiles
         pairs[module] = [(forked("devshim"), forked(module)) for _ in range(3 if slow else int(turns))]
     anew()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.record import Record, facts, read
+from benchmarks.record import Record, facts, read, write
 from benchmarks.session import Session
 from benchmarks.table import show
 
@@ -71,4 +71,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if config.getoption("--bench-simulated") and path.exists():
             (earlier,) = read(path)
             record = Record(**{**vars(earlier), "rows": [*earlier.rows, *record.rows]})
-        record.write(path)
+        write([record], path)

@@ -148,7 +148,7 @@ NATIVE = {
         copy="x.clone()",
         take="paddle.from_dlpack(a)",
     ),
-    "mxnet": Native(
+    "mxnet1": Native(
         "mxnet",
         _mxnet,
         moves={"x.as_in_ctx(n)": 0.8},
@@ -158,4 +158,15 @@ NATIVE = {
         wait=".wait_to_read()",
         take="mx.nd.from_dlpack(a.__dlpack__())",
     ),
+    "mxnet2": Native(
+        "mxnet",
+        _mxnet,
+        moves={"x.to_device(n)": 0.8},
+        where={"x.device": 0.8},
+        move="x.to_device(n)",
+        copy="x.copyto(n)",
+        wait=".wait_to_read()",
+        take="mx.nd.from_dlpack(a.__dlpack__())",
+    ),
 }
+"""By environment: MXNet 2 renamed what 1.9 has."""

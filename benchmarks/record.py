@@ -8,7 +8,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ PACKAGES = (
     *("devshim", "numpy", "torch", "tensorflow-cpu", "tensorflow", "paddlepaddle", "jax", "jaxlib", "mxnet", "optree"),
     *("keras", "array-api-compat", "accelerate", "ivy", "eagerpy"),
 )
-ORDER = ("numpy", "torch", "tensorflow", "jax", "paddle", "mxnet1", "mxnet2", "together")
+ORDER = ("numpy", "torch", "tensorflow", "jax", "paddle", "mxnet1", "mxnet2")
 """The order of environments in tables."""
 
 
@@ -78,10 +78,32 @@ class Record:
     series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Points of the plots, by what they show."""
 
-    def write(self, path: Path) -> None:
-        """Write the record as JSON."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+    def text(self) -> str:
+        """Return the record as JSON: a line for each row, in four digits, without what is as it always is."""
+        found = asdict(self)
+        rows = [
+            {key: each for key, each in row.items() if each != _DEFAULTS.get(key, ...)} for row in found.pop("rows")
+        ]
+        lines = ",\n  ".join(json.dumps(_short(row)) for row in rows)
+        return f'{json.dumps(_short(found))[:-1]}, "rows": [\n  {lines}\n]}}'
+
+
+def _short(found: Any) -> Any:
+    """The same with numbers of four digits."""
+    if isinstance(found, float):
+        return float(f"{found:.4g}")
+    if isinstance(found, (list, tuple)):
+        return [_short(each) for each in found]
+    return {key: _short(each) for key, each in found.items()} if isinstance(found, dict) else found
+
+
+_DEFAULTS = {each.name: each.default for each in fields(Row)}
+
+
+def write(records: Iterable[Record], path: Path) -> None:
+    """Write records into a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("[" + ",\n".join(record.text() for record in records) + "]\n", encoding="utf-8")
 
 
 def from_json(found: dict[str, Any]) -> Record:
@@ -94,9 +116,8 @@ def from_json(found: dict[str, Any]) -> Record:
 
 
 def read(path: Path) -> list[Record]:
-    """Return the records of a file, which holds one or a list of them, in the order of the tables."""
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return in_order(from_json(each) for each in (found if isinstance(found, list) else [found]))
+    """Return the records of a file, in the order of the tables."""
+    return in_order(from_json(each) for each in json.loads(path.read_text(encoding="utf-8")))
 
 
 def in_order(records: Iterable[Record]) -> list[Record]:

@@ -43,9 +43,9 @@ class Session:
     """
 
     def __init__(self, environment: str, rounds: int) -> None:
-        self.backend = environment.rstrip("0123456789")
         self.rounds = rounds
-        self.native: Native = NATIVE[self.backend]
+        self.native: Native = NATIVE[environment]
+        self.backend = self.native.backend
         ds.use(self.backend)
         self.d = ds.cpu()
         ds.zeros(1)  # loads the adapter, which for MXNet mends its import

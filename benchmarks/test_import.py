@@ -30,7 +30,7 @@ def environment() -> dict[str, str]:
 def start(code: str) -> float:
     """Return the seconds that an interpreter takes to run a line."""
     begun = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+    subprocess.run([sys.executable, "-P", "-c", code], check=True, env=environment())
     return time.perf_counter() - begun
 
 
@@ -50,14 +50,16 @@ def test_import_after_the_framework(session: Session, tmp_path: Path) -> None:
         pytest.skip("MXNet itself does not import on this NumPy, but for devshim")
     peers = {peer.module: peer.name for peer in session.peers}
     turns = min(session.rounds, 21)
-    command = [sys.executable, str(AFTERWARDS), session.backend, str(turns), *peers]
-    done = subprocess.run(command, check=True, env=environment(), cwd=tmp_path, capture_output=True, text=True)
-    found = json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-P", str(AFTERWARDS), session.backend, str(turns), *peers]
+    told = subprocess.check_output(command, env=environment(), cwd=tmp_path, text=True)
+    found = json.loads(told.splitlines()[-1])
     case = f"import after {session.backend}"
     row = Row("import", case, "import devshim", target=AFTER, unit="ms")
     session.add(row, spread([each * 1e3 for each in found["devshim"]]), rounds=turns)
-    for module, name in peers.items():
-        ours, theirs = zip(*found["pairs"][module], strict=True)
+    for module, pairs in found["pairs"].items():
+        ours, theirs = zip(*pairs, strict=True)
         took = f"{spread(theirs).median * 1e3:.3g} ms"
-        row = Row("import", case, "import devshim", f"{name}: import {module}", target=1.0, peer=True, note=took)
+        row = Row(
+            "import", case, "import devshim", f"{peers[module]}: import {module}", target=1.0, peer=True, note=took
+        )
         session.add(row, ratios(ours, theirs), rounds=len(ours))

@@ -1,0 +1,52 @@
+"""Measures frameworks one after another, each in a process of its own, and makes the page of what was found.
+
+    python -m benchmarks torch=PYTHON jax=PYTHON ...     in the interpreters given
+    python -m benchmarks torch --results-only            in this one; what was found stays in build/bench/torch.json
+
+An environment without an interpreter is measured in this one.  The page is made in this one, too: it needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.record import ORDER
+
+RESULTS = Path("build/bench")
+QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
+QUIET |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTEROP_THREADS": "1"}
+"""One thread each: with two, a copy of 1 MiB waits for the other core while that is busy."""
+
+
+def measure(name: str, python: str, rounds: int) -> Path:
+    """Run an environment's benchmarks and return where the results are."""
+    path = RESULTS / f"{name}.json"
+    command = [python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-quiet", "benchmarks"]
+    command += [f"--bench={name}", f"--bench-rounds={rounds}", f"--bench-json={path}"]
+    for more in ([], ["--bench-simulated"]) if name == "jax" else ([],):
+        subprocess.run([*command, *more], check=True, env={**os.environ, **QUIET})
+    return path
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and make the page."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("environments", nargs="+", metavar="NAME[=PYTHON]", help=", ".join(ORDER))
+    parser.add_argument("--rounds", type=int, default=41, help="turns of each comparison (default: 41)")
+    parser.add_argument("--results-only", action="store_true", help="leave the page as it is")
+    asked = parser.parse_args(arguments)
+    pairs = [each.partition("=") for each in asked.environments]
+    results = [measure(name, python or sys.executable, asked.rounds) for name, _, python in pairs]
+    if not asked.results_only:
+        from benchmarks.report import main as report
+
+        sys.exit(report([str(path) for path in results]))
+
+
+if __name__ == "__main__":
+    main()

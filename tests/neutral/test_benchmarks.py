@@ -1,0 +1,106 @@
+"""The page of the benchmarks is made of its record, and says rightly what is met; times themselves are never judged."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = next(folder for folder in Path(__file__).parents if (folder / "benchmarks").is_dir())
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+
+
+@pytest.fixture
+def record() -> Any:
+    from benchmarks.record import Record, Row
+
+    facts = {
+        "date": "2030-01-02",
+        "machine": "a machine",
+        "python": "3.11.0",
+        "load": 0.1,
+        "versions": {"torch": "2.0"},
+    }
+    rows = [
+        Row("place", "fast", "ds.place(x, d)", "x.to(n)", 0.5, 0.85, interval=(0.4, 0.6), quartiles=(0.45, 0.55)),
+        Row("place", "slow", "ds.place(x, d)", "x.to(n)", 0.9, 0.85, interval=(0.88, 0.95)),
+        Row("place", "noisy", "ds.place(x, d)", "x.to(n)", 0.8, 0.85, interval=(0.7, 0.9)),
+        Row("place", "alone", "ds.place(x, 'cpu')", value=0.25, unit="us"),
+        Row("place", "beside", "ds.place(x, d)", "ivy: ivy.to_device(x)", 0.01, 1.0, peer=True),
+        Row("cards", "large", "ds.place(x, g)", "pinned.to(n)", target=1.1, note="needs a card"),
+    ]
+    series = {name: [(10, 100.0), (1000, 120.0)] for name in ("there already", "copied", "there already, memory")}
+    return Record("torch", facts, rows, {"keras": "ImportError: not here"}, series)
+
+
+def test_what_is_met(record: Any) -> None:
+    assert [row.met for row in record.rows] == ["yes", "no", "unclear", "", "yes", "not measured"]
+
+
+def test_a_record_is_read_as_it_was_written(record: Any, tmp_path: Path) -> None:
+    from benchmarks.record import read, write
+
+    write([record, record], tmp_path / "found.json")
+    assert read(tmp_path / "found.json") == [record]
+
+
+def test_the_page_is_made_of_results(record: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmarks.record import write
+    from benchmarks.report import main
+
+    write([record], tmp_path / "torch.json")
+    assert main(["--docs", str(tmp_path), str(tmp_path / "torch.json")]) == 0
+    text = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+    assert "Of 5 targets 2 are met, 1 unclear, 1 missed, and 1 not measured." in text
+    assert "| torch | slow | `ds.place(x, d)` | `x.to(n)` | at most 0.85 | 0.9 | **no** |" in text
+    assert "keras on torch: ImportError: not here" in text
+    assert "torch 2.0" in text
+    for picture in re.findall(r"\((benchmarks-\w+\.svg)\)", text):
+        assert (tmp_path / picture).read_text(encoding="utf-8").startswith("<?xml")
+    assert "0.5 (0.45 to 0.55)" in capsys.readouterr().out
+    assert main(["--docs", str(tmp_path), "--check"]) == 0
+    (tmp_path / "benchmarks.md").write_text(text.replace("0.9", "0.5"), encoding="utf-8")
+    assert main(["--docs", str(tmp_path), "--check"]) == 1
+
+
+def test_the_page_in_the_docs_is_made_of_its_record() -> None:
+    from benchmarks.report import main
+
+    assert main(["--docs", str(DOCS), "--check"]) == 0
+    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    assert all((DOCS / picture).is_file() for picture in re.findall(r"\((benchmarks-\w+\.svg)\)", text))
+
+
+def test_ratios_are_of_neighbours() -> None:
+    from benchmarks.paired import ratios, spread
+
+    assert ratios([1, 2, 30], [2, 4, 60]).median == 0.5  # a busy spell slows both
+    found = spread([1.0] * 30 + [9.0] * 11)
+    assert (found.median, found.interval, found.quartiles) == (1.0, (1.0, 1.0), (1.0, 9.0))
+
+
+def test_statements_are_timed_by_turns() -> None:
+    from types import SimpleNamespace
+
+    from benchmarks.paired import interleaved
+
+    order: list[str] = []
+
+    def pedantic(target: Any, args: tuple[Any, ...], setup: Any, rounds: int) -> None:
+        order.clear()  # what warmed up
+        for _ in range(rounds):
+            assert setup() is None
+            target(*args)
+
+    benchmark = SimpleNamespace(extra_info={}, pedantic=pedantic)
+    ways = {name: f"told({name!r})" for name in ("ours", "native", "peer")}
+    times = interleaved(benchmark, ways, {"told": lambda name: order[-1:] == [name] or order.append(name)}, 4)
+    assert order == ["native", "peer", "ours"] * 4
+    assert {name: len(each) for name, each in times.items()} == dict.fromkeys(ways, 4)
