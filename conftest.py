@@ -1,11 +1,12 @@
 """Runs the examples in README.md and docs/ (``pytest README.md docs``), where sybil is installed.
 
 Each page runs in one namespace, on two simulated cards where its backend can simulate: a page of
-``docs/frameworks/`` on its own framework, every other page on NumPy.
+``docs/frameworks/`` on its own framework, one that says ``<!-- runs on torch -->`` on that, every other page on NumPy.
 """
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,7 +37,8 @@ if find_spec("sybil") is not None:
             super().__init__(text, path)
             folder, _, name = path.rpartition("/")
             framework = folder.endswith("docs/frameworks") and name != "index.md"
-            self.namespace["backend"] = name.removesuffix(".md") if framework else "numpy"
+            said = re.match(r"<!-- runs on ([a-z]+) -->", text)
+            self.namespace["backend"] = name.removesuffix(".md") if framework else said[1] if said else "numpy"
 
     pytest_collect_file = Sybil(
         parsers=[PythonCodeBlockParser(), SkipParser()],

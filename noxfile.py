@@ -92,7 +92,6 @@ def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
         options = [f"--devshim-gpus={gpus}", f"--devshim-stress={STRESS if results else 3}", *record]
         runs.append(["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", *options])
     runs.append(["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", "--devshim-gpus=3", "-m", "cards"])
-    runs.append(["tests/examples/test_data_parallel.py"])
     session.run("pytest", "-q", "tests/examples", *session.posargs, env={"DEVSHIM_BACKEND": backend})
     rooms = sorted(TESTS.glob(f"test_{backend}_*.py"))  # traps, simulated cards, models, what is relied on
     runs += [[own] for own in (*rooms, Path(f"docs/frameworks/{backend}.md"), *pages(backend)) if own.exists()]
