@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     Reader = Callable[[], Tensor]
     Writer = Callable[[Tensor], None]
 
+_UNDEFINED = 0
+"""The kind of place (AllocationType) of what has no memory."""
+
 __all__ = ["alias", "exchange", "is_made", "of_gradient"]
 
 
@@ -47,7 +50,8 @@ def of_gradient(parameter: Tensor) -> tuple[Reader, Writer]:
 
 def is_made(tensor: Tensor) -> bool:
     """Whether a tensor has memory: not a recurrent layer's state of dropout before its first use, say."""
-    return bool(tensor._is_initialized()) or 0 in tensor.shape
+    # An empty tensor says of itself that it is not initialized (2.6, 3.3); one without memory is on no place either.
+    return bool(tensor._is_initialized()) or (0 in tensor.shape and tensor.place._type() != _UNDEFINED)
 
 
 def _both(data: Callable[[], Any]) -> tuple[Reader, Writer]:

@@ -17,6 +17,7 @@ look at.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import paddle
 
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from devshim.backend import Tensor
     from devshim.device import Device
 
-__all__ = ["Wire", "devices_of", "is_called", "is_chain", "own_devices_of", "put_on", "tensors_of"]
+__all__ = ["METHOD", "Wire", "devices_of", "is_called", "is_chain", "own_devices_of", "put_on", "tensors_of"]
 
-_METHOD = "_dygraph_call_func"
+METHOD = "_dygraph_call_func"
+"""The method that a wire stands in for."""
 
 
 # ---------------------------------------------------------------------- where a layer's tensors are
@@ -78,12 +80,12 @@ def is_chain(layer: Any) -> bool:
 # ---------------------------------------------------------------------- calls
 def put_on(layer: Any, wire: Wire) -> None:
     """Have a layer be called by a wire."""
-    vars(layer)[_METHOD] = wire
+    vars(layer)[METHOD] = wire
     layer.register_forward_pre_hook(wire.hook)
 
 
 class Wire:
-    """What calls a layer.
+    """What calls a layer; it does not keep that alive, nor the memory on cards that it has.
 
     Args:
         model: The model that was placed.
@@ -94,38 +96,50 @@ class Wire:
     """
 
     def __init__(self, model: Any, layer: Any, *, here: Any = None, carries: bool = False, home: Any = None) -> None:
-        self.model = model
-        self._layer = layer
+        self._model = ref(model)
+        self._layer = ref(layer)
         self._here = here
         self._carries = carries
-        self._home = home
+        self.home = home
+
+    @property
+    def model(self) -> Any:
+        """The model that was placed; None where it is gone, and only the layer is left."""
+        return self._model()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Wire:
+        layer = memo[id(self._layer())]
+        model = memo.get(id(self._model()), layer)
+        here, home = (memo.get(id(each), each) for each in (self._here, self.home))
+        return Wire(model, layer, here=here, carries=self._carries, home=home)
 
     def hook(self, layer: Any, inputs: Any) -> None:
         """A hook that does nothing, because of which the layer is called by this."""
 
     def take_off(self) -> None:
         """Have the layer be called as before."""
-        own, hooks = vars(self._layer), self._layer._forward_pre_hooks
-        del own[_METHOD]
+        own, hooks = vars(self._layer()), self._layer()._forward_pre_hooks
+        del own[METHOD]
         for key in [key for key, hook in hooks.items() if getattr(hook, "__self__", None) is self]:
             del hooks[key]
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        own = getattr(type(self._layer), _METHOD)
-        device = self._device(inputs, kwargs) if paddle.in_dynamic_mode() else None
+        layer = self._layer()
+        own = getattr(type(layer), METHOD)
+        device = self._device(layer, inputs, kwargs) if paddle.in_dynamic_mode() else None
         if device is None:
-            return own(self._layer, *inputs, **kwargs)
+            return own(layer, *inputs, **kwargs)
         if self._carries:
             inputs, kwargs = carried(inputs, device), carried(kwargs, device)
         with open_scope(device):
-            results = own(self._layer, *inputs, **kwargs)
-        return results if self._home is None else carried(results, _place(self._home))
+            results = own(layer, *inputs, **kwargs)
+        return results if self.home is None else carried(results, _place(self.home))
 
-    def _device(self, inputs: Any, kwargs: Any) -> Device | None:
+    def _device(self, layer: Any, inputs: Any, kwargs: Any) -> Device | None:
         """The device it computes on; a layer without tensors, such as an activation, on that of its inputs."""
         if self._here is not None:
             return _place(self._here)
-        tensor = next((x for each in self._layer.sublayers(include_self=True) for x in tensors_of(each)), None)
+        tensor = next((x for each in layer.sublayers(include_self=True) for x in tensors_of(each)), None)
         if tensor is None:
             tensor = next((x for x in (*inputs, *kwargs.values()) if isinstance(x, core.eager.Tensor)), None)
         return None if tensor is None else _place(tensor)

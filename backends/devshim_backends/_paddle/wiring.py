@@ -19,7 +19,16 @@ from devshim.errors import UnsupportedError
 from devshim_backends._paddle import stepping
 from devshim_backends._paddle.exchanging import alias
 from devshim_backends._paddle.lazy import place_lazy
-from devshim_backends._paddle.splitting import Wire, devices_of, is_called, is_chain, own_devices_of, put_on, tensors_of
+from devshim_backends._paddle.splitting import (
+    METHOD,
+    Wire,
+    devices_of,
+    is_called,
+    is_chain,
+    own_devices_of,
+    put_on,
+    tensors_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,10 +56,13 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
             _take_off_wires(layer, layers)
             if hasattr(layer, "_flat_weight") and hasattr(layer, "_all_weights"):
                 undo.append(_let_go(layer))
-        found = devices_of(model)
-        if len(found) > 1:
+        around = _wire_of(model)
+        if around is not None:  # it is a part of a split model, whose other parts are as they were
+            around.take_off()
+            _wire(around.model, "", model, around.home)
+        elif len(devices_of(model)) > 1:
             _wire(model, "", model, None)
-        elif found and any(backend.count(kind) for kind in backend.kinds()):
+        elif devices_of(model) and any(backend.count(kind) for kind in backend.kinds()):
             put_on(model, Wire(model, model))
         stepping.attach(backend)
     except BaseException:
@@ -104,20 +116,26 @@ def _meeting(layer: Any) -> Tensor:
     return own[0] if own else [tensor for each in layer.sublayers() for tensor in tensors_of(each)][-1]
 
 
+def _wire_of(layer: Any) -> Wire | None:
+    found = vars(layer).get(METHOD)
+    return found if isinstance(found, Wire) else None
+
+
 def _take_off_wires(layer: Any, layers: list[Any]) -> None:
-    wire = vars(layer).get("_dygraph_call_func")
-    if isinstance(wire, Wire) and any(wire.model is each for each in layers):  # not that of a model around this one
+    """Take a layer's wire off, unless it is that of a model around the one that is placed now."""
+    wire = _wire_of(layer)
+    if wire is not None and (wire.model is None or any(wire.model is each for each in layers)):
         wire.take_off()
 
 
 def _put_back_wires(layer: Any) -> Undo:
     own, hooks = vars(layer), layer._forward_pre_hooks
-    call, items = own.get("_dygraph_call_func"), list(hooks.items())
+    call, items = own.get(METHOD), list(hooks.items())
 
     def take_back() -> None:
         hooks.clear()
         hooks.update(items)
-        own.pop("_dygraph_call_func", None) if call is None else own.update(_dygraph_call_func=call)
+        own.pop(METHOD, None) if call is None else own.update({METHOD: call})
 
     return take_back
 

@@ -1,0 +1,284 @@
+"""PaddlePaddle models over several devices: they compute what they compute on one, and so do their gradients."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import _registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed"),
+    pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning"),  # every BatchNorm of Paddle's
+]
+
+X = np.random.default_rng(0).standard_normal((3, 5, 4)).astype("float32")
+
+
+@pytest.fixture
+def paddle() -> Iterator[Any]:
+    with ds.using("paddle"), ds.simulate(gpus=3):
+        yield import_module("paddle")
+
+
+def leaves(whole: Any) -> dict[str, Any]:
+    return {leaf.path: leaf for leaf in _registry.load("paddle").leaves(whole)}
+
+
+# ---------------------------------------------------------------- models
+def chain(paddle: Any) -> Any:
+    nn = paddle.nn
+    inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    return nn.Sequential(inner, nn.BatchNorm1D(5), nn.Dropout(0.0), nn.Linear(4, 2))
+
+
+def residual(paddle: Any) -> Any:
+    """Results of several parts meet with the input: added, joined, and scaled by a parameter of the layer's own."""
+
+    class Residual(paddle.nn.Layer):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = paddle.nn.Linear(4, 4), paddle.nn.Linear(8, 4)
+            self.gain = self.create_parameter([1], default_initializer=paddle.nn.initializer.Constant(2.0))
+
+        def forward(self, x: Any, scale: float = 1.0) -> Any:
+            y = paddle.nn.functional.relu(self.a(x))
+            return x * scale + self.b(paddle.concat([y, x], -1)) * self.gain
+
+    class Outer(paddle.nn.Layer):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.blocks, self.head = paddle.nn.Linear(4, 4), paddle.nn.LayerList(), paddle.nn.Linear(4, 2)
+            self.blocks.extend([Residual(), Residual()])
+
+        def forward(self, x: Any) -> Any:
+            x = self.stem(x)
+            for block in self.blocks:
+                x = block(x, scale=2.0)
+            return self.head(x)
+
+    return Outer()
+
+
+def trees(paddle: Any) -> Any:
+    """Inputs and results that are dictionaries and tuples, a keyword that is a tensor, parts called by their names."""
+
+    class Recurrent(paddle.nn.Layer):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.out = paddle.nn.LSTM(4, 3), paddle.nn.Linear(3, 2)
+
+        def forward(self, batch: Any) -> Any:
+            y, (h, _) = self.rnn(inputs=batch["x"][0])
+            return self.out(y) + self.out(h[0]).unsqueeze(1)
+
+    model = Recurrent()
+    model.given = lambda x: {"x": (x, None)}
+    return model
+
+
+def transformer(paddle: Any) -> Any:
+    return paddle.nn.TransformerEncoder(paddle.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0), 3)
+
+
+CASES: dict[str, tuple[Callable[[Any], Any], dict[str, str], str]] = {
+    "chain": (chain, {"0.*": "gpu:0", "1.*": "gpu:1", "3.*": "gpu:2"}, "gpu:2"),
+    "chain with the host": (chain, {"0.*": "gpu:1", "1.*": "cpu", "3.*": "gpu:1"}, "gpu:1"),
+    "residual, between blocks": (residual, {"stem.*": "gpu:0", "blocks.0.*": "gpu:1", "*": "gpu:2"}, "gpu:2"),
+    "residual, inside": (residual, {"*.a.*": "gpu:0", "*.gain": "gpu:1", "*": "gpu:2"}, "gpu:2"),
+    "trees": (trees, {"rnn.*": "gpu:2", "out.*": "gpu:0"}, "gpu:0"),
+    "transformer": (transformer, {"layers.0.*": "gpu:0", "layers.1.*": "gpu:1", "layers.2.*": "gpu:2"}, "gpu:2"),
+    "inside attention": (transformer, {"*.q_proj.*": "gpu:0", "*linear2*": "gpu:1", "*": "gpu:2"}, "gpu:2"),
+}
+
+
+def answers(model: Any, device: str) -> tuple[Any, list[np.ndarray]]:
+    """Its result, and all gradients and statistics there are after a backward pass."""
+    x = ds.from_numpy(X, device)
+    x.stop_gradient = False
+    y = model(model.given(x) if hasattr(model, "given") else x)
+    y.square().sum().backward()
+    held = [leaf.read() for leaf in leaves(model).values() if leaf.kind != "parameter"]
+    statistics = [leaf.read() for path, leaf in leaves(model).items() if path.endswith(("_mean", "_variance"))]
+    return y, [ds.to_numpy(each) for each in (y, x.grad, *held, *statistics)]
+
+
+def check_equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    assert len(found) == len(expected)
+    assert all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_split_model_computes_what_it_computes_on_one_device(paddle: Any, case: str) -> None:
+    """Results, gradients and statistics; and, taken to one device again, it is as it was made."""
+    make, places, last = CASES[case]
+    model = make(paddle)
+    twin = ds.copy(model, "cpu")
+    expected = answers(twin, "cpu")[1]
+    placement = ds.Placement(places)
+    assert ds.place(model, placement) is model
+    y, found = answers(model, "gpu:1")
+    assert ds.device_of(y) is ds.device(last)
+    check_equal(found, expected)
+    assert {ds.device_of(p.grad) is ds.device_of(p) for p in model.parameters() if p.grad is not None} == {True}
+    ds.place(model, "cpu")
+    model.clear_gradients()
+    assert all("_dygraph_call_func" not in vars(each) for each in model.sublayers())
+    with pytest.raises(ds.DeviceMismatchError):
+        answers(model, "gpu:1")
+
+
+def test_training_a_split_model(paddle: Any) -> None:
+    """Moved from one split to another in mid-training, the weights are those of a model that stayed."""
+    placements = [ds.Placement(CASES[name][1]) for name in ("chain", "chain with the host")]
+    trained = []
+    for moves in ([None] * 4, [*placements, *placements]):
+        paddle.seed(0)
+        model = chain(paddle)
+        optimizer = paddle.optimizer.AdamW(0.05, parameters=model.parameters())
+        for placement in moves:
+            answers(model, "cpu")
+            if placement is not None:
+                prefixed = {f"0.{path}": device for path, device in placement.items()}
+                ds.place([model, optimizer], ds.Placement({**prefixed, "1.*": "cpu"}))
+                beside = {path: device for path, device in ds.placement_of(optimizer).items() if ".moment1" in path}
+                told = "state follows its parameter, whatever is said of it"
+                assert not beside or set(beside.values()) == placement.devices, told
+            optimizer.step()
+            optimizer.clear_grad()
+        trained.append([ds.to_numpy(p) for p in model.parameters()])
+    check_equal(trained[1], trained[0])
+
+
+def test_an_optimizer_made_after_the_split(paddle: Any) -> None:
+    """Paddle would make all of its state on one device, and compute there."""
+    model = ds.place(chain(paddle), ds.Placement(CASES["chain"][1]))
+    optimizer = paddle.optimizer.Adam(0.05, parameters=model.parameters())
+    for _ in range(2):
+        answers(model, "gpu:0")
+        optimizer.step()
+    assert ds.placement_of(model).devices == {ds.gpu(0), ds.gpu(1), ds.gpu(2)}
+    assert ds.placement_of(optimizer).devices == {ds.gpu(0), ds.gpu(1), ds.gpu(2)}
+
+
+# ---------------------------------------------------------------- refusals
+TORN: dict[str, tuple[Callable[[Any], Any], dict[str, str], str]] = {
+    "one layer": (lambda nn: nn.Sequential(nn.Linear(4, 4)), {"*.weight": "gpu:0", "*.bias": "gpu:1"}, "all of 0"),
+    "recurrent": (lambda nn: nn.LSTM(4, 3, 2), {"*l0*": "gpu:0", "*.0.*": "gpu:0", "*": "gpu:1"}, "all of it"),
+}
+
+
+@pytest.mark.parametrize("case", TORN)
+def test_what_computes_together_is_not_torn(paddle: Any, case: str) -> None:
+    make, places, told = TORN[case]
+    model = make(paddle.nn)
+    before = [ds.memory(ds.gpu(i)).used for i in range(2)]
+    with pytest.raises(ds.UnsupportedError, match=told):
+        ds.place(model, ds.Placement(places))
+    assert ds.placement_of(model).devices == {ds.cpu()}
+    assert [ds.memory(ds.gpu(i)).used for i in range(2)] == before
+
+
+def test_a_compiled_model_is_not_split_and_can_be_a_part(paddle: Any) -> None:
+    nn = paddle.nn
+    model = paddle.jit.to_static(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), full_graph=False)
+    split = ds.Placement({"0.*": "gpu:0", "1.*": "gpu:1"})
+    with pytest.raises(ds.UnsupportedError, match="to_static"):
+        ds.place(model, split)
+    outer = ds.place(nn.Sequential(model, nn.Linear(4, 2)), split)
+    assert ds.device_of(outer(ds.from_numpy(X))) is ds.gpu(1)
+
+
+def test_steps_over_several_devices_at_once(paddle: Any) -> None:
+    nn = paddle.nn
+    for make in (
+        lambda held: paddle.optimizer.LBFGS(parameters=held),
+        lambda held: paddle.optimizer.Adam(parameters=held, use_multi_tensor=True),
+        lambda held: paddle.optimizer.SGD(parameters=held, grad_clip=nn.ClipGradByGlobalNorm(1.0)),
+    ):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+        tree = [model, make(model.parameters())]
+        with pytest.raises(ds.UnsupportedError, match="gpu:0 and gpu:1"):
+            ds.place(tree, ds.Placement({"0.0.*": "gpu:0", "0.1.*": "gpu:1", "1.*": "cpu"}))
+        assert ds.placement_of(model).devices == {ds.cpu()}
+
+
+# ---------------------------------------------------------------- what is left, and what is seen
+def test_nothing_keeps_a_models_memory(paddle: Any) -> None:
+    """It goes with the last name for the model, without a look for cycles."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = [ds.memory(ds.gpu(i)).used for i in range(3)]
+        for placement in (ds.Placement(CASES["residual, inside"][1]), ds.Placement({"*": "gpu:1"})):
+            model = ds.place(residual(paddle), placement)
+            assert [ds.memory(ds.gpu(i)).used for i in range(3)] != before
+            del model
+            assert [ds.memory(ds.gpu(i)).used for i in range(3)] == before
+    finally:
+        gc.enable()
+
+
+def test_a_copy_of_a_split_model_is_split_itself(paddle: Any) -> None:
+    model = ds.place(residual(paddle), ds.Placement(CASES["residual, inside"][1]))
+    expected = answers(model, "gpu:0")[1][0]
+    twin = copy.deepcopy(model)
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        q.get_tensor()._share_data_with(p.get_tensor())  # Paddle's own copies lie on the default device
+    ds.place(model, "cpu")
+    found = twin(ds.from_numpy(X, "gpu:0"))
+    assert np.allclose(ds.to_numpy(found), expected, atol=1e-6)
+
+
+def test_a_part_that_is_placed_again(paddle: Any) -> None:
+    """The rest goes on carrying to it."""
+    model = ds.place(chain(paddle), ds.Placement(CASES["chain"][1]))
+    model.eval()
+    expected = ds.to_numpy(model(ds.from_numpy(X)))
+    ds.place(model[0], ds.Placement({"0.*": "gpu:1"}))
+    assert np.allclose(ds.to_numpy(model(ds.from_numpy(X))), expected, atol=1e-6)
+    assert ds.device_of(model[0][0].weight) is ds.gpu(1)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_forward_pass_that_fails_leaves_nothing_behind(paddle: Any, error: type[BaseException]) -> None:
+    model = ds.place(chain(paddle), ds.Placement(CASES["chain"][1]))
+    place = paddle.get_device()
+
+    def fail(*_: Any) -> None:
+        raise error("asked to")
+
+    hook = model[1].register_forward_pre_hook(fail)
+    with pytest.raises(error, match="asked to"):
+        model(ds.from_numpy(X))
+    hook.remove()
+    assert paddle.get_device() == place
+    assert ds.device_of(model(ds.from_numpy(X))) is ds.gpu(2)
+
+
+def test_what_is_carried_is_in_the_ledger(paddle: Any) -> None:
+    model = ds.place(chain(paddle), ds.Placement(CASES["chain"][1]))
+    x = ds.from_numpy(X, "gpu:0")
+    with ds.transfers() as log:
+        model(x)
+    assert [(str(r.source), str(r.target)) for r in log.records] == [("gpu:0", "gpu:1"), ("gpu:1", "gpu:2")]
+    assert log.total_bytes == 2 * X.nbytes
+
+
+def test_a_balanced_placement_runs(paddle: Any) -> None:
+    model = transformer(paddle)
+    expected = answers(ds.copy(model, "cpu"), "cpu")[1]
+    plan = ds.Placement.balanced(model, ["gpu:0", "gpu:1", "gpu:2"])
+    assert plan.devices == {ds.gpu(0), ds.gpu(1), ds.gpu(2)}
+    ds.place(model, plan)
+    check_equal(answers(model, "gpu:0")[1], expected)
