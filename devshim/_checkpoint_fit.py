@@ -46,8 +46,10 @@ def fit(backend: Backend, whole: Any, stored: StoredWhole, place: str) -> dict[s
             f"{backend.title}: what the numbers mean differs from framework to framework",
             "load the model alone: pass None in the optimizer's place of `into`, such as into=[model, None]",
         )
-    if leaves.keys() == stored.leaves.keys() and (same or not stored.layers):
-        found = {path: Source(tensor) for path, (_, tensor) in stored.leaves.items()}
+    kinds = {path: leaf.kind for path, leaf in leaves.items()}
+    alike = _weights(kinds) == _weights({path: kind for path, (kind, _) in stored.leaves.items()})
+    if alike and (same or not stored.layers):
+        found = {path: Source(tensor) for path, (_, tensor) in stored.leaves.items() if path in leaves}
     elif stored.layers and any(leaf.kind == "parameter" for leaf in leaves.values()):
         try:
             found = by_layers(backend, whole, stored, what, leaves)
@@ -61,6 +63,15 @@ def fit(backend: Backend, whole: Any, stored: StoredWhole, place: str) -> dict[s
         _check(backend, leaves[path], source, what)
     _check_ties(leaves, found, what)
     return found
+
+
+def _weights(kinds: Mapping[str, str]) -> set[str]:
+    """The leaves that must agree: of a model its weights, of an optimizer its state.
+
+    A compiled Keras model holds state besides its weights, which comes back where both sides have it.
+    """
+    weights = {path for path, kind in kinds.items() if kind != "state"}
+    return weights or set(kinds)
 
 
 def _other_names(leaves: Mapping[str, Any], stored: StoredWhole, what: str) -> CheckpointError:

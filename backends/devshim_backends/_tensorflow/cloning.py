@@ -7,6 +7,7 @@ Keras makes a layer anew from its configuration, as it does from a file, and the
 from __future__ import annotations
 
 import copy
+import inspect
 import random
 import sys
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from devshim import _refusals
 from devshim.errors import DevshimError, UnsupportedError
-from devshim_backends._tensorflow.contents import held, is_layer, native, parts
+from devshim_backends._tensorflow.contents import configured_in, held, inside, is_layer, native, parts
 from devshim_backends._tensorflow.optimizers import trained
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def clones(backend: TensorflowModels, wholes: Sequence[Any]) -> list[Any]:
 
 def _model(backend: TensorflowModels, model: Any, twins: dict[int, Any]) -> Any:
     try:
-        new = _made_anew(model) if is_layer(model) else copy.deepcopy(model)
+        new = _made_anew(model) if is_layer(model) else copy.deepcopy(model, _anew_within(model))
         pairs = _pairs(model, new)
     except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         raise UnsupportedError(
@@ -67,8 +68,29 @@ def _model(backend: TensorflowModels, model: Any, twins: dict[int, Any]) -> Any:
     return new
 
 
+def _anew_within(module: Any) -> dict[int, Any]:
+    """What of Keras is in a module, which Python cannot copy, by its `id`, and copies made in Keras' way."""
+    made: dict[int, Any] = {}
+    for _, part in parts(module):
+        if not is_layer(part):
+            made.update((id(x), _made_anew(x)) for _, x in inside(part) if is_layer(x) and id(x) not in made)
+            made.update((id(x), type(x).from_config(x.get_config())) for x in configured_in(part))
+    return made
+
+
 def _made_anew(layer: Any) -> Any:
     """A layer of the same configuration, built for the same shapes, and compiled if the first is."""
+    known = inspect.signature(type(layer)).parameters
+    if "name" in known or any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return _deserialized(layer)
+    # A class of which the constructor takes none of a layer's own options: Keras passes them, and fails.
+    new = type(layer)(**{name: value for name, value in layer.get_config().items() if name in known})
+    if layer.built and layer.get_build_config():
+        new.build_from_config(layer.get_build_config())
+    return new
+
+
+def _deserialized(layer: Any) -> Any:
     from keras.src.saving.object_registration import CustomObjectScope
     from keras.src.saving.serialization_lib import (
         ObjectSharingScope,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from devshim.wholes import Kind
 
-__all__ = ["Held", "Part", "held", "inside", "is_keras", "is_layer", "is_metric", "is_optimizer", "metrics_in"]
-__all__ += ["native", "parts"]
+__all__ = ["Held", "Part", "configured_in", "held", "inside", "is_keras", "is_layer", "is_metric", "is_optimizer"]
+__all__ += ["metrics_in", "native", "parts"]
 
 _IGNORED = frozenset({"_devshim_wire", "_tracker"})
 
@@ -109,6 +109,11 @@ def metrics_in(whole: Any) -> list[tuple[str, Any]]:
     return [(name, x) for name, x in _attributes(whole) if is_metric(x)]
 
 
+def configured_in(whole: Any) -> list[Any]:
+    """The metrics and seed generators among a module's attributes."""
+    return [x for _, x in _attributes(whole) if is_metric(x) or is_keras(x, "random.SeedGenerator")]
+
+
 def held(whole: Any) -> list[Held]:
     """The variables directly in a layer, module or metric, and the states of its random numbers."""
     if is_metric(whole):
@@ -124,7 +129,8 @@ def held(whole: Any) -> list[Held]:
         Held(name, each, "parameter" if i < trained else "buffer")
         for i, (name, each) in enumerate(zip(names, own, strict=True))
     ]
-    return made + [each for each in _of_attributes(whole) if isinstance(each.variable, tf.Variable)]
+    known = {id(each.variable) for each in made} | {id(x) for layer in whole._layers for x in layer.variables}
+    return made + [each for each in _of_attributes(whole) if id(each.variable) not in known]
 
 
 def _of_attributes(whole: Any) -> list[Held]:
@@ -143,13 +149,13 @@ def _of_attributes(whole: Any) -> list[Held]:
 def _attributes(whole: Any) -> Iterator[tuple[str, Any]]:
     """The attributes of an object, and what lists, tuples and dictionaries among them hold, in alphabetical order.
 
-    Keras' own lists are left out: they hold what has a place by its name.
+    A layer's private lists are left out: they are Keras' own, and hold what has a place by its name.
     """
     hidden = getattr(type(whole), "_TF_MODULE_IGNORED_PROPERTIES", frozenset())
     for name, x in sorted(vars(whole).items()):
         if name in hidden or name in _IGNORED or name.startswith("_self_"):
             continue
-        if not (is_layer(whole) and isinstance(x, (list, tuple, dict))):
+        if not (name.startswith("_") and is_layer(whole) and isinstance(x, (list, tuple, dict))):
             yield from _items(name.lstrip("_") or name, x)
 
 

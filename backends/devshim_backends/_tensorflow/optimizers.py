@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["of_optimizer", "trained", "within"]
 
-_LISTS = frozenset({"_variables", "_trainable_variables", "_tracker"})
-"""Keras' own books, in which every variable stands a second time."""
+_BOOKS = ("_variables", "_trainable_variables", "_tracker", "_self_")
+"""How attributes begin that are Keras' and TensorFlow's own books, in which every variable stands a second time."""
 
 
 def of_optimizer(backend: Backend, optimizer: Any, prefix: str = "") -> Iterator[Leaf]:
@@ -73,7 +73,7 @@ def _named(optimizer: Any) -> list[tuple[str, int | None, Any]]:
     """Each variable of an optimizer with its path and the number of the variable that it is for, in Keras' order."""
     found: dict[int, tuple[str, int | None, Any]] = {}
     for name, value in vars(optimizer).items():
-        if name not in _LISTS:
+        if not name.startswith(_BOOKS):
             for path, number, variable in _in_attribute(optimizer, name, value):
                 found.setdefault(id(variable), (path, number, variable))
     own = [each for each in getattr(optimizer, "_variables", ()) if id(each) not in found]

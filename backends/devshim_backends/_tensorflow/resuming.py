@@ -110,11 +110,9 @@ def _snapshot(optimizer: Any) -> Callable[[], None]:
         vars(optimizer).clear()
         vars(optimizer).update(before)
         for held, content in contents:
-            if isinstance(held, list):
-                held[:] = content
-            else:
+            if len(held) != len(content):  # they only ever grow
                 held.clear()
-                held.update(content)
+                held.update(content) if isinstance(held, dict) else held.extend(content)
         for each in deeper:
             each()
 

@@ -1,0 +1,449 @@
+"""Keras models and tf.Modules on simulated cards: what they hold, what moves, and that nothing notices.
+
+The plain cases are in the conformance kit (`test_tensorflow.py`); here is what is Keras' own: its layers, its names,
+`compile` and `fit`, compiled functions, and copies.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+layers = keras.layers
+
+CPU = ds.cpu()
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((8, 4)).astype("float32"), RNG.standard_normal((8, 3)).astype("float32")
+
+
+@pytest.fixture(autouse=True)
+def _cards():
+    ds.use("tensorflow")
+    with ds.simulate(gpus=3):
+        yield
+    ds.use(None)
+
+
+def leaves(whole):
+    from devshim._registry import load
+
+    return {leaf.path: leaf for leaf in load("tensorflow").leaves(whole)}
+
+
+def places(whole):
+    return {ds.device_of(leaf.read()) for leaf in leaves(whole).values()}
+
+
+def network(**compiled):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.5), layers.Dense(3)])
+    model.build((None, 4))
+    if compiled:
+        model.compile(optimizer=keras.optimizers.Adam(0.05), loss="mse", metrics=["mae"], **compiled)
+    return model
+
+
+def fit(model, epochs=1):
+    model.fit(X, Y, batch_size=4, epochs=epochs, verbose=0, shuffle=False)
+
+
+def same(a, b):
+    assert [x.shape for x in a] == [x.shape for x in b]
+    assert all(x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
+
+
+# ---------------------------------------------------------------------- names
+def test_names_are_those_of_the_layers_numbered_within_the_model():
+    """The same for an equal model made later in the same process; names that were given stay."""
+    nested = [layers.Dense(4), layers.LSTM(2), layers.Dense(3, name="head"), layers.Dropout(0.1)]
+
+    def made():
+        model = keras.Sequential([layers.Embedding(5, 3), *[type(x).from_config(_plain(x)) for x in nested]])
+        model.build((None, 6))
+        return model
+
+    def _plain(layer):
+        config = layer.get_config()
+        if config["name"] != "head":
+            config.pop("name")
+        return config
+
+    first, second = made(), made()
+    assert list(leaves(first)) == list(leaves(second))
+    assert {"embedding.embeddings", "dense.kernel", "lstm.lstm_cell.kernel", "head.bias"} <= leaves(first).keys()
+    assert "dropout.seed_generator_state" in leaves(first)
+    assert {path: leaf.kind for path, leaf in leaves(network()).items()}["batch_normalization.moving_mean"] == "buffer"
+
+
+# ---------------------------------------------------------------------- layers
+SEQUENCE = (2, 5, 4)
+IMAGE = (2, 8, 8, 3)
+KINDS = {
+    "conv": (lambda: layers.Conv2D(4, 3), IMAGE),
+    "depthwise": (lambda: layers.SeparableConv2D(4, 3), IMAGE),
+    "conv_transpose": (lambda: layers.Conv2DTranspose(4, 3), IMAGE),
+    "group_norm": (lambda: layers.GroupNormalization(3), IMAGE),
+    "noise": (lambda: layers.GaussianNoise(0.1, seed=1), SEQUENCE),
+    "augmentation": (lambda: layers.RandomFlip(seed=1), IMAGE),
+    "lstm": (lambda: layers.LSTM(3, return_sequences=True, dropout=0.2, recurrent_dropout=0.2, seed=1), SEQUENCE),
+    "gru": (lambda: layers.GRU(3), SEQUENCE),
+    "stateful": (lambda: layers.SimpleRNN(3, stateful=True), SEQUENCE),
+    "bidirectional": (lambda: layers.Bidirectional(layers.GRU(2)), SEQUENCE),
+    "distributed": (lambda: layers.TimeDistributed(layers.Dense(2)), SEQUENCE),
+    "layer_norm": (lambda: layers.LayerNormalization(), SEQUENCE),
+    "spectral": (lambda: layers.SpectralNormalization(layers.Dense(3)), SEQUENCE),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_layer_computes_where_it_was_placed(name):
+    """Training and not, what they change included: bit-equal to the CPU, on the card, and back."""
+    make, shape = KINDS[name]
+    x = np.random.default_rng(1).standard_normal(shape).astype("float32")
+
+    def run(moves):
+        keras.utils.set_random_seed(0)
+        layer = make()
+        if "moved first" in moves:
+            ds.place(layer, "gpu:1")  # built there
+        layer.build(shape) if name != "augmentation" else None
+        results = []
+        for device in moves[-3:]:
+            ds.place(layer, device)
+            given = ds.from_numpy(x, device)
+            for training in (True, False):
+                y = layer(given, training=training)
+                assert ds.device_of(y) is ds.device(device)
+                results.append(ds.to_numpy(y))
+            assert places(layer) <= {ds.device(device)}
+        return results + [ds.to_numpy(v) for v in layer.variables]
+
+    expected = run(["cpu"] * 3)
+    same(run(["cpu", "gpu:1", "gpu:2"]), expected)
+    same(run(["moved first", "gpu:1", "cpu", "gpu:0"]), expected)
+
+
+def test_attention_embeddings_and_masks():
+    def run(moves):
+        keras.utils.set_random_seed(0)
+        tokens = keras.Input((5,), dtype="int64")
+        h = layers.Embedding(7, 4, mask_zero=True)(tokens)
+        h = layers.Add()([h, layers.MultiHeadAttention(2, 2)(h, h)])
+        model = keras.Model(tokens, layers.LSTM(3)(h * 2.0))
+        results = []
+        for device in moves:
+            ds.place(model, device)
+            y = model(ds.from_numpy(np.array([[1, 2, 3, 0, 0], [4, 5, 6, 1, 0]]), device))
+            assert ds.device_of(y) is ds.device(device)
+            results.append(ds.to_numpy(y))
+        return results
+
+    same(run(["cpu", "gpu:1", "gpu:0"]), run(["cpu"] * 3))
+
+
+def test_variables_stay_the_same_objects():
+    model = network()
+    before = [(v, v._value) for v in model.variables]
+    ds.place(model, "gpu:1")
+    assert all(v is a and v._value is b for v, (a, b) in zip(model.variables, before, strict=True))
+    assert {v._value.device for v in model.variables} == {before[0][1].device}
+    assert places(model) == {ds.gpu(1)}
+    before[0][1].assign(tf.ones_like(before[0][1]))  # through whoever holds it
+    assert (leaves(model)["dense.kernel"].read().numpy() == 1).all()
+
+
+def test_numpy_goes_where_the_model_is_and_layers_by_themselves_are_there_too():
+    model = ds.place(network(), "gpu:1")
+    assert ds.device_of(model(X)) is ds.gpu(1)
+    assert ds.device_of(model.layers[0](X)) is ds.gpu(1)
+    with ds.on("gpu:2"):
+        assert ds.device_of(model(X)) is ds.gpu(1)
+    with pytest.raises(ds.DeviceMismatchError):
+        model(ds.from_numpy(X))
+
+
+def test_back_on_the_host_nothing_is_left():
+    gc.collect()  # models of other tests
+    call, apply = keras.layers.Layer.__call__, keras.optimizers.Optimizer.apply
+    model, before_fit = network(), keras.Model.fit
+    before = [set(vars(x)) for x in (model, *model.layers)], model.build
+    ds.place(model, "gpu:1")
+    assert keras.layers.Layer.__call__ is not call
+    ds.place(model, "cpu")
+    assert ([set(vars(x)) for x in (model, *model.layers)], model.build) == before
+    assert keras.layers.Layer.__call__ is call
+    other = ds.place(network(run_eagerly=True), "gpu:1")
+    assert keras.optimizers.Optimizer.apply is not apply
+    del other
+    gc.collect()
+    assert (keras.layers.Layer.__call__, keras.optimizers.Optimizer.apply, keras.Model.fit) == (call, apply, before_fit)
+
+
+# ---------------------------------------------------------------------- compile, fit, evaluate, predict
+@pytest.mark.parametrize("how", ["run_eagerly", "jit_compile"])
+def test_fit_never_notices_moves(how):
+    """Moved between two calls of fit, weights are bit-equal, the optimizer and the metrics are where the model is."""
+
+    def run(moves):
+        model, told = network(**{how: True}), []
+        for device in moves:
+            ds.place(model, device)
+            fit(model)
+            assert places(model) == {ds.device(device)}
+        assert places(model.optimizer) == {ds.device(moves[-1])}
+        told = [*model.evaluate(X, Y, verbose=0), *model.predict(X, verbose=0).ravel(), *model.train_on_batch(X, Y)]
+        return [*ds.place(model, "cpu").get_weights(), np.array(told)]
+
+    same(run(["cpu", "gpu:1", "gpu:2"]), run(["cpu"] * 3))
+
+
+def test_a_model_compiled_after_it_was_placed_takes_its_optimizer_along():
+    model = ds.place(network(), "gpu:1")
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+    model.compile(optimizer=optimizer, loss="mse", run_eagerly=True)
+    fit(model)
+    assert places(optimizer) == places(model) == {ds.gpu(1)}
+
+
+def test_an_unbuilt_model_is_built_by_fit_where_it_was_placed():
+    model = keras.Sequential([layers.Dense(4), layers.BatchNormalization(), layers.Dense(3)])
+    ds.place(model, "gpu:2")
+    model.compile(optimizer="adam", loss="mse")
+    fit(model)
+    assert len(leaves(model)) > 8
+    assert places(model) == {ds.gpu(2)}
+    other = ds.place(keras.Sequential([layers.Dense(4)]), "gpu:1")
+    other.build((None, 4))
+    assert places(other) == {ds.gpu(1)}
+
+
+def test_mixed_precision_trains_on():
+    def run(moves):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([layers.Dense(8, dtype="mixed_float16"), layers.Dense(3, dtype="float32")])
+        model.build((None, 4))
+        inner = keras.optimizers.Adam(0.05)
+        optimizer = keras.optimizers.LossScaleOptimizer(inner, dynamic_growth_steps=2)
+        model.compile(optimizer=optimizer, loss="mse", run_eagerly=True)
+        for device in moves:
+            ds.place(model, device)
+            fit(model)
+        assert places(optimizer) == {ds.device(moves[-1])}
+        return model.get_weights()
+
+    same(run(["cpu", "gpu:1", "gpu:0"]), run(["cpu"] * 3))
+
+
+# ---------------------------------------------------------------------- compiled functions
+def test_a_compiled_function_follows_the_model():
+    """One that was compiled before the move is compiled anew, and reads no old weights."""
+    model = network()
+    step = tf.function(lambda x: model(x) + 1)
+    loose = tf.Variable(2.0)
+    product = tf.function(lambda: loose * 3)
+    first = step(X).numpy(), product().numpy()
+    ds.place(model, "gpu:1")
+    y = step(X)
+    assert y.numpy().tobytes() == first[0].tobytes()
+    model.layers[0].kernel.assign(model.layers[0].kernel * 0)
+    model.layers[-1].bias.assign(model.layers[-1].bias + 5)
+    assert not np.allclose(step(X), first[0])
+    assert product().numpy() == first[1]
+    ds.place(model, "cpu")
+    assert np.allclose(step(X), model(X) + 1)
+
+
+def test_memory_comes_back_although_a_compiled_function_holds_the_old_variables():
+    gc.collect()
+    before = ds.memory("gpu:1").used
+    model = ds.place(network(jit_compile=False), "gpu:1")
+    kept = tf.function(lambda x: model(x)).get_concrete_function(tf.TensorSpec((None, 4)))
+    fit(model)
+    assert ds.memory("gpu:1").used > before
+    ds.place(model, "cpu")
+    gc.collect()
+    assert ds.memory("gpu:1").used - before <= 512, "Keras may keep the last batch's loss"
+    with pytest.raises(tf.errors.OpError):
+        kept(tf.constant(X))  # never yesterday's weights
+
+
+def test_a_tape_of_ones_own_and_an_optimizer_that_was_never_placed():
+    model, optimizer = ds.place(network(), "gpu:1"), keras.optimizers.Adam(0.01)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(X, training=True) ** 2)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    assert {ds.device_of(g) for g in gradients} == {ds.gpu(1)}
+    optimizer.apply(gradients, model.trainable_variables)
+    slots = {ds.device_of(leaf.read()) for path, leaf in leaves(optimizer).items() if path.startswith("state.")}
+    assert slots == {ds.gpu(1)}
+
+
+def test_place_inside_a_compiled_function_is_refused():
+    model = network()
+    with pytest.raises(ds.TracingError):
+        tf.function(lambda: ds.place(model, "gpu:1") and 1)()
+
+
+# ---------------------------------------------------------------------- tf.Module
+class Module(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = tf.Variable(tf.ones((4, 4)), name="weights")
+        self.parts = [keras.layers.Dense(4, kernel_initializer="ones"), {"scale": tf.Variable(2.0, trainable=False)}]
+        self.draws = tf.random.Generator.from_seed(1)
+        self.same = self.w
+
+    def __call__(self, x):
+        return self.parts[0](tf.matmul(x, self.w)) * self.parts[1]["scale"] + self.draws.normal((4,))
+
+
+def test_modules_move_too():
+    def run(moves):
+        module, results = Module(), []
+        for device in moves:
+            assert ds.place(module, device) is module
+            y = module(ds.from_numpy(X, device))
+            assert ds.device_of(y) is ds.device(device)
+            results.append(y.numpy())
+        return results
+
+    same(run(["cpu", "gpu:1", "gpu:0", "cpu"]), run(["cpu"] * 4))
+    module = Module()
+    module(X)
+    found = leaves(module)
+    assert {"w", "same", "parts.1.scale", "parts.0.kernel", "parts.0.bias", "draws"} == found.keys()
+    assert found["w"].owner is found["same"].owner
+    assert found["parts.1.scale"].kind == "buffer"
+    twin = ds.copy(module, "gpu:2")
+    assert type(twin) is Module
+    assert places(twin) == {ds.gpu(2)}
+    assert twin.w is twin.same
+    assert twin.w is not module.w
+
+
+# ---------------------------------------------------------------------- all or nothing
+def test_faults_at_every_allocation_change_nothing_and_name_the_leaf():
+    model = network(run_eagerly=True)
+    fit(model)
+    state = {path: ds.to_numpy(leaf.read()) for path, leaf in leaves(model).items()}
+    gc.collect()
+    used = ds.memory("gpu:1").used
+    told = []
+    for at in range(1, 60):
+        with ds.simulate(gpus=3, faults=ds.Fault("gpu:1", "allocation", at=at)):
+            try:
+                ds.place(model, "gpu:1")
+                break
+            except ds.OutOfMemoryError as error:
+                told.append(error.problem)
+        assert places(model) == {CPU}
+    assert all("(at the leaf " in each for each in told)
+    assert len(told) >= len(state)
+    ds.place(model, "cpu")
+    assert {path: ds.to_numpy(leaf.read()).tobytes() for path, leaf in leaves(model).items()} == {
+        path: value.tobytes() for path, value in state.items()
+    }
+    gc.collect()
+    assert ds.memory("gpu:1").used == used
+    fit(model)
+
+
+def test_a_full_card_is_said_with_the_leaf_and_the_bytes():
+    model = keras.Sequential([layers.Dense(64), layers.Dense(64)])
+    model.build((None, 64))
+    with ds.simulate(gpus=3, memory="20KiB"):
+        with pytest.raises(ds.OutOfMemoryError, match=r"dense_1\.kernel"):
+            ds.place(model, "gpu:1")
+        assert places(model) == {CPU}
+        assert ds.memory("gpu:1").used == 0
+
+
+def test_variables_of_a_strategy_are_refused():
+    strategy = tf.distribute.MirroredStrategy([ds.gpu(i).native().to_string() for i in range(2)])
+    with strategy.scope():
+        module = tf.Module()
+        module.w = tf.Variable(1.0)
+    with pytest.raises(ds.UnsupportedError, match="strategy"):
+        ds.place(module, "gpu:1")
+
+
+# ---------------------------------------------------------------------- copies
+def test_a_copy_of_a_compiled_model_and_its_optimizer_trains_alike():
+    model = network(run_eagerly=True)
+    fit(model)
+    ds.place(model, "gpu:1")
+    twin, optimizer = ds.copy([model, model.optimizer], "gpu:2")
+    assert twin.optimizer is optimizer
+    assert places(twin) == {ds.gpu(2)}
+    fit(model)
+    assert any((a != b).any() for a, b in zip(model.get_weights(), twin.get_weights(), strict=True))
+    fit(twin)
+    same(model.get_weights(), twin.get_weights())
+
+
+def test_an_optimizer_is_not_copied_without_its_model():
+    model = network()
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+    with pytest.raises(ds.UnsupportedError, match="together with its model"):
+        ds.copy(optimizer, "gpu:1")
+
+
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.blocks = [layers.Dense(4), layers.Dense(4)]
+        self.drop = layers.Dropout(0.5, seed=1)
+
+    def call(self, x, training=False):
+        return self.drop(self.blocks[1](self.blocks[0](x)) + x, training=training)
+
+
+def test_subclassed_models_move_and_are_copied_where_keras_can():
+    model = Own()
+    model(X)
+    expected = model(X).numpy()
+    ds.place(model, "gpu:1")
+    assert model(X).numpy().tobytes() == expected.tobytes()
+    twin = ds.copy(model, "gpu:0")
+    assert ds.device_of(twin(X)) is ds.gpu(0)
+    assert twin(X).numpy().tobytes() == expected.tobytes()
+
+
+# ---------------------------------------------------------------------- checkpoints
+def test_a_compiled_model_resumes_from_one_file(tmp_path):
+    """The optimizer's state is the model's, and comes back into a fresh one; a plain one takes the weights alone."""
+    model = ds.place(network(run_eagerly=True), "gpu:1")
+    fit(model)
+    ds.save(model, tmp_path / "m.safetensors")
+    fresh = ds.load(tmp_path / "m.safetensors", "gpu:2", into=network(run_eagerly=True))
+    plain = ds.load(tmp_path / "m.safetensors", "gpu:0", into=network())
+    same(plain.get_weights(), model.get_weights())
+    fit(model)
+    fit(fresh)
+    same(fresh.get_weights(), model.get_weights())
+
+
+def test_settings_come_back_and_other_optimizers_are_refused(tmp_path):
+    def made(cls, **settings):
+        model = network()
+        optimizer = cls(**settings)
+        optimizer.build(model.trainable_variables)
+        return [model, optimizer]
+
+    path = tmp_path / "o.safetensors"
+    ds.save(made(keras.optimizers.SGD, momentum=0.5, clipnorm=2.0), path)
+    other = made(keras.optimizers.SGD, momentum=0.25)
+    ds.load(path, "cpu", into=other)
+    assert (other[1].momentum, other[1].clipnorm) == (0.5, 2.0)
+    adam = made(keras.optimizers.Adam)
+    with pytest.raises(ds.CheckpointError, match="SGD"):
+        ds.load(path, "cpu", into=adam)
+    with pytest.raises(ds.CheckpointError, match="build"):
+        ds.load(path, "cpu", into=[network(), keras.optimizers.SGD(momentum=0.5)])
