@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+import devshim as ds
+
 FRAMEWORKS = ("torch", "tensorflow", "mxnet", "paddle")
 INPUTS: dict[str, Any] = {
     "mlp with batch norm": np.random.default_rng(1).normal(size=(4, 6)).astype("f4"),
@@ -183,10 +185,9 @@ def mxnet(name: str) -> Any:
 
 
 def of_mxnet(model: Any, x: np.ndarray) -> np.ndarray:
-    import mxnet as mx
-
     there = next(iter(model.collect_params().values())).data()
-    return model(mx.np.array(x, dtype="float32").as_in_ctx(there.ctx)).asnumpy()
+    with ds.using("mxnet"):
+        return model(ds.from_numpy(x.astype("f4"), ds.device_of(there))).asnumpy()
 
 
 # ---------------------------------------------------------------------- PaddlePaddle
