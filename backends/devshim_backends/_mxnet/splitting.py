@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from devshim import _carrying
-from devshim_backends._mxnet.holding import devices_of, own_devices_of
+from devshim_backends._mxnet.holding import blocks_in, devices_of, own_devices_of
 from devshim_backends._mxnet.native import IS_2
 from devshim_backends._mxnet.tracing import is_deferred
 
@@ -75,10 +75,10 @@ class Part(Wire):
             return self.forward(*args)
         native = next(iter(devices_of(self.block)))
         args = _carried(args, native)
-        if not (IS_2 and self.active):
+        if not IS_2:
             return self.forward(*args)
         with type(native)(native):
-            return self.block._call_cached_op(*args)
+            return self.block._call_cached_op(*args) if self.active else self.forward(*args)
 
 
 class Spanning(Wire):
@@ -90,11 +90,30 @@ class Spanning(Wire):
         return self.forward(*(args if own is None else _carried(args, own)))
 
 
-def put_on(wire: Part | Spanning) -> None:
+class Scoped(Wire):
+    """A block on one device, in which some code makes arrays without saying where.
+
+    The recurrent cells of 2.0.0b1 do (``GRUCell.forward``, every ``unroll`` without a state to begin with); the blocks
+    of 1.9 run in the scope of their inputs' device.
+    """
+
+    def __call__(self, *args: Any) -> Any:
+        """Compute in the scope of the block's device."""
+        native = next(iter(devices_of(self.block)))
+        with type(native)(native):
+            return self.forward(*args)
+
+
+def needs_scope(block: Any) -> bool:
+    """Whether a block on one device has to be called in its scope."""
+    return IS_2 and any(isinstance(each, mx.gluon.rnn.RecurrentCell) for each in blocks_in(block))
+
+
+def put_on(wire: Part | Spanning | Scoped) -> None:
     """Put a wire on its block."""
     own = vars(wire.block)
     own["forward"] = wire
-    if isinstance(wire.block, mx.gluon.HybridBlock):
+    if isinstance(wire.block, mx.gluon.HybridBlock) and not isinstance(wire, Scoped):
         own["hybridize"] = wire.hybridize
         wire.hold()
 
@@ -105,10 +124,9 @@ def take_off(block: Any) -> None:
     wire = own.get("forward")
     if isinstance(wire, Wire):
         del own["forward"]
-        own.pop("hybridize", None)
         if wire.inner is not None:
             own["forward"] = wire.inner
-        if "_active" in own:
+        if own.pop("hybridize", None) is not None:
             own["_active"] = wire.active
 
 

@@ -60,7 +60,10 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
         for block in blocks_in(model):
             splitting.take_off(block)
             _compile_anew(block)
-        if len(devices_of(model)) > 1:
+        places = len(devices_of(model))
+        if places == 1 and splitting.needs_scope(model):
+            splitting.put_on(splitting.Scoped(model))
+        if places > 1:
             _wire(backend, "", model, set())
             stepping.allow(parameter for _, parameter in parameters_of(model))
         trainers = (parameter._trainer for _, parameter in parameters_of(model))

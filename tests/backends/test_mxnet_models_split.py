@@ -1,0 +1,253 @@
+"""Gluon's models over several devices: they compute and learn what they do on one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+if "mxnet" not in ds.backends():
+    pytest.skip("MXNet is not installed", allow_module_level=True)
+
+# MXNet's own code calls what it has deprecated itself.
+pytestmark = pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning")
+
+mx = ds.framework("mxnet")
+from devshim._registry import load  # noqa: E402
+
+nn, rnn = mx.gluon.nn, mx.gluon.rnn
+IS_2 = hasattr(mx, "Device")
+X = np.random.default_rng(2).standard_normal((4, 6))
+
+
+@pytest.fixture(autouse=True)
+def _three_cards():
+    ds.use("mxnet")
+    with ds.simulate(gpus=3):
+        yield
+    ds.use(None)
+
+
+def leaves(whole):
+    return {leaf.path: leaf for leaf in load("mxnet").leaves(whole)}
+
+
+def array(values, device="cpu"):
+    """An array of the interface that Gluon expects at present."""
+    made = ds.from_numpy(np.asarray(values, dtype="float32"), device)
+    return made if mx.util.is_np_array() else made.as_nd_ndarray()
+
+
+def filled(net, x=X):
+    net.initialize()
+    net(array(x))
+    rng = np.random.default_rng(1)
+    for parameter in net._collect_params_with_prefix().values():
+        if parameter.grad_req != "null":
+            parameter.set_data(array(rng.standard_normal(parameter.shape) / 3))
+    return net
+
+
+def chain(*layers):
+    net = nn.HybridSequential()
+    for layer in layers:
+        net.add(layer)
+    return net
+
+
+def trainer_of(net, name="adam", **settings):
+    return mx.gluon.Trainer(net.collect_params(), name, {"learning_rate": 0.05, **settings})
+
+
+def steps(net, trainer, x=X, on="cpu", count=3):
+    for _ in range(count):
+        with mx.autograd.record():
+            y = net(array(x, on))
+            loss = (y * y).sum()
+        loss.backward()
+        trainer.step(4)
+    return y
+
+
+def weights(net):
+    return {path: leaf.read().asnumpy() for path, leaf in leaves(net).items()}
+
+
+def check_same(found, expected):
+    assert list(found) == list(expected)
+    for path, value in expected.items():
+        assert np.allclose(found[path], value, rtol=1e-5, atol=1e-6), path
+
+
+def three():
+    return chain(
+        nn.Dense(5, activation="tanh"), chain(nn.Dense(4, use_bias=False), nn.BatchNorm()), nn.Dropout(0.0), nn.Dense(3)
+    )
+
+
+SPLIT = ds.Placement({"0": "gpu:1", "1": "gpu:0", "3": "gpu:2"})
+
+
+@pytest.mark.parametrize("first", ["trainer", "split"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "lamb"])
+@pytest.mark.parametrize("hybridize", ["never", "before", "after"])
+def test_a_chain_learns(first, name, hybridize):
+    """The trainer made before or after the split; compiled before or after it, part by part."""
+    expected = filled(three())
+    home = trainer_of(expected, name)
+    steps(expected, home)
+    net = filled(three())
+    if hybridize == "before":
+        net.hybridize(static_alloc=True)
+    trainer = trainer_of(net, name) if first == "trainer" else None
+    ds.place({"net": net, "trainer": trainer} if trainer else net, SPLIT)
+    if hybridize == "after":
+        net.hybridize()
+    trainer = trainer or trainer_of(net, name)
+    y = steps(net, trainer, on="gpu:0")
+    assert ds.device_of(y) is ds.gpu(2)
+    check_same(weights(net), weights(expected))
+    assert ds.placement_of(net) == SPLIT or ds.placement_of(net).devices == SPLIT.devices
+    if hybridize != "never":
+        assert net._cached_op is None
+        assert net[1]._cached_op is not None, "each part is compiled by itself"
+    ds.place([net, trainer], "gpu:1")
+    assert net._active == net[1]._active == (hybridize != "never")
+    assert not {"forward", "hybridize"} & {*vars(net), *vars(net[0]), *vars(net[1])}
+    steps(net, trainer, on="gpu:1")
+    steps(expected, home)
+    check_same(weights(net), weights(expected))
+    assert ds.placement_of([net, trainer]).devices == {ds.gpu(1)}
+
+
+def test_gradients_go_back_to_the_input():
+    net, split = filled(three()), ds.place(filled(three()), SPLIT)
+    gradients = []
+    for each in (net, split):
+        x = array(X)
+        x.attach_grad()
+        with mx.autograd.record():
+            y = each(x)
+        y.backward()
+        assert ds.device_of(x.grad) is ds.cpu()
+        gradients.append(x.grad.asnumpy())
+    assert np.allclose(gradients[0], gradients[1], rtol=1e-5, atol=1e-6)
+    assert gradients[0].any()
+
+
+def test_the_ledger_sees_what_is_carried():
+    net = ds.place(filled(three()), SPLIT)
+    x = array(X, "gpu:1")
+    with ds.transfers() as log:
+        net(x)
+    assert [(str(each.source), str(each.target)) for each in log.records] == [("gpu:1", "gpu:0"), ("gpu:0", "gpu:2")]
+
+
+def test_what_is_not_built_is_built_part_by_part():
+    net = three()
+    net.initialize()
+    ds.place(net, SPLIT)
+    trainer = trainer_of(net)
+    steps(net, trainer, on="gpu:1")
+    assert {path: str(place) for path, place in ds.placement_of(net).items() if path.endswith("weight")} == {
+        "0.weight": "gpu:1",
+        "1.0.weight": "gpu:0",
+        "3.weight": "gpu:2",
+    }
+
+
+class Own(mx.gluon.Block):
+    """A block that has a parameter of its own beside its parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Dense(4, in_units=6), nn.Dense(3, in_units=4)
+        if IS_2:
+            self.scale = mx.gluon.Parameter("scale", shape=(1, 6))
+        else:
+            self.scale = self.params.get("scale", shape=(1, 6))
+
+    def forward(self, x):
+        return self.b(self.a(x * self.scale.data()))
+
+
+def test_a_parameter_of_the_models_own():
+    expected, net = filled(Own()), filled(Own())
+    ds.place(net, ds.Placement({"scale": "gpu:0", "a": "gpu:1"}, "gpu:2"))
+    y = net(array(X, "gpu:2"))
+    assert ds.device_of(y) is ds.gpu(2)
+    assert np.allclose(y.asnumpy(), expected(array(X)).asnumpy(), rtol=1e-5)
+
+
+class Recurrent(mx.gluon.Block):
+    """Layers and cells that take lists of states."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.stack, self.head = rnn.LSTM(5, layout="NTC"), rnn.SequentialRNNCell(), nn.Dense(2)
+        self.stack.add(rnn.LSTMCell(4, input_size=5))
+        self.stack.add(rnn.GRUCell(3, input_size=4))
+
+    def forward(self, x):
+        states = self.layer.begin_state(x.shape[0], **{"device" if IS_2 else "ctx": ds.device_of(x).native()})
+        y, _ = self.layer(x, states)
+        y, states = self.stack.unroll(x.shape[1], y, layout="NTC", merge_outputs=True)
+        return self.head(y)
+
+
+def test_states_of_recurrent_parts_are_carried():
+    x = np.random.default_rng(4).standard_normal((2, 3, 6))
+    expected, net = filled(Recurrent(), x), filled(Recurrent(), x)
+    ds.place(net, ds.Placement({"layer": "gpu:0", "stack.0": "gpu:1", "stack.1": "gpu:2"}, "gpu:0"))
+    steps(expected, trainer_of(expected), x)
+    y = steps(net, trainer_of(net), x, on="gpu:2")
+    assert ds.device_of(y) is ds.gpu(0)
+    check_same(weights(net), weights(expected))
+
+
+@pytest.mark.parametrize("place", ["cpu", "gpu:1"])
+def test_cells_on_one_card_need_no_scope(place):
+    """2.0's make arrays on the default device."""
+    x = np.random.default_rng(4).standard_normal((2, 3, 6))
+    expected, net = filled(Recurrent(), x), ds.place(filled(Recurrent(), x), place)
+    steps(expected, trainer_of(expected), x)
+    assert ds.device_of(steps(net, trainer_of(net), x, on=place)) is ds.device(place)
+    check_same(weights(net), weights(expected))
+
+
+def test_a_layer_is_not_torn():
+    net = filled(three())
+    before = ds.placement_of(net)
+    with pytest.raises(ds.UnsupportedError, match=r"the parameters of 0 \(Dense\) would be on gpu:1 and gpu:0"):
+        ds.place(net, ds.Placement({"0.weight": "gpu:1"}, "gpu:0"))
+    assert ds.placement_of(net) == before
+    assert ds.device_of(net(array(X))) is ds.cpu()
+    ds.place(net, SPLIT)
+    with pytest.raises(ds.UnsupportedError):
+        ds.place(net, ds.Placement({"0.weight": "gpu:1"}, "gpu:0"))
+    assert ds.device_of(net(array(X))) is ds.gpu(2)
+
+
+def test_a_copy_of_a_split_model_is_split():
+    net = ds.place(filled(three()), SPLIT)
+    trainer = trainer_of(net)
+    steps(net, trainer)
+    twin, other = ds.place({"net": net, "trainer": trainer}, SPLIT, copy=True).values()
+    steps(net, trainer)
+    steps(twin, other)
+    check_same(weights(twin), weights(net))
+    assert vars(twin)["forward"].block is twin
+    assert ds.placement_of([twin, other]).devices == SPLIT.devices
+
+
+def test_a_trainer_of_what_was_never_split_is_made_as_before():
+    """Gluon refuses parameters on different devices, unless a placement put them there."""
+    ds.place(filled(three()), SPLIT)
+    one, two = nn.Dense(2, in_units=2), nn.Dense(2, in_units=2)
+    one.initialize()
+    two.initialize()
+    ds.place(two, "gpu:1")
+    both = chain(one, two)
+    with pytest.raises(AssertionError, match="must be initialized on the same set of"):
+        trainer_of(both)
