@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,7 +82,7 @@ def test_numpys_own_capsule(layout: str) -> None:
     offered = _dlpack.read(array.__dlpack__())
     if array.flags.c_contiguous:  # NumPy 1 leaves such strides out: those of C order are told instead
         assert offered.is_contiguous
-        offered = replace(offered, strides=steps(array))
+        offered = offered._replace(strides=steps(array))
     assert said(offered) == true(array)
 
 
@@ -275,7 +274,7 @@ def test_only_strides_that_nobody_steps_along_are_left_out(versioned: bool) -> N
         capsule = made.capsule()
         _dlpack.settle_strides(capsule)
         assert bool(made.tensor.strides) is kept
-        assert _dlpack.read(capsule, versioned=True) == (before if kept else replace(before, strides=(2, 2, 1)))
+        assert _dlpack.read(capsule, versioned=True) == (before if kept else before._replace(strides=(2, 2, 1)))
 
 
 def test_elements_without_memory_are_refused() -> None:
