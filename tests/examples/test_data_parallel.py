@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +31,36 @@ def test_it_reproduces_training_on_one_device(name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{name} on gpu:0, gpu:1, gpu:2 (simulated), 6 batches of 8, 8, 7, ... rows" in done.stdout
     assert "equal to the bit" in done.stdout
+
+
+class Bare(ast.NodeTransformer):
+    """Takes away what a page leaves out: annotations, docstrings, ``strict=True``."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        self.generic_visit(node)
+        node.returns = None
+        node.body = node.body[1:] if ast.get_docstring(node) else node.body
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        node.keywords = [each for each in node.keywords if each.arg != "strict"]
+        return node
+
+
+def loop(source: str) -> str:
+    (found,) = [each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef) and each.name == "train"]
+    return ast.unparse(Bare().visit(found)).replace("BATCHES", "batches")
+
+
+def test_the_page_shows_this_loop() -> None:
+    page = (PROGRAM.parents[1] / "docs" / "several-devices.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(def train\(words.*?)```", page, re.DOTALL)
+    assert [loop(block) for block in blocks] == [loop(PROGRAM.read_text(encoding="utf-8"))]
 
 
 @pytest.fixture
