@@ -217,6 +217,40 @@ def test_what_becomes_a_map(backend):
     assert UNCLEAR in backend.layers(undecided)[0].weights["weight"].unclear
 
 
+MAKERS = {
+    "steps": lambda x: kl.Reshape((4, 6))(kl.Dense(24)(x)),
+    "a map by nobody knows what": lambda x: kl.Conv2D(3, 2)(
+        kl.Lambda(lambda y: keras.ops.reshape(y, (-1, 2, 3, 4)))(kl.Dense(24)(x))
+    ),
+    "a map and something else": lambda x: kl.Concatenate()(
+        [kl.Flatten()(kl.Conv2D(3, 2)(kl.Reshape((2, 3, 4))(made := kl.Dense(24)(x)))), kl.Dense(2)(made)]
+    ),
+    "a map of rows": lambda x: kl.Conv2D(3, 2)(kl.Reshape((2, 3, 4))(kl.Dense(12)(kl.RepeatVector(2)(x)))),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_may_become_a_map_is_unclear(backend, name):
+    x = kl.Input((5,))
+    model = keras.Model(x, MAKERS[name](x))
+    assert UNCLEAR in backend.layers(model)[0].weights["weight"].unclear
+
+
+def test_pixels_made_a_map_are_unclear(backend):
+    for shape, unclear in (((2, 2, 6), True), ((4, 6, 1), False)):
+        (conv,) = backend.layers(chain(kl.Reshape(shape), kl.Conv2D(3, 2), shape=(24,)))
+        assert (UNCLEAR in conv.weights["weight"].unclear) == unclear
+
+
+def test_a_graph_with_a_call_of_its_own_is_not_believed(backend):
+    class Turned(keras.Sequential):
+        def call(self, x):
+            return super().call(keras.ops.flip(x, 1))
+
+    turned = Turned([kl.Input((6, 5, 3)), kl.Conv2D(4, 3), kl.Flatten(), kl.Dense(5)])
+    assert UNCLEAR in kernel_of(backend, turned).unclear
+
+
 def through(self, x):
     for layer in self.layers:
         x = layer(x)

@@ -55,8 +55,11 @@ _ELEMENTWISE = {
 def is_graph(layer: Any) -> bool:
     """Whether it is a model whose graph is known."""
     if isinstance(layer, keras.Sequential):
-        return getattr(layer, "_functional", None) is not None
-    return isinstance(layer, keras.Model) and hasattr(layer, "_nodes_by_depth")
+        known = getattr(layer, "_functional", None) is not None
+    else:
+        known = isinstance(layer, keras.Model) and hasattr(layer, "_nodes_by_depth")
+    caller = next(cls for cls in type(layer).__mro__ if "call" in vars(cls))
+    return known and caller.__module__.startswith("keras.")
 
 
 def is_spatial(layer: Any) -> bool:
@@ -107,23 +110,23 @@ def _made(orders: Orders, layer: Any, takes: list[Features], before: Any, after:
         return _reshaped(orders, taken, before, after)
     if isinstance(layer, keras.layers.Concatenate):
         alike = {each.kind for each in takes} == {"map"} and layer.axis in (-1, len(after))
-        return Features("map") if alike else _unknown(layer, takes, before, after)
+        return Features("map") if alike else _unknown(orders, layer, takes, before, after)
     if (_is_among(layer, _SHAPELESS) and not any(parts(layer))) or type(layer).__name__ in _ELEMENTWISE:
-        return _merged(takes, layer)
+        return _merged(takes, layer, after)
     if isinstance(layer, (keras.layers.RNN, keras.layers.Bidirectional, keras.layers.Embedding)):
         orders.settle(taken)
         return Features("plain", makers=(layer,))
     if isinstance(layer, keras.layers.Dense):
         is_map = taken.kind in ("map", "mixed") or (taken.kind == "input" and len(after) > 2)
         return Features("mixed") if is_map and len(after) > 1 else Features("plain", makers=(layer,))
-    return _unknown(layer, takes, before, after)
+    return _unknown(orders, layer, takes, before, after)
 
 
 def _of_a_map(orders: Orders, layer: Any, taken: Features, after: Any) -> Features:
     """After a convolution or pooling."""
     last = getattr(layer, "data_format", "channels_last") == "channels_last"
     if taken.kind == "input" and last:
-        orders.become_map(taken)
+        orders.become_map(taken, layer)
     elif taken.kind == "input":
         orders.settle(taken)
     elif taken.kind not in ALIGNED:
@@ -157,35 +160,39 @@ def _reshaped(orders: Orders, taken: Features, before: Any, after: Any) -> Featu
         return _flattened(taken, before, turned=False)
     if taken.kind == "row":
         return Features("map") if after == (*taken.sizes[1:], taken.sizes[0]) else UNCLEAR
-    if taken.kind in ALIGNED and len(before) > 1:
-        return taken if taken.kind == "plain" else Features("mixed") if before[-1] == after[-1] else UNCLEAR
     if taken.kind not in ALIGNED:
+        return UNCLEAR
+    if len(before) > 1 and before[-1] == after[-1]:
+        return taken if taken.kind == "plain" else Features("mixed")
+    if taken.kind != "plain" and len(before) > 1:
         return UNCLEAR
     if after[-1] == 1 or all(size == 1 for size in after[:-1]):
         return Features("input")
-    made = Features("input", (after[-1], *after[:-1]), taken.makers)
-    orders.may_become_map(made)
-    return made
+    return orders.may_become_map((after[-1], *after[:-1]), taken.makers)
 
 
-def _merged(takes: list[Features], layer: Any) -> Features:
+def _merged(takes: list[Features], layer: Any, after: Any) -> Features:
     """After something that leaves every feature where it is, of one tensor or of several of a shape."""
     kinds = {each.kind for each in takes}
     if len(takes) == 1 and takes[0].kind != "plain":
         return takes[0]
     first = next((each for each in takes if each.kind == "map"), takes[0])
+    makers = tuple(maker for each in takes for maker in each.makers)
     if len(kinds) > 1 and not kinds <= {"map", "input"}:
-        return Features("mixed") if kinds <= ALIGNED - {"plain"} else UNCLEAR
+        if not kinds <= ALIGNED:
+            return UNCLEAR
+        return Features("mixed") if len(after) > 1 else Features("plain", makers=makers)
     if len({each.sizes for each in takes}) > 1 and kinds != {"map", "input"}:
         return UNCLEAR
-    makers = tuple(maker for each in takes for maker in each.makers)
     return replace(first, makers=(*makers, layer) if first.kind == "plain" else makers)
 
 
-def _unknown(layer: Any, takes: list[Features], before: Any, after: Any) -> Features:
+def _unknown(orders: Orders, layer: Any, takes: list[Features], before: Any, after: Any) -> Features:
     """After something nobody knows: of plain features it makes plain ones on every framework alike."""
     if all(each.kind == "plain" for each in takes):
-        return Features("plain", makers=tuple(maker for each in takes for maker in each.makers))
+        makers = tuple(maker for each in takes for maker in each.makers)
+        is_reshaped = len(after) > len(before) and before[-1:] != after[-1:]
+        return orders.may_become_map((), makers) if is_reshaped else Features("plain", makers=makers)
     keeps_axes = len(before) == len(after) > 1
     keeps_channels = before[-1:] == after[-1:] or any(map(is_spatial, every(layer)))  # a block of convolutions
     return Features("mixed") if keeps_axes and keeps_channels and all(t.kind in ALIGNED for t in takes) else UNCLEAR

@@ -6,6 +6,7 @@ order z, r, h where others have r, z, n; and one bias of an LSTM where others ad
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,10 @@ def _of(layer: Any, paths: _Paths, orders: Orders) -> Iterator[Layer]:
     elif isinstance(layer, (cls.BatchNormalization, cls.LayerNormalization, cls.GroupNormalization)):
         yield from _norm(layer, paths, takes, makes)
     else:
-        yield from _convolutions(layer, paths)
+        for each in _convolutions(layer, paths):
+            why = _UNCLEAR if takes.kind == "unclear" else ""
+            weights = {role: replace(weight, unclear=why) for role, weight in each.weights.items()}
+            yield replace(each, weights=weights)
 
 
 def _made(

@@ -50,8 +50,10 @@ class Orders:
             self._graph(model, None, outermost=True)
         else:
             self._made_alone([model], None)
+        convolves = any(map(is_spatial, every(model)))
         for each in self._waiting:  # nothing took them that says what they are
-            self._mark(each, UNCLEAR)
+            if each.sizes or convolves:
+                self._mark(each, UNCLEAR)
 
     # ------------------------------------------------------------------ told by the walk
     def note(self, layer: Any, taken: Features, shape: tuple[int | None, ...]) -> None:
@@ -62,23 +64,27 @@ class Orders:
         if not _is_unit(layer):
             self._made_alone(list(parts(layer)), shape[-1] if shape and taken.kind in ALIGNED else None)
 
-    def may_become_map(self, features: Features) -> None:
-        """A vector was reshaped."""
-        if any(len(layer._outbound_nodes) > 1 for layer in features.makers):  # somebody else takes it, too
+    def may_become_map(self, sizes: tuple[int, ...], makers: tuple[Any, ...]) -> Features:
+        """A vector was reshaped, or something like it; ``sizes`` are those of the map, where they are known."""
+        features = Features("input", sizes, makers)
+        if any(len(layer._outbound_nodes) > 1 for layer in makers):  # somebody else takes it, too
             self._mark(features, UNCLEAR)
         else:
             self._waiting.append(features)
+        return features
 
     def settle(self, features: Features) -> None:
         """What was reshaped is no map."""
         if features in self._waiting:
             self._waiting.remove(features)
 
-    def become_map(self, features: Features) -> None:
+    def become_map(self, features: Features, layer: Any) -> None:
         """A convolution took it."""
+        if features.sizes and not features.makers:  # it has no weights to put in order, but for those
+            self.into[id(layer)] = UNCLEAR
         if features in self._waiting:
             self._waiting.remove(features)
-            self._mark(features, Features("row", features.sizes))
+            self._mark(features, Features("row", features.sizes) if features.sizes else UNCLEAR)
 
     def _mark(self, features: Features, made: Features) -> None:
         for layer in features.makers:
