@@ -13,12 +13,13 @@ with it.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim import _carrying
 from devshim_backends._mxnet.holding import blocks_in, devices_of, own_devices_of
+from devshim_backends._mxnet.meeting import RUN, Meeting, carried
 from devshim_backends._mxnet.native import IS_2
 from devshim_backends._mxnet.tracing import is_deferred
 
@@ -74,7 +75,8 @@ class Part(Wire):
         if _is_traced(args):
             return self.forward(*args)
         native = next(iter(devices_of(self.block)))
-        args = _carried(args, native)
+        RUN.ran(native)
+        args = carried(args, native)
         if not IS_2:
             return self.forward(*args)
         with type(native)(native):
@@ -85,9 +87,35 @@ class Spanning(Wire):
     """A block whose parameters are on several devices; those that are its own are on one."""
 
     def __call__(self, *args: Any) -> Any:
-        """Carry the inputs to the block's own parameters, if it has any, and compute."""
-        own = None if _is_traced(args) else next(iter(own_devices_of(self.block)), None)
-        return self.forward(*(args if own is None else _carried(args, own)))
+        """Carry the inputs to the block's own parameters, if it has any, and compute; the result is on one device."""
+        if _is_traced(args):
+            return self.forward(*args)
+        if RUN.places:
+            return self._run(args)
+        RUN.begin(self.block)
+        try:
+            result = self._run(args)
+            return result if RUN.last is None else carried(result, RUN.last, RUN.places)
+        finally:
+            RUN.end()
+
+    def _run(self, args: tuple[Any, ...]) -> Any:
+        own = next(iter(own_devices_of(self.block)), None)
+        if own is not None:
+            RUN.ran(own)
+            args = carried(args, own)
+        chain = self.inner is None and _is_chain(self.block)
+        with nullcontext() if chain else Meeting():
+            return self.forward(*args)
+
+
+def _is_chain(block: Any) -> bool:
+    """Whether a block only calls its parts one after the other, so that nothing meets in its code."""
+    for chain in (mx.gluon.nn.Sequential, mx.gluon.nn.HybridSequential):
+        if isinstance(block, chain):
+            names = ("forward", "hybrid_forward")
+            return all(getattr(type(block), name, None) is getattr(chain, name, None) for name in names)
+    return False
 
 
 class Scoped(Wire):
@@ -135,10 +163,3 @@ def _is_traced(args: Any) -> bool:
     if isinstance(args, (list, tuple)):
         return is_deferred() or any(_is_traced(arg) for arg in args)
     return isinstance(args, mx.sym.Symbol)
-
-
-def _carried(args: Any, native: Any) -> Any:
-    """The same arguments, with every array in them on a device."""
-    if isinstance(args, (list, tuple)):
-        return type(args)([_carried(arg, native) for arg in args])
-    return _carrying.carry(args, native) if isinstance(args, mx.nd.NDArray) else args

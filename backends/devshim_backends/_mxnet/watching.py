@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 from ctypes import byref, c_void_p
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
@@ -27,7 +28,7 @@ from devshim.device import CPU
 from devshim.errors import DeviceMismatchError
 from devshim_backends._mxnet import counting
 from devshim_backends._mxnet.devices import read
-from devshim_backends._mxnet.native import is_recording, where
+from devshim_backends._mxnet.native import is_recording, place_number, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,26 +56,38 @@ def watch(backend: MxnetTensors) -> None:
     global _backend
     _backend = backend
     NDArrayBase.__init__, NDArrayBase.__del__ = _watched_init, _watched_del
-    FunctionBase.__call__, _CachedOp.__call__ = _watched_call, _watched_cached
+    _CachedOp.__call__ = _watched_cached
     _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _watched_mark, _watched_backward
-    _exchange(_invoke, _watched_invoke)
+    set_operators(*operators())
 
 
 def unwatch() -> None:
     """Put everything back."""
     global _backend
-    _exchange(_watched_invoke, _invoke)
-    _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark, _backward
-    FunctionBase.__call__, _CachedOp.__call__ = _call, _cached
-    NDArrayBase.__init__, NDArrayBase.__del__ = _init, _del
     _backend = None
+    set_operators(*operators())
+    _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _mark, _backward
+    _CachedOp.__call__ = _cached
+    NDArrayBase.__init__, NDArrayBase.__del__ = _init, _del
 
 
-def _exchange(old: object, new: object) -> None:
-    """Replace a function in every module of MXNet that has imported it."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("mxnet.") and getattr(module, "_imperative_invoke", None) is old:
-            module._imperative_invoke = new  # type: ignore[attr-defined]
+def operators() -> tuple[Any, Any]:
+    """Return the two functions that all operators pass, as they are to be at present."""
+    return (_call, _invoke) if _backend is None else (_watched_call, _watched_invoke)
+
+
+def set_operators(call: Any, invoke: Any) -> None:
+    """Put two functions in the place of those that all operators pass, in every module that has imported them."""
+    FunctionBase.__call__ = call
+    for module in _modules():
+        module._imperative_invoke = invoke
+
+
+@cache
+def _modules() -> list[Any]:
+    """The modules of MXNet that have imported the older interface's function: all do when MXNet is imported."""
+    found = [module for name, module in list(sys.modules.items()) if name.startswith("mxnet.")]
+    return [module for module in found if getattr(module, "_imperative_invoke", None) is _invoke]
 
 
 # ---------------------------------------------------------------------- arrays
@@ -98,13 +111,13 @@ def _watched_call(function: Any, *args: Any) -> Any:
 
 
 def _watched_invoke(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *rest: Any) -> Any:
-    _check(arrays if out is None or handle == _COPY else [*arrays, out])
+    _check(arrays if out is None or handle == COPY else [*arrays, out])
     return _invoke(handle, arrays, keys, vals, out, *rest)
 
 
 def _watched_cached(op: Any, *args: Any, **kwargs: Any) -> Any:
     if is_recording():
-        counting.may_outlive(x.handle for x in _arrays(args))
+        counting.may_outlive(x.handle for x in arrays_among(args))
     return _cached(op, *args, **kwargs)
 
 
@@ -114,12 +127,12 @@ def _operator(name: str) -> int:
     return found.value or 0
 
 
-_COPY = _operator("_copyto")
+COPY = _operator("_copyto")
 
 
 def _check(args: Iterable[Any]) -> None:
     """Refuse arrays on different devices, or on a card that has vanished; note what a recording will keep."""
-    backend, found = _backend, [*_arrays(args)]
+    backend, found = _backend, [*arrays_among(args)]
     if backend is None or not found:
         return
     first = backend.device_of(found[0])
@@ -157,12 +170,19 @@ def _mixed(first: Device, second: Device) -> MixedDevicesError:
     )
 
 
-def _arrays(args: Iterable[Any]) -> Iterator[Any]:
+def mixed_natives(first: Any, second: Any) -> MixedDevicesError:
+    """Return the error of arrays on two of MXNet's own devices."""
+    shown = 0 if _backend is None else _backend.simulated
+    return _mixed(*(read(place_number(each), shown) or CPU for each in (first, second)))
+
+
+def arrays_among(args: Iterable[Any]) -> Iterator[Any]:
+    """Yield the arrays among an operator's arguments, and in lists among them."""
     for arg in args:
         if isinstance(arg, NDArrayBase):
             yield arg
         elif isinstance(arg, (list, tuple)):
-            yield from _arrays(arg)
+            yield from arrays_among(arg)
 
 
 # ---------------------------------------------------------------------- the tape
