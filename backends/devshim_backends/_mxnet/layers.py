@@ -54,7 +54,7 @@ class MxnetLayers(Backend):
         parts = list(_parts("", model))
         channels_last = any(_layout(block).endswith("C") for _, block in parts)
         told: set[int] = set()
-        found = []
+        found: list[Layer] = []
         for path, block in parts:
             if id(block) not in told:
                 told.add(id(block))

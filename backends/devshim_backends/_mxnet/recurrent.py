@@ -62,7 +62,10 @@ def _in_one(layer: Any, units: list[str], path: str) -> dict[str, dict[str, Weig
     start = 0
     for kind in ("weight", "bias"):
         for unit in units:
-            sizes = {"weight_ih": (gates, inputs if unit[1:] == "0" else above), "weight_hh": (gates, out)}
+            sizes: dict[str, tuple[int, ...]] = {
+                "weight_ih": (gates, inputs if unit[1:] == "0" else above),
+                "weight_hh": (gates, out),
+            }
             if layer._projection_size:
                 sizes["weight_hr"] = (out, hidden)
             if kind == "bias":

@@ -61,7 +61,7 @@ class PaddleLayers(Backend):
         each = [layer for _, layer in _parts("", model)]
         channels_last = any(str(getattr(layer, "_data_format", "")).endswith("C") for layer in each)
         told: set[int] = set()
-        found = []
+        found: list[Layer] = []
         for path, layer in _parts("", model):
             if id(layer) not in told and not isinstance(layer, RNNBase):  # whose weights are its cells', too
                 told.add(id(layer))

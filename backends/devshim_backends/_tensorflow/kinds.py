@@ -97,7 +97,8 @@ def _made(
 # ---------------------------------------------------------------------- layouts
 def _matrix(paths: _Paths, layer: Any, name: str, takes: Features, makes: Features, gates: int = 1) -> Weight | None:
     """A kernel of (inputs, outputs); either may be a row of a map, in which channels come last."""
-    path, kernel = paths.of(layer, name), getattr(layer, name, None)
+    path: str | None = paths.of(layer, name)
+    kernel: Any = getattr(layer, name, None)
     if path is None:
         return None
     inputs, outputs = map(int, kernel.shape)
@@ -139,7 +140,7 @@ def _turned(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:
 def _norm(layer: Any, paths: _Paths, takes: Features, makes: Features) -> Iterator[Layer]:
     facts: dict[str, Any] = {"epsilon": layer.epsilon}
     roles = dict(_NORMS)
-    axes = layer.axis if isinstance(layer.axis, (list, tuple)) else [layer.axis]
+    axes = list(layer.axis) if isinstance(layer.axis, (list, tuple)) else [layer.axis]
     features = makes if makes.kind != "plain" and takes.kind == "plain" else takes
     if isinstance(layer, keras.layers.BatchNormalization):
         kind = "batch_norm"

@@ -139,7 +139,7 @@ def _reshapes(layer: Any) -> bool:
 
 def _sizes(layer: Any) -> tuple[int | None, int | None]:
     """How many features a layer with weights takes and makes; None where they say nothing of it."""
-    kernel = getattr(getattr(layer, "cell", layer), "kernel", None)
+    kernel: Any = getattr(getattr(layer, "cell", layer), "kernel", None)
     if isinstance(layer, keras.layers.Bidirectional):
         takes, makes = _sizes(layer.forward_layer)
         return takes, None if makes is None else makes * (2 if layer.merge_mode == "concat" else 1)

@@ -65,7 +65,7 @@ class TorchLayers(Backend):
         return list(_opened("", model)) if _can_be_cut(model) else [_block("", model)]
 
     def layers(self, model: Any) -> list[Layer]:
-        found = []
+        found: list[Layer] = []
         for path, module in model.named_modules(remove_duplicate=False):
             held = {**module._parameters, **module._buffers}
             names = [name for name, tensor in held.items() if tensor is not None and not is_lazy(tensor)]
