@@ -108,7 +108,7 @@ def answers(model: Any, device: str) -> tuple[Any, list[np.ndarray]]:
     x.stop_gradient = False
     y = model(model.given(x) if hasattr(model, "given") else x)
     y.square().sum().backward()
-    held = [leaf.read() for leaf in leaves(model).values() if leaf.kind != "parameter"]
+    held = [leaf.read() for leaf in leaves(model).values() if leaf.kind in ("buffer", "gradient")]
     statistics = [leaf.read() for path, leaf in leaves(model).items() if path.endswith(("_mean", "_variance"))]
     return y, [ds.to_numpy(each) for each in (y, x.grad, *held, *statistics)]
 

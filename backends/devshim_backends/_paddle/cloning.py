@@ -146,7 +146,8 @@ def _rename(old: Any, new: Any) -> None:
         tensors.clear()
         tensors.update(renamed)
     new._opti_name_list = [tensor.name for _, name, tensor in accumulators_of(new) if name != MASTER]
-    new._already_create_accumulator = {names.get(name, name) for name in new._already_create_accumulator}
+    if hasattr(new, "_already_create_accumulator"):  # from 3.0 on
+        new._already_create_accumulator = {names.get(name, name) for name in new._already_create_accumulator}
     decays = getattr(new, "_apply_decay_param_fun", None)
     if decays is not None:
         new._apply_decay_param_fun = _ByOldName(decays, names)

@@ -23,6 +23,7 @@ from devshim.errors import TracingError
 from devshim_backends._paddle import scopes, stepping
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.mixing import place_of, tensors_in
+from devshim_backends._paddle.optimizers import parameters_of
 from devshim_backends._paddle.tensors import Copy
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def methods() -> Iterator[tuple[type, str, Function]]:
     if "_perform_call" in vars(whole):  # which moves its arguments to the default device
         yield whole, "_perform_call", following(vars(whole)["_perform_call"])
     yield from stepping.methods()
+    yield paddle.amp.AmpScaler, "_unscale", unscaling(vars(paddle.amp.AmpScaler)["_unscale"])
 
 
 def following(own: Function) -> Function:
@@ -92,6 +94,21 @@ def legacy(name: str, call: Function) -> Function:
         return _carried(results, place)
 
     return update_wrapper(mended, call)
+
+
+def unscaling(own: Function) -> Function:
+    """A gradient scaler's unscaling, which leaves gradients on the host: it writes to copies of them."""
+
+    def unscale(scaler: Any, optimizer: Any) -> Any:
+        result = own(scaler, optimizer)
+        for parameter in parameters_of(optimizer):
+            gradient = parameter.grad
+            if gradient is not None and place_of(gradient) is not place_of(parameter):
+                there = gradient._copy_to(parameter.place, True)
+                gradient.get_tensor()._share_data_with(there.get_tensor())
+        return result
+
+    return update_wrapper(unscale, own)
 
 
 def _carried(results: Any, place: Any) -> Any:

@@ -86,10 +86,9 @@ def _leaf(path: str, tensor: Tensor, beside: Any) -> Leaf:
 
 
 def _tensors(path: str, held: Any, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor in nested dictionaries, lists and tuples, and in schedulers among them, once."""
+    """Every tensor in nested dictionaries, lists and tuples, and in schedulers among them, but those that are seen."""
     if isinstance(held, core.eager.Tensor):
         if id(held) not in seen and is_made(held):
-            seen.add(id(held))
             yield path, held
         return
     if isinstance(held, paddle.optimizer.lr.LRScheduler):

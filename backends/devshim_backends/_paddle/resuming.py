@@ -11,18 +11,21 @@ Requirements this module answers:
 from __future__ import annotations
 
 import re
+import warnings
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import paddle
 from paddle.base import unique_name
 
 from devshim.backend import Backend
+from devshim.device import CPU
 from devshim.errors import CheckpointError
 from devshim_backends._paddle.exchanging import is_made
 from devshim_backends._paddle.optimizers import MASTER, accumulators_of, parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from devshim.backend import Tensor
     from devshim.device import Device
@@ -37,8 +40,9 @@ _STATE = re.compile(r"state\.(\d+)\.(.+)")
 _COUNTS = (
     *("_incr_ratio", "_decr_ratio", "_incr_every_n_steps", "_decr_every_n_nan_or_inf"),
     *("_incr_count", "_decr_count"),
+    *("_sign", "learning_rate"),
 )
-"""What a scaler counts."""
+"""What a scaler counts; whether Rprop has not begun; LBFGS's rate."""
 
 
 class PaddleResuming(Backend):
@@ -48,16 +52,17 @@ class PaddleResuming(Backend):
         if isinstance(whole, paddle.nn.Layer):
             return None
         paths = {leaf.path for leaf in self.leaves(whole)}
-        rate = whole if isinstance(whole, paddle.optimizer.lr.LRScheduler) else getattr(whole, "_learning_rate", None)
+        rate = _rate_of(whole)
         scheduled = isinstance(rate, paddle.optimizer.lr.LRScheduler)
-        own = [path for path in paths if not _STATE.fullmatch(path)]
+        own = [] if whole is rate else [path for path in paths if not _STATE.fullmatch(path)]
         names = {path.partition(".")[0] for path in own} - {"_learning_rate"}
         held = {name: _outline(name, vars(whole)[name], paths) for name in names if name in vars(whole)}
+        counts = [] if whole is rate else [name for name in _COUNTS if name in vars(whole)]
         return {
             "class": type(whole).__name__,
             "rate": None if scheduled or rate is None else float(rate),
             "scheduler": _plain(rate.state_dict()) if scheduled else None,
-            "counts": {name: _plain(vars(whole)[name]) for name in (*_COUNTS, "_sign") if name in vars(whole)},
+            "counts": {name: _plain(vars(whole)[name]) for name in counts},
             "held": held,
         }
 
@@ -84,8 +89,7 @@ class _Restoring:
         self._whole = whole
         self._forms = forms
         self._old = {leaf.path: leaf.owner for leaf in backend.leaves(whole)}
-        self._before = dict(vars(whole))
-        self._scheduler = None
+        self._before = [(whole, dict(vars(whole)))]
 
     def restore(self, facts: Any) -> Callable[[], None]:
         own = vars(self._whole)
@@ -104,22 +108,26 @@ class _Restoring:
         return self._undo
 
     def _undo(self) -> None:
-        vars(self._whole).clear()
-        vars(self._whole).update(self._before)
-        if self._scheduler is not None:
-            self._scheduler[0].set_state_dict(self._scheduler[1])
+        for each, before in reversed(self._before):
+            vars(each).clear()
+            vars(each).update(before)
 
     def _schedule(self, state: Any) -> None:
-        scheduler: Any = self._whole
-        if isinstance(scheduler, paddle.optimizer.Optimizer):
-            scheduler = scheduler._learning_rate
+        scheduler = _rate_of(self._whole)
         if not isinstance(scheduler, paddle.optimizer.lr.LRScheduler):
             raise CheckpointError(
                 "the file has an optimizer with a scheduler, and this one's learning rate is a number",
                 "make the optimizer with a scheduler of the same class",
             )
-        self._scheduler = (scheduler, scheduler.state_dict())
-        scheduler.set_state_dict(state)
+        self._before.extend((each, dict(vars(each))) for each in _schedulers_in(scheduler))
+        with warnings.catch_warnings():  # LinearWarmup's own warns of what it goes on to use
+            warnings.filterwarnings("ignore", "There are some unused values in state_dict", UserWarning)
+            scheduler.set_state_dict(state)
+        prefix = "" if scheduler is self._whole else "_learning_rate."
+        for path in self._forms:  # such as the best loss there was, whose state is its number
+            if path.startswith(prefix) and not _STATE.fullmatch(path):
+                *names, last = path[len(prefix) :].split(".")
+                vars(reduce(getattr, names, scheduler))[last] = self._make(path, _LEAF)
 
     # ------------------------------------------------------------------ state
     def _give_state(self) -> None:
@@ -133,34 +141,26 @@ class _Restoring:
                 continue
             parameter, name = parameters[int(found[1])], found[2]
             tensor = self._tensor(path, self._backend.device_of(parameter))
+            if tensor is not self._old.get(path):
+                tensor.name = unique_name.generate(f"{parameter.name}_{name}")
+                tensor.persistable = True
             if name == MASTER:
                 masters[parameter.name] = tensor
             else:
-                owner = masters.get(parameter.name, parameter).name
-                accumulators[name][owner] = tensor
-        self._name(parameters, masters, accumulators)
-
-    def _name(self, parameters: list[Tensor], masters: dict[str, Tensor], accumulators: Any) -> None:
-        """Have the state be found where Paddle looks for it."""
-        optimizer, kept = self._whole, {id(tensor) for tensor in self._old.values()}
+                accumulators[name][masters.get(parameter.name, parameter).name] = tensor
         own = vars(optimizer)
-        own["_master_weights"], own["_accumulators"] = masters, accumulators
-        begun: set[str] = set()
-        for parameter, name, tensor in accumulators_of(optimizer):
-            begun.add(parameter.name)
-            if id(tensor) not in kept:
-                tensor.name = unique_name.generate(f"{parameter.name}_{name}")
-                tensor.persistable = True
-        own["_already_create_accumulator"] = begun
-        own["_opti_name_list"] = [tensor.name for _, name, tensor in accumulators_of(optimizer) if name != MASTER]
-        own["_accumulators_holder"] = {}
+        own["_master_weights"], own["_accumulators"], own["_accumulators_holder"] = masters, accumulators, {}
+        state = list(accumulators_of(optimizer))
+        own["_opti_name_list"] = [tensor.name for _, name, tensor in state if name != MASTER]
+        if hasattr(optimizer, "_already_create_accumulator"):  # from 3.0 on
+            own["_already_create_accumulator"] = {parameter.name for parameter, *_ in state}
 
     def _make(self, path: str, mark: Any) -> Any:
         if mark != _LEAF:
             return mark
         parameters = parameters_of(self._whole) if isinstance(self._whole, paddle.optimizer.Optimizer) else []
         there = [parameter for parameter in parameters if is_made(parameter)]
-        device = self._backend.device_of(there[0]) if there else self._backend.devices()[0]
+        device = self._backend.device_of(there[0]) if there else CPU
         return self._tensor(path, device)
 
     def _tensor(self, path: str, device: Device) -> Tensor:
@@ -170,6 +170,19 @@ class _Restoring:
         if old is not None and (self._backend.shape(old), self._backend.dtype_name(old)) == (tuple(shape), dtype):
             return old
         return self._backend.zeros(tuple(shape), self._backend.dtype(dtype), device)
+
+
+def _rate_of(whole: Any) -> Any:
+    """An optimizer's learning rate, a number or a scheduler; a scheduler itself."""
+    return whole if isinstance(whole, paddle.optimizer.lr.LRScheduler) else getattr(whole, "_learning_rate", None)
+
+
+def _schedulers_in(scheduler: Any) -> Iterator[Any]:
+    """A scheduler and those that it is made of."""
+    yield scheduler
+    for held in vars(scheduler).values():
+        if isinstance(held, paddle.optimizer.lr.LRScheduler):
+            yield from _schedulers_in(held)
 
 
 # ---------------------------------------------------------------------- outlines
