@@ -15,6 +15,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.function.polymorphism.function_cache import FunctionCache
 from tensorflow.python.eager import record
@@ -77,8 +78,9 @@ class Exchange:
 
     def _leave(self, handle: Any) -> None:
         """Give back the memory of a handle that is not used any more."""
-        with tf.device(handle.device):
-            _assign(handle, tf.zeros(_NOTHING, self._variable.dtype))
+        dtype = self._variable.dtype
+        with tf.device(handle.device):  # tf.zeros would need memory, for the one zero that it repeats
+            _assign(handle, tf.constant(np.empty(_NOTHING, dtype.as_numpy_dtype), dtype))
         _left.append(weakref.ref(handle))
 
 

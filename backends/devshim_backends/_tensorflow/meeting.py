@@ -28,6 +28,8 @@ class Run(threading.local):
 
     active: bool = False
     """Whether anything is."""
+    within: bool = False
+    """Whether it is the forward pass of a model."""
     last: Device | None = None
     """The device of the part that ran last."""
 

@@ -83,7 +83,7 @@ class Floating(Wire):
     """The wire of a part without variables in a model over several devices: it computes where the last part did."""
 
     def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
-        device = RUN.last if RUN.active else None
+        device = RUN.last if RUN.within else None
         if device is None or name != "__call__":
             return call(*args, **kwargs)
         args, kwargs = carried((args, kwargs), device)
@@ -107,17 +107,17 @@ class Span(Wire):
         if name == "build":
             return call(*args, **kwargs)
         if name == "__call__":
-            return call(*args, **kwargs) if RUN.active else self._whole_run(call, args, kwargs)
+            return call(*args, **kwargs) if RUN.within else self._whole_run(call, args, kwargs)
         if name in _STEPS and args and isinstance(args[0], tuple):  # inputs are carried by the parts that take them
             args = ((args[0][0], *carried(args[0][1:], self._devices[-1])), *args[1:])
-        with self.scope(self._devices[-1]), _uncompiled(whole):
+        with _running(), self.scope(self._devices[-1]), _uncompiled(whole):
             result = call(*args, **kwargs)
         if name == "compile":
             _bring_along(self._backend, whole)
         return result
 
     def _whole_run(self, call: Call, args: Any, kwargs: Any) -> Any:
-        with _running():
+        with _running(within=True):
             result = call(*args, **kwargs)
             return result if RUN.last is None else carried(result, RUN.last)
 
@@ -127,40 +127,46 @@ class Apply(Wire):
 
     Args:
         backend: The adapter.
-        devices: Where its state is; none for an optimizer that was not placed, which only is helped where the variables
-            it trains are on several devices.
+        placed: Whether it was placed itself; another is only helped where what it trains is on several devices.
     """
 
-    def __init__(self, backend: TensorflowModels, devices: list[Device]) -> None:
+    def __init__(self, backend: TensorflowModels, placed: bool = True) -> None:
         super().__init__(backend)
-        self._devices = devices
+        self._placed = placed
 
     def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
-        devices = self._devices
         if name == "update_step":
-            with self.scope(self._backend.device_of(native(args[1]))):
-                return call(*args, **kwargs)
-        if name == "apply" and args:
-            variables = (args[1] if len(args) > 1 else kwargs.get("trainable_variables")) or whole._trainable_variables
-            if not devices and len({self._backend.device_of(native(each)) for each in variables}) < 2:
-                return call(*args, **kwargs)
+            return self._at([args[1]], call, args, kwargs)
+        given = args[1:2] if name == "apply" else args[:1]
+        variables = (given[0] if given else kwargs.get("trainable_variables")) or whole._trainable_variables
+        if name == "apply" and args and (self._placed or len(self._devices(variables)) > 1):
             args = ([self._beside(*pair) for pair in zip(args[0], variables, strict=False)], *args[1:])
-        with self.scope(devices[0]) if len(devices) == 1 else _running():
+        return self._at(variables, call, args, kwargs)
+
+    def _at(self, variables: Any, call: Call, args: Any, kwargs: Any) -> Any:
+        """Call where some variables are, or, if they are on several devices, where each is."""
+        devices = self._devices(variables)
+        if len(devices) < 2 and not (self._placed and devices):
             return call(*args, **kwargs)
+        with _running() if len(devices) > 1 else self.scope(devices.pop()):
+            return call(*args, **kwargs)
+
+    def _devices(self, variables: Any) -> set[Device]:
+        return {self._backend.device_of(native(each)) for each in variables}
 
     def _beside(self, gradient: Any, variable: Any) -> Any:
         return gradient if gradient is None else carried(gradient, self._backend.device_of(native(variable)))
 
 
 @contextmanager
-def _running() -> Iterator[None]:
+def _running(within: bool = False) -> Iterator[None]:
     """Let tensors of several devices meet meanwhile."""
-    before = RUN.active, RUN.last
-    RUN.active, RUN.last = True, None
+    before = RUN.active, RUN.within, RUN.last
+    RUN.active, RUN.within, RUN.last = True, within, None
     try:
         yield
     finally:
-        RUN.active, RUN.last = before
+        RUN.active, RUN.within, RUN.last = before
 
 
 @contextmanager

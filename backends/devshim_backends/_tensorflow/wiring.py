@@ -57,7 +57,7 @@ def rewire(backend: TensorflowModels, whole: Any, where: Callable[[str], Device]
     for part, wire in wires:
         patching.put(part, wire)
     if any(isinstance(wire, Span) for _, wire in wires):
-        patching.serve_unplaced(Apply(backend, []))
+        patching.serve_unplaced(Apply(backend, placed=False))
     for each, name, _ in compiled:
         setattr(each, name, None)
     return undo
@@ -131,10 +131,10 @@ def _wanted(where: Callable[[str], Device], path: str) -> dict[Device, None]:
 # ---------------------------------------------------------------------- optimizers
 def _of_optimizer(backend: TensorflowModels, optimizer: Any) -> list[tuple[Any, Any]]:
     """The wires of an optimizer and of those it wraps."""
-    devices = list(dict.fromkeys(backend.device_of(leaf.owner) for leaf in backend.leaves(optimizer)))
+    devices = dict.fromkeys(backend.device_of(leaf.owner) for leaf in backend.leaves(optimizer))
     # Back on the host it still may be given gradients of a card's.
     needed = len(devices) > 1 or _alone(backend, *devices) or patching.wire_of(optimizer)
-    wire = Apply(backend, devices) if needed else None
+    wire = Apply(backend) if needed else None
     made = [(optimizer, wire)]
     for _, inner in within(optimizer):
         made += _of_optimizer(backend, inner)
