@@ -166,6 +166,27 @@ class ThreeCards(Wholes):
         assert ds.placement_of(model) == plan
         self.check_equal(self.state_of(model, optimizer), before)
 
+    @cards(3)
+    @feature("models", "simulate_memory")
+    @hook("model", "optimizer")
+    def test_three_cards_need_no_more_than_the_model(self) -> None:
+        """Cards with room for the model and its optimizer and not a byte more take them, one after the other."""
+        model = self.model()
+        optimizer = self.optimizer(model)
+        self.train_step(model, optimizer, *self.data(), lambda: None)
+        before, empty = self.state_of(model, optimizer), self.loads()[0] or 0
+        ds.place([model, optimizer], "gpu:0")
+        needed = (self.loads()[0] or 0) - empty
+        ds.place([model, optimizer], "cpu")
+        with ds.simulate(3, memory=needed):
+            for there in ("gpu:2", "cpu", "gpu:1", "gpu:0", "cpu"):
+                ds.place([model, optimizer], there)
+                self.check_on(optimizer, ds.device(there))
+        with ds.simulate(3, memory=needed - 1), pytest.raises(ds.OutOfMemoryError, match="at the leaf "):
+            ds.place([model, optimizer], "gpu:2")
+        self.check_on(model, ds.cpu())
+        self.check_equal(self.state_of(model, optimizer), before)
+
     # ------------------------------------------------------------------ placements
     @cards(3)
     def test_three_cards_share_a_tree(self) -> None:
