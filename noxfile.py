@@ -23,6 +23,7 @@ DEFAULT = "3.11"  # the one Python for which every framework of the matrix has a
 TESTS = Path("tests/backends")
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
+CONVERSIONS = "tests/together/conversions"
 BENCH = Path("build/bench")
 STRESS = 30
 """Seconds for which sixteen threads use a framework's simulated cards at once."""
@@ -80,6 +81,12 @@ def pages(backend: str | None = None) -> list[Path]:
     said = "<!-- runs on " if backend is None else f"<!-- runs on {backend} -->"
     found = sorted(Path("docs").glob("*.md"))
     return [page for page in found if page.read_text(encoding="utf-8").startswith(said) is (backend is not None)]
+
+
+def install_all(session: nox.Session) -> None:
+    """Install all frameworks beside each other, devshim, and what the tests need."""
+    session.install("--no-deps", *group("mxnet2"))
+    session.install(*group("together", "mxnet-needs", "test"), ".")
 
 
 def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
@@ -150,8 +157,7 @@ def mxnet_revived(session: nox.Session) -> None:
 @nox.session(python=DEFAULT)
 def together(session: nox.Session) -> None:
     """Test all frameworks in one interpreter, MXNet included, in the import orders that crash by themselves."""
-    session.install("--no-deps", *group("mxnet2"))
-    session.install(*group("together", "mxnet-needs", "test"), ".")
+    install_all(session)
     session.run("pytest", "-q", "tests/together", *session.posargs)
 
 
@@ -169,10 +175,11 @@ def package(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT)
 def docs(session: nox.Session) -> None:
-    """Run every example of README and docs, check the generated table, and build the pages without a warning."""
+    """Run every example of README and docs, check the generated tables, and build the pages without a warning."""
     session.install(*group("docs", "test"), ".")
     session.run("pytest", "-q", "README.md", *map(str, pages()))
     session.run("python", "-m", "devshim.testing.table", "--check", "docs/support.json", "docs/support.md")
+    session.run("python", CONVERSIONS, "--check", "docs/conversions.json", "docs/conversions.md")
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
 
@@ -241,6 +248,13 @@ def support(session: nox.Session) -> None:
     session.install(".")
     found = sorted(str(path) for path in RESULTS.glob("*.json"))
     session.run("python", "-m", "devshim.testing.table", "--write", "docs/support.json", "docs/support.md", *found)
+
+
+@nox.session(python=DEFAULT, default=False)
+def conversions(session: nox.Session) -> None:
+    """Generate docs/conversions.md from conversions between all frameworks, in every dtype and memory layout."""
+    install_all(session)
+    session.run("python", CONVERSIONS, "--write", "docs/conversions.json", "docs/conversions.md")
 
 
 @nox.session(python=False, default=False)

@@ -1,0 +1,221 @@
+"""Each framework's own ways to make, read, overwrite and locate a tensor on the host, none of them devshim's.
+
+So that what devshim answers is judged by something else; it only imports the frameworks, as they survive it.  A source
+comes with its *root*: the tensor whose memory it is a view of, through which that memory can be written whatever the
+view allows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from values import INDEXED, at, numpy_dtype
+
+import devshim as ds
+from devshim import _dlpack
+
+Tensor = Any
+
+
+class Side:
+    """One framework.
+
+    Attributes:
+        name: Its backend's name.
+        mutable: Whether its tensors can be written.
+    """
+
+    name = ""
+    mutable = True
+
+    def kind(self) -> type:
+        """The type of its plain tensors."""
+        raise NotImplementedError
+
+    def has(self, dtype: str) -> bool:
+        """Whether the framework computes with a dtype."""
+        return True
+
+    def make(self, array: Any) -> Tensor:
+        """A tensor of an array's values, in memory of the framework's own; None where it lacks the dtype."""
+        raise NotImplementedError
+
+    def over(self, array: Any) -> Tensor:
+        """A tensor over an array's memory; None where the framework knows no way."""
+        return None
+
+    def read(self, x: Tensor) -> Any:
+        """A tensor's values as an array of the same dtype."""
+        raise NotImplementedError
+
+    def wipe(self, x: Tensor) -> None:
+        """Write zeros over a tensor's values, in place."""
+        raise NotImplementedError
+
+    def address(self, x: Tensor) -> int:
+        """Where a tensor's first element is; asked of immutable ones alone."""
+        raise NotImplementedError
+
+    def is_writable(self, x: Tensor) -> bool:
+        """Whether the framework lets a tensor be written."""
+        return self.mutable
+
+    def trains(self, x: Tensor) -> bool:
+        """Whether a tensor asks for its gradient, or came out of one that does."""
+        return False
+
+    def source(self, layout: str, array: Any) -> tuple[Tensor, Tensor] | None:
+        """A tensor of a layout, made of a base, and its root; None where there is no such thing."""
+        if layout in ("foreign memory", "unaligned"):
+            memory = at(array, 16 if layout == "unaligned" and array.itemsize <= 16 else 0)
+            x = self.over(memory)
+            return None if x is None else (x, x)
+        root = self.make(array)
+        if root is None:
+            return None
+        if layout in ("contiguous", "0-d", "empty"):
+            return root, root
+        x = self.laid_out(layout, root)
+        return None if x is None else (x, root)
+
+    def laid_out(self, layout: str, root: Tensor) -> Tensor:
+        """A view of the root; of immutable tensors what the framework gives in its place; None for neither."""
+        if layout in ("transposed", "sliced", "offset"):
+            return INDEXED[layout](root)
+        return None
+
+    def trained(self, how: str, array: Any) -> Tensor:
+        """A tensor that asks for its gradient; None where there is no such thing."""
+        return None
+
+
+class NumpySide(Side):
+    name = "numpy"
+
+    def kind(self) -> type:
+        return np.ndarray
+
+    def make(self, array: Any) -> Tensor:
+        return at(array, 0)
+
+    def over(self, array: Any) -> Tensor:
+        return array
+
+    def read(self, x: Tensor) -> Any:
+        return x.view(np.ndarray)
+
+    def wipe(self, x: Tensor) -> None:
+        x[...] = np.zeros((), x.dtype)
+
+    def address(self, x: Tensor) -> int:
+        return int(x.ctypes.data)
+
+    def is_writable(self, x: Tensor) -> bool:
+        return bool(x.flags.writeable)
+
+    def source(self, layout: str, array: Any) -> tuple[Tensor, Tensor] | None:
+        if layout == "unaligned":  # not even to its own size
+            root = at(array, 1)
+            return root, root
+        return None if layout == "foreign memory" else super().source(layout, array)
+
+    def laid_out(self, layout: str, root: Tensor) -> Tensor:
+        if layout == "broadcast":
+            return np.broadcast_to(root[0], root.shape)
+        if layout == "reversed":
+            return INDEXED[layout](root)
+        if layout == "read-only":
+            x = root.view()
+            x.flags.writeable = False
+            return x
+        if layout == "byte-swapped" and root.itemsize > 1 and root.dtype != numpy_dtype("bfloat16"):
+            root[...] = root.byteswap()
+            return root.view(root.dtype.newbyteorder())
+        return super().laid_out(layout, root)
+
+
+class TorchSide(Side):
+    name = "torch"
+
+    def __init__(self) -> None:
+        self.torch = ds.framework("torch")
+
+    def kind(self) -> type:
+        return self.torch.Tensor
+
+    def make(self, array: Any) -> Tensor:
+        return self.over(array).clone()
+
+    def over(self, array: Any) -> Tensor:
+        if array.dtype == numpy_dtype("bfloat16"):
+            return self.torch.from_numpy(array.view(np.int16)).view(self.torch.bfloat16)
+        return self.torch.from_numpy(array)
+
+    def read(self, x: Tensor) -> Any:
+        plain = x.detach().cpu().resolve_conj().resolve_neg()
+        if x.dtype is self.torch.bfloat16:
+            return plain.view(self.torch.int16).numpy().view(numpy_dtype("bfloat16"))
+        return plain.numpy()
+
+    def wipe(self, x: Tensor) -> None:
+        x.detach().zero_()
+
+    def address(self, x: Tensor) -> int:
+        return int(x.data_ptr())
+
+    def trains(self, x: Tensor) -> bool:
+        return bool(x.requires_grad)
+
+    def laid_out(self, layout: str, root: Tensor) -> Tensor:
+        if layout == "broadcast":
+            return root[0].expand(root.shape)
+        if layout == "lazy" and root.is_floating_point():
+            return self.torch._neg_view(root)
+        if layout == "lazy" and root.is_complex():
+            return root.conj()
+        return super().laid_out(layout, root)
+
+    def trained(self, how: str, array: Any) -> Tensor:
+        x = self.make(array).requires_grad_()
+        if how == "computed":
+            return x[1:]
+        return self.torch.nn.Parameter(x.detach()) if how == "parameter" else x
+
+
+class TensorflowSide(Side):
+    name = "tensorflow"
+    mutable = False
+
+    def __init__(self) -> None:
+        self.tf = ds.framework("tensorflow")
+
+    def kind(self) -> type:
+        return type(self.tf.constant(0))
+
+    def make(self, array: Any) -> Tensor:
+        return self.tf.constant(array)
+
+    def over(self, array: Any) -> Tensor:
+        if array.dtype == numpy_dtype("bfloat16") or array.ctypes.data % 64:
+            return None  # NumPy exports the one, and TensorFlow's operators abort on the other
+        return self.tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+    def read(self, x: Tensor) -> Any:
+        return np.asarray(x.numpy())
+
+    def address(self, x: Tensor) -> int:
+        return _dlpack.read(self.tf.experimental.dlpack.to_dlpack(self.tf.convert_to_tensor(x))).address
+
+    def laid_out(self, layout: str, root: Tensor) -> Tensor:
+        if layout == "transposed":
+            return self.tf.transpose(root)
+        if layout == "broadcast":
+            return self.tf.broadcast_to(root[0], root.shape)
+        return super().laid_out(layout, root)
+
+    def trains(self, x: Tensor) -> bool:
+        return isinstance(x, self.tf.Variable)
+
+    def trained(self, how: str, array: Any) -> Tensor:
+        return self.tf.Variable(array) if how == "parameter" else None

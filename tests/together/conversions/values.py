@@ -1,0 +1,76 @@
+"""The values that are converted, and what a memory layout makes of them: the truth that results are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = Any
+
+SHAPES = {"0-d": (), "empty": (0, 3), "sliced": (10, 9)}
+ROWS, COLUMNS = 5, 3  # odd, so that no row but the first begins at a multiple of 64 bytes
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return NumPy's dtype of a name."""
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def base(layout: str, dtype: str) -> Array:
+    """Return what a source is made from: random bits, NaNs and denormals among them, in aligned memory of its own."""
+    shape, kind = SHAPES.get(layout, (ROWS, COLUMNS)), numpy_dtype(dtype)
+    rng = np.random.default_rng(7)
+    count = int(np.prod(shape))
+    array = at(np.frombuffer(rng.bytes(count * kind.itemsize), kind).reshape(shape), 0) if dtype != "bool" else None
+    if array is None:
+        array = at(rng.integers(0, 2, shape).astype(bool), 0)
+        array[(0,) * array.ndim if array.size else ...] = True  # some value is not zero, whatever the shape
+    return array
+
+
+def at(array: Array, offset: int) -> Array:
+    """Return a writable copy of an array that begins a number of bytes behind a multiple of 64."""
+    raw = np.zeros(array.nbytes + 192, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    placed: Array = np.ndarray(array.shape, array.dtype, raw.data, start)
+    placed[...] = array
+    return placed
+
+
+INDEXED: dict[str, Callable[[Any], Any]] = {
+    "transposed": lambda x: x.T,
+    "sliced": lambda x: x[::2, ::3],
+    "offset": lambda x: x[1:],
+    "reversed": lambda x: x[::-1, ::-1],
+}
+"""What is spelled alike on every framework that has it."""
+
+
+def expected(layout: str, array: Array) -> Array:
+    """Return the values a layout makes of its base."""
+    if layout == "broadcast":
+        return np.broadcast_to(array[0], array.shape)
+    if layout == "lazy":
+        return lazy(array)
+    return INDEXED.get(layout, lambda x: x)(array)
+
+
+def lazy(array: Array) -> Array:
+    """Return what PyTorch's pending conjugation, or of real numbers negation, makes of values, to the bit."""
+    changed = array.copy()
+    if array.dtype.kind in "biu":
+        return changed  # which have none
+    width = np.dtype(f"u{array.real.itemsize}")
+    parts = changed.reshape(-1).view(width)
+    touched = parts[1::2] if array.dtype.kind == "c" else parts
+    touched ^= width.type(1 << (8 * width.itemsize - 1))
+    return changed
+
+
+def bits(array: Array) -> tuple[str, tuple[int, ...], bytes]:
+    """Return what must be equal for two arrays to be equal to the bit, whatever their byte order and strides."""
+    native = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    return native.dtype.name, native.shape, np.ascontiguousarray(native).tobytes()
