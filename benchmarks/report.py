@@ -33,7 +33,10 @@ SECTIONS = {
     "trees": ("Trees of tensors", ""),
     "copies": ("Real copies", "New memory on the same device; what is asynchronous is waited for."),
     "convert": ("Conversion by DLPack", "Over the same memory, `copy=False`. The bare protocol checks nothing."),
-    "import": ("Import", "Added to an interpreter that has just started, and to one that has imported the framework."),
+    "import": (
+        "Import",
+        "Processor time, added to an interpreter that has just started, and to one that has imported the framework.",
+    ),
     "growth": ("Growth", "Lists of 4-byte tensors. ![Cost per leaf](benchmarks-growth.svg)"),
     "metrics": (
         "Numbers of a loop",

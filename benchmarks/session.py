@@ -49,7 +49,8 @@ class Session:
         ds.use(self.backend)
         self.d = ds.cpu()
         ds.zeros(1)  # loads the adapter, which for MXNet mends its import
-        self.names: dict[str, Any] = {"ds": ds, "d": self.d, **self.native.begin()}
+        quick = {"place": ds.place, "device_of": ds.device_of, "to_numpy": ds.to_numpy}  # imported by name
+        self.names: dict[str, Any] = {"ds": ds, "d": self.d, **quick, **self.native.begin()}
         self.record = Record(environment, {})
         self._peers: dict[Peer, dict[str, Any]] | None = None
 
@@ -89,7 +90,7 @@ class Session:
             case: What is done.
             ours: The statement, or its label and what is timed.
             rivals: What it is held against; with none, its time alone is written down.
-            names: What the statements know beside ``ds``, ``d``, ``n`` and the framework.
+            names: What the statements know beside ``ds``, its quick functions, ``d``, ``n`` and the framework.
             rounds: How many turns, if not as many as usual.
             note: A word for every row.
 
