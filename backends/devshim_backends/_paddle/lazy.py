@@ -21,7 +21,7 @@ class There:
     """A parameter's initializer that gives it its memory on a device."""
 
     def __init__(self, initializer: Any, device: Device) -> None:
-        self._initializer = initializer._initializer if isinstance(initializer, There) else initializer
+        self._initializer: Any = initializer._initializer if isinstance(initializer, There) else initializer
         self.device = device
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

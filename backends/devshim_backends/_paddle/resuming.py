@@ -132,7 +132,8 @@ class _Restoring:
     # ------------------------------------------------------------------ state
     def _give_state(self) -> None:
         """Give an optimizer the state whose forms the file has, and no other."""
-        optimizer, parameters = self._whole, parameters_of(self._whole)
+        optimizer: Any = self._whole
+        parameters: list[Any] = parameters_of(optimizer)
         masters: dict[str, Tensor] = {}
         accumulators = type(optimizer._accumulators)(getattr(optimizer._accumulators, "default_factory", None))
         for path in sorted(self._forms, key=lambda path: not path.endswith(f".{MASTER}")):  # these have others' names
@@ -150,7 +151,7 @@ class _Restoring:
                 accumulators[name][masters.get(parameter.name, parameter).name] = tensor
         own = vars(optimizer)
         own["_master_weights"], own["_accumulators"], own["_accumulators_holder"] = masters, accumulators, {}
-        state = list(accumulators_of(optimizer))
+        state: list[Any] = list(accumulators_of(optimizer))
         own["_opti_name_list"] = [tensor.name for _, name, tensor in state if name != MASTER]
         if hasattr(optimizer, "_already_create_accumulator"):  # from 3.0 on
             own["_already_create_accumulator"] = {parameter.name for parameter, *_ in state}

@@ -118,7 +118,8 @@ class Wire:
 
     def take_off(self) -> None:
         """Have the layer be called as before."""
-        own, hooks = vars(self._layer()), self._layer()._forward_pre_hooks
+        layer: Any = self._layer()
+        own, hooks = vars(layer), layer._forward_pre_hooks
         del own[METHOD]
         for key in [key for key, hook in hooks.items() if getattr(hook, "__self__", None) is self]:
             del hooks[key]
