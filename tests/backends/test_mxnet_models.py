@@ -273,6 +273,27 @@ def test_replicas_on_several_devices_are_refused():
     assert ds.device_of(net.weight.data(mx.cpu(2))) is ds.gpu(1)
 
 
+def test_parameters_move_without_their_block(tmp_path):
+    """As by ``net.collect_params().reset_ctx(...)``, the idiom of 1.9."""
+    net = two()
+    trainer = trainer_of(net)
+    backward(net, inputs((4, 6)))
+    parameters = net.collect_params()
+    assert ds.place(parameters, "gpu:1") is parameters
+    trainer.step(4)
+    assert ds.placement_of(net).devices == ds.placement_of(parameters).devices == {ds.gpu(1)}
+    assert ds.place(net[0].weight, "gpu:2") is net[0].weight
+    assert ds.device_of(net[0].weight.grad()) is ds.gpu(2)
+    ds.save(parameters, tmp_path / "p.safetensors")
+    before = weights(net)
+    net[0].weight.set_data(array(np.zeros((5, 6)), "gpu:2"))
+    assert ds.load(tmp_path / "p.safetensors", into=parameters) is parameters
+    assert weights(net)["0.weight"].tobytes() == before["0.weight"].tobytes()
+    twin = ds.copy(net[0].weight, "gpu:0")
+    assert twin is not net[0].weight
+    assert twin.data().asnumpy().tobytes() == before["0.weight"].tobytes()
+
+
 # ---------------------------------------------------------------------- compiled blocks
 def test_only_what_moved_is_compiled_anew():
     net, x = two(), inputs((4, 6))

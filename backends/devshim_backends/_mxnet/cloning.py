@@ -22,7 +22,7 @@ from devshim import _refusals
 from devshim.errors import DevshimError, UnsupportedError
 from devshim_backends._mxnet import stepping
 from devshim_backends._mxnet.exchanging import arrays_in
-from devshim_backends._mxnet.holding import blocks_in, children_of, devices_of, parameters_of, wait_for_compiled
+from devshim_backends._mxnet.holding import MODELS, blocks_in, children_of, devices_of, parameters_of, wait_for_compiled
 from devshim_backends._mxnet.native import IS_2, numpy_shapes
 from devshim_backends._mxnet.optimizers import optimizer_of, parameters_by_index, settings_of, updaters_of
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
     """Copy blocks and trainers in one go: a trainer's parameters are those of its model's copy."""
     blocks = [block for whole in wholes if isinstance(whole, mx.gluon.Block) for block in blocks_in(whole)]
-    parameters = {id(each): each for block in blocks for _, each in parameters_of(block)}
+    models = [whole for whole in wholes if isinstance(whole, MODELS)]
+    parameters = {id(each): each for model in models for _, each in parameters_of(model)}
     _require_together(wholes, parameters)
     memo: dict[int, Any] = {}
     try:
@@ -68,7 +69,7 @@ def _require_together(wholes: Sequence[Any], copied: Mapping[int, Any]) -> None:
         UnsupportedError: The copy would train parameters that nobody has.
     """
     for whole in wholes:
-        trained = {} if isinstance(whole, mx.gluon.Block) else parameters_by_index(whole)
+        trained = {} if isinstance(whole, MODELS) else parameters_by_index(whole)
         if any(id(each) not in copied for each in trained.values()):
             raise UnsupportedError(
                 f"a copy of this {type(whole).__name__} alone would train copies of parameters that no model has",
@@ -85,8 +86,7 @@ def _prepare(
         if not IS_2 and trainer is not None and all(trainer is not whole for whole in wholes):
             memo[id(trainer)] = None
     for whole in wholes:
-        if isinstance(whole, mx.gluon.Block):
-            wait_for_compiled(whole)
+        wait_for_compiled(whole)
     for block in blocks:
         if isinstance(block, mx.gluon.HybridBlock):
             memo[id(block._cached_op)] = None
@@ -94,7 +94,7 @@ def _prepare(
                 memo[id(block._cached_graph)] = ()
     held = [vars(each) for each in (*blocks, *parameters)]
     held += [updater.states for whole in wholes for updater in updaters_of(whole)]
-    held += [settings_of(optimizer_of(each)) for each in wholes if not isinstance(each, mx.gluon.Block)]
+    held += [settings_of(optimizer_of(each)) for each in wholes if not isinstance(each, MODELS)]
     for each in held:  # copied where they are; by itself an array would go through the host, and stay there
         for _, array in arrays_in("", each):
             if id(array) not in memo:

@@ -16,12 +16,22 @@ from devshim_backends._mxnet.native import IS_2
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MODELS: tuple[type, ...] = (mx.gluon.Block, mx.gluon.Parameter)
+if not IS_2:
+    MODELS += (mx.gluon.ParameterDict,)  # in 2.0 a plain one
+"""What holds parameters: 1.9 has a class for what `collect_params` returns."""
 PLACES, PLACE_MAP = ("_device_list", "_device_map") if IS_2 else ("_ctx_list", "_ctx_map")
 """Where a parameter keeps the devices it is on, and the number of its array on each."""
 
 
 def parameters_of(block: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the parameters of a block and of all in it by their structural names; a tied one under each of them."""
+    """Yield the parameters of a block and of all in it by their structural names; a tied one under each of them.
+
+    A parameter by itself has no name, and in a `ParameterDict` that which it has there.
+    """
+    if not isinstance(block, mx.gluon.Block):
+        yield from [("", block)] if isinstance(block, mx.gluon.Parameter) else block.items()
+        return
     for name, parameter in own_parameters(block):
         yield f"{prefix}{name}", parameter
     for name, child in children_of(block):
@@ -78,7 +88,9 @@ def own_devices_of(block: Any) -> dict[Any, None]:
 
 
 def blocks_in(block: Any) -> list[Any]:
-    """Return a block and all below it, each once."""
+    """Return a block and all below it, each once; no block is in parameters."""
+    if not isinstance(block, mx.gluon.Block):
+        return []
     found = {id(block): block}
     for _, child in children_of(block):
         found.update((id(each), each) for each in blocks_in(child))

@@ -51,6 +51,8 @@ class MxnetLayers(Backend):
         return list(_opened("", model)) if _can_be_cut(model) else [_block("", model)]
 
     def layers(self, model: Any) -> list[Layer]:
+        if not isinstance(model, GluonBlock):  # nor are parameters layers
+            return []
         parts = list(_parts("", model))
         channels_last = any(_layout(block).endswith("C") for _, block in parts)
         told: set[int] = set()

@@ -17,7 +17,7 @@ from devshim.backend import Backend
 from devshim.wholes import Leaf
 from devshim_backends._mxnet import cloning, optimizers, wiring
 from devshim_backends._mxnet.exchanging import Held
-from devshim_backends._mxnet.holding import parameters_of, refuse_replicas, wait_for_compiled
+from devshim_backends._mxnet.holding import MODELS, parameters_of, refuse_replicas, wait_for_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,12 +29,12 @@ class MxnetModels(Backend):
     """The room of models."""
 
     def leaves(self, whole: Any) -> list[Leaf]:
-        if isinstance(whole, mx.gluon.Block):
+        if isinstance(whole, MODELS):
             return list(_of_block(whole))
         return list(optimizers.of_optimizer(whole))
 
     def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-        if isinstance(whole, mx.gluon.Block):
+        if isinstance(whole, MODELS):
             return wiring.rewire(self, whole, where)
         return optimizers.follow([whole])
 
@@ -57,4 +57,11 @@ def _of_block(block: Any) -> Iterator[Leaf]:
         yield Leaf(path, "parameter" if trained else "buffer", data.detach, held.write_data, parameter)
         if parameter._grad is not None:
             gradient = parameter._grad[0]
-            yield Leaf(f"{path}.grad", "gradient", gradient.detach, held.write_gradient, gradient, parameter)
+            yield Leaf(
+                f"{path}.grad" if path else "grad",
+                "gradient",
+                gradient.detach,
+                held.write_gradient,
+                gradient,
+                parameter,
+            )

@@ -15,7 +15,7 @@ import numpy as np
 from devshim.device import CPU
 from devshim.errors import CheckpointError
 from devshim_backends._mxnet.creation import MxnetCreation
-from devshim_backends._mxnet.holding import places_of
+from devshim_backends._mxnet.holding import MODELS, places_of
 from devshim_backends._mxnet.optimizers import (
     numbers_by_index,
     optimizer_of,
@@ -40,7 +40,7 @@ class MxnetResuming(MxnetCreation):
     """Settings, counts, and the state of a trainer that has not begun yet."""
 
     def facts(self, whole: Any) -> Any:
-        if isinstance(whole, mx.gluon.Block):
+        if isinstance(whole, MODELS):
             return None
         numbers, optimizer = numbers_by_index(whole), optimizer_of(whole)
         states = {index: state for updater in updaters_of(whole) for index, state in updater.states.items()}

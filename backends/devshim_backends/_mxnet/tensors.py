@@ -27,6 +27,7 @@ from devshim.device import CPU, Device
 from devshim.errors import ConversionError, UnsupportedError
 from devshim_backends._mxnet.capsules import HostArray
 from devshim_backends._mxnet.devices import MxnetDevices, read
+from devshim_backends._mxnet.holding import MODELS
 from devshim_backends._mxnet.native import (
     BFLOAT16,
     NAMES,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from devshim.backend import Tensor
 
 _ARRAYS: set[type] = {mx.np.ndarray, mx.nd.NDArray}
-_MODELS = (mx.gluon.Block, mx.gluon.Trainer, mx.optimizer.Updater, mx.optimizer.Optimizer)
+_OPTIMIZERS = (mx.gluon.Trainer, mx.optimizer.Updater, mx.optimizer.Optimizer)
 _SPARSE = mx.nd.sparse.BaseSparseNDArray
 
 
@@ -59,7 +60,7 @@ class MxnetTensors(MxnetDevices):
         return issubclass(cls, (mx.nd.NDArray, mx.sym.Symbol))
 
     def is_model(self, cls: type) -> bool:
-        return issubclass(cls, _MODELS)
+        return issubclass(cls, (*MODELS, *_OPTIMIZERS))
 
     def is_tracer(self, x: Tensor) -> bool:
         return isinstance(x, mx.sym.Symbol) or is_deferred()

@@ -94,7 +94,7 @@ def _place_deferred(path: str, parameter: Any, backend: Backend, where: Callable
     if parameter._data is None:
         if not before:
             raise UnsupportedError(
-                f"{path} is not initialized, and Gluon decides where it will be when it is",
+                f"{path or 'a parameter'} is not initialized, and Gluon decides where it will be when it is",
                 "call net.initialize() first; shapes need not be known for that",
             )
         init, _, default_init, data = before
