@@ -141,9 +141,10 @@ def test_attention_embeddings_and_masks():
     def run(moves):
         keras.utils.set_random_seed(0)
         tokens = keras.Input((5,), dtype="int64")
-        h = layers.Embedding(7, 4, mask_zero=True)(tokens)
-        h = layers.Add()([h, layers.MultiHeadAttention(2, 2)(h, h)])
-        model = keras.Model(tokens, layers.LSTM(3)(h * 2.0))
+        h = layers.Embedding(7, 4)(tokens)
+        h = layers.GlobalAveragePooling1D()(layers.Add()([h, layers.MultiHeadAttention(2, 2)(h, h)]) * 2.0)
+        masked = layers.LSTM(4)(layers.Embedding(7, 4, mask_zero=True)(tokens))
+        model = keras.Model(tokens, layers.Concatenate()([h, masked]))
         results = []
         for device in moves:
             ds.place(model, device)

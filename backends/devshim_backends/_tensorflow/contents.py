@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from devshim.wholes import Kind
 
 __all__ = ["Held", "Part", "configured_in", "held", "inside", "is_keras", "is_layer", "is_metric", "is_optimizer"]
-__all__ += ["metrics_in", "native", "parts"]
+__all__ += ["is_variable", "metrics_in", "native", "parts"]
 
 _IGNORED = frozenset({"_devshim_wire", "_tracker"})
 
@@ -72,6 +72,11 @@ def is_metric(x: object) -> bool:
 def is_optimizer(x: object) -> bool:
     """Whether it is a Keras optimizer."""
     return is_keras(x, "optimizers.Optimizer")
+
+
+def is_variable(x: object) -> bool:
+    """Whether it is a variable of Keras'; ``keras.Variable`` is a class apart in Keras before 3.8."""
+    return isinstance(x, tf.__internal__.types.Tensor) and hasattr(x, "_value") and hasattr(x, "_trainable")
 
 
 def native(variable: Any) -> Any:
@@ -137,7 +142,7 @@ def _of_attributes(whole: Any) -> list[Held]:
     """The variables, seed generators and generators among the attributes of a module."""
     found = []
     for name, x in _attributes(whole):
-        if isinstance(x, tf.Variable) or is_keras(x, "Variable"):
+        if isinstance(x, tf.Variable) or is_variable(x):
             found.append(Held(name, x, "parameter" if x.trainable else "buffer"))
         elif is_keras(x, "random.SeedGenerator"):
             found.append(Held(f"{name}.{x.state.name}", x.state, "buffer"))

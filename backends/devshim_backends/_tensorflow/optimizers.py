@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import UnsupportedError
 from devshim.wholes import Leaf
-from devshim_backends._tensorflow.contents import is_keras, is_optimizer, native
+from devshim_backends._tensorflow.contents import is_optimizer, is_variable, native
 from devshim_backends._tensorflow.exchanging import Exchange, refuse
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _named(optimizer: Any) -> list[tuple[str, int | None, Any]]:
 
 def _in_attribute(optimizer: Any, name: str, value: Any) -> Iterator[tuple[str, int | None, Any]]:
     """The variables in one attribute: a count, a list by the numbers of variables, or a dictionary by their paths."""
-    if is_keras(value, "Variable"):
+    if is_variable(value):
         yield name.strip("_"), None, value
         return
     parameters = trained(optimizer)
@@ -96,7 +96,7 @@ def _in_attribute(optimizer: Any, name: str, value: Any) -> Iterator[tuple[str, 
     else:
         return
     for number, key, each in items:
-        if not is_keras(each, "Variable"):
+        if not is_variable(each):
             continue
         if number is None:
             yield f"{name.strip('_')}.{key}", None, each
