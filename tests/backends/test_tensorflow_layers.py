@@ -167,6 +167,7 @@ PIECES = {
     "averaged": (lambda: [kl.Conv2D(4, 3), kl.GlobalAveragePooling2D()], (6, 5, 3), None),
     "of one channel": (lambda: [kl.Conv2D(1, 3), kl.Flatten()], (6, 5, 3), None),
     "of pixels of one channel": (lambda: [kl.Flatten()], (6, 5, 1), None),
+    "of pixels with statistics": (lambda: [kl.BatchNormalization(), kl.Flatten()], (6, 5, 3), (3, 6, 5)),
     "of a table": (lambda: [kl.Flatten()], (6, 5), None),
     "of steps": (lambda: [kl.LSTM(4, return_sequences=True), kl.Flatten()], (6, 5), None),
     "of pixels": (lambda: [kl.Flatten()], (6, 5, 3), UNCLEAR),
@@ -219,6 +220,7 @@ def test_what_becomes_a_map(backend):
 
 MAKERS = {
     "steps": lambda x: kl.Reshape((4, 6))(kl.Dense(24)(x)),
+    "steps with statistics": lambda x: kl.Flatten()(kl.BatchNormalization()(kl.Reshape((4, 6))(kl.Dense(24)(x)))),
     "a map by nobody knows what": lambda x: kl.Conv2D(3, 2)(
         kl.Lambda(lambda y: keras.ops.reshape(y, (-1, 2, 3, 4)))(kl.Dense(24)(x))
     ),

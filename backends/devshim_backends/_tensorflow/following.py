@@ -111,6 +111,8 @@ def _made(orders: Orders, layer: Any, takes: list[Features], before: Any, after:
     if isinstance(layer, keras.layers.Concatenate):
         alike = {each.kind for each in takes} == {"map"} and layer.axis in (-1, len(after))
         return Features("map") if alike else _unknown(orders, layer, takes, before, after)
+    if isinstance(layer, (keras.layers.BatchNormalization, keras.layers.GroupNormalization)) and len(after) > 1:
+        return _normalized(orders, layer, taken, after)
     if (_is_among(layer, _SHAPELESS) and not any(parts(layer))) or type(layer).__name__ in _ELEMENTWISE:
         return _merged(takes, layer, after)
     if isinstance(layer, (keras.layers.RNN, keras.layers.Bidirectional, keras.layers.Embedding)):
@@ -169,6 +171,16 @@ def _reshaped(orders: Orders, taken: Features, before: Any, after: Any) -> Featu
     if after[-1] == 1 or all(size == 1 for size in after[:-1]):
         return Features("input")
     return orders.may_become_map((after[-1], *after[:-1]), taken.makers)
+
+
+def _normalized(orders: Orders, layer: Any, taken: Features, after: Any) -> Features:
+    """After statistics of each channel, which others have at the first axis: what it takes is a map, or is made one."""
+    if layer.axis not in (-1, len(after)) or taken.kind not in ("input", "plain"):
+        return taken
+    if taken.kind == "plain" or len(after) < 3:  # a sequence, whose axes others exchange, and perhaps back
+        return Features("mixed")
+    orders.become_map(taken, layer)
+    return Features("map")
 
 
 def _merged(takes: list[Features], layer: Any, after: Any) -> Features:
