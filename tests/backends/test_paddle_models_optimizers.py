@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import warnings
 from functools import partial
@@ -65,17 +66,19 @@ def made(paddle: Any, name: str, model: Any, rate: Any = 0.05, **options: Any) -
 
 
 def step(paddle: Any, model: Any, optimizer: Any, between: Any = None) -> None:
-    def loss() -> Any:
-        device = ds.device_of(model[0].weight)
-        optimizer.clear_grad()
-        lost = (model(ds.from_numpy(X, device)) - ds.from_numpy(Y, device)).square().mean()
-        lost.backward()
-        return lost
-
-    loss()
+    loss_of(model, optimizer)
     if between is not None:
         between()
-    optimizer.step(loss) if isinstance(optimizer, paddle.optimizer.LBFGS) else optimizer.step()
+    searches = type(optimizer).__name__ == "LBFGS"
+    optimizer.step(partial(loss_of, model, optimizer)) if searches else optimizer.step()
+
+
+def loss_of(model: Any, optimizer: Any) -> Any:
+    device = ds.device_of(model[0].weight)
+    optimizer.clear_grad()
+    lost = (model(ds.from_numpy(X, device)) - ds.from_numpy(Y, device)).square().mean()
+    lost.backward()
+    return lost
 
 
 def weights(model: Any) -> list[bytes]:
@@ -158,6 +161,34 @@ def test_master_weights(paddle: Any, name: str, tmp_path: Path) -> None:
         masters = begin(*each)
         assert len(leaves(each[1])) == len(before), "Paddle found what it looked for, and made nothing anew"
         assert len({ds.device_of(master) for master in masters}) == 1
+
+
+@pytest.mark.parametrize("name", ["LookAhead", "ModelAverage"])
+def test_those_of_the_incubator(paddle: Any, name: str, tmp_path: Path) -> None:
+    """One that wraps another, and one that averages: moved, copied, saved."""
+
+    def fresh() -> list[Any]:
+        model = network(paddle)
+        if name == "LookAhead":
+            return [model, paddle.incubate.LookAhead(made(paddle, "Momentum", model), alpha=0.5, k=2)]
+        return [model, paddle.incubate.ModelAverage(0.15, parameters=model.parameters(), min_average_window=2)]
+
+    trained = []
+    for moves in (["cpu"] * 4, ["gpu:1", "gpu:2", "cpu", "gpu:1"]):
+        pair = fresh()
+        for to in moves:
+            ds.place(pair, to)
+            step(paddle, *pair)
+            assert devices(*pair) == {ds.device(to)}
+        trained.append(weights(pair[0]))
+    assert trained[0] == trained[1]
+    ds.save(pair, tmp_path / "run.safetensors")
+    loaded, twin = fresh(), ds.copy(pair, "gpu:0")
+    ds.load(tmp_path / "run.safetensors", "gpu:2", into=loaded)
+    for each in (pair, loaded, twin):
+        step(paddle, *each)
+        step(paddle, *each)
+    assert weights(loaded[0]) == weights(twin[0]) == weights(pair[0])
 
 
 # ---------------------------------------------------------------- what would draw the weights back
@@ -332,6 +363,7 @@ def test_a_card_that_fails_changes_nothing(paddle: Any) -> None:
     model = network(paddle)
     pair = [model, made(paddle, "Adam", model)]
     step(paddle, *pair)
+    gc.collect()
     used = ds.memory("gpu:1").used
     for at in range(1, sum(len(leaves(whole)) for whole in pair), 5):
         with ds.simulate(gpus=3, faults=ds.Fault("gpu:1", "allocation", at=at)):

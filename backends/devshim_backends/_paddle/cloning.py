@@ -22,7 +22,7 @@ from paddle.base import unique_name
 from devshim import _refusals
 from devshim.errors import UnsupportedError
 from devshim_backends._paddle.exchanging import exchange
-from devshim_backends._paddle.optimizers import MASTER, accumulators_of, parameters_of
+from devshim_backends._paddle.optimizers import MASTER, accumulators_of, inner_of, parameters_of
 from devshim_backends._paddle.scopes import open_scope
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _copied(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
                 memo[id(leaf.owner)] = _copy_of(backend, leaf.owner)
         for each in _optimizers_in(whole):
             memo[id(each._learning_rate_map)] = {}  # its keys are Paddle's programs
-            memo[id(each.helper)] = None
+            memo[id(each.helper)] = each.helper  # it makes names, and holds nothing
     for leaf in {id(leaf.owner): leaf for leaf in trained}.values():
         _give_gradient(backend, leaf.owner, memo[id(leaf.owner)])
     made = copy.deepcopy(list(wholes), memo)
@@ -112,8 +112,7 @@ def _optimizers_in(whole: Any) -> list[Any]:
     """An optimizer and those that it wraps."""
     if not isinstance(whole, paddle.optimizer.Optimizer):
         return []
-    inner = [each for held in vars(whole).values() for each in _optimizers_in(held)]
-    return [whole, *inner]
+    return [whole, *(each for inner in inner_of(whole).values() for each in _optimizers_in(inner))]
 
 
 def _require_together(wholes: Sequence[Any]) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from devshim.backend import Tensor
 
-__all__ = ["MASTER", "accumulators_of", "leaves_of", "parameters_of"]
+__all__ = ["MASTER", "accumulators_of", "inner_of", "leaves_of", "parameters_of"]
 
 MASTER = "master_weight"
 """What the leaf of a parameter's copy in full precision is called."""
@@ -49,6 +49,11 @@ def parameters_of(optimizer: Any) -> list[Tensor]:
     for each in optimizer._parameter_list or ():
         found.extend(each["params"] if isinstance(each, dict) else (each,))
     return found
+
+
+def inner_of(optimizer: Any) -> dict[str, Any]:
+    """The optimizers that one wraps (``paddle.incubate.LookAhead``), by the names of its attributes."""
+    return {name: held for name, held in vars(optimizer).items() if isinstance(held, paddle.optimizer.Optimizer)}
 
 
 def accumulators_of(optimizer: Any) -> Iterator[tuple[Any, str, Tensor]]:
@@ -76,9 +81,8 @@ def _of_optimizer(prefix: str, optimizer: Any) -> Iterator[Leaf]:
     settings = {name: held for name, held in vars(optimizer).items() if name not in _KEPT | _TRAINED}
     for path, tensor in _tensors(prefix.rstrip("."), settings, seen):
         yield _leaf(path, tensor, first)
-    for name, held in vars(optimizer).items():
-        if isinstance(held, paddle.optimizer.Optimizer):  # one that wraps another
-            yield from _of_optimizer(f"{prefix}{name}.", held)
+    for name, inner in inner_of(optimizer).items():
+        yield from _of_optimizer(f"{prefix}{name}.", inner)
 
 
 def _leaf(path: str, tensor: Tensor, beside: Any) -> Leaf:

@@ -22,7 +22,7 @@ from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import CheckpointError
 from devshim_backends._paddle.exchanging import is_made
-from devshim_backends._paddle.optimizers import MASTER, accumulators_of, parameters_of
+from devshim_backends._paddle.optimizers import MASTER, accumulators_of, inner_of, parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +55,8 @@ class PaddleResuming(Backend):
         rate = _rate_of(whole)
         scheduled = isinstance(rate, paddle.optimizer.lr.LRScheduler)
         own = [] if whole is rate else [path for path in paths if not _STATE.fullmatch(path)]
-        names = {path.partition(".")[0] for path in own} - {"_learning_rate"}
+        inner = inner_of(whole)
+        names = {path.partition(".")[0] for path in own} - {"_learning_rate", *inner}
         held = {name: _outline(name, vars(whole)[name], paths) for name in names if name in vars(whole)}
         counts = [] if whole is rate else [name for name in _COUNTS if name in vars(whole)]
         return {
@@ -64,6 +65,7 @@ class PaddleResuming(Backend):
             "scheduler": _plain(rate.state_dict()) if scheduled else None,
             "counts": {name: _plain(vars(whole)[name]) for name in counts},
             "held": held,
+            "inner": {name: self.facts(each) for name, each in inner.items()},
         }
 
     def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
@@ -90,6 +92,7 @@ class _Restoring:
         self._forms = forms
         self._old = {leaf.path: leaf.owner for leaf in backend.leaves(whole)}
         self._before = [(whole, dict(vars(whole)))]
+        self._inner: list[Callable[[], None]] = []
 
     def restore(self, facts: Any) -> Callable[[], None]:
         own = vars(self._whole)
@@ -98,19 +101,35 @@ class _Restoring:
                 self._schedule(facts["scheduler"])
             if isinstance(self._whole, paddle.optimizer.Optimizer):
                 self._give_state()
-                if facts["rate"] is not None:
-                    own["_learning_rate"], own["_learning_rate_map"] = facts["rate"], {}
+                self._give_rate(facts["rate"])
             own.update(facts["counts"])
             own.update({name: _filled(name, held, self._make) for name, held in facts["held"].items()})
+            for name, inner in inner_of(self._whole).items():
+                start = f"{name}."
+                forms = {path.removeprefix(start): form for path, form in self._forms.items() if path.startswith(start)}
+                self._inner.append(self._backend.restore(inner, facts["inner"][name], forms))
         except BaseException:
             self._undo()
             raise
         return self._undo
 
     def _undo(self) -> None:
+        for undo in self._inner:
+            undo()
         for each, before in reversed(self._before):
             vars(each).clear()
             vars(each).update(before)
+
+    def _give_rate(self, rate: float | None) -> None:
+        own = vars(self._whole)
+        if rate is None:
+            return
+        if isinstance(own["_learning_rate"], paddle.optimizer.lr.LRScheduler):
+            raise CheckpointError(
+                "the file has an optimizer whose learning rate is a number, and this one's is a scheduler",
+                "make the optimizer with a number",
+            )
+        own["_learning_rate"], own["_learning_rate_map"] = rate, {}
 
     def _schedule(self, state: Any) -> None:
         scheduler = _rate_of(self._whole)
