@@ -106,6 +106,8 @@ def _adopt(backend: Backend) -> None:
 
         guards.attend(backend)
     if type(backend).compiling is not Contract.compiling:
+        from devshim import _traced  # noqa: F401 - Paddle's compiler traces even a first import, through its hooks
+
         _context.COMPILERS.append(backend)
 
 

@@ -14,7 +14,7 @@ from devshim.device import CPU, Device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -65,38 +65,99 @@ def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False
     return result
 
 
-def move_many(backend: Backend, xs: Sequence[Tensor], target: Device, non_blocking: bool = False) -> Sequence[Tensor]:
-    """Copy many tensors to a device at once, each checked on arrival; a ledger is told of each source by itself."""
+def move_many(
+    backend: Backend,
+    xs: Sequence[Tensor],
+    target: Device,
+    non_blocking: bool = False,
+    under_way: list[int] | None = None,
+) -> Sequence[Tensor]:
+    """Copy many tensors to a device at once, each checked on arrival; a ledger is told of each source by itself.
+
+    Args:
+        backend: Whose they are.
+        xs: The tensors.
+        target: Where to.
+        non_blocking: As for `move`.
+        under_way: Where given, names by number, when a copy has failed, those of which one was it.
+    """
     require(backend, target)
     if LEDGER is not None and xs:
         sources = {backend.device_of(x): None for x in xs}
         if len(sources) > 1:
-            return _by_source(backend, xs, list(sources), target, non_blocking)
+            return _by_source(backend, xs, list(sources), target, non_blocking, under_way)
         recording = LEDGER(backend, next(iter(sources)), target, sum(backend.nbytes(x) for x in xs), len(xs))
         if recording is not None:
             with recording:
-                return move_many(backend, xs, target, non_blocking)
-    if FAULTS is not None:
-        for x in xs:
-            FAULTS(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
+                return move_many(backend, xs, target, non_blocking, under_way)
+    announced = _Announced(backend, xs, target)
+    arrived: list[Tensor] = []
     try:
-        results = backend.copy_many(xs, target, non_blocking)
-    except Exception as error:
-        _raise_if_full(backend, error, target, sum(backend.nbytes(x) for x in xs))
+        _receive(backend, announced, target, non_blocking, arrived)
+    except BaseException as error:
+        # Those that had been taken and had not arrived; the last, where that was not where it should be.
+        failed = list(range(announced.taken))[len(arrived) :] or [max(announced.taken - 1, 0)]
+        arrived.clear()  # the traceback would keep them, and their memory
+        if under_way is not None:
+            under_way[:] = failed
+        if isinstance(error, Exception):
+            _raise_if_full(backend, error, target, sum(backend.nbytes(xs[i]) for i in failed))
         raise
-    for result in results:
+    return arrived
+
+
+class _Announced:
+    """Tensors as a sequence that notes which have been taken; a fault comes when its tensor's turn has."""
+
+    def __init__(self, backend: Backend, xs: Sequence[Tensor], target: Device) -> None:
+        self._backend, self._xs, self._target = backend, xs, target
+        self.taken = 0
+
+    def __len__(self) -> int:
+        return len(self._xs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._xs[index]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for i, x in enumerate(self._xs):
+            if i == self.taken:  # the first time
+                self.taken += 1
+                if FAULTS is not None:
+                    about = f"a copy of {self._backend.nbytes(x):,} bytes"
+                    FAULTS(self._backend, self._backend.device_of(x), self._target, about)
+            yield x
+
+
+def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arrived: list[Tensor]) -> None:
+    """Copy, and check each on arrival."""
+    for result in backend.copy_many(xs, target, non_blocking):
         if backend.device_of(result) is not target:
             _raise_misplaced(backend, target, result)
-    return results
+        arrived.append(result)
+        del result  # else a traceback would keep it, and its memory
 
 
 def _by_source(
-    backend: Backend, xs: Sequence[Tensor], sources: list[Device], target: Device, non_blocking: bool
+    backend: Backend,
+    xs: Sequence[Tensor],
+    sources: list[Device],
+    target: Device,
+    non_blocking: bool,
+    under_way: list[int] | None,
 ) -> Sequence[Tensor]:
     moved: list[Tensor] = list(xs)
     for source in sources:
         at = [i for i, x in enumerate(xs) if backend.device_of(x) is source]
-        for i, result in zip(at, move_many(backend, [xs[i] for i in at], target, non_blocking), strict=True):
+        failed: list[int] = []
+        try:
+            results = move_many(backend, [xs[i] for i in at], target, non_blocking, failed)
+        except BaseException:
+            moved.clear()
+            if under_way is not None:
+                under_way[:] = [at[i] for i in failed]
+            raise
+        for i, result in zip(at, results, strict=True):
             moved[i] = result
     return moved
 

@@ -18,10 +18,10 @@ import dataclasses
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from devshim import _registry, _transfer
+from devshim import _registry
 from devshim._settled import settled
 from devshim.device import Device
-from devshim.errors import ArgumentError, DevshimError
+from devshim.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -205,8 +205,11 @@ def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
 
 def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) -> Any:
     """Move every tensor of a tree: `devshim.place` for everything that is not itself a tensor."""
+    from devshim import _together, _traced
     from devshim.tensors import stays
 
+    if _traced.compiling():
+        return _traced.place(tree, to, copy, non_blocking)
     if (copy is None or copy is False) and isinstance(to, Device) and settled(tree, to):
         return tree
     done: list[tuple[Any, Flat]] = []
@@ -220,16 +223,17 @@ def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) 
     new: dict[int, Any] = {}
     with _moved_with(wholes, where, copy) as clones:
         new.update(clones)
-        new.update(_move(moving, non_blocking))
+        new.update(_together.move(moving, non_blocking))
     return rebuilt(tree, done, new)
 
 
 def rebuilt(tree: Any, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> Any:
     """The tree with what is new in its place; the same object where nothing in it is."""
     for node, (_, old, rebuild) in done if new else ():
-        now = [new.get(id(child), child) for child in old]
-        if any(a is not b for a, b in zip(old, now, strict=True)):
-            new[id(node)] = rebuild(now)
+        for child in old:  # a plain loop, and no `is`: torch.compile traces no generator twice, and compares no tuples
+            if id(child) in new:
+                new[id(node)] = rebuild([new.get(id(each), each) for each in old])
+                break
     return new.get(id(tree), tree)
 
 
@@ -251,39 +255,6 @@ def _moved_with(wholes: list[tuple[Cell, Any, Backend]], where: Where, copy: boo
     move.stage(None if copy else copy)
     yield clones
     move.exchange()
-
-
-def _move(moving: dict[int, tuple[Backend, Tensor, Cell, Device]], non_blocking: bool) -> dict[int, Tensor]:
-    """Move all tensors found, in one call per backend and device where the framework has a faster way for many."""
-    from devshim.backend import Backend as Contract
-
-    groups: dict[tuple[int, Device], list[tuple[int, Tensor, Cell]]] = {}
-    backends: dict[int, Backend] = {}
-    for key, (backend, x, cell, target) in moving.items():
-        backends[id(backend)] = backend
-        groups.setdefault((id(backend), target), []).append((key, x, cell))
-    for which, target in groups:  # a device one of them lacks is refused before anything is copied
-        _transfer.require(backends[which], target)
-    moved: dict[int, Tensor] = {}
-    under_way: list[Cell] = []
-    try:
-        for (which, target), group in groups.items():
-            backend = backends[which]
-            if type(backend).copy_many is not Contract.copy_many:
-                under_way = [cell for _, _, cell in group]
-                keys, xs = [key for key, _, _ in group], [x for _, x, _ in group]
-                moved.update(zip(keys, _transfer.move_many(backend, xs, target, non_blocking), strict=True))
-                continue
-            for key, x, cell in group:
-                under_way = [cell]
-                moved[key] = _transfer.move(backend, x, target, non_blocking)
-    except BaseException as error:
-        moved.clear()  # the traceback would keep them, and their memory
-        if isinstance(error, DevshimError):  # several are on their way together where the framework can do that
-            names = ["".join(f"[{part!r}]" for part in path_of(cell)) for cell in under_way[:4]]
-            error.add_leaf(" or ".join([*names, *(["another"] if len(under_way) > 4 else [])]))
-        raise
-    return moved
 
 
 def placement_of(tree: Any) -> dict[str, Device]:

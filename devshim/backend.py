@@ -17,7 +17,7 @@ Methods stand in the same order in every adapter, in rooms of the same names (``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -108,8 +108,7 @@ class Backend(Wholes, ABC):
     """The native line each devshim call stands for: call name -> template (see `devshim._explain`)."""
 
     hosted: str = ""
-    """The attribute of a tensor that is True, and nothing else that Python takes for true, where its data is in host
-    memory; empty where the framework has none, or none that is read faster than `device_of` tells."""
+    """The attribute of a tensor that is the constant True where its data is in host memory, if there is a fast one."""
 
     immutable: ClassVar[bool] = False
     """Whether the framework's tensors cannot be written to (TensorFlow, JAX)."""
@@ -192,9 +191,9 @@ class Backend(Wholes, ABC):
         the host is complete on return whatever ``non_blocking`` says.
         """
 
-    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Sequence[Tensor]:
-        """`copy_to` for many tensors at once; override where the framework does that faster."""
-        return [self.copy_to(x, device, non_blocking) for x in xs]
+    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
+        """`copy_to` for many, in order; override where that is faster. An error names what was taken and not given."""
+        return (self.copy_to(x, device, non_blocking) for x in xs)
 
     @abstractmethod
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:

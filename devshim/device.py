@@ -139,6 +139,8 @@ def kind_of(name: object) -> str | None:
 
 def as_int(value: object) -> int:
     """Return what counts as an integer as an exact `int`; anything else, a bool too, raises `TypeError`."""
+    if type(value) is int:  # torch.compile knows no int.__index__
+        return value
     cls, numpy = type(value), sys.modules.get("numpy")
     if cls is bool or (numpy is not None and cls is getattr(numpy, "bool_", None)):  # an index, warned of, until 2.2
         raise TypeError("a bool is no index")

@@ -207,9 +207,9 @@ def _labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, 
 
 
 def _add_leaves(name: str, tree: Any, found: list[tuple[str, Tensor, Backend]]) -> None:
-    from devshim import _trees
+    from devshim import _traced, _trees
 
-    for path, x, owner in _trees.tensors(tree):
+    for path, x, owner in _traced.tensors(tree) if _traced.compiling() else _trees.tensors(tree):
         label = name
         for part in path:
             label += f"[{part!r}]"

@@ -14,65 +14,112 @@ from devshim.testing.values import feature, numbers
 if TYPE_CHECKING:
     from devshim.device import Device
 
+    Compiled = Callable[[Any], Any]
 
-def _calls(device: Device) -> dict[str, Callable[[Any], Any]]:
-    """A function to compile for each feature; each doubles its argument if the call keeps its promise."""
 
-    def where(x: Any) -> Any:
-        return x + x if ds.device_of(x) is device else x
-
-    def move(x: Any) -> Any:
-        return ds.place(x + x, device)
-
-    def run(x: Any) -> Any:
-        return ds.run(lambda t: t + t, x)
+def _within(device: Device, fn: Compiled) -> Compiled:
+    """Return a function that calls another inside ``on(device)``."""
 
     def scope(x: Any) -> Any:
         with ds.on(device):
-            return x + x
+            return fn(x)
 
-    return {"trace_device_of": where, "trace_place": move, "trace_run": run, "trace_on": scope}
+    return scope
+
+
+LOCATING: dict[str, Callable[[Device], Compiled]] = {
+    "device_of": lambda device: lambda x: x + x if ds.device_of(x) is device else x,
+    "same_device": lambda device: lambda x: x + x if ds.same_device(x, {"x": [x]}, 1) else x,
+    "require_same_device": lambda device: lambda x: x + x if ds.require_same_device(x=x, y=(x, x)) is device else x,
+}
+"""Functions to compile that ask where a tensor is; each doubles its argument if the call keeps its promise."""
+
+PLACING: dict[str, Callable[[Device], Compiled]] = {
+    "place": lambda device: lambda x: ds.place(x + x, device),
+    "copy": lambda device: lambda x: ds.copy(x + x, device),
+    "not blocking": lambda device: lambda x: ds.place(x + x, device, non_blocking=True),
+    "a tree": lambda device: lambda x: ds.place({"a": [x + x, 1], "b": (None, "text")}, device)["a"][0],
+    "a copied tree": lambda device: lambda x: ds.copy([(x + x,)], device)[0][0],
+    "a placement": lambda device: lambda x: ds.place({"a": x + x}, ds.Placement({"a": device}))["a"],
+}
+"""Functions to compile that move a tensor's double to a device."""
+
+RUNNING: dict[str, Callable[[Device], Compiled]] = {
+    "run": lambda device: lambda x: ds.run(lambda t: t + t, x),
+    "a tree": lambda device: lambda x: ds.run(lambda tree, more: tree["x"][0] + more, {"x": [x]}, more=x),
+    "run in run": lambda device: lambda x: ds.run(lambda t: ds.run(lambda u: u + u, t), x),
+}
+"""Functions to compile that compute where their argument is."""
+
+SCOPES: dict[str, Callable[[Device], Compiled]] = {
+    "on": lambda device: _within(device, lambda x: x + x),
+    "on in on": lambda device: _within(ds.cpu(), _within(device, lambda x: x + x)),
+}
+"""Functions to compile that compute inside `on`."""
+
+FEATURES = {"trace_device_of": LOCATING, "trace_place": PLACING, "trace_run": RUNNING, "trace_on": SCOPES}
 
 
 class Tracing(Kit):
     """`device_of`, `place`, `run` and `on` under the framework's own compiler."""
 
     @feature("trace_device_of")
-    def test_device_of(self, device: Device) -> None:
-        """A compiled function learns where its argument is."""
-        y = self.compiled(_calls(device)["trace_device_of"])(self.tensor(device))
+    @pytest.mark.parametrize("how", LOCATING)
+    def test_device_of(self, device: Device, how: str) -> None:
+        """A compiled function learns where its argument is, and whether several are in one place."""
+        y = self.compiled(LOCATING[how](device))(self.tensor(device))
         assert self.same_numbers(y, 2 * numbers())
 
     @feature("trace_place")
     def test_place(self, journey: tuple[Device, Device]) -> None:
         """A compiled function's result is where `place` put it inside."""
-        y = self.compiled(_calls(journey[1])["trace_place"])(self.tensor(journey[0]))
+        y = self.compiled(PLACING["place"](journey[1]))(self.tensor(journey[0]))
         assert ds.device_of(y) is journey[1]
         assert self.same_numbers(y, 2 * numbers())
 
+    @feature("trace_place")
+    @pytest.mark.parametrize("how", PLACING)
+    def test_place_in_every_way(self, away: tuple[Device, Device], how: str) -> None:
+        """So are copies and trees, whatever keyword is given."""
+        y = self.compiled(PLACING[how](away[1]))(self.tensor(away[0]))
+        assert ds.device_of(y) is away[1]
+        assert self.same_numbers(y, 2 * numbers())
+
+    @feature("trace_place")
+    def test_what_is_there_already_is_passed_on(self, device: Device) -> None:
+        """Inside a compiled function, too, `place` of what is there changes nothing."""
+        y = self.compiled(lambda x: ds.place(ds.place([ds.place(x + x, device)], device)[0], device))(
+            self.tensor(device)
+        )
+        assert ds.device_of(y) is device
+        assert self.same_numbers(y, 2 * numbers())
+
     @feature("trace_run")
-    def test_run(self, device: Device) -> None:
+    @pytest.mark.parametrize("how", RUNNING)
+    def test_run(self, device: Device, how: str) -> None:
         """`run` inside a compiled function computes where its argument is."""
-        y = self.compiled(_calls(device)["trace_run"])(self.tensor(device))
+        y = self.compiled(RUNNING[how](device))(self.tensor(device))
         assert ds.device_of(y) is device
         assert self.same_numbers(y, 2 * numbers())
 
     @feature("trace_on")
-    def test_on(self, device: Device) -> None:
+    @pytest.mark.parametrize("how", SCOPES)
+    def test_on(self, device: Device, how: str) -> None:
         """`on` inside a compiled function changes no values, and where it is left the default is what it was."""
-        y = self.compiled(_calls(device)["trace_on"])(self.tensor(device))
+        y = self.compiled(SCOPES[how](device))(self.tensor(device))
         assert self.same_numbers(y, 2 * numbers())
         assert ds.device_of(ds.zeros(1)) is ds.cpu()
 
     @feature("trace_place")
-    def test_a_missing_device_is_refused_inside(self) -> None:
+    @pytest.mark.parametrize("how", ["place", "copy", "a tree"])
+    def test_a_missing_device_is_refused_inside(self, how: str) -> None:
         """A device that does not exist is refused while compiling, not ignored."""
-        fn = self.compiled(_calls(ds.gpu(99))["trace_place"])
+        fn = self.compiled(PLACING[how](ds.gpu(99)))
         with pytest.raises(Exception):  # noqa: B017, PT011 - a compiler may wrap what was raised while it compiled
             fn(self.tensor())
 
-    @pytest.mark.parametrize("name", ["trace_device_of", "trace_place", "trace_run", "trace_on"])
-    def test_a_gap_is_refused(self, name: str, device: Device) -> None:
+    @pytest.mark.parametrize(("name", "how"), [(name, how) for name, ways in FEATURES.items() for how in ways])
+    def test_a_gap_is_refused(self, name: str, how: str, device: Device) -> None:
         """Where a backend cannot follow, the call inside does what it does outside, or raises `TracingError`.
 
         A backend that has no compiler at all (a gap of kind never) has nothing to be called inside of.
@@ -80,7 +127,7 @@ class Tracing(Kit):
         gap = self.adapter.gaps.get(name)
         if gap is None or gap.kind == "never":
             return
-        fn = _calls(device)[name]
+        fn = FEATURES[name][how](device)
         outside = fn(self.tensor())
         try:
             inside = self.compiled(fn)(self.tensor())

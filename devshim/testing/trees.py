@@ -116,6 +116,31 @@ class Trees(Kit):
         batch = ds.copy(Batch(x, "name", extra=(3,)), journey[1])
         assert (batch.name, batch.extra) == ("name", (3,))
 
+    @feature("place")
+    def test_a_tree_moves_as_its_leaves_do(self, away: tuple[Device, Device]) -> None:
+        """Many at once give what one by one gives: values, dtypes, shapes, and memory that is nobody else's."""
+        kinds = [("float32", (3, 4)), ("int32", (5,)), ("float32", ()), ("uint8", (2, 2)), ("float32", (0, 3))]
+        arrays = [numbers(shape, dtype) for dtype, shape in kinds * 4]
+        leaves = [ds.from_numpy(a, away[0]) for a in arrays]
+        moved = ds.place({"leaves": leaves}, away[1])["leaves"]
+        alone = [ds.place(x, away[1]) for x in leaves]
+        for a, x, y in zip(arrays, moved, alone, strict=True):
+            assert ds.device_of(x) is away[1]
+            assert (type(x), x.dtype, tuple(x.shape)) == (type(y), y.dtype, tuple(y.shape))
+            assert (ds.to_numpy(x) == a).all()
+        if not self.adapter.immutable:
+            self.mutate(moved[0])
+            assert all((ds.to_numpy(x) == a).all() for a, x in zip(arrays[1:], moved[1:], strict=True))
+            assert (ds.to_numpy(leaves[0]) == arrays[0]).all()
+
+    @feature("gradient")
+    def test_gradients_flow_through_a_tree(self, away: tuple[Device, Device]) -> None:
+        """What moves among others is differentiated as what moves alone."""
+        others = [self.tensor(away[0]) for _ in range(3)]
+        gradient = self.gradient(lambda x: ds.place([*others, {"x": x}], away[1])[3]["x"], self.tensor(away[0]))
+        assert gradient is not None
+        assert self.same_numbers(gradient, 2 * numbers())
+
     @feature("missing_device")
     def test_a_missing_device_leaves_the_tree(self, missing_device: Device) -> None:
         """Where the device does not exist nothing has moved."""

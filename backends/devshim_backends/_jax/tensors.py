@@ -35,7 +35,7 @@ from devshim.errors import ConversionError
 from devshim_backends._jax.devices import JaxDevices, concrete, host, started
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from devshim.backend import Tensor
@@ -99,7 +99,7 @@ class JaxTensors(JaxDevices, Backend):
             jax.block_until_ready(concrete(y) if isinstance(y, Tracer) else y)
         return y
 
-    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Sequence[Tensor]:
+    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
         if not trace_state_clean() and self.compiling():
             raise self._untraceable("place")
         native = self.to_native(device)

@@ -29,7 +29,7 @@ from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
 from devshim_backends._tensorflow.watching import Making, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from devshim.backend import Tensor
@@ -59,13 +59,12 @@ class TensorflowTensors(TensorflowPlaces):
             copy = self._copier(x, getattr(x, "dtype", None), device, tf.executing_eagerly())
             return copy(x)
 
-    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Sequence[Tensor]:
-        made, eager = [], tf.executing_eagerly()
+    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
+        eager = tf.executing_eagerly()
         with tf.device(self.to_native(device)):  # once around many: 1.3 times faster than once around each
             for x in xs:
                 copy = self._copier(x, getattr(x, "dtype", None), device, eager)
-                made.append(copy(x))
-        return made
+                yield copy(x)
 
     def _copier(self, x: Tensor, dtype: Any, device: Device, eager: bool) -> Callable[[Tensor], Tensor]:
         """What copies a tensor in the scope of the device it goes to: TensorFlow's own function, but for rare ones."""

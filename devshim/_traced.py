@@ -1,0 +1,89 @@
+"""Trees while a framework's compiler follows this code: plain recursion, which is what compilers can follow.
+
+What `devshim._trees` needs to be fast, to name the leaf that fails, and to move each tensor once (`id`, generators,
+sets that grow) breaks the graph of torch.compile (2.10 and later).  While a function is compiled none of that is
+needed: nothing is copied before the function runs, and the compiler sees for itself what is one tensor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim import _context, _registry, _transfer, _trees
+from devshim.device import Device
+
+if TYPE_CHECKING:
+    from devshim._moving import Where
+    from devshim.backend import Backend, Tensor
+
+
+def compiling() -> bool:
+    """Whether the calling code is being compiled or traced right now by a framework that is loaded."""
+    for backend in _context.COMPILERS:  # noqa: SIM110 - a generator would break the graph
+        if backend.compiling():
+            return True
+    return False
+
+
+def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) -> Any:
+    """Have every tensor of a tree moved when the compiled function runs; the tree itself where none has to be."""
+    return _placed(tree, to, copy, non_blocking, "")[0]
+
+
+def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool, path: str) -> tuple[Any, bool]:
+    """The node with its tensors moved, and whether it is another: a compiler may not know ``is``."""
+    from devshim.tensors import stays
+
+    backend = _registry.serving(node)
+    if backend is not None:
+        target = to if isinstance(to, Device) else to("", path)
+        if stays(backend, node, target, copy):
+            return node, False
+        return _transfer.move(backend, node, target, non_blocking), True
+    flat = _flat(node)
+    if flat is None:
+        return node, False
+    keys, children, rebuild = flat
+    placed, changed = [], False
+    for key, child in zip(keys, children, strict=True):
+        new, is_new = _placed(child, to, copy, non_blocking, f"{path}.{key}" if path else str(key))
+        placed.append(new)
+        changed = changed or is_new
+    return (rebuild(placed), True) if changed else (node, False)
+
+
+def _flat(node: Any) -> Any:
+    """A container's keys, children and how to rebuild it; None for what has none, and models are refused."""
+    if type(node) in _registry.ATOMS:
+        return None
+    owner = _trees.owner_of_whole(node)
+    if owner is not None:
+        from devshim import _refusals
+
+        raise _refusals.tracing(owner, "place", "place models and optimizers before the function is compiled")
+    return _trees.children(node)
+
+
+def tensors(tree: Any) -> list[tuple[tuple[object, ...], Tensor, Backend]]:
+    """Return every tensor of a tree with its path and its backend, as `devshim._trees.tensors` does."""
+    found: list[tuple[tuple[object, ...], Tensor, Backend]] = []
+    _collect(tree, (), found)
+    return found
+
+
+def _collect(node: Any, path: tuple[object, ...], found: list[Any]) -> None:
+    backend = _registry.serving(node)
+    if backend is not None:
+        found.append((path, node, backend))
+        return
+    if type(node) in _registry.ATOMS:
+        return
+    owner = _trees.owner_of_whole(node)
+    if owner is not None:
+        for leaf in owner.leaves(node):
+            found.append(((*path, leaf.path), leaf.read(), owner))
+        return
+    flat = _trees.children(node)
+    if flat is not None:
+        for key, child in zip(flat[0], flat[1], strict=True):
+            _collect(child, (*path, key), found)
