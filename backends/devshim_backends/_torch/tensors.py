@@ -26,11 +26,14 @@ from devshim._dtypes import numpy_dtype
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
+from devshim_backends._torch import packing
 from devshim_backends._torch.creation import NUMPY, SMALL, TORCH
 from devshim_backends._torch.devices import DEVICES, NATIVE, module, native
 from devshim_backends._torch.optimizers import OTHERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from devshim.backend import Tensor
     from devshim.device import Device
 
@@ -79,7 +82,15 @@ class TorchTensors(Backend):
         if not is_grad_enabled() and not is_compiling() and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.no_grad():  # else a model moved here could not be trained any more
                 return x.to(place, None, non_blocking, True)
+        if device is not CPU and place.type == "cuda" and not is_compiling() and packing.is_large(x):
+            return packing.in_pieces(x, place)
         return x.to(place, None, non_blocking, True)  # dtype, non_blocking, copy: by name they cost a tenth more
+
+    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
+        place = NATIVE.get(device) or native(device)
+        if place.type != "cuda" or torch.is_inference_mode_enabled():
+            return super().copy_many(xs, device, non_blocking)
+        return packing.copies(xs, place, lambda x: self.copy_to(x, device, non_blocking))
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         self._require_dense(x, "NumPy")
