@@ -233,6 +233,24 @@ def test_an_unbuilt_model_is_built_by_fit_where_it_was_placed():
     assert places(other) == {ds.gpu(1)}
 
 
+@pytest.mark.parametrize("place", ["gpu:1", ds.Placement({"dense": "gpu:0"}, default="gpu:1")], ids=["one", "several"])
+def test_weights_from_the_host_are_set_and_loaded(place, tmp_path):
+    """Keras' own ways to fill a model, and callbacks that use them."""
+    model, other = network(run_eagerly=True), network()
+    model.layers[0].kernel.assign(model.layers[0].kernel * 2)
+    ds.place(model, place)
+    where = ds.placement_of(model)
+    expected = [w + 1 for w in other.get_weights()]
+    model.set_weights(expected)
+    same(model.get_weights(), expected)
+    other.save_weights(tmp_path / "m.weights.h5")
+    model.load_weights(tmp_path / "m.weights.h5")
+    same(model.get_weights(), other.get_weights())
+    assert ds.placement_of(model) == where
+    best = keras.callbacks.EarlyStopping("loss", patience=0, restore_best_weights=True)
+    model.fit(X, Y, epochs=2, verbose=0, callbacks=[best])
+
+
 def test_mixed_precision_trains_on():
     def run(moves):
         keras.utils.set_random_seed(0)

@@ -137,7 +137,7 @@ class Apply(Wire):
     def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
         if name == "update_step":
             return self._at([args[1]], call, args, kwargs)
-        given = args[1:2] if name == "apply" else args[:1]
+        given = args[1:2] if name == "apply" else args[:1] if name == "build" else ()
         variables = (given[0] if given else kwargs.get("trainable_variables")) or whole._trainable_variables
         if name == "apply" and args and (self._placed or len(self._devices(variables)) > 1):
             args = ([self._beside(*pair) for pair in zip(args[0], variables, strict=False)], *args[1:])
