@@ -6,7 +6,7 @@ Requirements this module answers:
 * Parts' results can meet in the code of the layer that has the parts (a residual connection, a concatenation): there
   its inputs and its parts' results are brought to one device.  Links of a chain hand theirs on.
 * The result is on the device of the part that ran last, or where a layer's results meet.
-* Where a tensor is is asked at each call: ``copy.deepcopy`` and Paddle's own ``to`` give a model that works.
+* Where a tensor is is asked at each call: ``copy.deepcopy``, pickle and Paddle's own ``to`` give a model that works.
 * An exception, Ctrl-C included, leaves nothing behind.
 
 How: ``Layer.__call__`` hands calls of a layer that has a hook to its method ``_dygraph_call_func`` (2.6 to 3.3), which
@@ -113,6 +113,9 @@ class Wire:
         here, home = (memo.get(id(each), each) for each in (self._here, self.home))
         return Wire(model, layer, here=here, carries=self._carries, home=home)
 
+    def __reduce__(self) -> Any:
+        return _wire, (self._model(), self._layer(), self._here, self._carries, self.home)
+
     def hook(self, layer: Any, inputs: Any) -> None:
         """A hook that does nothing, because of which the layer is called by this."""
 
@@ -144,6 +147,11 @@ class Wire:
         if tensor is None:
             tensor = next((x for x in (*inputs, *kwargs.values()) if isinstance(x, core.eager.Tensor)), None)
         return None if tensor is None else _place(tensor)
+
+
+def _wire(model: Any, layer: Any, here: Any, carries: bool, home: Any) -> Wire:
+    """What a pickled wire is made of again."""
+    return Wire(model, layer, here=here, carries=carries, home=home)
 
 
 def carried(value: Any, device: Device) -> Any:
