@@ -247,7 +247,8 @@ def test_pixels_made_a_map_are_unclear(backend):
 def test_a_graph_with_a_call_of_its_own_is_not_believed(backend):
     class Turned(keras.Sequential):
         def call(self, x):
-            return super().call(keras.ops.flip(x, 1))
+            convolve, flatten, dense = self.layers
+            return dense(flatten(keras.ops.transpose(convolve(x), (0, 2, 1, 3))))
 
     turned = Turned([kl.Input((6, 5, 3)), kl.Conv2D(4, 3), kl.Flatten(), kl.Dense(5)])
     assert UNCLEAR in kernel_of(backend, turned).unclear
@@ -266,14 +267,46 @@ def test_models_with_a_call_of_their_own(backend):
     pooled = alone(through, image, a=kl.Conv2D(4, 3), b=kl.GlobalAveragePooling2D(), c=kl.Dense(5))
     assert not kernel_of(backend, pooled).unclear
     flat = alone(through, image, a=kl.Conv2D(4, 3), b=kl.Flatten(), n=kl.BatchNormalization(), c=kl.Dense(5))
-    assert UNCLEAR in kernel_of(backend, flat).unclear
-    assert all(weight.unclear for weight in backend.layers(flat)[1].weights.values())
+    assert kernel_of(backend, flat).folded == ((5,), (4, 4, 3))
+    assert all(weight.folded == ((4, 4, 3),) for weight in backend.layers(flat)[1].weights.values())
     inside = alone(through, image, net=keras.Sequential([kl.Conv2D(4, 3), kl.Flatten(), kl.Dense(5)]))
     assert kernel_of(backend, inside).folded == ((5,), (4, 4, 3))
     maker = alone(
         lambda self, x: self.b(keras.ops.reshape(self.a(x), (-1, 2, 3, 4))), (5,), a=kl.Dense(24), b=kl.Conv2D(2, 2)
     )
-    assert UNCLEAR in backend.layers(maker)[0].weights["weight"].unclear
+    assert backend.layers(maker)[0].weights["bias"].folded == ((4, 2, 3),)
+
+
+def test_code_that_has_no_graph_is_unclear(backend):
+    def flattened(self, x):
+        return self.c(self.n(tf.reshape(self.a(x), (-1, 48))))
+
+    flat = alone(flattened, (6, 5, 3), a=kl.Conv2D(4, 3), n=kl.BatchNormalization(), c=kl.Dense(5))
+    assert UNCLEAR in kernel_of(backend, flat).unclear
+    assert all(weight.unclear for weight in backend.layers(flat)[1].weights.values())
+    shared = alone(
+        lambda self, x: self.b(tf.reshape(self.a(x), (-1, 2, 3, 4))), (5,), a=kl.Dense(24), b=kl.Conv2D(2, 2)
+    )
+    assert UNCLEAR in backend.layers(shared)[0].weights["weight"].unclear
+
+
+def test_asking_for_a_graph_leaves_nothing_behind(backend):
+    class Counting(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = kl.Conv2D(4, 3), kl.Flatten(), kl.Dense(5)
+            self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+        def call(self, x):
+            self.calls.assign_add(1.0)
+            return self.c(self.b(self.a(x)))
+
+    model = Counting()
+    model(np.zeros((2, 6, 5, 3), "f4"))
+    before = {leaf.path: leaf.read().numpy().tobytes() for leaf in backend.leaves(model)}
+    assert kernel_of(backend, model).folded == ((5,), (4, 4, 3))
+    assert {leaf.path: leaf.read().numpy().tobytes() for leaf in backend.leaves(model)} == before
+    assert [(each._inbound_nodes, each._outbound_nodes) for each in (model, *model.layers)] == [([], [])] * 4
 
 
 def test_blocks_of_convolutions_in_a_chain(backend):
@@ -290,4 +323,4 @@ def test_blocks_of_convolutions_in_a_chain(backend):
     model = chain(block(6), kl.GlobalAveragePooling2D(), kl.Dense(5), shape=(6, 5, 3))
     assert not any(weight.unclear for layer in backend.layers(model) for weight in layer.weights.values())
     flat = chain(block(6), kl.Flatten(), kl.Dense(5), shape=(6, 5, 3))
-    assert UNCLEAR in kernel_of(backend, flat).unclear
+    assert kernel_of(backend, flat).folded == ((5,), (6, 6, 5))

@@ -76,14 +76,15 @@ def _is_among(layer: Any, rooms: Sequence[str]) -> bool:
 def walk(orders: Orders, graph: Any, given: Sequence[Features]) -> list[Features]:
     """What comes out of a graph that is given these; every layer in it is noted on the way."""
     function = graph._functional if isinstance(graph, keras.Sequential) else graph
+    levels = function._nodes_by_depth
+    nodes = [node for depth in sorted(levels, reverse=True) for node in levels[depth]]
+    for tensor in (tensor for node in nodes for tensor in node.input_tensors):
+        orders.count(tensor._keras_history.operation)
     found = {id(tensor): each for tensor, each in zip(keras.tree.flatten(function.inputs), given, strict=False)}
-    for depth in sorted(function._nodes_by_depth, reverse=True):
-        for node in function._nodes_by_depth[depth]:
-            if node.is_input:
-                continue
+    for node in nodes:
+        if not node.is_input:
             takes = [found.get(id(tensor), UNCLEAR) for tensor in node.input_tensors]
-            made = _after(orders, node, takes)
-            found.update(zip(map(id, node.outputs), made, strict=False))
+            found.update(zip(map(id, node.outputs), _after(orders, node, takes), strict=False))
     return [found.get(id(tensor), UNCLEAR) for tensor in keras.tree.flatten(function.outputs)]
 
 
@@ -92,6 +93,9 @@ def _after(orders: Orders, node: Any, takes: list[Features]) -> list[Features]:
     layer = node.operation
     if is_graph(layer):
         return walk(orders, layer, takes)
+    graph = orders.inside(layer, node.input_tensors[0]) if len(takes) == 1 else None
+    if graph is not None:
+        return walk(orders, graph, takes)
     taken = takes[0] if takes else PLAIN
     before = tuple(node.input_tensors[0].shape[1:]) if takes else ()
     after = tuple(node.outputs[0].shape[1:])

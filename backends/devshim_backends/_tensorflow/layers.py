@@ -40,10 +40,9 @@ class TensorflowLayers(Backend):
         paths = _paths(self, model)
         if not is_layer(model):
             return [Layer("other", "", {path: Weight(path) for path in paths.values()})] if paths else []
-        from devshim_backends._tensorflow.orders import Orders  # imports Keras, as whoever has a layer has
+        from devshim_backends._tensorflow.orders import orders_of  # imports Keras, as whoever has a layer has
 
-        orders = Orders(model)
-        return list(_layers(model, paths, orders, set()))
+        return list(_layers(model, paths, orders_of(model), set()))
 
 
 def _paths(backend: Backend, model: Any) -> Paths:

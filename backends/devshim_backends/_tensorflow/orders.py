@@ -7,8 +7,9 @@ Requirements this module answers:
 
 * The graph of Sequential and functional models is followed (`following`): what was a map is told as one.
 * What a Dense layer makes to be reshaped into a map is in that order, too.
-* Where the graph cannot be known, as in a model with a ``call`` of its own, features are trusted where nothing in the
-  model is a map, or where they are as many as the layer before makes; else they are unclear.
+* In a layer with a ``call`` of its own, features are trusted where nothing in the model is a map, or where they are as
+  many as the layer before makes. Where that leaves something open, the graph is asked for (`symbolic`); what has none
+  is unclear.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import keras
 
+from devshim_backends._tensorflow import symbolic
 from devshim_backends._tensorflow.following import (
     ALIGNED,
     PLAIN,
@@ -29,25 +31,38 @@ from devshim_backends._tensorflow.following import (
     walk,
 )
 
-__all__ = ["Orders"]
+__all__ = ["Orders", "orders_of"]
+
+
+def orders_of(model: Any) -> Orders:
+    """The features of every layer of a model; code of the user's is called only where they are not clear without."""
+    found = Orders(model, deep=False)
+    return Orders(model, deep=True) if found.is_unclear() else found
 
 
 class Orders:
     """The features of every layer of a model.
+
+    Args:
+        model: Which.
+        deep: Whether layers with a ``call`` of the user's are asked for their graphs.
 
     Attributes:
         into: By the layer's id, what it takes; of an axis that is not the last one nothing is said.
         made: By the layer's id, what becomes of what it makes, where that is a map, or unclear.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, deep: bool) -> None:
+        self._deep = deep
         self.into: dict[int, Features] = {}
         self.made: dict[int, Features] = {}
         self._waiting: list[Features] = []
         self._sizes_seen: set[int | None] = set()
+        self._calls: dict[int, int] = {}
         self._has_maps = any(is_spatial(each) or _reshapes(each) for each in every(model))
-        if is_graph(model):
-            self._graph(model, None, outermost=True)
+        graph = model if is_graph(model) else symbolic.graph_of(model, every) if deep else None
+        if graph is not None:
+            self._graph(graph, None, outermost=True)
         else:
             self._made_alone([model], None)
         convolves = any(map(is_spatial, every(model)))
@@ -55,7 +70,19 @@ class Orders:
             if each.sizes or convolves:
                 self._mark(each, UNCLEAR)
 
+    def is_unclear(self) -> bool:
+        """Whether anything is."""
+        return any(each.kind == "unclear" for found in (self.into, self.made) for each in found.values())
+
     # ------------------------------------------------------------------ told by the walk
+    def inside(self, layer: Any, tensor: Any | None) -> Any | None:
+        """The graph of a layer that is called with a tensor, where it may be asked for and has one."""
+        return symbolic.graph_of(layer, every, tensor) if self._deep and any(parts(layer)) else None
+
+    def count(self, layer: Any) -> None:
+        """What a layer makes is taken by another."""
+        self._calls[id(layer)] = self._calls.get(id(layer), 0) + 1
+
     def note(self, layer: Any, taken: Features, shape: tuple[int | None, ...]) -> None:
         """A layer is called with features."""
         known = self.into.setdefault(id(layer), taken)
@@ -67,7 +94,7 @@ class Orders:
     def may_become_map(self, sizes: tuple[int, ...], makers: tuple[Any, ...]) -> Features:
         """A vector was reshaped, or something like it; ``sizes`` are those of the map, where they are known."""
         features = Features("input", sizes, makers)
-        if any(len(layer._outbound_nodes) > 1 for layer in makers):  # somebody else takes it, too
+        if any(self._calls.get(id(layer), 0) > 1 for layer in makers):  # somebody else takes it, too
             self._mark(features, UNCLEAR)
         else:
             self._waiting.append(features)
