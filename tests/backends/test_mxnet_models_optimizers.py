@@ -135,6 +135,19 @@ def test_half_precision_keeps_its_master_weights(name):
     assert results[0].any()
 
 
+def test_an_updater_without_state_counts_on():
+    """A schedule of its own goes by the counts alone."""
+    rates = []
+    for moves in (HERE, THERE):
+        schedule = mx.lr_scheduler.FactorScheduler(1, 0.5, base_lr=1.0)
+        updater = mx.optimizer.get_updater(mx.optimizer.create("sgd", learning_rate=1.0, lr_scheduler=schedule))
+        for move in moves:
+            ds.place(updater, move)
+            updater(0, array(np.ones(3), move), array(np.ones(3), move))
+        rates.append(updater.optimizer.learning_rate)
+    assert rates[0] == rates[1] == 0.0625
+
+
 @pytest.mark.parametrize(
     "scheduler",
     [

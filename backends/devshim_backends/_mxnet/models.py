@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from devshim.backend import Backend
+from devshim.errors import ArgumentError
 from devshim.wholes import Leaf
 from devshim_backends._mxnet import cloning, optimizers, wiring
 from devshim_backends._mxnet.exchanging import Held
@@ -36,7 +37,11 @@ class MxnetModels(Backend):
     def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
         if isinstance(whole, MODELS):
             return wiring.rewire(self, whole, where)
-        return optimizers.follow([whole])
+        try:
+            target = [self.to_native(where("state"))]
+        except ArgumentError:  # a placement that names parameters alone
+            target = []
+        return optimizers.follow([whole], target)
 
     def clone(self, whole: Any) -> Any:
         return self.clones([whole])[0]

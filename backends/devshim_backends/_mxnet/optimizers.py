@@ -28,7 +28,7 @@ from devshim_backends._mxnet.holding import places_of
 from devshim_backends._mxnet.native import IS_2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from devshim.backend import Tensor
 
@@ -121,8 +121,8 @@ def _counted(name: str) -> list[tuple[bool, int, str]]:
 
 
 # ---------------------------------------------------------------------- how they follow
-def follow(wholes: Iterable[Any]) -> Callable[[], None]:
-    """Have trainers and optimizers go on where their parameters are now; returns what takes it back."""
+def follow(wholes: Iterable[Any], places: Sequence[Any] = ()) -> Callable[[], None]:
+    """Have trainers and optimizers go on where their parameters are now, or on devices; returns what takes it back."""
     undo: list[Callable[[], None]] = []
     for whole in {id(each): each for each in wholes if each is not None}.values():
         parameters = parameters_by_index(whole)
@@ -136,7 +136,7 @@ def follow(wholes: Iterable[Any]) -> Callable[[], None]:
             for index, state in updater.states.items():
                 if index in parameters and _is_elsewhere(state, parameters[index]):
                     updater.states_synced[index] = False
-        _share_counts(whole, parameters)
+        _share_counts(whole, parameters, places)
 
     def take_back() -> None:
         for each in undo:
@@ -164,11 +164,11 @@ def _is_elsewhere(state: Any, parameter: Any) -> bool:
     return any(native_of_array(array) != home for _, array in arrays_in("", state))
 
 
-def _share_counts(whole: Any, parameters: dict[Any, Any]) -> None:
+def _share_counts(whole: Any, parameters: dict[Any, Any], more: Sequence[Any]) -> None:
     """Count updates once, whatever device they are on: each parameter is on one alone."""
     optimizer = optimizer_of(whole)
     counts = optimizer._all_index_update_counts
-    places = [place for parameter in parameters.values() for place in places_of(parameter)]
+    places = [*more, *(place for parameter in parameters.values() for place in places_of(parameter))]
     arrays = [array for updater in updaters_of(whole) for _, array in arrays_in("", updater.states)]
     numbers = {*counts, *(place.device_id for place in [*places, *map(native_of_array, arrays)])}
     optimizer._all_index_update_counts = dict.fromkeys(numbers, optimizer._index_update_count)
