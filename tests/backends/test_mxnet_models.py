@@ -284,6 +284,7 @@ def test_parameters_move_without_their_block(tmp_path):
     assert ds.placement_of(net).devices == ds.placement_of(parameters).devices == {ds.gpu(1)}
     assert ds.place(net[0].weight, "gpu:2") is net[0].weight
     assert ds.device_of(net[0].weight.grad()) is ds.gpu(2)
+    assert ds.place(parameters, ds.placement_of(parameters)) is parameters
     ds.save(parameters, tmp_path / "p.safetensors")
     before = weights(net)
     net[0].weight.set_data(array(np.zeros((5, 6)), "gpu:2"))

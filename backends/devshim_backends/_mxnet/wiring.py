@@ -56,14 +56,15 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
             each()
 
     try:
-        undo.extend(_place_deferred(path, parameter, backend, where) for path, parameter in parameters_of(model))
+        for path, parameter in parameters_of(model):
+            undo.append(_place_deferred(path, parameter, backend, where))
         for block in blocks_in(model):
             splitting.take_off(block)
             _compile_anew(block)
         places = len(devices_of(model))
         if places == 1 and splitting.needs_scope(model):
             splitting.put_on(splitting.Scoped(model))
-        if places > 1:
+        if places > 1 and isinstance(model, mx.gluon.Block):  # parameters alone are called by nobody
             _wire(backend, "", model, set())
             stepping.allow(parameter for _, parameter in parameters_of(model))
         trainers = (parameter._trainer for _, parameter in parameters_of(model))
