@@ -221,6 +221,31 @@ def test_state_that_was_left_behind_is_an_error(paddle: Any) -> None:
     step(paddle, model, optimizer)
 
 
+def test_on_real_cards_all_steps_follow_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There nothing simulates: what simulated cards bring with them is put on by the first model that is placed."""
+    paddle, stepping = import_module("paddle"), import_module("devshim_backends._paddle.stepping")
+    with ds.using("paddle"), ds.simulate(gpus=0):
+        backend = _registry.load("paddle")
+        own = {(cls, name): vars(cls)[name] for cls, name, _ in stepping.methods()}
+        for (cls, name), function in own.items():
+            monkeypatch.setattr(cls, name, function)  # put back at the end
+        monkeypatch.setattr(stepping, "_attached", False)
+        stepping.attach(backend)
+        assert all(vars(cls)[name] is function for (cls, name), function in own.items()), "there are no cards"
+        trained = []
+        for cards in (0, 1):
+            model = network(paddle)
+            optimizer = made(paddle, "Adam", model)
+            if cards:
+                monkeypatch.setattr(type(backend), "count", lambda self, kind: 1)
+                ds.place([model, optimizer], "cpu")
+                assert all(vars(cls)[name] is not function for (cls, name), function in own.items())
+            for _ in range(2):
+                step(paddle, model, optimizer)
+            trained.append(weights(model))
+        assert trained[0] == trained[1]
+
+
 def test_clipping_decay_and_groups(paddle: Any) -> None:
     trained = []
     for moves in (["cpu"] * 3, ["gpu:1", "gpu:2", "cpu"]):

@@ -74,7 +74,7 @@ class PaddleResuming(Backend):
                 f"the file has the state of {facts['class']}, and this is {type(whole).__name__}",
                 "load it into one made in the same way, for a model with the same parameters",
             )
-        return _Restoring(self, whole, forms).restore(facts)
+        return _Restoring(self, whole, forms).apply(facts)
 
 
 class _Restoring:
@@ -94,7 +94,7 @@ class _Restoring:
         self._before = [(whole, dict(vars(whole)))]
         self._inner: list[Callable[[], None]] = []
 
-    def restore(self, facts: Any) -> Callable[[], None]:
+    def apply(self, facts: Any) -> Callable[[], None]:
         own = vars(self._whole)
         try:
             if facts["scheduler"] is not None:
