@@ -126,7 +126,9 @@ class Trees(Kit):
         alone = [ds.place(x, away[1]) for x in leaves]
         for a, x, y in zip(arrays, moved, alone, strict=True):
             assert ds.device_of(x) is away[1]
-            assert (type(x), x.dtype, tuple(x.shape)) == (type(y), y.dtype, tuple(y.shape))
+            assert type(x) is type(y)
+            assert self.adapter.dtype_name(x) == a.dtype.name
+            assert self.adapter.shape(x) == a.shape
             assert (ds.to_numpy(x) == a).all()
         if not self.adapter.immutable:
             self.mutate(moved[0])
