@@ -1,11 +1,15 @@
-"""Watching methods that read a tensor's values into Python or NumPy: what most adapters' ``watch`` is made of.
+"""Watching methods of tensors that copy without saying so: what most adapters' ``watch`` is made of.
 
-For adapters alone. While somebody watches, the methods of a framework's tensor class that copy without saying so are
-replaced by ones that tell first; afterwards the class is as it was.
+Two kinds: those that read a tensor's values into Python or NumPy, and those in which a card's tensor meets something
+of the host's, an index or an operand, which the framework then carries to the card by itself.
+
+For adapters alone. While somebody watches, these methods of a framework's tensor class are replaced by ones that tell
+first; afterwards the class is as it was.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 
     from devshim.device import Device
 
-__all__ = ["READS", "reads_told"]
+__all__ = ["MEETINGS", "READS", "meetings_told", "reads_told"]
 
 READS = {
     "item": "item()",
@@ -34,6 +38,28 @@ READS = {
     "__format__": "print()",
 }
 """Method -> what it is called for."""
+
+_SYMBOLS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "matmul": "@",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+}
+MEETINGS = {
+    **{f"__{name}__": f"an operand of {symbol}" for name, symbol in _SYMBOLS.items()},
+    **{f"__r{name}__": f"an operand of {symbol}" for name, symbol in _SYMBOLS.items()},
+    **{f"__{name}__": "a comparison" for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "__getitem__": "an index",
+    "__setitem__": "an index or a value",
+}
+"""Method in which another tensor or array is met -> what for."""
 
 _ABSENT = object()
 _TELLING = threading.local()
@@ -55,9 +81,88 @@ def reads_told(
         more: Further methods with what they are called for, such as ``("asnumpy", "asnumpy()")``.
     """
     told = {name: what for name, what in (*READS.items(), *more) if hasattr(cls, name)}
-    before = {name: cls.__dict__.get(name, _ABSENT) for name in told}
-    for name, what in told.items():
-        setattr(cls, name, _telling(getattr(cls, name), what, where, report))
+    with _replaced(cls, {name: _telling(getattr(cls, name), what, where, report) for name, what in told.items()}):
+        yield
+
+
+@contextmanager
+def meetings_told(
+    cls: type,
+    where: Callable[[Any], Device | None],
+    report: Callable[[Device, Device, str], None],
+    carried: Callable[[Any], Device | None] = lambda _: None,
+    *,
+    names: Iterable[str] = tuple(MEETINGS),
+    indices: bool = True,
+) -> Iterator[None]:
+    """Have a tensor class tell of what its framework carries to a card's tensor while the block is open.
+
+    An array of NumPy's that has axes is always carried, and so is an index of the host's; a single number is handed
+    over with the operator, and no transfer.
+
+    Args:
+        cls: The class.
+        where: Returns a tensor's device; None where it has none, such as that of a tracer.
+        report: Told source, target and reason.
+        carried: Returns the device of an operand that the framework would carry elsewhere, and None for one that it
+            would refuse, or that is no tensor of its own.
+        names: Only these methods.
+        indices: Whether the framework carries an index that is a tensor of its own elsewhere.
+    """
+    told = {name: MEETINGS[name] for name in names if hasattr(cls, name)}
+    meet = _Meeting(cls if indices else (), where, report, carried)
+    with _replaced(cls, {name: meet.telling(getattr(cls, name), name, what) for name, what in told.items()}):
+        yield
+
+
+class _Meeting:
+    """What is carried to a tensor, told before it is."""
+
+    def __init__(self, indices: Any, where: Any, report: Any, carried: Any) -> None:
+        self._indices, self._where, self._report, self._carried = indices, where, report, carried
+
+    def telling(self, original: Any, name: str, what: str) -> Any:
+        indexed = name in ("__getitem__", "__setitem__")
+
+        def method(x: Any, *others: Any) -> Any:
+            if not getattr(_TELLING, "now", False):
+                _TELLING.now = True
+                try:
+                    self._tell(x, others, indexed, what)
+                finally:
+                    _TELLING.now = False
+            return original(x, *others)
+
+        method.__name__ = name
+        method.__doc__ = getattr(original, "__doc__", None)
+        return method
+
+    def _tell(self, x: Any, others: tuple[Any, ...], indexed: bool, what: str) -> None:
+        target = self._where(x)
+        if target is None or target is CPU:
+            return
+        parts = others[0] if indexed and others and isinstance(others[0], (tuple, list)) else others[:1]
+        for part in (*parts, *others[1:]):
+            source = self._source(part, indexed)
+            if source is not None and source is not target:
+                self._report(source, target, what)
+
+    def _source(self, part: Any, indexed: bool) -> Device | None:
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and type(part) is numpy.ndarray:
+            return CPU if part.ndim else None
+        if indexed and isinstance(part, self._indices):
+            device: Device | None = self._where(part)
+            return device if getattr(part, "ndim", 1) else None
+        return self._carried(part)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _replaced(cls: type, methods: dict[str, Any]) -> Iterator[None]:
+    """Have a class other methods while the block is open."""
+    before = {name: cls.__dict__.get(name, _ABSENT) for name in methods}
+    for name, method in methods.items():
+        setattr(cls, name, method)
     try:
         yield
     finally:

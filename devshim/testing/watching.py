@@ -30,6 +30,13 @@ HIDDEN: dict[str, Callable[[Any], object]] = {
 }
 """What reads a tensor's value into Python without saying that it copies."""
 
+CARRIED: dict[str, Callable[[Any], object]] = {
+    "an array of NumPy's": lambda x: x + numbers(),
+    "an index of the host's": lambda x: x[ds.asarray([0, 1], dtype="int64")],
+    "an index of NumPy's": lambda x: x[numbers()[:, 0].astype("int64") % 3],
+}
+"""What of the host's a card's tensor can meet."""
+
 EXPLICIT: dict[str, Callable[[Any], object]] = {
     "place": lambda x: ds.place(x, "cpu"),
     "copy": lambda x: ds.copy(x, ds.device_of(x)),
@@ -118,6 +125,29 @@ class Watching(Kit):
         x = self.tensor(device)
         with ds.guard("error"):
             EXPLICIT[how](x)
+
+    @feature("guard")
+    @pytest.mark.parametrize("how", CARRIED)
+    def test_what_is_carried_to_a_card_is_refused(self, other_device: Device, how: str) -> None:
+        """What a card's tensor meets of the host's is told before the framework carries it there, or refused by it."""
+        x = self.tensor(other_device)
+        with ds.guard("error"), pytest.raises(Exception) as caught:  # noqa: PT011 - a refusal is the framework's own
+            CARRIED[how](x)
+        if isinstance(caught.value, ds.TransferError):
+            assert f" copies from cpu to {other_device} for an " in caught.value.problem
+            assert __file__ in caught.value.problem
+        with ds.guard("error", host_to_device="allow"):
+            assert self.same_numbers(x + x, 2 * numbers())
+
+    @feature("guard")
+    def test_a_number_beside_a_card_is_no_secret(self, other_device: Device) -> None:
+        """Python's numbers go with the operator, and what meets on one device is carried nowhere."""
+        x = self.tensor(other_device)
+        with ds.guard("error"):
+            y = (x + 1) * 2 - x
+            z = y[0]
+        assert self.same_numbers(y, numbers() + 2)
+        assert ds.device_of(z) is other_device
 
     @feature("guard")
     def test_the_host_has_no_secrets(self) -> None:

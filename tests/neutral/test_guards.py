@@ -16,7 +16,7 @@ from devshim_backends._numpy.simulation import SimulatedArray
 
 import devshim as ds
 from devshim import _registry, _transfer, guards
-from devshim._hidden import READS as NAMES
+from devshim._hidden import MEETINGS, READS
 
 HIDDEN: dict[str, Any] = {
     "float": float,
@@ -47,6 +47,9 @@ def x() -> Iterator[Any]:
     with ds.simulate(2):
         yield ds.ones((), device="gpu:1")
     ds.use(None)
+
+
+NAMES = (*READS, *MEETINGS)
 
 
 def line() -> int:
@@ -103,6 +106,37 @@ def test_directions_and_nesting(x: Any) -> None:
             float(x)
         with pytest.raises(ds.TransferError):
             float(x)
+
+
+CARRIED: dict[str, Any] = {
+    "an index": lambda x: x[np.array([0, 1])],
+    "one of several": lambda x: x[:, np.array([0, 1])],
+    "a mask": lambda x: x[np.ones((2, 3), bool)],
+    "an index to write at": lambda x: x.__setitem__(np.array([1]), 0),
+}
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_what_is_carried_to_a_card_is_refused(x: Any, name: str) -> None:
+    y = ds.ones((2, 3), device="gpu:1")
+    with ds.guard("allow", host_to_device="error"), pytest.raises(ds.TransferError) as caught:
+        CARRIED[name](y)
+    assert caught.value.problem.startswith("NumPy copies from cpu to gpu:1 for an index")
+    assert (ds.to_numpy(y) == 1).all(), "nothing was written"
+    with ds.guard("error", host_to_device="allow"):
+        CARRIED[name](y)
+    with ds.guard("error"):
+        CARRIED[name](ds.ones((2, 3)))
+
+
+def test_numbers_slices_and_what_is_there_are_carried_nowhere(x: Any) -> None:
+    y, at = ds.ones((2, 3), device="gpu:1"), ds.asarray([0, 1], device="gpu:1")
+    with ds.guard("error"):
+        for index in (0, slice(1), (0, 1), (slice(None), 2), None, ..., at):
+            assert ds.device_of(y[index]) is ds.gpu(1)
+        y[0] = 3.0
+        y[1] = np.float64(4)
+        assert ds.to_numpy(y).sum() == 21
 
 
 def test_the_host_has_no_secrets(x: Any) -> None:

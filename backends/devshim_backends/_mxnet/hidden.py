@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim._hidden import reads_told
+from devshim._hidden import meetings_told, reads_told
 from devshim.backend import Backend
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class MxnetHidden(Backend):
         with ExitStack() as stack:
             for cls in (mx.nd.NDArray, mx.np.ndarray):
                 stack.enter_context(reads_told(cls, self._where, report, _MORE))
+                stack.enter_context(meetings_told(cls, self._where, report))
             yield
 
     def _where(self, x: Any) -> Device | None:

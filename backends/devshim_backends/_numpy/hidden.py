@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from devshim._hidden import reads_told
+from devshim._hidden import meetings_told, reads_told
 from devshim.backend import Backend
 from devshim.device import Device
 
@@ -15,5 +15,12 @@ from .simulation import SimulatedArray
 class NumpyHidden(Backend):
     """The room of hidden transfers."""
 
-    def watch(self, report: Callable[[Device, Device, str], None]) -> AbstractContextManager[object]:
-        return reads_told(SimulatedArray, lambda x: x._card, report)
+    @contextmanager
+    def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
+        indexing = meetings_told(SimulatedArray, _card, report, names=("__getitem__", "__setitem__"))  # else it refuses
+        with reads_told(SimulatedArray, _card, report), indexing:
+            yield
+
+
+def _card(x: SimulatedArray) -> Device:
+    return x._card

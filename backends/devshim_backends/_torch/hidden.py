@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim._hidden import reads_told
+from devshim._hidden import meetings_told, reads_told
 from devshim.backend import Backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
 
     from devshim.device import Device
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 class TorchHidden(Backend):
     """The room of hidden transfers: those of tensors' methods; what operators mend inside is not seen."""
 
-    def watch(self, report: Callable[[Device, Device, str], None]) -> AbstractContextManager[object]:
-        return reads_told(torch.Tensor, self._where, report)
+    @contextmanager
+    def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
+        with reads_told(torch.Tensor, self._where, report), meetings_told(torch.Tensor, self._where, report):
+            yield
 
     def _where(self, x: Any) -> Device | None:
         return None if self.is_tracer(x) or self.compiling() else self.device_of(x)
