@@ -31,7 +31,7 @@ def per_leaf(call: Callable[[Any], object], tree: Any, count: int) -> float:
 
 
 def peak(call: Callable[[Any], object], tree: Any) -> int:
-    """Return the most bytes of Python's memory that a call has at one time; it also warms up what is timed next."""
+    """Return the most bytes of Python's memory that a call has at one time."""
     tracemalloc.start()
     try:
         call(tree)
@@ -46,11 +46,11 @@ def test_growth(benchmark: Any, session: Session) -> None:
     ways = {"there already": lambda tree: ds.place(tree, d), "copied": lambda tree: ds.copy(tree, d)}
     trees = {count: [ds.zeros(1, dtype="float32") for _ in range(count)] for count in COUNTS}
     benchmark(ways["there already"], trees[1000])
+    memory = [(count, peak(ways["there already"], tree) / count) for count, tree in trees.items()]
+    session.record.series["there already, memory"] = memory
     for words, call in ways.items():
-        memory = [(count, peak(call, tree) / count) for count, tree in trees.items()]
         series = [(count, per_leaf(call, tree, count) * 1e9) for count, tree in trees.items()]
         session.record.series[words] = series
-        session.record.series[f"{words}, memory"] = memory
         for count, value in series:
             seconds = value * count / 1e9
             row = Row("growth", f"{count:,} leaves, {words}", f"ds.{'place' if words != 'copied' else 'copy'}(tree, d)")
