@@ -24,6 +24,7 @@ pytestmark = [
 ]
 
 X = np.random.default_rng(0).standard_normal((3, 5, 4)).astype("float32")
+X4 = np.tile(X, (1, 1, 4))
 CARDS = [ds.gpu(i) for i in range(3)]
 
 
@@ -279,6 +280,23 @@ def test_a_copy_has_names_ties_flags_and_gradients_of_its_own(paddle: Any) -> No
     again = ds.copy(twin, "cpu")
     assert again[0].weight.name.endswith(model[0].weight.name)
     assert again[0].weight.name.count("copy") == 1
+
+
+def test_recurrent_weights_are_there_once(paddle: Any) -> None:
+    """The block that they were cut from stays neither where they were, nor beside those of a copy."""
+    model = paddle.nn.LSTM(16, 16)
+    held = sum(512 * -(-p.numel().item() * 4 // 512) for p in model.parameters())
+    before = [ds.memory(card).used or 0 for card in CARDS]
+    ds.place(model, "gpu:1")
+    twin = ds.copy(ds.place(model, "gpu:2"), "gpu:0")
+    used = [(ds.memory(card).used or 0) - start for card, start in zip(CARDS, before, strict=True)]
+    assert used == [held, 0, held]
+    assert twin._flat_weight[0].size == twin.weight_ih_l0.size
+    ds.place([model, twin], "cpu")
+    with ds.on("cpu"):
+        model.flatten_parameters()
+    assert model._flat_weight[0].size > held // 5
+    assert np.allclose(ds.to_numpy(results(model, "cpu", X4)[0]), ds.to_numpy(results(twin, "cpu", X4)[0]), atol=1e-6)
 
 
 def test_moving_natively_and_here_can_be_mixed(paddle: Any) -> None:

@@ -21,7 +21,7 @@ from paddle.base import unique_name
 
 from devshim import _refusals
 from devshim.errors import UnsupportedError
-from devshim_backends._paddle.exchanging import exchange
+from devshim_backends._paddle.exchanging import exchange, let_go
 from devshim_backends._paddle.optimizers import MASTER, accumulators_of, inner_of, parameters_of
 from devshim_backends._paddle.scopes import open_scope
 
@@ -71,6 +71,8 @@ def _copied(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
             states = {id(memo.get(key, key)): state for key, state in new._optimizer_states.items()}
             new._optimizer_states.clear()
             new._optimizer_states.update({key: state for key, state in states.items() if key in map(id, made)})
+        for layer in new.sublayers(include_self=True) if isinstance(new, paddle.nn.Layer) else ():
+            let_go(layer)
     return made
 
 

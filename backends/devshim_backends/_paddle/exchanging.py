@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _UNDEFINED = 0
 """The kind of place (AllocationType) of what has no memory."""
 
-__all__ = ["alias", "exchange", "is_made", "of_gradient"]
+__all__ = ["alias", "exchange", "is_made", "let_go", "of_gradient"]
 
 
 def alias(data: Any) -> Tensor:
@@ -46,6 +46,20 @@ def of_gradient(parameter: Tensor) -> tuple[Reader, Writer]:
     if gradient.is_selected_rows():
         return _both(lambda: gradient.get_selected_rows().get_tensor())
     return _both(gradient.get_tensor)
+
+
+def let_go(layer: Any) -> Callable[[], None]:
+    """Have the block that a recurrent layer's weights were cut from hold no more than one of them, where they left.
+
+    cuDNN wants them in one block; elsewhere nothing reads it. Paddle then makes the block at each call, and
+    ``layer.flatten_parameters()`` makes it once. Returns what takes it back.
+    """
+    flat = getattr(layer, "_flat_weight", None)
+    if not flat or flat[0]._is_shared_buffer_with(layer._all_weights[0]):
+        return lambda: None
+    data, before = flat[0].get_tensor(), alias(flat[0].get_tensor())
+    data._share_data_with(layer._all_weights[0].get_tensor())
+    return lambda: data._share_data_with(before.get_tensor())
 
 
 def is_made(tensor: Tensor) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import UnsupportedError
 from devshim_backends._paddle import stepping
-from devshim_backends._paddle.exchanging import alias
+from devshim_backends._paddle.exchanging import let_go
 from devshim_backends._paddle.lazy import place_lazy
 from devshim_backends._paddle.splitting import (
     METHOD,
@@ -54,8 +54,7 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
         place_lazy("", model, where, undo)
         for layer in layers:
             _take_off_wires(layer, layers)
-            if hasattr(layer, "_flat_weight") and hasattr(layer, "_all_weights"):
-                undo.append(_let_go(layer))
+            undo.append(let_go(layer))
         around = _wire_of(model)
         if around is not None:  # it is a part of a split model, whose other parts are as they were
             around.take_off()
@@ -69,20 +68,6 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
         take_back()
         raise
     return take_back
-
-
-def _let_go(layer: Any) -> Undo:
-    """Have the block that a recurrent layer's weights were cut from hold no more than one of them, where they left.
-
-    cuDNN wants them in one block; elsewhere nothing reads it. Paddle then makes the block at each call, and
-    ``layer.flatten_parameters()`` makes it once.
-    """
-    flat, first = layer._flat_weight[0].get_tensor(), layer._all_weights[0]
-    if layer._flat_weight[0]._is_shared_buffer_with(first):
-        return lambda: None
-    before = alias(flat)
-    flat._share_data_with(first.get_tensor())
-    return lambda: flat._share_data_with(before.get_tensor())
 
 
 # ---------------------------------------------------------------------- wires
