@@ -59,7 +59,7 @@ def small():
 
 
 def fit(model, epochs=1):
-    model.fit(X, Y, batch_size=4, epochs=epochs, verbose=0, shuffle=False)
+    model.fit(X, Y, batch_size=8, epochs=epochs, verbose=0, shuffle=False)
 
 
 def same(a, b):
@@ -233,10 +233,11 @@ def test_an_unbuilt_model_is_built_by_fit_where_it_was_placed():
     assert places(other) == {ds.gpu(1)}
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15, saving, on NumPy 2
 @pytest.mark.parametrize("place", ["gpu:1", ds.Placement({"dense": "gpu:0"}, default="gpu:1")], ids=["one", "several"])
 def test_weights_from_the_host_are_set_and_loaded(place, tmp_path):
     """Keras' own ways to fill a model, and callbacks that use them."""
-    model, other = network(run_eagerly=True), network()
+    model, other = network(run_eagerly=True), network(run_eagerly=True)
     model.layers[0].kernel.assign(model.layers[0].kernel * 2)
     ds.place(model, place)
     where = ds.placement_of(model)
@@ -249,6 +250,24 @@ def test_weights_from_the_host_are_set_and_loaded(place, tmp_path):
     assert ds.placement_of(model) == where
     best = keras.callbacks.EarlyStopping("loss", patience=0, restore_best_weights=True)
     model.fit(X, Y, epochs=2, verbose=0, callbacks=[best])
+
+
+def test_a_compiled_model_within_a_model_keeps_training():
+    """As the halves of a GAN do: each has an optimizer of its own, which goes along with the whole."""
+
+    def run(moves):
+        half = network(run_eagerly=True)
+        whole = keras.Sequential([layers.Dense(4, kernel_initializer="ones"), half])
+        whole.build((None, 4))
+        whole.compile(optimizer="sgd", loss="mse", run_eagerly=True)
+        for device in moves:
+            ds.place(whole, device)
+            fit(half)
+            fit(whole)
+        assert places(half.optimizer) == places(whole.optimizer) == {ds.device(moves[-1])}
+        return whole.get_weights()
+
+    same(run(["gpu:0", "gpu:1"]), run(["cpu"] * 2))
 
 
 def test_mixed_precision_trains_on():

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from devshim import _refusals
 from devshim.errors import DevshimError, UnsupportedError
-from devshim_backends._tensorflow.contents import configured_in, held, inside, is_layer, native, parts
+from devshim_backends._tensorflow.contents import compiled_parts, configured_in, held, inside, is_layer, native, parts
 from devshim_backends._tensorflow.optimizers import trained
 
 if TYPE_CHECKING:
@@ -62,8 +62,10 @@ def _model(backend: TensorflowModels, model: Any, twins: dict[int, Any]) -> Any:
             "and set its weights",
         ) from error
     twins.update(pairs)
-    if is_layer(model) and getattr(model, "optimizer", None) is not None and model.optimizer.built:
-        _build(new.optimizer, model.optimizer, twins)
+    compiled = dict(compiled_parts(new))
+    for path, old in compiled_parts(model):
+        if path in compiled and old.optimizer is not None and old.optimizer.built:
+            _build(compiled[path].optimizer, old.optimizer, twins)
     _copy_values(backend, model, new)
     return new
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from devshim.wholes import Kind
 
-__all__ = ["Held", "Part", "configured_in", "held", "inside", "is_keras", "is_layer", "is_metric", "is_optimizer"]
-__all__ += ["is_variable", "metrics_in", "native", "parts"]
+__all__ = ["Held", "Part", "compiled_parts", "configured_in", "held", "inside", "is_keras", "is_layer", "is_metric"]
+__all__ += ["is_optimizer", "is_variable", "metrics_in", "native", "parts"]
 
 _IGNORED = frozenset({"_devshim_wire", "_tracker"})
 
@@ -96,6 +96,16 @@ def _parts(path: str, whole: Any, above: tuple[int, ...]) -> Iterator[Part]:
             yield from _parts(f"{path}.{name}" if path else name, child, (*above, id(whole)))
 
 
+def compiled_parts(whole: Any) -> list[Part]:
+    """A model, and the layers in it, that ``compile`` was called on, once each: the halves of a GAN, say."""
+    found = {id(part): Part(path, part) for path, part in reversed(list(parts(whole))) if _is_compiled(part)}
+    return list(reversed(found.values()))
+
+
+def _is_compiled(part: Any) -> bool:
+    return is_keras(part, "Model") and part.compiled and hasattr(part, "optimizer")
+
+
 # ---------------------------------------------------------------------- what is in it
 def inside(whole: Any) -> list[tuple[str, Any]]:
     """The layers and modules directly in a layer or module, with their names."""
@@ -156,7 +166,7 @@ def _attributes(whole: Any) -> Iterator[tuple[str, Any]]:
 
     A layer's private lists are left out: they are Keras' own, and hold what has a place by its name.
     """
-    hidden = getattr(type(whole), "_TF_MODULE_IGNORED_PROPERTIES", frozenset())
+    hidden: frozenset[str] = getattr(type(whole), "_TF_MODULE_IGNORED_PROPERTIES", frozenset())
     for name, x in sorted(vars(whole).items()):
         if name in hidden or name in _IGNORED or name.startswith("_self_"):
             continue

@@ -32,11 +32,8 @@ __all__ = ["Exchange", "forget", "refuse"]
 _NOTHING = (0,) * 8
 """A shape without elements, of more dimensions than any operator takes."""
 
-_left: list[weakref.ref[Any]] = []
-"""Handles that have been left, which a compiled function may have."""
-
-_OURS = 3
-"""References to such a handle that are ours: of its `Exchange`, of whoever counts, and of the counting."""
+_left: list[tuple[weakref.ref[Any], weakref.ref[Exchange]]] = []
+"""Handles that have been left, which a compiled function may have, and who has left them."""
 
 
 class Exchange:
@@ -47,7 +44,7 @@ class Exchange:
         variable: The ``tf.Variable``.
     """
 
-    __slots__ = ("_backend", "_handles", "_variable")
+    __slots__ = ("__weakref__", "_backend", "_handles", "_variable")
 
     def __init__(self, backend: Backend, variable: Any) -> None:
         self._backend = backend
@@ -81,7 +78,7 @@ class Exchange:
         dtype = self._variable.dtype
         with tf.device(handle.device):  # tf.zeros would need memory, for the one zero that it repeats
             _assign(handle, tf.constant(np.empty(_NOTHING, dtype.as_numpy_dtype), dtype))
-        _left.append(weakref.ref(handle))
+        _left.append((weakref.ref(handle), weakref.ref(self)))
 
 
 def _assign(handle: Any, value: Tensor) -> None:
@@ -96,7 +93,7 @@ def forget() -> None:
     There is no list of them: where anybody still has an old handle, TensorFlow's caches are looked for among all
     objects, which takes some 50 ms.
     """
-    held = [_is_held(each()) for each in _left]
+    held = [_is_held(handle(), exchange()) for handle, exchange in _left]
     _left.clear()
     if not any(held):
         return
@@ -105,8 +102,9 @@ def forget() -> None:
             cache.clear()
 
 
-def _is_held(handle: Any) -> bool:
-    return handle is not None and sys.getrefcount(handle) > _OURS
+def _is_held(handle: Any, exchange: Exchange | None) -> bool:
+    """Whether anybody else has a handle than who left it, this function, and who counts."""
+    return handle is not None and sys.getrefcount(handle) > 2 + (exchange is not None)
 
 
 def _uses_what_moved(function: Any) -> bool:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from devshim import _refusals
 from devshim.wholes import Leaf
 from devshim_backends._tensorflow import cloning, optimizers, wiring
-from devshim_backends._tensorflow.contents import held, is_layer, metrics_in, native, parts
+from devshim_backends._tensorflow.contents import compiled_parts, held, is_layer, metrics_in, native, parts
 from devshim_backends._tensorflow.exchanging import Exchange, refuse
 from devshim_backends._tensorflow.places import TensorflowPlaces
 
@@ -52,10 +52,12 @@ class TensorflowModels(TensorflowPlaces):
                 yield from self._leaf(f"{path}.{name}" if path else name, variable, kind)
             for name, metric in metrics_in(part):
                 yield from self._of_metric(f"{path}.{name}" if path else name, metric)
-        for i, metric in enumerate(compiled_metrics(model)):
-            yield from self._of_metric(f"metrics.{i}", metric)
-        if getattr(model, "optimizer", None) is not None and is_layer(model):
-            yield from optimizers.of_optimizer(self, model.optimizer, "optimizer.")
+        for path, part in compiled_parts(model):
+            start = f"{path}." if path else ""
+            for i, metric in enumerate(compiled_metrics(part)):
+                yield from self._of_metric(f"{start}metrics.{i}", metric)
+            if part.optimizer is not None:
+                yield from optimizers.of_optimizer(self, part.optimizer, f"{start}optimizer.")
 
     def _of_metric(self, path: str, metric: Any) -> Iterator[Leaf]:
         for name, variable, kind in held(metric):
@@ -74,9 +76,8 @@ class TensorflowModels(TensorflowPlaces):
 
 def compiled_metrics(model: Any) -> list[Any]:
     """The metrics that ``compile`` gave a model, the tracker of its loss among them."""
-    if not is_layer(model) or not hasattr(model, "compile"):
-        return []
     known = {id(metric) for _, part in parts(model) for _, metric in metrics_in(part)}
+    known |= {id(metric) for path, part in compiled_parts(model) if path for metric in part.metrics}
     return [metric for metric in model.metrics if id(metric) not in known]
 
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 from devshim.device import CPU
 from devshim.errors import ArgumentError, UnsupportedError
 from devshim_backends._tensorflow import patching
-from devshim_backends._tensorflow.contents import held, is_layer, native, parts
+from devshim_backends._tensorflow.contents import compiled_parts, held, is_layer, native, parts
 from devshim_backends._tensorflow.exchanging import forget
 from devshim_backends._tensorflow.optimizers import within
 from devshim_backends._tensorflow.wires import Apply, Floating, Place, Span, Wire
@@ -39,16 +39,15 @@ _FUNCTIONS = ("train_function", "test_function", "predict_function")
 def rewire(backend: TensorflowModels, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
     """Have a model or optimizer compute where its variables are; see `devshim.wholes.Wholes.rewire`."""
     if isinstance(whole, tf.Module) or is_layer(whole):
-        planned = _of_model(backend, whole, where)
-        optimizer = getattr(whole, "optimizer", None) if is_layer(whole) else None
+        wires = list(_of_model(backend, whole, where).values())
+        models = [part for _, part in compiled_parts(whole)]
+        optimizers = {id(model.optimizer): model.optimizer for model in models if model.optimizer is not None}
     else:
-        planned, optimizer = {}, whole
-    wires = [(part, wire) for part, wire in planned.values()]
-    if optimizer is not None:
+        wires, models, optimizers = [], [], {id(whole): whole}
+    for optimizer in optimizers.values():
         wires += _of_optimizer(backend, optimizer)
     forget()
     before = [(part, patching.wire_of(part)) for part, _ in wires]
-    compiled = [(whole, name, vars(whole)[name]) for name in _FUNCTIONS if vars(whole).get(name) is not None]
 
     def undo() -> None:
         for part, wire in before:
@@ -58,8 +57,10 @@ def rewire(backend: TensorflowModels, whole: Any, where: Callable[[str], Device]
         patching.put(part, wire)
     if any(isinstance(wire, Span) for _, wire in wires):
         patching.serve_unplaced(Apply(backend, placed=False))
-    for each, name, _ in compiled:
-        setattr(each, name, None)
+    for model in models:
+        for name in _FUNCTIONS:
+            if getattr(model, name, None) is not None:
+                setattr(model, name, None)
     return undo
 
 
