@@ -115,12 +115,13 @@ def made(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
         OutOfMemoryError: One does not fit on its card.
         DeviceFailedError: A card has vanished.
     """
+    known = _Sources(sources)
     for x in map(base, xs):
         if x is None or id(x) in _arrays:
             continue
         places = cards_of(x)
         if places:
-            _make(x, places, _shared(x, [native for native, _ in places], sources))
+            _make(x, places, known.shared_with(x, [native for native, _ in places]))
 
 
 def _make(x: Any, places: list[tuple[Any, JaxCard]], shared: Mapping[Any, _Buffer]) -> None:
@@ -210,18 +211,36 @@ def _addresses(x: Any) -> dict[Any, int]:
     return {native: part.unsafe_buffer_pointer() if part.size else 0 for native, part in parts}
 
 
-def _shared(x: Any, natives: list[Any], sources: Iterable[Any]) -> dict[Any, _Buffer]:
-    """The buffers of sources that an array turns out to lie in, by JAX's device."""
-    found: dict[Any, _Buffer] = {}
-    for source in map(base, sources):
-        counted = None if source is None else _arrays.get(id(source))
-        if source is None or counted is None or source.is_deleted():
-            continue
-        candidates = [buffer for buffer in counted.buffers if buffer.native in natives]
-        if candidates:
-            mine, theirs = _addresses(x), _addresses(source)
-            found.update({b.native: b for b in candidates if mine[b.native] == theirs[b.native]})
-    return found
+class _Sources:
+    """The buffers of arrays that others may turn out to lie in; each array is looked at once, however many those are."""
+
+    def __init__(self, sources: Iterable[Any]) -> None:
+        self._sources = sources
+        self._counted: list[tuple[Any, _Counted]] | None = None
+        self._known: dict[Any, dict[int, _Buffer]] = {}
+
+    def shared_with(self, x: Any, natives: list[Any]) -> dict[Any, _Buffer]:
+        """The buffers that an array lies in, by JAX's device."""
+        known = {native: found for native in natives if (found := self._on(native))}
+        mine = _addresses(x) if known else {}
+        return {native: found[mine[native]] for native, found in known.items() if mine[native] in found}
+
+    def _on(self, native: Any) -> dict[int, _Buffer]:
+        """The buffers on one device, by address."""
+        if native not in self._known:
+            self._known[native] = {
+                _addresses(source)[native]: buffer
+                for source, counted in self._alive()
+                for buffer in counted.buffers
+                if buffer.native is native
+            }
+        return self._known[native]
+
+    def _alive(self) -> list[tuple[Any, _Counted]]:
+        if self._counted is None:
+            bases = [(source, _arrays.get(id(source))) for source in map(base, self._sources) if source is not None]
+            self._counted = [(x, counted) for x, counted in bases if counted is not None and not x.is_deleted()]
+        return self._counted
 
 
 # ---------------------------------------------------------------------- with the lock held
