@@ -212,7 +212,7 @@ def _addresses(x: Any) -> dict[Any, int]:
 
 
 class _Sources:
-    """The buffers of arrays that others may turn out to lie in; each array is looked at once, however many those are."""
+    """The buffers of arrays that others may turn out to lie in; each is looked at once, however many those are."""
 
     def __init__(self, sources: Iterable[Any]) -> None:
         self._sources = sources
