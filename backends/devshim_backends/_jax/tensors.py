@@ -29,6 +29,7 @@ from jax._src.interpreters import partial_eval
 from jax.core import Tracer
 
 from devshim import _refusals
+from devshim._dtypes import dtype_name
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError
@@ -159,8 +160,7 @@ class JaxTensors(JaxDevices, Backend):
 
     # ------------------------------------------------------------------ facts
     def dtype_name(self, x: Tensor) -> str:
-        name: str = x.dtype.name
-        return name
+        return dtype_name(x.dtype)
 
     def shape(self, x: Tensor) -> tuple[int, ...]:
         return tuple(x.shape)

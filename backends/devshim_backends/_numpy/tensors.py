@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 
 from devshim import _refusals
-from devshim._dtypes import DTYPES, numpy_dtype
+from devshim._dtypes import dtype_name, numpy_dtype
 from devshim.backend import Backend, Tensor
 from devshim.device import CPU, Device
 from devshim.errors import ConversionError
 
 from .simulation import SimulatedArray, on_card
-
-_NAMES = {np.dtype(name): name for name in DTYPES if name != "bfloat16"}
 
 
 class NumpyTensors(Backend):
@@ -45,7 +43,7 @@ class NumpyTensors(Backend):
         return self.settle(np.array(array, copy=True), device) if copy else array
 
     def dtype_name(self, x: Tensor) -> str:
-        return _NAMES.get(x.dtype) or str(x.dtype.name)  # NumPy makes the text anew each time: 1 us
+        return dtype_name(x.dtype)
 
     def shape(self, x: Tensor) -> tuple[int, ...]:
         return tuple(x.shape)
