@@ -84,8 +84,8 @@ def _peers(records: Sequence[Record]) -> str:
     rows = [(record, row) for record in records for row in record.rows if row.peer]
     cells = ((record.environment, row.case, *_split(row.rival), number(row), row.note, row.met) for record, row in rows)
     parts = [
-        "## Other libraries\n\nThe ratio is devshim's time over the other's, in the same process and run. Keras, array_api_compat "
-        "and eagerpy serve neither PaddlePaddle nor MXNet, accelerate serves PyTorch alone.\n\n"
+        "## Other libraries\n\nThe ratio is devshim's time over the other's, in the same process and run. Keras, "
+        "array_api_compat and eagerpy serve neither PaddlePaddle nor MXNet, accelerate serves PyTorch alone.\n\n"
         "![How many times faster](benchmarks-peers.svg)\n",
         _table(("", "case", "library", "its call", "ratio", "", "devshim ahead"), cells) if rows else "",
     ]
