@@ -144,6 +144,11 @@ def test_each_layer_and_direction_of_a_recurrent_module_is_one(backend):
     assert layers[1].weights["bias_hh"] == Weight("x.bias_hh_l0_reverse")
 
 
+def test_a_shared_module_is_told_once(backend):
+    shared = nn.Linear(2, 2)
+    assert [layer.path for layer in backend.layers(nn.Sequential(shared, nn.ReLU(), shared))] == ["0"]
+
+
 def test_layers_of_a_model(backend):
     layers = backend.layers(Model())
     assert [(layer.kind, layer.path) for layer in layers[:4]] == [

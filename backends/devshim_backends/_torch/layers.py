@@ -66,7 +66,7 @@ class TorchLayers(Backend):
 
     def layers(self, model: Any) -> list[Layer]:
         found: list[Layer] = []
-        for path, module in model.named_modules(remove_duplicate=False):
+        for path, module in model.named_modules():  # one that is in two places is told once, as elsewhere
             held = {**module._parameters, **module._buffers}
             names = [name for name, tensor in held.items() if tensor is not None and not is_lazy(tensor)]
             names = [name for name in names if name != _COUNTER or not isinstance(module, _BatchNorm)]
