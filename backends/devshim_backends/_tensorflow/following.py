@@ -79,7 +79,7 @@ def walk(orders: Orders, graph: Any, given: Sequence[Features]) -> list[Features
     levels = function._nodes_by_depth
     nodes = [node for depth in sorted(levels, reverse=True) for node in levels[depth]]
     for tensor in (tensor for node in nodes for tensor in node.input_tensors):
-        orders.count(tensor._keras_history.operation)
+        orders.take(tensor._keras_history.operation)
     found = {id(tensor): each for tensor, each in zip(keras.tree.flatten(function.inputs), given, strict=False)}
     for node in nodes:
         if not node.is_input:

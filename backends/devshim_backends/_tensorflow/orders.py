@@ -79,7 +79,7 @@ class Orders:
         """The graph of a layer that is called with a tensor, where it may be asked for and has one."""
         return symbolic.graph_of(layer, every, tensor) if self._deep and any(parts(layer)) else None
 
-    def count(self, layer: Any) -> None:
+    def take(self, layer: Any) -> None:
         """What a layer makes is taken by another."""
         self._calls[id(layer)] = self._calls.get(id(layer), 0) + 1
 
