@@ -132,6 +132,7 @@ def test_a_sweep_goes_on_after_a_process_has_ended(tmp_path: Path) -> None:
     script = tmp_path / "worker.py"
     script.write_text(
         "import os, sys\n"
+        "print('ready', flush=True)\n"
         "for line in sys.stdin:\n"
         "    begin = int(line.split()[2])\n"
         f"    for number in range(begin, {len(list(TO_TORCH.cells()))}):\n"

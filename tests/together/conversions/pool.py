@@ -52,15 +52,22 @@ class Worker:
             self.process = None
 
     def _asked(self, task: Task, begin: int) -> subprocess.Popen[str]:
-        if self.process is None:
-            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
-            self.process = subprocess.Popen(
-                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-            )
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{task.source} {task.target} {begin}\n")
-        self.process.stdin.flush()
-        return self.process
+        process = self.process = self.process or self._started()
+        assert process.stdin is not None
+        process.stdin.write(f"{task.source} {task.target} {begin}\n")
+        process.stdin.flush()
+        return process
+
+    def _started(self) -> subprocess.Popen[str]:
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            process.communicate()
+            raise SystemExit("nothing can be converted: see the traceback above")
+        return process
 
     @staticmethod
     def _answers(process: subprocess.Popen[str], cells: list[Cell]) -> list[tuple[Cell, str, str]]:

@@ -18,12 +18,14 @@ class JaxSide(Side):
     def __init__(self) -> None:
         self.jax = ds.framework("jax")
         self.jnp = self.jax.numpy
+        whose = self.jax if hasattr(self.jax, "enable_x64") else self.jax.experimental  # before 0.8
+        self.enable_x64 = whose.enable_x64
 
     def kind(self) -> type:
         return self.jax.Array
 
     def _wide(self) -> Any:
-        return self.jax.enable_x64(True)
+        return self.enable_x64(True)
 
     def make(self, array: Any) -> Tensor:
         with self._wide():
@@ -51,8 +53,10 @@ class JaxSide(Side):
             return super().laid_out(layout, root)
 
     def _column_major(self, x: Tensor) -> Tensor:
-        from jax.experimental.layout import Format, Layout
-
+        try:
+            from jax.experimental.layout import Format, Layout
+        except ImportError:  # before JAX 0.6
+            return x
         return self.jax.device_put(x, Format(Layout(major_to_minor=(1, 0)), x.sharding))
 
 
@@ -61,8 +65,8 @@ class PaddleSide(Side):
 
     def __init__(self) -> None:
         self.paddle = ds.framework("paddle")
-        # Their dtypes: such tensors can be had, and no operator takes them.
-        self.strange = [self.over(np.zeros(1, name)).dtype for name in ("uint16", "uint32", "uint64")]
+        made = [self.make(np.zeros(1, name)) for name in ("uint16", "uint32", "uint64")]
+        self.strange = [x.dtype for x in made if x is not None]  # such tensors can be had, and no operator takes them
 
     def kind(self) -> type:
         return self.paddle.Tensor
@@ -78,9 +82,10 @@ class PaddleSide(Side):
         return self.paddle.to_tensor(array, place=self.paddle.CPUPlace())
 
     def over(self, array: Any) -> Tensor:
-        if array.dtype == numpy_dtype("bfloat16"):
+        older = self.paddle.__version__.startswith("2.") and (array.dtype == bool or not self.has(array.dtype.name))
+        if older or array.dtype == numpy_dtype("bfloat16"):
             return None
-        return self.paddle.utils.dlpack.from_dlpack(array)
+        return self.paddle.utils.dlpack.from_dlpack(array.__dlpack__())
 
     def read(self, x: Tensor) -> Any:
         array = x.detach().cpu().numpy()

@@ -1,7 +1,8 @@
 """Converts what it is told on standard input, and answers each conversion with a line of JSON.
 
-It is a process of its own, because a conversion that goes wrong may end the process: what was answered so far tells
-which one did.  A line of input is a source, a target, and the number of the cell to begin with.
+The first line says that it is ready.  It is a process of its own, because a conversion that goes wrong may end the
+process: what was answered so far tells which one did.  A line of input is a source, a target, and the number of the
+cell to begin with.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def main(simulated: bool) -> None:
     if simulated:
         ds.simulate(gpus=2)
     found = sides()
+    os.write(answers, b"ready\n")
     for line in sys.stdin:
         source, target, begin = line.split()
         task = Task(source, target, simulated)
