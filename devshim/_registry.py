@@ -41,6 +41,9 @@ ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax"}
 TENSORS: dict[type, Backend] = {}
 """The backend of every tensor type met so far: the hot path of every public call."""
 
+HOSTED: dict[type, str] = {}
+"""The attribute that is True of a tensor in host memory (`Backend.hosted`), for the types met so far that have one."""
+
 ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
 """Types whose values are neither tensors nor trees of them."""
 
@@ -210,6 +213,8 @@ def serving(x: object) -> Backend | None:
     name = _tensor_framework(cls)
     if name is not None:
         TENSORS[cls] = found = _LOADED[name]
+        if found.hosted:
+            HOSTED[cls] = found.hosted
     elif len(_OTHERS) < 4096:  # types made in a loop must not be kept for ever
         _OTHERS[cls] = None
     return found

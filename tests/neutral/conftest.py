@@ -227,6 +227,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBackend]:
     del _registry._LOADED["fakeframe"]
     for cls in [cls for cls in _registry.TENSORS if cls.__module__ == "fakeframe"]:
         del _registry.TENSORS[cls]
+        _registry.HOSTED.pop(cls, None)
 
 
 @pytest.fixture

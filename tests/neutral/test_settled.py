@@ -49,9 +49,9 @@ def tensor(fake: Any, device: ds.Device = HOST, hosted: object = None) -> Any:
 @pytest.mark.parametrize("keywords", [{}, {"copy": False}, {"copy": None, "non_blocking": True}])
 def test_a_hosted_tensor_is_asked_nothing_more(fake: Any, asked: list[Any], keywords: Any) -> None:
     x = tensor(fake)
+    assert ds.device_of(x) is ds.cpu()  # from here on the type is known
     for device in (ds.cpu(), "cpu", "CPU:0"):
         assert ds.place(x, device, **keywords) is x
-    assert ds.device_of(x) is ds.cpu()
     assert ds.place({"a": [x]}, "cpu", **keywords)["a"][0] is x
     assert asked == []
 
