@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from devshim.backend import Backend, Tensor
     from devshim.device import Device
 
-__all__ = ["Exchange", "forget", "refuse"]
+__all__ = ["Exchange", "forget", "is_hosts", "refuse"]
 
 _NOTHING = (0,) * 8
 """A shape without elements, of more dimensions than any operator takes."""
@@ -110,6 +110,13 @@ def _is_held(handle: Any, exchange: Exchange | None) -> bool:
 def _uses_what_moved(function: Any) -> bool:
     captured = getattr(getattr(function, "graph", None), "external_captures", ())
     return any(getattr(each, "_devshim_left", False) for each in captured)
+
+
+def is_hosts(backend: Backend, variable: Any) -> bool:
+    """Whether TensorFlow keeps a variable on the host, wherever it was made: a card has no operators for its dtype."""
+    return variable.dtype in (tf.string, tf.resource, tf.variant) or (
+        variable.dtype == tf.int32 and not backend.simulated
+    )
 
 
 def refuse(path: str, variable: Any) -> None:

@@ -18,7 +18,7 @@ from devshim import _refusals
 from devshim.wholes import Leaf
 from devshim_backends._tensorflow import cloning, optimizers, wiring
 from devshim_backends._tensorflow.contents import compiled_parts, held, is_layer, metrics_in, native, parts
-from devshim_backends._tensorflow.exchanging import Exchange, refuse
+from devshim_backends._tensorflow.exchanging import Exchange, is_hosts, refuse
 from devshim_backends._tensorflow.places import TensorflowPlaces
 
 if TYPE_CHECKING:
@@ -65,11 +65,9 @@ class TensorflowModels(TensorflowPlaces):
 
     def _leaf(self, path: str, variable: Any, kind: Any) -> Iterator[Leaf]:
         owner = native(variable)
-        if owner is None or owner.dtype in (tf.string, tf.resource, tf.variant):
+        if owner is None or is_hosts(self, owner):
             return
         refuse(path, owner)
-        if owner.dtype == tf.int32 and not self.simulated:
-            return  # a card has no operators for int32 variables, which TensorFlow keeps on the host
         exchange = Exchange(self, owner)
         yield Leaf(path, kind, exchange.read, exchange.write, owner)
 

@@ -22,7 +22,7 @@ from devshim.device import CPU
 from devshim.errors import ArgumentError, UnsupportedError
 from devshim_backends._tensorflow import patching
 from devshim_backends._tensorflow.contents import compiled_parts, held, is_layer, native, parts
-from devshim_backends._tensorflow.exchanging import forget
+from devshim_backends._tensorflow.exchanging import forget, is_hosts
 from devshim_backends._tensorflow.optimizers import within
 from devshim_backends._tensorflow.wires import Apply, Floating, Place, Span, Wire
 
@@ -93,7 +93,7 @@ def _in_split(backend: TensorflowModels, part: Any, path: str, devices: list[Dev
         return Floating(backend)
     if len(devices) == 1:
         return Place(backend, devices[0], carries=True)
-    own = list(dict.fromkeys(backend.device_of(x) for x in _own(part)))
+    own = list(dict.fromkeys(backend.device_of(x) for x in _own(backend, part)))
     if len(own) > 1:
         raise UnsupportedError(
             f"the weights of {path or 'the layer'} ({type(part).__name__}) would be on {own[0]} and {own[1]}, and it "
@@ -111,13 +111,13 @@ def _alone(backend: TensorflowModels, device: Device = CPU) -> Wire | None:
 
 def _devices(backend: TensorflowModels, part: Any) -> dict[Device, None]:
     """The devices of the variables of a part and of all in it, in their order."""
-    return {backend.device_of(x): None for _, each in parts(part) for x in _own(each)}
+    return {backend.device_of(x): None for _, each in parts(part) for x in _own(backend, each)}
 
 
-def _own(part: Any) -> Iterator[Any]:
+def _own(backend: TensorflowModels, part: Any) -> Iterator[Any]:
     for each in held(part):
         variable = native(each.variable)
-        if variable is not None:
+        if variable is not None and not is_hosts(backend, variable):
             yield variable
 
 
