@@ -89,20 +89,32 @@ def install_all(session: nox.Session) -> None:
     session.install(*group("together", "mxnet-needs", "test"), ".")
 
 
-def conform(session: nox.Session, name: str, *, results: bool = True) -> None:
+def conform(session: nox.Session, name: str) -> None:
     """Run a backend's part of the conformance kit, plain and on simulated cards, and the tests that are its own."""
     backend = backend_of(name)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    runs: list[list[str | Path]] = []
-    for gpus in (2, 0):  # the longer one first
-        record = [f"--devshim-results={RESULTS / name}-{gpus}.json"] if results else []
-        options = [f"--devshim-gpus={gpus}", f"--devshim-stress={STRESS if results else 3}", *record]
-        runs.append(["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", *options])
-    runs.append(["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", "--devshim-gpus=3", "-m", "cards"])
+    kit = ["-p", "devshim.testing.plugin", str(TESTS / f"test_{backend}.py")]
+    runs: list[list[str | Path]] = [
+        [
+            *kit,
+            f"--devshim-gpus={gpus}",
+            f"--devshim-stress={STRESS}",
+            f"--devshim-results={RESULTS / name}-{gpus}.json",
+        ]
+        for gpus in (2, 0)  # the longer one first
+    ]
+    runs.append([*kit, "--devshim-gpus=3", "-m", "cards"])
     session.run("pytest", "-q", "tests/examples", *session.posargs, env={"DEVSHIM_BACKEND": backend})
     rooms = sorted(TESTS.glob(f"test_{backend}_*.py"))  # traps, simulated cards, models, what is relied on
     runs += [[own] for own in (*rooms, Path(f"docs/frameworks/{backend}.md"), *pages(backend)) if own.exists()]
     pytests(session, runs)
+
+
+def conform_again(session: nox.Session, name: str) -> None:
+    """Run the kit on simulated cards, and what a backend's tests say of traps, on other versions than the pinned."""
+    backend = backend_of(name)
+    kit = ["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", "--devshim-gpus=2", "--devshim-stress=3"]
+    pytests(session, [kit, [TESTS / f"test_{backend}_traps.py"]])
 
 
 @nox.session(python=DEFAULT, tags=["quick"])
@@ -151,14 +163,14 @@ def mxnet_revived(session: nox.Session) -> None:
     for name in ("mxnet1", "mxnet2"):
         session.install("--no-deps", *group(name))
         session.install(*group("numpy", "mxnet-needs", "test"), ".")
-        conform(session, name, results=False)
+        conform_again(session, name)
 
 
 @nox.session(python=DEFAULT)
 def together(session: nox.Session) -> None:
     """Test all frameworks in one interpreter, MXNet included, in the import orders that crash by themselves."""
     install_all(session)
-    session.run("pytest", "-q", "tests/together", *session.posargs)
+    pytests(session, [[file] for file in sorted(Path("tests/together").glob("test_*.py"))])
 
 
 @nox.session(python=DEFAULT)
@@ -191,7 +203,7 @@ def oldest(session: nox.Session, name: str) -> None:
     if name == "mxnet":
         session.install("--no-deps", *group("mxnet1"))
     session.install(*group(f"oldest-{name}", *needs, "test", *BESIDE.get(name, ())), ".")
-    conform(session, name, results=False)
+    conform_again(session, name)
 
 
 @nox.session(python=DEFAULT, default=False)
