@@ -11,6 +11,7 @@ Requirements this module answers:
 from __future__ import annotations
 
 from devshim.device import CPU, Device
+from devshim.errors import TracingError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,12 +47,12 @@ def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False
     """Copy one tensor to a device within its framework: new memory, checked on arrival."""
     if target is not CPU or FAULTS is not None:
         require(backend, target)
-    if LEDGER is not None:
+    if LEDGER is not None and _is_copied_now(backend, x):
         recording = LEDGER(backend, backend.device_of(x), target, backend.nbytes(x), 1)
         if recording is not None:
             with recording:
                 return move(backend, x, target, non_blocking)
-    if FAULTS is not None:
+    if FAULTS is not None and _is_copied_now(backend, x):
         FAULTS(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
     try:
         result = backend.copy_to(x, target, non_blocking)
@@ -63,6 +64,17 @@ def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False
     if backend.device_of(result) is not target:
         _raise_misplaced(backend, target, result)
     return result
+
+
+def _is_copied_now(backend: Backend, x: Tensor) -> bool:
+    """Whether a copy is made by this call; inside a compiled function the framework makes it, each time that runs."""
+    if backend.compiling():
+        return False
+    try:
+        backend.device_of(x)
+    except TracingError:
+        return False
+    return True
 
 
 def move_many(
@@ -82,7 +94,7 @@ def move_many(
         under_way: Where given, names by number, when a copy has failed, those of which one was it.
     """
     require(backend, target)
-    if LEDGER is not None and xs:
+    if LEDGER is not None and xs and all(_is_copied_now(backend, x) for x in xs):
         sources = {backend.device_of(x): None for x in xs}
         if len(sources) > 1:
             return _by_source(backend, xs, list(sources), target, non_blocking, under_way)
@@ -123,7 +135,7 @@ class _Announced:
         for i, x in enumerate(self._xs):
             if i == self.taken:  # the first time
                 self.taken += 1
-                if FAULTS is not None:
+                if FAULTS is not None and _is_copied_now(self._backend, x):
                     about = f"a copy of {self._backend.nbytes(x):,} bytes"
                     FAULTS(self._backend, self._backend.device_of(x), self._target, about)
             yield x

@@ -18,7 +18,7 @@ import dataclasses
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from devshim import _registry
+from devshim import _registry, _together
 from devshim._settled import settled
 from devshim.device import Device
 from devshim.errors import ArgumentError
@@ -205,7 +205,7 @@ def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
 
 def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) -> Any:
     """Move every tensor of a tree: `devshim.place` for everything that is not itself a tensor."""
-    from devshim import _together, _traced
+    from devshim import _traced
     from devshim.tensors import stays
 
     if _traced.compiling():

@@ -94,6 +94,16 @@ class Tracing(Kit):
         assert ds.device_of(y) is device
         assert self.same_numbers(y, 2 * numbers())
 
+    @feature("trace_place")
+    @pytest.mark.parametrize("how", ["place", "a tree"])
+    def test_who_watches_does_not_disturb(self, away: tuple[Device, Device], how: str) -> None:
+        """Under a ledger and a guard, too, a function is compiled, and gives what it gives without."""
+        fn = self.compiled(PLACING[how](away[1]))
+        with ds.transfers(), ds.guard("error"):
+            y = fn(self.tensor(away[0]))
+        assert ds.device_of(y) is away[1]
+        assert self.same_numbers(y, 2 * numbers())
+
     @feature("trace_run")
     @pytest.mark.parametrize("how", RUNNING)
     def test_run(self, device: Device, how: str) -> None:
