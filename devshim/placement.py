@@ -111,6 +111,9 @@ class Placement:
     def __len__(self) -> int:
         return len(self._places)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
     def __reduce__(self) -> tuple[object, ...]:
         return (Placement, (self._places, self._default))
 

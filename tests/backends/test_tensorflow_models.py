@@ -88,6 +88,9 @@ def test_names_are_those_of_the_layers_numbered_within_the_model():
     assert {"embedding.embeddings", "dense.kernel", "lstm.lstm_cell.kernel", "head.bias"} <= leaves(first).keys()
     assert "dropout.seed_generator_state" in leaves(first)
     assert {path: leaf.kind for path, leaf in leaves(network()).items()}["batch_normalization.moving_mean"] == "buffer"
+    both = [keras.Sequential([keras.Input((5, 3)), layers.Bidirectional(layers.GRU(2))]) for _ in range(2)]
+    assert list(leaves(both[0])) == list(leaves(both[1]))
+    assert "bidirectional.backward_gru.gru_cell.kernel" in leaves(both[1])
 
 
 # ---------------------------------------------------------------------- layers

@@ -76,6 +76,7 @@ def test_equality_and_hash() -> None:
     assert ds.Placement({"*a": 0, "a*": 1}) != ds.Placement({"a*": 1, "*a": 0}), "the order of globs decides"
     assert one != {"a": "gpu:1"}
     assert one.devices == {ds.gpu(0), ds.gpu(1)}
+    assert list(one) == ["a", "b"]
     assert ds.Placement(default="cpu").devices == {ds.cpu()}
 
 

@@ -196,7 +196,8 @@ def _renumbered(named: list[tuple[str, str]]) -> list[str]:
     made = []
     for name, cls in named:
         stem, _, number = name.rpartition("_")
-        base = stem if number.isdecimal() and stem == _snake(cls) else name
+        automatic = stem.removeprefix("forward_").removeprefix("backward_") == _snake(cls)  # Bidirectional's prefixes
+        base = stem if number.isdecimal() and automatic else name
         seen = counts.get(base, 0)
         counts[base] = seen + 1
         made.append(f"{base}_{seen}" if seen else base)
