@@ -198,8 +198,14 @@ def __getattr__(name: str) -> object:
 def _load_rest() -> None:
     """Load what is left when a framework has been, and do without `__getattr__` from then on.
 
-    CPython (3.11 to 3.13) looks names up more quickly in a module that has none: 35 ns for each ``ds.place``.
+    CPython (3.11 to 3.13) looks names up more quickly in a module that has none: 35 ns for each ``ds.place``.  Not while
+    one of our modules is being loaded, which those that are left may need: then `__getattr__` stays.
     """
+    import sys
+
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith("devshim.")]
+    if any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in ours):
+        return
     for name in __all__:
         if name not in globals():
             __getattr__(name)

@@ -94,7 +94,10 @@ def load(name: str) -> Backend:
             made = _make(name)
             _adopt(made)
             _LOADED[name] = made
-        return _LOADED[name]
+    import devshim
+
+    devshim._load_rest()
+    return _LOADED[name]
 
 
 def _adopt(backend: Backend) -> None:
