@@ -94,9 +94,9 @@ def load(name: str) -> Backend:
             made = _make(name)
             _adopt(made)
             _LOADED[name] = made
-    import devshim
+    from devshim import _load_rest
 
-    devshim._load_rest()
+    _load_rest()
     return _LOADED[name]
 
 
