@@ -29,7 +29,7 @@ from devshim.errors import BackendBrokenError, BackendConflictError, DevshimErro
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     from devshim.backend import Backend, Gap
 
@@ -241,9 +241,17 @@ def maker(cls: type) -> str | None:
 
 def gaps(name: str) -> Mapping[str, Gap]:
     """Return what a backend declares it cannot do, without importing its framework where it ships with devshim."""
-    if name in BUILTIN:
-        from importlib import import_module
+    declared: Mapping[str, Gap] = _declared(name).GAPS if name in BUILTIN else load(name).gaps
+    return declared
 
-        declared: Mapping[str, Gap] = import_module(BUILTIN[name].replace(".backend:", ".gaps:").partition(":")[0]).GAPS
-        return declared
-    return load(name).gaps
+
+def limits(name: str) -> Mapping[str, str]:
+    """Return what a backend declares it leaves out of what it can do, likewise."""
+    declared: Mapping[str, str] = _declared(name).LIMITS if name in BUILTIN else load(name).limits
+    return declared
+
+
+def _declared(name: str) -> Any:
+    from importlib import import_module
+
+    return import_module(BUILTIN[name].replace(".backend:", ".gaps:").partition(":")[0])

@@ -104,6 +104,8 @@ class Backend(Wholes, ABC):
     """The framework's name as its makers write it, such as ``"PyTorch"``."""
     gaps: ClassVar[Mapping[str, Gap]]
     """What it cannot do: a key of `FEATURES` -> why."""
+    limits: ClassVar[Mapping[str, str]] = {}
+    """What it leaves out of something it can do: a key of `FEATURES` -> what."""
     lines: ClassVar[Mapping[str, str]]
     """The native line each devshim call stands for: call name -> template (see `devshim._explain`)."""
 

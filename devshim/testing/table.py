@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from devshim import _installed, _registry
-from devshim.backend import FEATURES, Gap
+from devshim.backend import FEATURES
 
 HEAD = """# What works where
 
@@ -66,15 +66,17 @@ def _cell(feature: str, column: tuple[str, str], record: Record, notes: list[str
     if failed:
         return f"**fails** ({failed})"
     if gap is not None:
-        return f"{gap.kind} [^{_note(column[0], gap, notes)}]"
+        return f"{gap.kind} [^{_note(column[0], gap.reason, notes)}]"
     places = [run["devices"] for run, count in zip(runs, counts, strict=True) if count.get("passed")]
     if not places:
         return "not tested"
-    return "yes" if any(place != "CPU" for place in places) else "yes, on the CPU"
+    found = "yes" if any(place != "CPU" for place in places) else "yes, on the CPU"
+    limit = _registry.limits(column[0]).get(feature)
+    return found if limit is None else f"{found} [^{_note(column[0], limit, notes)}]"
 
 
-def _note(name: str, gap: Gap, notes: list[str]) -> int:
-    text = f"{_installed.TITLES.get(name, name)}: {gap.reason}."
+def _note(name: str, reason: str, notes: list[str]) -> int:
+    text = f"{_installed.TITLES.get(name, name)}: {reason}."
     if text not in notes:
         notes.append(text)
     return notes.index(text) + 1

@@ -44,6 +44,18 @@ def test_a_gap_carries_its_reason() -> None:
     assert "[^1]: NumPy: NumPy has no automatic differentiation." in page
 
 
+def test_what_is_left_out_stands_beside_the_yes() -> None:
+    page = table.page([run("mxnet", models={"passed": 1}, guard={"failed": 1})])
+    assert cells(page, "models") == ["yes, on the CPU [^6]"]
+    assert "[^6]: MXNet: every optimizer MXNet registers is moved" in page
+    assert cells(page, "guard") == ["**fails** (1)"]
+
+
+@pytest.mark.parametrize("name", _installed.BUILTIN)
+def test_limits_are_of_features_that_are_there(name: str) -> None:
+    assert set(_registry.limits(name)) <= set(FEATURES) - set(_registry.gaps(name))
+
+
 def test_a_gap_that_fails_is_not_hidden() -> None:
     assert cells(table.page([run(gradient={"failed": 1})]), "gradient") == ["**fails** (1)"]
 

@@ -27,7 +27,7 @@ from devshim.device import ALIASES, CPU, Device
 from devshim.errors import UnsupportedError
 from devshim.info import DeviceInfo
 from devshim_backends._jax import cards
-from devshim_backends._jax.gaps import GAPS
+from devshim_backends._jax.gaps import GAPS, LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -59,6 +59,7 @@ class JaxDevices(Backend):
     """The rooms "which objects are mine" and "devices" of the JAX adapter."""
 
     gaps = GAPS
+    limits = LIMITS
 
     shown: int = 0
     """The most simulated GPUs shown so far: an array stays on its card when the card is no longer shown."""

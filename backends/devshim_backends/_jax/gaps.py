@@ -39,3 +39,12 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         "models": Gap("never", "JAX has no models: weights and states are trees of arrays, which `place` moves"),
     }
 )
+
+LIMITS: Mapping[str, str] = MappingProxyType(
+    {
+        "guard": (
+            "what arrays' own methods read, and operands that are committed nowhere; not NumPy's arrays as "
+            "arguments of a jitted function: jax.transfer_guard('disallow') refuses those"
+        ),
+    }
+)

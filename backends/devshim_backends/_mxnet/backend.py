@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from devshim_backends._mxnet.draws import MxnetDraws
-from devshim_backends._mxnet.gaps import GAPS
+from devshim_backends._mxnet.gaps import GAPS, LIMITS
 from devshim_backends._mxnet.hidden import MxnetHidden
 from devshim_backends._mxnet.interop import MxnetInterop
 from devshim_backends._mxnet.layers import MxnetLayers
@@ -40,4 +40,5 @@ class MxnetBackend(
     name: ClassVar[str] = "mxnet"
     title: ClassVar[str] = "MXNet"
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
+    limits: ClassVar[Mapping[str, str]] = LIMITS
     lines: ClassVar[Mapping[str, str]] = LINES

@@ -31,3 +31,17 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         ),
     }
 )
+
+LIMITS: Mapping[str, str] = MappingProxyType(
+    {
+        "models": (
+            "every optimizer MXNet registers is moved; SGLD draws its noise from the generator of the device it "
+            "is on, DCASGD with momentum fails in 1.9.1 by itself; parameters on several devices at once and "
+            "trainers that update on a kvstore are refused"
+        ),
+        "guard": (
+            "what arrays' own methods read, asnumpy and asscalar, and host operands; not what real gpu(0) and "
+            "gpu(1) exchange inside an operator"
+        ),
+    }
+)

@@ -7,7 +7,7 @@ from devshim.device import Device
 from .creation import NumpyCreation
 from .devices import NumpyDevices
 from .draws import NumpyDraws
-from .gaps import GAPS
+from .gaps import GAPS, LIMITS
 from .hidden import NumpyHidden
 from .interop import NumpyInterop
 from .lines import LINES
@@ -24,6 +24,7 @@ class NumpyBackend(
     name = "numpy"
     title = "NumPy"
     gaps = GAPS
+    limits = LIMITS
     lines = LINES
 
     def native_text(self, device: Device) -> str:

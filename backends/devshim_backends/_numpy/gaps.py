@@ -22,3 +22,7 @@ GAPS: Mapping[str, Gap] = {
     "visible_devices": Gap("never", "NumPy has no cards to hide; simulated ones are counted"),
     "models": Gap("never", "NumPy has no models"),
 }
+
+LIMITS: Mapping[str, str] = {
+    "guard": "what Python reads of a simulated card's arrays, and host indices; NumPy's own C code copies nothing",
+}

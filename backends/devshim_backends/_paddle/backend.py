@@ -9,7 +9,7 @@ import paddle
 from devshim_backends._paddle.creation import PaddleCreation
 from devshim_backends._paddle.devices import PaddleDevices
 from devshim_backends._paddle.draws import PaddleDraws
-from devshim_backends._paddle.gaps import GAPS
+from devshim_backends._paddle.gaps import GAPS, LIMITS
 from devshim_backends._paddle.hidden import PaddleHidden
 from devshim_backends._paddle.importing import keep_compilers_out
 from devshim_backends._paddle.interop import PaddleInterop
@@ -47,6 +47,7 @@ class PaddleBackend(
     name: ClassVar[str] = "paddle"
     title: ClassVar[str] = "PaddlePaddle"
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
+    limits: ClassVar[Mapping[str, str]] = LIMITS
     lines: ClassVar[Mapping[str, str]] = LINES
 
 

@@ -23,3 +23,16 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         ),
     }
 )
+
+LIMITS: Mapping[str, str] = MappingProxyType(
+    {
+        "models": (
+            "every class of paddle.optimizer is moved; LBFGS, use_multi_tensor and ClipGradByGlobalNorm are "
+            "refused for a model over several devices, because they compute with all parameters at once"
+        ),
+        "guard": (
+            "what tensors' own methods read, np.asarray, and host operands; not what operators on real cards "
+            "carry inside themselves"
+        ),
+    }
+)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from devshim_backends._tensorflow.creation import TensorflowCreation
 from devshim_backends._tensorflow.draws import TensorflowDraws
-from devshim_backends._tensorflow.gaps import GAPS
+from devshim_backends._tensorflow.gaps import GAPS, LIMITS
 from devshim_backends._tensorflow.hidden import TensorflowHidden
 from devshim_backends._tensorflow.interop import TensorflowInterop
 from devshim_backends._tensorflow.layers import TensorflowLayers
@@ -38,4 +38,5 @@ class TensorflowBackend(
     name: ClassVar[str] = "tensorflow"
     title: ClassVar[str] = "TensorFlow"
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
+    limits: ClassVar[Mapping[str, str]] = LIMITS
     lines: ClassVar[Mapping[str, str]] = LINES

@@ -30,3 +30,17 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         "empty_cache": Gap("upstream", "TensorFlow never gives memory back to a card before the process ends"),
     }
 )
+
+LIMITS: Mapping[str, str] = MappingProxyType(
+    {
+        "models": (
+            "every class of keras.optimizers is moved; variables of a tf.distribute strategy and optimizers of "
+            "Keras 2 are refused, and a tape does not follow a move between the forward pass and its gradient"
+        ),
+        "guard": (
+            "what tensors' own methods read, and host operands; not NumPy's reading through Python's buffers, nor"
+            " what operators carry between real cards: tf.config.experimental.set_device_policy('explicit') "
+            "refuses that"
+        ),
+    }
+)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from devshim_backends._torch.creation import TorchCreation
 from devshim_backends._torch.devices import TorchDevices
 from devshim_backends._torch.draws import TorchDraws
-from devshim_backends._torch.gaps import GAPS
+from devshim_backends._torch.gaps import GAPS, LIMITS
 from devshim_backends._torch.hidden import TorchHidden
 from devshim_backends._torch.interop import TorchInterop
 from devshim_backends._torch.layers import TorchLayers
@@ -44,4 +44,5 @@ class TorchBackend(
     name: ClassVar[str] = "torch"
     title: ClassVar[str] = "PyTorch"
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
+    limits: ClassVar[Mapping[str, str]] = LIMITS
     lines: ClassVar[Mapping[str, str]] = LINES

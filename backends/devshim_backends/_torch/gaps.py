@@ -17,3 +17,17 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
         ),
     }
 )
+
+LIMITS: Mapping[str, str] = MappingProxyType(
+    {
+        "models": (
+            "every class of torch.optim is moved; tensors in a module's lists, dicts and plain attributes stay, "
+            "as in PyTorch, to which they are no part of it; generators, frozen TorchScript, DTensor and "
+            "quantized parameters are refused"
+        ),
+        "guard": (
+            "what tensors' own methods read, and host operands; not operators that wait for the card inside, such"
+            " as nonzero: torch.cuda.set_sync_debug_mode tells of those"
+        ),
+    }
+)
