@@ -137,14 +137,16 @@ def _refuse_untraceable(backend: Backend, error: TracingError) -> None:
 
 def _settled(backend: Backend, x: Tensor, target: Device, copy: bool) -> bool:
     """Whether an explicit ``copy`` lets ``x`` itself be the answer."""
-    from devshim import _refusals
-
     if type(copy) is not bool:
+        from devshim import _refusals
+
         raise _refusals.bad_argument("copy", copy, "None, True or False")
     if copy:
         return False
     source = backend.device_of(x)
     if source is not target:
+        from devshim import _refusals
+
         _transfer.require(backend, target)
         raise _refusals.copy_needed(source, target)
     return True
