@@ -130,7 +130,8 @@ def core(session: nox.Session) -> None:
     session.install(*group("test", "kit", "plot"), ".")
     slow = "tests/kit/test_kit_can_fail.py"  # takes minutes, and is the same on every Python
     once = [[slow]] if session.python == DEFAULT else []
-    pytests(session, [*once, ["tests/neutral", "tests/examples"], ["tests/cli", "tests/kit", f"--ignore={slow}"]])
+    runs = [["tests/kit", f"--ignore={slow}"], ["tests/cli"], ["tests/neutral", "tests/examples"]]
+    pytests(session, [*once, *runs])
 
 
 @nox.session(python=DEFAULT)
