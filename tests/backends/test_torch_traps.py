@@ -171,7 +171,7 @@ def test_to_the_host_is_never_left_unfinished(fake_gpu, monkeypatch):
     to = torch.Tensor.to
 
     def spy(x, *args, **options):
-        seen.append(options.get("non_blocking"))
+        seen.append(options.get("non_blocking", args[2] if len(args) > 2 else None))  # to(device, dtype, non_blocking)
         return to(x, *args, **options)
 
     monkeypatch.setattr(torch.Tensor, "to", spy)
