@@ -181,11 +181,14 @@ class JaxTensors(JaxDevices, Backend):
 
 
 def _duplicate(x: Tensor, native: Any, wait: bool) -> Tensor:
-    """A copy on the one device an array is on, committed to it; `jax.device_put` on the way would double the time."""
-    y = jax.lax.copy_p.bind(x)
+    """A copy on the one device an array is on, committed to it; `jax.device_put` on the way would double the time.
+
+    Committed before it is copied: else JAX would copy it on the default device.
+    """
+    y = jax.lax.copy_p.bind(x if x._committed else ArrayImpl(x.aval, _alone_on(native), [x], committed=True))
     if wait:
         y.block_until_ready()
-    return y if y._committed else ArrayImpl(y.aval, _alone_on(native), [y], committed=True)
+    return y
 
 
 _SHARDINGS: dict[Any, Any] = {}
