@@ -26,7 +26,8 @@ from devshim.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from devshim.backend import Backend
     from devshim.device import Device
@@ -157,6 +158,12 @@ def already_started(backend: Backend, call: str) -> AlreadyStartedError:
 def out_of_memory(backend: Backend, device: Device, nbytes: int | None) -> OutOfMemoryError:
     """A device is full: which, what was asked, and what is free."""
     return full(device, nbytes, backend.memory(device).free)
+
+
+def no_room_for_clones(backend: Backend, wholes: Sequence[Any]) -> OutOfMemoryError:
+    """`out_of_memory` where models or optimizers are copied by the framework: on the device of the first leaf."""
+    device = next(backend.device_of(leaf.read()) for whole in wholes for leaf in backend.leaves(whole))
+    return out_of_memory(backend, device, None)
 
 
 def full(

@@ -66,6 +66,11 @@ class Block:
     leaves: tuple[str, ...]
     inside: tuple[Block, ...] = ()
 
+    @classmethod
+    def of(cls, path: str, leaves: tuple[str, ...], inside: tuple[Block, ...]) -> Block:
+        """A block made of others; one that cannot be cut any further is the block itself, and not inside it."""
+        return cls(path, leaves, inside if len(inside) > 1 or (inside and inside[0].inside) else ())
+
 
 @dataclass(frozen=True)
 class Weight:

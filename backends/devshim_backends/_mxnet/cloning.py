@@ -47,8 +47,7 @@ def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
         if isinstance(error, DevshimError):
             raise
         if backend.is_out_of_memory(error):
-            device = next(backend.device_of(leaf.read()) for whole in wholes for leaf in backend.leaves(whole))
-            raise _refusals.out_of_memory(backend, device, None) from error
+            raise _refusals.no_room_for_clones(backend, wholes) from error
         raise UnsupportedError(
             f"a copy of this cannot be made: {error}", "make another one and load the parameters of the first"
         ) from error

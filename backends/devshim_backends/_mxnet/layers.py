@@ -81,7 +81,7 @@ def _opened(path: str, block: Any) -> Iterator[Block]:
 def _block(path: str, block: Any) -> Block:
     leaves = tuple(_joined(prefix, name) for prefix, each in _parts(path, block) for name in _own(each))
     inside = tuple(_opened(path, block)) if _can_be_cut(block) else ()
-    return Block(path, leaves, inside if len(inside) > 1 or (inside and inside[0].inside) else ())
+    return Block.of(path, leaves, inside)
 
 
 def _can_be_cut(block: Any) -> bool:

@@ -42,8 +42,7 @@ def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
         return _copied(backend, wholes)
     except (RuntimeError, TypeError, ValueError) as error:
         if backend.is_out_of_memory(error):
-            device = next(backend.device_of(leaf.read()) for whole in wholes for leaf in backend.leaves(whole))
-            raise _refusals.out_of_memory(backend, device, None) from error
+            raise _refusals.no_room_for_clones(backend, wholes) from error
         raise UnsupportedError(
             f"PaddlePaddle cannot make a copy of this: {error}", "make another one and load the state of the first"
         ) from error

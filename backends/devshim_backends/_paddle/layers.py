@@ -90,7 +90,7 @@ def _opened(path: str, layer: Any) -> Iterator[Block]:
 def _block(path: str, layer: Any) -> Block:
     leaves = tuple(_joined(prefix, name) for prefix, each in _parts(path, layer) for name in _own(each))
     inside = tuple(_opened(path, layer)) if _can_be_cut(layer) else ()
-    return Block(path, leaves, inside if len(inside) > 1 or (inside and inside[0].inside) else ())
+    return Block.of(path, leaves, inside)
 
 
 def _can_be_cut(layer: Any) -> bool:

@@ -44,8 +44,7 @@ def clones(backend: TensorflowModels, wholes: Sequence[Any]) -> list[Any]:
     except Exception as error:
         if isinstance(error, DevshimError) or not backend.is_out_of_memory(error):
             raise
-        device = next(backend.device_of(leaf.read()) for whole in wholes for leaf in backend.leaves(whole))
-        raise _refusals.out_of_memory(backend, device, None) from error
+        raise _refusals.no_room_for_clones(backend, wholes) from error
     finally:
         random.setstate(before)
     return [made[id(whole)] for whole in wholes]

@@ -75,7 +75,7 @@ def _opened(layer: Any, paths: Paths) -> Iterator[Block]:
         leaves = tuple(_named(each.variables, paths))
         if leaves:
             inside = tuple(_opened(each, paths)) if _can_be_cut(each) else ()
-            yield Block(_prefix(leaves), leaves, inside if len(inside) > 1 or (inside and inside[0].inside) else ())
+            yield Block.of(_prefix(leaves), leaves, inside)
 
 
 def _own(layer: Any) -> list[Any]:

@@ -101,7 +101,7 @@ def _block(path: str, module: Any) -> Block:
     parts = module.named_modules(remove_duplicate=False)
     leaves = tuple(_joined(path, _joined(prefix, name)) for prefix, each in parts for name in _own(each))
     inside = tuple(_opened(path, module)) if _can_be_cut(module) else ()
-    return Block(path, leaves, inside if len(inside) > 1 or (inside and inside[0].inside) else ())
+    return Block.of(path, leaves, inside)
 
 
 def _own(module: Any) -> Iterator[str]:

@@ -58,8 +58,7 @@ class TorchModels(Backend):
                     _copy_gradients(old, new)
         except (RuntimeError, TypeError) as error:
             if self.is_out_of_memory(error):
-                device = next(self.device_of(leaf.read()) for whole in wholes for leaf in self.leaves(whole))
-                raise _refusals.out_of_memory(self, device, None) from error
+                raise _refusals.no_room_for_clones(self, wholes) from error
             raise UnsupportedError(
                 f"PyTorch cannot make a copy of this: {error}", "make another one and load the state_dict of the first"
             ) from error
