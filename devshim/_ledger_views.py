@@ -65,33 +65,38 @@ def _short(site: str) -> str:
 
 
 def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
-    """Write complete events (``ph: X``) of the Trace Event Format, times in microseconds from the first copy."""
+    """Write complete events (``ph: X``) of the Trace Event Format, times in microseconds from the first copy.
+
+    Processes and threads count from 1: Perfetto takes 0 for the idle process and shows something else than was meant
+    (google/perfetto#394); the system's own thread identifiers are too long for it (google/perfetto#522).  A time is a
+    whole number of nanoseconds, so that no copy seems to begin before its predecessor ended: Perfetto drops such.
+    """
     zero = min((record.start for record in records), default=0.0)
     names = sorted({record.backend for record in records})
     threads = sorted({(record.backend, record.thread) for record in records})
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": f"devshim on {name}"}}
-        for pid, name in enumerate(names)
-    ]
-    events += [
-        {"ph": "M", "name": "thread_name", "pid": names.index(name), "tid": tid, "args": {"name": f"thread {thread}"}}
-        for tid, (name, thread) in enumerate(threads)
-    ]
-    events += [
-        {
-            "ph": "X",
-            "cat": "transfer",
-            "name": f"{record.source} to {record.target}",
-            "ts": (record.start - zero) * 1e6,
-            "dur": record.seconds * 1e6,
-            "pid": names.index(record.backend),
-            "tid": threads.index((record.backend, record.thread)),
-            "args": {"bytes": record.bytes, "tensors": record.tensors, "site": record.site},
-        }
-        for record in records
-    ]
+    process = {name: number for number, name in enumerate(names, 1)}
+    row = {thread: number for number, thread in enumerate(threads, 1)}
+    events: list[dict[str, Any]] = []
+    for name, thread in threads:
+        at = {"ph": "M", "pid": process[name], "tid": row[name, thread]}
+        events.append({**at, "name": "process_name", "args": {"name": f"devshim on {name}"}})
+        events.append({**at, "name": "thread_name", "args": {"name": f"thread {thread}"}})
+    for record in records:
+        start, end = (int(at * 1e9) for at in (record.start - zero, record.start - zero + record.seconds))
+        events.append(
+            {
+                "ph": "X",
+                "cat": "transfer",
+                "name": f"{record.source} to {record.target}",
+                "ts": start / 1e3,
+                "dur": (end - start) / 1e3,
+                "pid": process[record.backend],
+                "tid": row[record.backend, record.thread],
+                "args": {"bytes": record.bytes, "tensors": record.tensors, "site": record.site},
+            }
+        )
     with open(path, "w", encoding="utf-8") as file:
-        json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
+        json.dump({"traceEvents": events, "displayTimeUnit": "ns"}, file)
 
 
 def draw(records: Sequence[Transfer], path: str | PathLike[str] | None) -> Any:

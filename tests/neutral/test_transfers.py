@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
 import threading
@@ -192,8 +193,24 @@ def test_the_trace_is_in_the_trace_event_format(tmp_path: Path) -> None:
     assert events[0]["args"] == {"bytes": 24, "tensors": 1, "site": log.records[0].site}
     named = {(event["pid"], event["tid"]) for event in read["traceEvents"] if event["name"] == "thread_name"}
     assert {(event["pid"], event["tid"]) for event in events} <= named
+    for event in read["traceEvents"]:
+        assert min(event["pid"], event["tid"]) > 0, "Perfetto takes 0 for the idle process"
     ds.TransferLog().to_chrome_trace(tmp_path / "empty.json")
     assert json.loads((tmp_path / "empty.json").read_text())["traceEvents"] == []
+
+
+def test_a_trace_has_a_row_for_each_thread_and_no_copy_begins_before_the_last_one_ended(tmp_path: Path) -> None:
+    with ds.transfers() as log:
+        ds.parallel([lambda _: [there() for _ in range(50)]] * 2, [0, 1])
+    log.to_chrome_trace(tmp_path / "trace.json")
+    events = [e for e in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if e["ph"] == "X"]
+    rows = {event["tid"] for event in events}
+    assert len(rows) == len({record.thread for record in log.records}) == 2
+    for row in rows:
+        mine = sorted((e["ts"], e["dur"]) for e in events if e["tid"] == row)
+        assert len(mine) == 50
+        for (start, duration), (following, _) in itertools.pairwise(mine):
+            assert round(1e3 * (start + duration)) <= round(1e3 * following), "Perfetto drops what overlaps"
 
 
 def test_a_picture_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
