@@ -85,6 +85,10 @@ class Recording:
         _INSIDE.copying = True
         self._start = time.perf_counter()
 
+    def carried(self, nbytes: int) -> None:
+        """Say how much was copied, where that is known of the result only."""
+        self._about = (*self._about[:2], nbytes, self._about[3])
+
     def __exit__(self, failed: object, *rest: object) -> None:
         _INSIDE.copying = False
         if failed is not None:

@@ -21,6 +21,7 @@ from devshim.tensors import from_array, stays, tensor_backend
 if TYPE_CHECKING:
     from devshim._spec import DeviceLike
     from devshim.backend import Backend, Tensor
+    from devshim.device import Device
 
 __all__ = [
     *("arange", "asarray", "empty", "empty_like", "eye", "full", "full_like"),
@@ -53,7 +54,7 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
         return x if stays(backend, x, target, copy) else _transfer.move(backend, x, target)
     plan = _reading(obj, dtype, device, copy)
     try:
-        x = _transfer.make(*plan)
+        x = _transfer.make(*plan) if _transfer.LEDGER is None else _made(*plan)
     except DevshimError:
         raise
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch's word for a None among them
@@ -80,6 +81,18 @@ def _reading(obj: Any, dtype: object, device: DeviceLike | None, copy: bool | No
         return _arguments.plan("asarray", (obj,), dtype, device)
     backend = _context.current()
     return from_array(backend, _host_array(backend, obj), _arguments.target(backend, device), copy)
+
+
+def _made(backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:
+    """Make a tensor while copies are watched: Python numbers that go to a card are a copy, of the result's size."""
+    hook: Any = _transfer.LEDGER
+    told = None if target is CPU or nbytes is not None else hook(backend, CPU, target, 0, 1)
+    if told is None:
+        return _transfer.make(backend, target, nbytes, *how)
+    with told:
+        x = _transfer.make(backend, target, nbytes, *how)
+        told.carried(backend.nbytes(x))
+    return x
 
 
 def _host_array(backend: Backend, obj: object) -> np.ndarray:

@@ -28,8 +28,8 @@ class MetricLog:
 
     Args:
         device: Where the scalars are computed, and stay; without it where the first one is.
-        capacity: How many are kept there at most; then they are brought to the host in one transfer, and the log
-            goes on.
+        capacity: How many are kept there at most; one more, and those before it are brought to the host in one transfer
+            first.
 
     Raises:
         ArgumentError: ``capacity`` is less than 1.
@@ -73,10 +73,10 @@ class MetricLog:
             self._numbers[self._length] = float(_arguments.real("value", value))
         else:
             self._check(backend, value)
+            if len(self._kept) >= self.capacity:
+                self._bring()
             self._kept.append(backend.snapshot(value))
         self._length += 1
-        if len(self._kept) >= self.capacity:
-            self._bring()
 
     def _check(self, backend: Backend, value: Any) -> None:
         here = backend.device_of(value)

@@ -174,7 +174,7 @@ class Watching(Kit):
     @feature("several")
     def test_a_hundred_scalars_are_one_transfer(self, other_device: Device) -> None:
         """They stay where they are computed until they are wanted, then come in order, in one transfer."""
-        log = ds.MetricLog(other_device)
+        log = ds.MetricLog(other_device, capacity=100)
         total = ds.full((1,), 0, dtype="float32", device=other_device)  # MXNet 1.9 adds nothing to what has no axes
         with ds.transfers() as copies:
             for _ in range(100):
@@ -186,3 +186,11 @@ class Watching(Kit):
         assert copies.total_bytes == 400
         assert found.dtype == "float32"
         assert found.tolist() == [float(i + 1) for i in range(100)]
+
+    @feature("several")
+    def test_scalars_without_axes_are_taken_too(self, other_device: Device) -> None:
+        """A tensor of no axes is a number, also where MXNet 1.9 takes that for an unknown shape."""
+        log = ds.MetricLog(other_device)
+        for value in (1, 2):
+            log.append(ds.full((), value, dtype="float32", device=other_device))
+        assert log.flush().tolist() == [1, 2]

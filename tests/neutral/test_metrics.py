@@ -58,6 +58,28 @@ def test_beyond_its_capacity_it_goes_on() -> None:
     assert copies.count == 3
 
 
+def test_as_many_as_its_capacity_are_still_one_transfer_at_the_end() -> None:
+    log = ds.MetricLog("gpu:0", capacity=4)
+    with ds.transfers() as copies:
+        for i in range(4):
+            log.append(scalar(i, "gpu:0"))
+        assert copies.count == 0
+        assert log.flush().tolist() == list(range(4))
+    assert copies.count == 1
+
+
+def test_what_does_not_fit_the_log_is_not_taken_where_the_rest_cannot_be_brought() -> None:
+    log = ds.MetricLog("gpu:0", capacity=1)
+    first, second = scalar(1, "gpu:0"), scalar(2, "gpu:0")
+    log.append(first)
+    with ds.simulate(2, faults=ds.Fault("gpu:0", "copy")):
+        with pytest.raises(ds.DeviceFailedError):
+            log.append(second)
+        assert len(log) == 1
+        log.append(second)
+    assert log.flush().tolist() == [1, 2]
+
+
 def test_numbers_keep_their_place() -> None:
     log = ds.MetricLog("gpu:1", capacity=2)
     for value in (0.5, scalar(1), 2, scalar(3), np.float64(4), scalar(5)):

@@ -50,7 +50,8 @@ COPIES: dict[str, tuple[Any, list[tuple[str, str, int]]]] = {
     "nothing to do": (lambda x: ds.place(x, "gpu:0"), []),
     "no copy": (lambda x: ds.to_numpy(HOST, copy=False), []),
     "made there": (lambda x: ds.zeros(5, device="gpu:0"), []),
-    "numbers": (lambda x: ds.asarray([1.0, 2.0], device="gpu:0"), []),
+    "numbers": (lambda x: ds.asarray([1.0, 2.0], device="gpu:0"), [("cpu", "gpu:0", 16)]),
+    "numbers of the host": (lambda x: ds.asarray([1.0, 2.0]), []),
 }
 
 
@@ -168,6 +169,12 @@ def test_synchronised_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waited == [ds.gpu(0)] * 2
 
 
+def test_numbers_that_are_none_are_not_recorded() -> None:
+    with ds.transfers() as log, pytest.raises(ds.ConversionError):
+        ds.asarray([[1], [1, 2]], device="gpu:1")
+    assert log.count == 0
+
+
 def test_the_table() -> None:
     with ds.transfers() as log:
         assert repr(log) == "<no transfers>"
@@ -200,8 +207,9 @@ def test_the_trace_is_in_the_trace_event_format(tmp_path: Path) -> None:
 
 
 def test_a_trace_has_a_row_for_each_thread_and_no_copy_begins_before_the_last_one_ended(tmp_path: Path) -> None:
+    both = threading.Barrier(2)  # so that the one does not get the other's identifier
     with ds.transfers() as log:
-        ds.parallel([lambda _: [there() for _ in range(50)]] * 2, [0, 1])
+        ds.parallel([lambda _: [both.wait(), *(there() for _ in range(50))]] * 2, [0, 1])
     log.to_chrome_trace(tmp_path / "trace.json")
     events = [e for e in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if e["ph"] == "X"]
     rows = {event["tid"] for event in events}

@@ -65,7 +65,7 @@ class MxnetSeveral(MxnetCreation):
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         names = {self.dtype_name(x) for x in xs}
         dtype = np.result_type(*("float32" if name == "bfloat16" else name for name in names)).name
-        with mx.autograd.pause():
+        with numpy_shapes(), mx.autograd.pause():
             return self.concatenate([self.cast(x.reshape((1,)), dtype) for x in xs], 0)
 
     def assign(self, x: Tensor, value: Tensor) -> None:
