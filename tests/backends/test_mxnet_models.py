@@ -6,6 +6,8 @@ import gc
 
 import numpy as np
 import pytest
+from gluon_arrays import array
+from held import leaves
 
 import devshim as ds
 
@@ -13,32 +15,16 @@ if "mxnet" not in ds.backends():
     pytest.skip("MXNet is not installed", allow_module_level=True)
 
 # MXNet's own code calls what it has deprecated itself.
-pytestmark = pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning"),
+    pytest.mark.usefixtures("three_cards"),
+]
 
 mx = ds.framework("mxnet")
-from devshim._registry import load  # noqa: E402
 
 nn, rnn = mx.gluon.nn, mx.gluon.rnn
 IS_2 = hasattr(mx, "Device")
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True)
-def _three_cards():
-    ds.use("mxnet")
-    with ds.simulate(gpus=3):
-        yield
-    ds.use(None)
-
-
-def leaves(whole):
-    return {leaf.path: leaf for leaf in load("mxnet").leaves(whole)}
-
-
-def array(values, device="cpu"):
-    """An array of the interface that Gluon expects at present."""
-    made = ds.from_numpy(np.asarray(values, dtype="float32"), device)
-    return made if mx.util.is_np_array() else made.as_nd_ndarray()
 
 
 def weights(net):

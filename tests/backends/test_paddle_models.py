@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from held import devices, leaves
 
 import devshim as ds
 from devshim import _registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = [
@@ -29,17 +30,8 @@ CARDS = [ds.gpu(i) for i in range(3)]
 
 
 @pytest.fixture
-def paddle() -> Iterator[Any]:
-    with ds.using("paddle"), ds.simulate(gpus=3):
-        yield import_module("paddle")
-
-
-def leaves(whole: Any) -> dict[str, Any]:
-    return {leaf.path: leaf for leaf in _registry.load("paddle").leaves(whole)}
-
-
-def devices(*wholes: Any) -> set[ds.Device]:
-    return {ds.device_of(leaf.read()) for whole in wholes for leaf in leaves(whole).values()}
+def paddle(three_cards: None) -> Any:
+    return import_module("paddle")
 
 
 def attention(nn: Any) -> Any:

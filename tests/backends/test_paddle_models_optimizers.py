@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from held import devices, leaves
 
 import devshim as ds
 from devshim import _registry
@@ -37,19 +38,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def paddle() -> Iterator[Any]:
-    with ds.using("paddle"), ds.simulate(gpus=3), warnings.catch_warnings():
+def paddle(three_cards: None) -> Iterator[Any]:
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "To copy construct from a tensor", UserWarning)  # LBFGS
         warnings.filterwarnings("ignore", "Op `.*` is executed through `append_op`", DeprecationWarning)  # Adagrad, 2.6
         yield import_module("paddle")
-
-
-def leaves(whole: Any) -> dict[str, Any]:
-    return {leaf.path: leaf for leaf in _registry.load("paddle").leaves(whole)}
-
-
-def devices(*wholes: Any) -> set[ds.Device]:
-    return {ds.device_of(leaf.read()) for whole in wholes for leaf in leaves(whole).values()}
 
 
 def network(paddle: Any) -> Any:

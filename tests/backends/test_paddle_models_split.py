@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from held import leaves
 
 import devshim as ds
-from devshim import _registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 pytestmark = [
     pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed"),
@@ -27,13 +27,8 @@ X = np.random.default_rng(0).standard_normal((3, 5, 4)).astype("float32")
 
 
 @pytest.fixture
-def paddle() -> Iterator[Any]:
-    with ds.using("paddle"), ds.simulate(gpus=3):
-        yield import_module("paddle")
-
-
-def leaves(whole: Any) -> dict[str, Any]:
-    return {leaf.path: leaf for leaf in _registry.load("paddle").leaves(whole)}
+def paddle(three_cards: None) -> Any:
+    return import_module("paddle")
 
 
 # ---------------------------------------------------------------- models

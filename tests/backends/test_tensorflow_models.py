@@ -10,6 +10,7 @@ import gc
 
 import numpy as np
 import pytest
+from held import devices, leaves
 
 import devshim as ds
 
@@ -17,27 +18,11 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 layers = keras.layers
 
+pytestmark = pytest.mark.usefixtures("three_cards")
+
 CPU = ds.cpu()
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((8, 4)).astype("float32"), RNG.standard_normal((8, 3)).astype("float32")
-
-
-@pytest.fixture(autouse=True)
-def _cards():
-    ds.use("tensorflow")
-    with ds.simulate(gpus=3):
-        yield
-    ds.use(None)
-
-
-def leaves(whole):
-    from devshim._registry import load
-
-    return {leaf.path: leaf for leaf in load("tensorflow").leaves(whole)}
-
-
-def places(whole):
-    return {ds.device_of(leaf.read()) for leaf in leaves(whole).values()}
 
 
 def network(**compiled):
@@ -133,7 +118,7 @@ def test_every_layer_computes_where_it_was_placed(name):
                 y = layer(given, training=training)
                 assert ds.device_of(y) is ds.device(device)
                 results.append(ds.to_numpy(y))
-            assert places(layer) <= {ds.device(device)}
+            assert devices(layer) <= {ds.device(device)}
         return results + [ds.to_numpy(v) for v in layer.variables]
 
     expected = run(["cpu"] * 3)
@@ -165,7 +150,7 @@ def test_variables_stay_the_same_objects():
     ds.place(model, "gpu:1")
     assert all(v is a and v._value is b for v, (a, b) in zip(model.variables, before, strict=True))
     assert {v._value.device for v in model.variables} == {before[0][1].device}
-    assert places(model) == {ds.gpu(1)}
+    assert devices(model) == {ds.gpu(1)}
     before[0][1].assign(tf.ones_like(before[0][1]))  # through whoever holds it
     assert (leaves(model)["dense.kernel"].read().numpy() == 1).all()
 
@@ -207,8 +192,8 @@ def test_fit_never_notices_moves(how):
         for device in moves:
             ds.place(model, device)
             fit(model)
-            assert places(model) == {ds.device(device)}
-        assert places(model.optimizer) == {ds.device(moves[-1])}
+            assert devices(model) == {ds.device(device)}
+        assert devices(model.optimizer) == {ds.device(moves[-1])}
         if how == "run_eagerly":
             told = [*model.evaluate(X, Y, verbose=0), *model.predict(X, verbose=0).ravel(), *model.train_on_batch(X, Y)]
         return [*ds.place(model, "cpu").get_weights(), np.array(told)]
@@ -221,7 +206,7 @@ def test_a_model_compiled_after_it_was_placed_takes_its_optimizer_along():
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
     model.compile(optimizer=optimizer, loss="mse", run_eagerly=True)
     fit(model)
-    assert places(optimizer) == places(model) == {ds.gpu(1)}
+    assert devices(optimizer) == devices(model) == {ds.gpu(1)}
 
 
 def test_an_unbuilt_model_is_built_by_fit_where_it_was_placed():
@@ -230,10 +215,10 @@ def test_an_unbuilt_model_is_built_by_fit_where_it_was_placed():
     model.compile(optimizer="adam", loss="mse")
     fit(model)
     assert len(leaves(model)) > 8
-    assert places(model) == {ds.gpu(2)}
+    assert devices(model) == {ds.gpu(2)}
     other = ds.place(keras.Sequential([layers.Dense(4)]), "gpu:1")
     other.build((None, 4))
-    assert places(other) == {ds.gpu(1)}
+    assert devices(other) == {ds.gpu(1)}
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15, saving, on NumPy 2
@@ -267,7 +252,7 @@ def test_a_compiled_model_within_a_model_keeps_training():
             ds.place(whole, device)
             fit(half)
             fit(whole)
-        assert places(half.optimizer) == places(whole.optimizer) == {ds.device(moves[-1])}
+        assert devices(half.optimizer) == devices(whole.optimizer) == {ds.device(moves[-1])}
         return whole.get_weights()
 
     same(run(["gpu:0", "gpu:1"]), run(["cpu"] * 2))
@@ -284,7 +269,7 @@ def test_mixed_precision_trains_on():
         for device in moves:
             ds.place(model, device)
             fit(model)
-        assert places(optimizer) == {ds.device(moves[-1])}
+        assert devices(optimizer) == {ds.device(moves[-1])}
         return model.get_weights()
 
     same(run(["cpu", "gpu:1", "gpu:0"]), run(["cpu"] * 3))
@@ -372,7 +357,7 @@ def test_modules_move_too():
     assert found["parts.1.scale"].kind == "buffer"
     twin = ds.copy(module, "gpu:2")
     assert type(twin) is Module
-    assert places(twin) == {ds.gpu(2)}
+    assert devices(twin) == {ds.gpu(2)}
     assert twin.w is twin.same
     assert twin.w is not module.w
 
@@ -392,7 +377,7 @@ def test_faults_at_every_allocation_change_nothing_and_name_the_leaf():
                 break
             except ds.OutOfMemoryError as error:
                 told.append(error.problem)
-        assert places(model) == {CPU}
+        assert devices(model) == {CPU}
     assert all("(at the leaf " in each for each in told)
     assert len(told) >= len(state)
     ds.place(model, "cpu")
@@ -412,7 +397,7 @@ def test_a_full_card_is_said_with_the_leaf_and_the_bytes():
     with ds.simulate(gpus=3, memory=used + 20 * 1024):
         with pytest.raises(ds.OutOfMemoryError, match=r"16,384 bytes.*dense_1\.kernel"):
             ds.place(model, "gpu:1")
-        assert places(model) == {CPU}
+        assert devices(model) == {CPU}
         assert ds.memory("gpu:1").used == used
 
 
@@ -432,7 +417,7 @@ def test_a_copy_of_a_compiled_model_and_its_optimizer_trains_alike():
     ds.place(model, "gpu:1")
     twin, optimizer = ds.copy([model, model.optimizer], "gpu:2")
     assert twin.optimizer is optimizer
-    assert places(twin) == {ds.gpu(2)}
+    assert devices(twin) == {ds.gpu(2)}
     fit(model)
     assert any((a != b).any() for a, b in zip(model.get_weights(), twin.get_weights(), strict=True))
     fit(twin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from held import leaves
 
 import devshim as ds
 
@@ -11,22 +12,10 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 layers = keras.layers
 
+pytestmark = pytest.mark.usefixtures("three_cards")
+
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((8, 4)).astype("float32"), RNG.standard_normal((8, 3)).astype("float32")
-
-
-@pytest.fixture(autouse=True)
-def _cards():
-    ds.use("tensorflow")
-    with ds.simulate(gpus=3):
-        yield
-    ds.use(None)
-
-
-def leaves(whole):
-    from devshim._registry import load
-
-    return {leaf.path: leaf for leaf in load("tensorflow").leaves(whole)}
 
 
 def chain():

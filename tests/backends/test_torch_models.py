@@ -6,6 +6,7 @@ import copy
 import warnings
 
 import pytest
+from held import devices, leaves
 
 import devshim as ds
 
@@ -17,23 +18,8 @@ CPU = ds.cpu()
 
 
 @pytest.fixture(autouse=True)
-def _three_cards():
-    ds.use("torch")
-    ds.simulate(gpus=3)
+def _same_numbers(three_cards):
     torch.manual_seed(0)
-    yield
-    ds.simulate(gpus=0)
-    ds.use(None)
-
-
-def leaves(whole):
-    from devshim._registry import load
-
-    return {leaf.path: leaf for leaf in load("torch").leaves(whole)}
-
-
-def devices(whole):
-    return {ds.device_of(leaf.read()) for leaf in leaves(whole).values()}
 
 
 class Buffers(nn.Module):

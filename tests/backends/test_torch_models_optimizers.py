@@ -9,8 +9,11 @@ from __future__ import annotations
 import inspect
 
 import pytest
+from held import leaves
 
 import devshim as ds
+
+pytestmark = pytest.mark.usefixtures("three_cards")
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -19,21 +22,6 @@ schedulers = torch.optim.lr_scheduler
 CPU = ds.cpu()
 X, Y = torch.linspace(-1, 1, 24).reshape(6, 4), torch.linspace(1, -1, 18).reshape(6, 3)
 HERE, THERE = ["gpu:0"] * 4, ["gpu:0", "gpu:1", "gpu:1", "gpu:0"]
-
-
-@pytest.fixture(autouse=True)
-def _three_cards():
-    ds.use("torch")
-    ds.simulate(gpus=3)
-    yield
-    ds.simulate(gpus=0)
-    ds.use(None)
-
-
-def leaves(whole):
-    from devshim._registry import load
-
-    return {leaf.path: leaf for leaf in load("torch").leaves(whole)}
 
 
 def network():

@@ -19,14 +19,10 @@ CPU = ds.cpu()
 
 
 @pytest.fixture(autouse=True)
-def _three_cards():
-    ds.use("torch")
-    ds.simulate(gpus=3)
+def _nothing_stays(three_cards):
     torch.manual_seed(0)
     yield
     assert torch._C._len_torch_function_stack() == 0
-    ds.simulate(gpus=0)
-    ds.use(None)
 
 
 class Residual(nn.Module):
