@@ -28,7 +28,7 @@ from devshim.errors import BackendBrokenError, BackendConflictError, DevshimErro
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any, TypeVar
 
     from devshim.backend import Backend, Gap
@@ -43,6 +43,9 @@ TENSORS: dict[type, Backend] = {}
 
 HOSTED: dict[type, str] = {}
 """The attribute that is True of a tensor in host memory (`Backend.hosted`), for the types met so far that have one."""
+
+COPIERS: dict[type, Callable[[Any], Any]] = {}
+"""The shortest way to a copy in host memory (`Backend.copiers`), for the types met so far that have one."""
 
 ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
 """Types whose values are neither tensors nor trees of them."""
@@ -218,6 +221,8 @@ def serving(x: object) -> Backend | None:
         TENSORS[cls] = found = _LOADED[name]
         if found.hosted:
             HOSTED[cls] = found.hosted
+        if cls in found.copiers:
+            COPIERS[cls] = found.copiers[cls]
     elif len(_OTHERS) < 4096:  # types made in a loop must not be kept for ever
         _OTHERS[cls] = None
     return found

@@ -11,7 +11,7 @@ Requirements this module answers:
 from __future__ import annotations
 
 from devshim.device import CPU, Device
-from devshim.errors import TracingError
+from devshim.errors import DevshimError, TracingError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False
     try:
         result = backend.copy_to(x, target, non_blocking)
     except Exception as error:
-        _raise_if_full(backend, error, target, backend.nbytes(x))
+        raise_if_full(backend, error, target, x)
         raise
     if target is CPU and backend.hosted and getattr(result, backend.hosted) is True:
         return result
@@ -202,6 +202,10 @@ def all_reduce(backend: Backend, xs: Sequence[Tensor], devices: Sequence[Device]
 
 def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray:
     """Copy a tensor's values into NumPy memory (or, with ``copy=False``, look at them there)."""
+    if backend.compiling():
+        from devshim import _outside
+
+        _outside.refuse("to_numpy", "return the tensor from the compiled function, and read it outside")
     if not copy and backend.device_of(x) is not CPU:
         from devshim import _refusals
 
@@ -238,6 +242,8 @@ def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[...
     try:
         result = how(*args)
     except Exception as error:
+        if isinstance(error, DevshimError):
+            raise
         _raise_if_full(backend, error, target, _asked(backend, args) if nbytes is None else nbytes)
         raise
     if backend.device_of(result) is not target:
@@ -259,10 +265,14 @@ def _asked(backend: Backend, args: tuple[object, ...]) -> int | None:
     return None if shape is None else prod(shape) * backend.nbytes(backend.zeros((1,), args[-2], CPU))
 
 
+def raise_if_full(backend: Backend, error: Exception, device: Device, x: Tensor) -> None:
+    """Raise what a full device raises everywhere, if that is why a copy of a tensor failed."""
+    _raise_if_full(backend, error, device, backend.nbytes(x))
+
+
 def _raise_if_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
     """Raise what a full device raises everywhere; a simulated card's own error says it already."""
     from devshim import _refusals
-    from devshim.errors import DevshimError
 
     if not isinstance(error, DevshimError) and backend.is_out_of_memory(error):
         raise _refusals.out_of_memory(backend, device, nbytes) from error

@@ -13,7 +13,7 @@ from devshim.placement import Placement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
     import numpy as np
 
@@ -24,6 +24,7 @@ __all__ = ["copy", "device_of", "from_numpy", "place", "to_numpy"]
 
 _TENSORS = _registry.TENSORS
 _HOSTED = _registry.HOSTED
+_COPIERS = _registry.COPIERS
 _TEXTS = _spec._TEXTS
 
 
@@ -91,10 +92,13 @@ def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None
         return _trees.place(x, device.of_leaf, copy, non_blocking)
     else:
         target = _spec.device(device)
-    if target is CPU and (copy is None or copy is False) and _explain.HOOK is None:
-        flag = _HOSTED.get(type(x))  # tells what the lines below find out, at half the price
-        if flag is not None and getattr(x, flag) is True:
-            return x
+    if target is CPU and _explain.HOOK is None:
+        if copy is None or copy is False:
+            flag = _HOSTED.get(type(x))  # tells what the lines below find out, at half the price
+            if flag is not None and getattr(x, flag) is True:
+                return x
+        elif copy is True and (made := _copied_to_host(x)) is not None:
+            return made
     backend = _TENSORS.get(type(x))
     if backend is None:
         backend = _registry.serving(x)
@@ -104,14 +108,18 @@ def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None
             return _trees.place(x, target, copy, non_blocking)
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "copy" if copy else "place", target)
-    if copy is None:
+    if copy is None or copy is False:
         try:
             if backend.device_of(x) is target:
                 return x
         except TracingError as error:
+            if copy is False:
+                raise
             _refuse_untraceable(backend, error)
-    elif copy is not True and _settled(backend, x, target, copy):
-        return x
+        if copy is False:
+            _refuse_copy(backend, x, target)
+    elif copy is not True:
+        _refuse_flag(copy)
     return _transfer.move(backend, x, target, non_blocking)
 
 
@@ -138,18 +146,23 @@ def _refuse_untraceable(backend: Backend, error: TracingError) -> None:
 def _settled(backend: Backend, x: Tensor, target: Device, copy: bool) -> bool:
     """Whether an explicit ``copy`` lets ``x`` itself be the answer."""
     if type(copy) is not bool:
-        from devshim import _refusals
+        _refuse_flag(copy)
+    if not copy and backend.device_of(x) is not target:
+        _refuse_copy(backend, x, target)
+    return not copy
 
-        raise _refusals.bad_argument("copy", copy, "None, True or False")
-    if copy:
-        return False
-    source = backend.device_of(x)
-    if source is not target:
-        from devshim import _refusals
 
-        _transfer.require(backend, target)
-        raise _refusals.copy_needed(source, target)
-    return True
+def _refuse_flag(copy: object) -> NoReturn:
+    from devshim import _refusals
+
+    raise _refusals.bad_argument("copy", copy, "None, True or False")
+
+
+def _refuse_copy(backend: Backend, x: Tensor, target: Device) -> NoReturn:
+    from devshim import _refusals
+
+    _transfer.require(backend, target)
+    raise _refusals.copy_needed(backend.device_of(x), target)
 
 
 def copy(x: Tensor, device: DeviceLike) -> Tensor:
@@ -165,7 +178,17 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
         DeviceNotFoundError: The framework does not have that device.
         OutOfMemoryError: The device is full.
     """
-    target = device if type(device) is Device else _spec.device(device)
+    target = device if device is CPU or type(device) is Device else _spec.device(device)
+    if target is CPU and _transfer.LEDGER is None and _transfer.FAULTS is None and _explain.HOOK is None:
+        copier = _COPIERS.get(type(x))  # as `_copied_to_host`, written out: a call less
+        if copier is not None:
+            try:
+                made = copier(x)
+            except Exception as error:
+                _transfer.raise_if_full(_TENSORS[type(x)], error, target, x)
+                raise
+            if made is not None:
+                return made
     backend = _TENSORS.get(type(x)) or _registry.serving(x)
     if backend is None:
         from devshim import _trees
@@ -174,6 +197,18 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "copy", target)
     return _transfer.move(backend, x, target)
+
+
+def _copied_to_host(x: Tensor) -> Tensor | None:
+    """The copy of a tensor in host memory that its framework makes the shortest way, while nobody watches; or None."""
+    copier = _COPIERS.get(type(x))
+    if copier is None or _transfer.LEDGER is not None or _transfer.FAULTS is not None:
+        return None
+    try:
+        return copier(x)
+    except Exception as error:
+        _transfer.raise_if_full(_TENSORS[type(x)], error, CPU, x)
+        raise
 
 
 def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray:
@@ -213,9 +248,11 @@ def from_numpy(a: np.ndarray, device: DeviceLike | None = None, *, copy: bool | 
         CopyNeededError: ``copy=False``, and the memory cannot be shared.
         DeviceNotFoundError: The framework does not have that device.
     """
-    from devshim import _arguments, _context
+    from devshim import _arguments, _context, _outside
 
     backend = _context.current()
+    if backend.compiling():
+        _outside.refuse("from_numpy", "make the tensor outside, and pass it in")
     target = _arguments.target(backend, device)
     array = _arguments.numpy_array(a)
     return _transfer.make(*from_array(backend, array, target, copy))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from .simulation import SimulatedArray, on_card
 
 class NumpyTensors(Backend):
     """Plain arrays are on the host, `SimulatedArray` on its card."""
+
+    copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {np.ndarray: np.ndarray.__copy__}
 
     def is_tensor(self, cls: type) -> bool:
         return issubclass(cls, np.ndarray)

@@ -29,6 +29,11 @@ core = paddle.base.core
 HOST = {1: CPU, 3: CPU, 5: CPU}
 """AllocationType -> the host: its own memory, memory pinned for CUDA, memory pinned for XPU."""
 
+only_host = not any(
+    getattr(core, f"is_compiled_with_{name}", bool)() for name in ("cuda", "rocm", "xpu", "ipu")
+) and not (core.get_all_custom_device_type() or ())
+"""Whether this Paddle has no memory but the host's, so that nothing can be elsewhere; a plug-in may still come."""
+
 _PLACES: dict[Device, Any] = {}
 _PLACE_TYPES = tuple(
     getattr(core, name)

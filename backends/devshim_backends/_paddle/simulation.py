@@ -18,7 +18,7 @@ import paddle
 
 from devshim import _refusals
 from devshim.backend import Backend
-from devshim_backends._paddle import guards, importing, plugin, shown
+from devshim_backends._paddle import devices, guards, importing, plugin, shown
 from devshim_backends._paddle.cards import CARDS
 from devshim_backends._paddle.devices import core
 
@@ -63,6 +63,7 @@ class PaddleSimulation(Backend):
             raise self._too_late("it was imported before devshim was asked to simulate", _MOVE)
         if core.host_memory_stat_peak_value("Allocated", 0):
             raise self._too_late("it has made tensors already, and takes no new devices any more", _MOVE)
+        devices.only_host = False
         plugin.attach(Path(paddle.__file__).parent)
         paddle.set_flags({name: int(value) for name, value in plugin.FLAGS.items() if name.endswith("_kernel")})
 
