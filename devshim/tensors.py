@@ -97,8 +97,10 @@ def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None
             flag = _HOSTED.get(type(x))  # tells what the lines below find out, at half the price
             if flag is not None and getattr(x, flag) is True:
                 return x
-        elif copy is True and (made := _copied_to_host(x)) is not None:
-            return made
+        elif copy is True:
+            made = _copied_to_host(x)
+            if made is not None:
+                return made
     backend = _TENSORS.get(type(x))
     if backend is None:
         backend = _registry.serving(x)
