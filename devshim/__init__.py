@@ -5,15 +5,12 @@
 >>> ds.device("cuda:1")
 Device('gpu', 1)
 
-Importing devshim imports no framework and not even NumPy.  What is needed on every call is here from the
-start; the rest is loaded when it is first named (PEP 562).
+Importing devshim imports no framework and not even NumPy: devices and errors are here from the start, and the rest is
+loaded when it is first named (PEP 562), all of it with the first framework.
 """
 
 from __future__ import annotations
 
-from devshim._context import backends, framework, use, using
-from devshim._explain import explain
-from devshim._queries import describe, device_count, devices, require, try_all_gpus, try_gpu
 from devshim._spec import device
 from devshim.device import Device, cpu, gpu
 from devshim.errors import (
@@ -40,15 +37,14 @@ from devshim.errors import (
     TransferError,
     UnsupportedError,
 )
-from devshim.placement import Placement, placement_of
-from devshim.scopes import on, require_same_device, run, same_device, set_device
-from devshim.simulation import simulate
-from devshim.tensors import copy, device_of, from_numpy, place, to_numpy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from devshim import random
     from devshim._cards import Fault
+    from devshim._context import backends, framework, use, using
+    from devshim._explain import explain
+    from devshim._queries import describe, device_count, devices, require, try_all_gpus, try_gpu
     from devshim.checkpoints import load, save
     from devshim.conversion import convert
     from devshim.creation import (
@@ -69,13 +65,25 @@ if TYPE_CHECKING:
     from devshim.info import BackendInfo, DeviceInfo, MemoryInfo
     from devshim.ledger import Transfer, TransferLog, transfers
     from devshim.metrics import MetricLog
+    from devshim.placement import Placement, placement_of
     from devshim.runtime import empty_cache, memory, memory_policy, set_visible_devices, shrink_batch, synchronize
+    from devshim.scopes import on, require_same_device, run, same_device, set_device
     from devshim.several import all_reduce_, broadcast, gather, parallel, replicate, split
+    from devshim.simulation import simulate
+    from devshim.tensors import copy, device_of, from_numpy, place, to_numpy
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "Fault": "devshim._cards",
+    **dict.fromkeys(("copy", "device_of", "from_numpy", "place", "to_numpy"), "devshim.tensors"),
+    **dict.fromkeys(("on", "require_same_device", "run", "same_device", "set_device"), "devshim.scopes"),
+    **dict.fromkeys(("backends", "framework", "use", "using"), "devshim._context"),
+    **dict.fromkeys(("describe", "device_count", "devices"), "devshim._queries"),
+    **dict.fromkeys(("require", "try_all_gpus", "try_gpu"), "devshim._queries"),
+    "explain": "devshim._explain",
+    **dict.fromkeys(("Placement", "placement_of"), "devshim.placement"),
+    "simulate": "devshim.simulation",
     **dict.fromkeys(("BackendInfo", "DeviceInfo", "MemoryInfo"), "devshim.info"),
     **dict.fromkeys(("arange", "asarray", "empty", "empty_like", "eye", "full", "full_like"), "devshim.creation"),
     **dict.fromkeys(("linspace", "ones", "ones_like", "zeros", "zeros_like"), "devshim.creation"),
