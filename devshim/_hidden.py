@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from devshim._buffers import buffers_told
 from devshim.device import CPU
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from devshim.device import Device
 
-__all__ = ["MEETINGS", "READS", "meetings_told", "reads_told"]
+__all__ = ["MEETINGS", "READS", "meetings_told", "quiet", "reads_told", "replaced", "said"]
 
 READS = {
     "item": "item()",
@@ -71,6 +72,8 @@ def reads_told(
     where: Callable[[Any], Device | None],
     report: Callable[[Device, Device, str], None],
     more: Iterable[tuple[str, str]] = (),
+    *,
+    buffers: bool = False,
 ) -> Iterator[None]:
     """Have a tensor class tell of each read while the block is open.
 
@@ -78,11 +81,36 @@ def reads_told(
         cls: The class.
         where: Returns a tensor's device; None where it has none, such as that of a tracer.
         report: Told source, target and reason; what a read is made of is not told again.
-        more: Further methods with what they are called for, such as ``("asnumpy", "asnumpy()")``.
+        more: Further methods and properties with what they are called for, such as ``("asnumpy", "asnumpy()")``.
+        buffers: Whether NumPy can read the class's tensors past its methods (`devshim._buffers`).
     """
     told = {name: what for name, what in (*READS.items(), *more) if hasattr(cls, name)}
-    with _replaced(cls, {name: _telling(getattr(cls, name), what, where, report) for name, what in told.items()}):
+    methods = {name: _reading(getattr(cls, name), what, where, report) for name, what in told.items()}
+    quietly = buffers_told(cls, _telling(lambda _: None, "NumPy", where, report)) if buffers else nullcontext()
+    with replaced(cls, methods), quietly:
         yield
+
+
+def quiet() -> bool:
+    """Whether this thread is in the middle of what has been told already."""
+    return getattr(_TELLING, "now", False)
+
+
+@contextmanager
+def said() -> Iterator[None]:
+    """A block in which this thread does what has been told, or what its line says: nothing is told of it."""
+    before, _TELLING.now = quiet(), True
+    try:
+        yield
+    finally:
+        _TELLING.now = before
+
+
+def _reading(original: Any, what: str, where: Any, report: Any) -> Any:
+    """A method, or a property, that tells first."""
+    if isinstance(original, property):
+        return property(_telling(original.fget, what, where, report), original.fset, original.fdel, original.__doc__)
+    return _telling(original, what, where, report)
 
 
 @contextmanager
@@ -98,7 +126,7 @@ def meetings_told(
     """Have a tensor class tell of what its framework carries to a card's tensor while the block is open.
 
     An array of NumPy's that has axes is always carried, and so is an index of the host's; a single number is handed
-    over with the operator, and no transfer.
+    over with the operator, and no transfer.  What a mask on the card selects has a shape that the host waits for.
 
     Args:
         cls: The class.
@@ -111,7 +139,7 @@ def meetings_told(
     """
     told = {name: MEETINGS[name] for name in names if hasattr(cls, name)}
     meet = _Meeting(cls if indices else (), where, report, carried)
-    with _replaced(cls, {name: meet.telling(getattr(cls, name), name, what) for name, what in told.items()}):
+    with replaced(cls, {name: meet.telling(getattr(cls, name), name, what) for name, what in told.items()}):
         yield
 
 
@@ -125,27 +153,38 @@ class _Meeting:
         indexed = name in ("__getitem__", "__setitem__")
 
         def method(x: Any, *others: Any) -> Any:
-            if not getattr(_TELLING, "now", False):
-                _TELLING.now = True
-                try:
-                    self._tell(x, others, indexed, what)
-                finally:
-                    _TELLING.now = False
+            if quiet():
+                return original(x, *others)
+            _TELLING.now = True
+            try:
+                if self._tell(x, others, indexed, what):
+                    return original(x, *others)  # what that is made of is not told again
+            finally:
+                _TELLING.now = False
             return original(x, *others)
 
         method.__name__ = name
         method.__doc__ = getattr(original, "__doc__", None)
         return method
 
-    def _tell(self, x: Any, others: tuple[Any, ...], indexed: bool, what: str) -> None:
+    def _tell(self, x: Any, others: tuple[Any, ...], indexed: bool, what: str) -> bool:
+        """Tell of what is carried to a tensor, and whether there is any."""
         target = self._where(x)
         if target is None or target is CPU:
-            return
+            return False
         parts = others[0] if indexed and others and isinstance(others[0], (tuple, list)) else others[:1]
-        for part in (*parts, *others[1:]):
-            source = self._source(part, indexed)
-            if source is not None and source is not target:
-                self._report(source, target, what)
+        sources = [self._source(part, indexed) for part in (*parts, *others[1:])]
+        carried = [source for source in sources if source is not None and source is not target]
+        for source in carried:
+            self._report(source, target, what)
+        counted = what is MEETINGS["__getitem__"] and any(map(self._is_mask, parts))
+        if counted:
+            self._report(target, CPU, "what a mask selects")
+        return counted or bool(carried)
+
+    def _is_mask(self, part: Any) -> bool:
+        """Whether an index is a mask of the card's, of which the host has to know how many elements it selects."""
+        return isinstance(part, self._indices) and "bool" in str(part.dtype)
 
     def _source(self, part: Any, indexed: bool) -> Device | None:
         numpy = sys.modules.get("numpy")
@@ -158,24 +197,26 @@ class _Meeting:
 
 
 @contextmanager
-def _replaced(cls: type, methods: dict[str, Any]) -> Iterator[None]:
-    """Have a class other methods while the block is open."""
-    before = {name: cls.__dict__.get(name, _ABSENT) for name in methods}
+def replaced(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
+    """Have a class other methods, or a module other functions, while the block is open."""
+    before = {name: owner.__dict__.get(name, _ABSENT) for name in methods}
     for name, method in methods.items():
-        setattr(cls, name, method)
+        setattr(owner, name, method)
     try:
         yield
     finally:
         for name, method in before.items():
+            if owner.__dict__.get(name) is not methods[name]:
+                continue  # somebody else has replaced it in turn
             if method is _ABSENT:
-                delattr(cls, name)
+                delattr(owner, name)
             else:
-                setattr(cls, name, method)
+                setattr(owner, name, method)
 
 
 def _telling(original: Any, what: str, where: Any, report: Any) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(_TELLING, "now", False):
+        if quiet():
             return original(self, *args, **kwargs)
         _TELLING.now = True
         try:

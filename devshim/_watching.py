@@ -6,6 +6,7 @@ framework does inside one of devshim's own copies is that copy, and nothing hidd
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from devshim import _registry, _transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from devshim.backend import Backend
     from devshim.device import Device
@@ -25,14 +27,16 @@ if TYPE_CHECKING:
 
 LISTENING: ContextVar[tuple[tuple[Listener, bool], ...]] = ContextVar("devshim_listening", default=())
 """Who of this context listens, and whether the devices shall be waited for."""
-GUARDED: ContextVar[Any] = ContextVar("devshim_guarded", default=None)
-"""The innermost guard of this context (`devshim.guards`)."""
+GUARDED: ContextVar[tuple[Any, ...]] = ContextVar("devshim_guarded", default=())
+"""The guards of this context (`devshim.guards`), the innermost last."""
 
 _COUNTING = threading.Lock()
 _INSIDE = threading.local()
 _open = 0
-_NOT_THEIRS = {"devshim", "devshim_backends", "optree", "keras", "contextlib", *_registry.ROOTS}
+_NOT_THEIRS = {"devshim", "devshim_backends", "optree", "keras", "tf_keras", *_registry.ROOTS}
 """Root packages between a line of the user's and a copy: devshim, the frameworks, and what they call on the way."""
+_PYTHONS = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
+"""Where files of Python's own library are: logging formats what it is given, statistics adds it up."""
 
 
 def watch(step: int) -> None:
@@ -49,22 +53,32 @@ def inside() -> bool:
 
 
 def site() -> str:
-    """Return the nearest line that is neither devshim's nor a framework's, as ``file:line``."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _is_on_the_way(frame.f_globals.get("__name__", "")):
-        frame = frame.f_back
+    """Return the nearest line that is neither devshim's, a framework's nor Python's own, as ``file:line``."""
+    frame = user_frame()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def _is_on_the_way(module: str) -> bool:
-    """Whether a module's lines are nobody's; the conformance kit is a user."""
-    return module.partition(".")[0] in _NOT_THEIRS and not module.startswith("devshim.testing.")
+def user_frame() -> FrameType:
+    """Return the frame of that line; the outermost one where there is none, as in a thread of a framework's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_on_the_way(frame):
+        frame = frame.f_back
+    return frame
+
+
+def _is_on_the_way(frame: FrameType) -> bool:
+    """Whether a frame's lines are nobody's; the conformance kit is a user."""
+    module = frame.f_globals.get("__name__") or ""
+    root = module.partition(".")[0]
+    if root in sys.stdlib_module_names:  # a user's module may be called so as well
+        return frame.f_code.co_filename.startswith(_PYTHONS)
+    return root in _NOT_THEIRS and not module.startswith("devshim.testing.")
 
 
 def _recording(backend: Backend, source: Device, target: Device, nbytes: int | None, tensors: int) -> Recording | None:
     """What is entered around a copy (``nbytes`` None: around making a tensor); None where nobody here watches."""
     listening = LISTENING.get()
-    if inside() or not (listening or GUARDED.get() is not None):
+    if inside() or not (listening or GUARDED.get()):
         return None
     return Recording(listening if nbytes is not None else (), backend, source, target, nbytes, tensors)
 

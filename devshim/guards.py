@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from devshim import _registry, _watching
+from devshim import _buffers, _registry, _watching
 from devshim._refusals import bad_argument
 from devshim.device import CPU
 from devshim.errors import TransferError
@@ -41,6 +41,8 @@ class TransferWarning(UserWarning):
 class guard:
     """A ``with`` block in which hidden transfers are told or refused, in this thread or task.
 
+    A block that a generator opens holds for its caller, too, between two values: that is one thread and one task.
+
     Args:
         mode: ``"error"`` raises `TransferError` at the line, ``"warn"`` warns with `TransferWarning`, ``"log"`` writes
             to the logger ``devshim``, ``"allow"`` does nothing, also inside a block that would.
@@ -67,15 +69,27 @@ class guard:
         self.modes = {name: value or mode for name, value in zip(DIRECTIONS, asked, strict=True)}
 
     def __enter__(self) -> None:
-        self._before = _watching.GUARDED.get()
         _count(1)
         _watching.watch(1)
-        _watching.GUARDED.set(self)
+        _watching.GUARDED.set((*_watching.GUARDED.get(), self))
 
-    def __exit__(self, *failure: object) -> None:
-        _watching.GUARDED.set(self._before)
+    def __exit__(self, kind: object, failure: object, traceback: object) -> None:
+        within = list(_watching.GUARDED.get())
+        if self in within:  # the innermost of its kind: one guard can be entered twice, and generators end in any order
+            del within[len(within) - 1 - within[::-1].index(self)]
+            _watching.GUARDED.set(tuple(within))
         _watching.watch(-1)
         _count(-1)
+        refused = _buffers.refusal(failure) or _swallowed(failure)
+        if isinstance(refused, TransferError):
+            raise refused from None
+
+
+def _swallowed(failure: object) -> object:
+    """What NumPy has met while it filled an array with an object's values, and put an error of its own before."""
+    if isinstance(failure, ValueError) and str(failure).startswith("setting an array element with a sequence"):
+        return failure.__cause__
+    return None
 
 
 def _count(step: int) -> None:
@@ -103,14 +117,15 @@ def attend(backend: Backend) -> None:
 def _reporter(backend: Backend) -> Callable[[Device, Device, str], None]:
     def report(source: Device, target: Device, what: str) -> None:
         """Tell of a hidden copy, as the innermost guard of the calling thread or task wishes."""
-        here: Any = _watching.GUARDED.get()
-        if here is None or source is target or _watching.inside():
+        guards = _watching.GUARDED.get()
+        if not guards or source is target or _watching.inside():
             return
-        mode = here.modes[_direction(source, target)]
+        mode = guards[-1].modes[_direction(source, target)]
         if mode == "allow":
             return
-        site = _watching.site()
-        problem = f"{backend.title} copies from {source} to {target} for {what}, unasked, at {site}"
+        frame = _watching.user_frame()
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        problem = f"{backend.title} copies from {source} to {target} for {what}, unasked, at {file}:{line}"
         if mode == "error":
             raise TransferError(
                 problem, f"write it down: ds.place(x, {str(target)!r}) or ds.to_numpy(x), outside the guard or inside"
@@ -118,8 +133,8 @@ def _reporter(backend: Backend) -> Callable[[Device, Device, str], None]:
         if mode == "log":
             _LOGGER.info("%s", problem)
             return
-        file, _, line = site.rpartition(":")
-        warnings.warn_explicit(problem, TransferWarning, file, int(line))
+        module, registry = frame.f_globals.get("__name__"), frame.f_globals.setdefault("__warningregistry__", {})
+        warnings.warn_explicit(problem, TransferWarning, file, line, module, registry)
 
     return report
 

@@ -59,6 +59,8 @@ ROOMS = (
         "several",
         "three",
         "watching",
+        "guarding",
+        "sites",
         "checkpoints",
         "explaining",
         "errors",

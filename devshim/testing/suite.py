@@ -14,6 +14,7 @@ from devshim.testing.dtypes import Dtypes
 from devshim.testing.errors import Errors
 from devshim.testing.explaining import Explaining
 from devshim.testing.gradients import Gradients
+from devshim.testing.guarding import Guarding
 from devshim.testing.host import Host
 from devshim.testing.making import Making
 from devshim.testing.missing import Missing
@@ -63,6 +64,7 @@ class Conformance(
     Training,
     Several,
     Watching,
+    Guarding,
     Checkpoints,
     ThreeCards,
 ):

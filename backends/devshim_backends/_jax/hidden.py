@@ -1,4 +1,4 @@
-"""What of a card's values JAX reads into Python or NumPy without saying that it copies."""
+"""What of a card's values JAX reads into Python or NumPy without saying that it copies, and carries to a card."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from jax._src.array import ArrayImpl
 
 from devshim._hidden import meetings_told, reads_told
 from devshim.backend import Backend
+from devshim_backends._jax.guarding import arguments_told, asked_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from devshim.device import Device
 
+_MORE = (("_value", "NumPy"), ("tobytes", "tobytes()"))
+"""The first is what all reads go by: pickling, ``hex``, and JAX's own, too."""
+
 
 class JaxHidden(Backend):
-    """The room of hidden transfers: those of arrays' methods; JAX mixes no committed arrays by itself."""
+    """The room of hidden transfers: those of arrays' methods, and of arguments; JAX mixes no committed arrays."""
 
     @contextmanager
     def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
+        reads = reads_told(ArrayImpl, self._where, report, _MORE, buffers=True)
         meetings = meetings_told(ArrayImpl, self._where, report, self._carried, indices=False)
-        with reads_told(ArrayImpl, self._where, report), meetings:
+        with reads, meetings, arguments_told(self._where, self.from_native, report):
             yield
 
     def _carried(self, x: Any) -> Device | None:
@@ -30,4 +35,4 @@ class JaxHidden(Backend):
         return self._where(x) if type(x) is ArrayImpl and not x._committed and x.ndim else None
 
     def _where(self, x: Any) -> Device | None:
-        return self.device_of(x) if len(x.sharding.device_set) == 1 else None
+        return self.device_of(x) if len(x.sharding.device_set) == 1 and not asked_for() else None

@@ -45,7 +45,7 @@ def watch(cards: JaxCards, by_native: Mapping[Any, JaxCard]) -> None:
     """Watch from now on what is made on these cards, by JAX's device."""
     global _cards, _all
     if any(native not in _cards for native in by_native):  # what ran there before may have one
-        _forget_short_cuts()
+        forget_short_cuts()
     _cards, _all = by_native, cards
     pjit._get_fastpath_data = _watched_fastpath
     pxla.ExecuteReplicated.__call__ = _watched_execute
@@ -63,10 +63,10 @@ def unwatch() -> None:
     dispatch.device_put_p.def_impl(_put_impl)
     pxla.ExecuteReplicated.__call__ = _execute
     pjit._get_fastpath_data = _fastpath
-    _forget_short_cuts()
+    forget_short_cuts()
 
 
-def _forget_short_cuts() -> None:
+def forget_short_cuts() -> None:
     """Have JAX decide anew which operators take one; nothing is compiled again."""
     for name in _CACHES:
         if hasattr(pjit, name):

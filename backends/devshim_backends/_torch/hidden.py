@@ -9,6 +9,7 @@ import torch
 
 from devshim._hidden import meetings_told, reads_told
 from devshim.backend import Backend
+from devshim_backends._torch.guarding import waits_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class TorchHidden(Backend):
-    """The room of hidden transfers: those of tensors' methods; what operators mend inside is not seen."""
+    """The room of hidden transfers: those of tensors' methods, and of operators that wait for a card."""
 
     @contextmanager
     def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
-        with reads_told(torch.Tensor, self._where, report), meetings_told(torch.Tensor, self._where, report):
+        reads, meetings = (told(torch.Tensor, self._where, report) for told in (reads_told, meetings_told))
+        with reads, meetings, waits_told(self._where, report):
             yield
 
     def _where(self, x: Any) -> Device | None:

@@ -108,6 +108,11 @@ def copy_from_and_resize(source: Any, target: Any) -> Any:
 
 def read_scalar(tensor: Any) -> Any:
     """``aten::_local_scalar_dense``, which is ``x.item()``."""
+    return read(tensor)
+
+
+def read(tensor: Any) -> Any:
+    """Read a card's number; exchanged while a guard is open."""
     checked(tensor.get_device())
     return _scalar(to_host(tensor))
 

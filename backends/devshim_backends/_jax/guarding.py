@@ -1,0 +1,107 @@
+"""What compiled functions of JAX's, which all its operators are, carry to a card by themselves.
+
+JAX's own guard (``jax.transfer_guard_host_to_device`` and its like) raises there, in C++.  It is not switched on here:
+it refuses numbers, too, and with them ``x + 1`` and ``jnp.zeros(3)``, and what is carried to the host itself; it cannot
+warn; and it is its thread's, so that tasks would share it.  Its flags for ``jax.device_put`` and ``jax.device_get``,
+which say what they do, are asked.
+
+All arguments pass ``InputsHandler``, except those of functions that run by a short cut in C++, which is not taken on
+cards while somebody watches.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax._src import config, pjit
+from jax._src.array import ArrayImpl
+from jax._src.interpreters import pxla
+
+from devshim._hidden import quiet
+from devshim.device import CPU
+from devshim_backends._jax.devices import started
+from devshim_backends._jax.watching import forget_short_cuts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from devshim.device import Device
+
+__all__ = ["arguments_told", "asked_for"]
+
+_flags = getattr(config, "guard_lib", None) or config.transfer_guard_lib  # the latter up to JAX 0.4.36
+
+
+def asked_for() -> bool:
+    """Whether this thread is in ``jax.device_get`` or ``jax.device_put``."""
+    state = _flags.thread_local_state()
+    return bool(state.explicit_device_get or state.explicit_device_put)
+
+
+@contextmanager
+def arguments_told(
+    where: Callable[[ArrayImpl], Device | None],
+    named: Callable[[Any], Device | None],
+    report: Callable[[Device, Device, str], None],
+) -> Iterator[None]:
+    """Have JAX tell of NumPy's arrays and uncommitted ones that a compiled function carries, while the block is open.
+
+    Integers that are committed nowhere are left alone: JAX makes such indices of an index's numbers, as in
+    ``x.at[0].set(1)``.
+
+    Args:
+        where: Returns an array's device, or None.
+        named: Returns the device of one of JAX's devices.
+        report: Told source, target and reason.
+    """
+    theirs = pxla.InputsHandler.__call__
+
+    def call(handler: Any, args: Any) -> Any:
+        if not quiet():
+            for x, sharding in zip(args, handler.in_shardings, strict=False):
+                source = _source(x, where)
+                if source is not None:
+                    _tell(source, sharding)
+        return theirs(handler, args)
+
+    def _tell(source: Device, sharding: Any) -> None:
+        targets = {named(native) for native in getattr(sharding, "device_set", ())}
+        if source not in targets:
+            for target in sorted(each for each in targets if each is not None):
+                report(source, target, "an argument of a compiled function")
+
+    with _no_short_cuts():
+        pxla.InputsHandler.__call__ = call
+        try:
+            yield
+        finally:
+            pxla.InputsHandler.__call__ = theirs
+
+
+def _source(x: Any, where: Callable[[ArrayImpl], Device | None]) -> Device | None:
+    """Where an argument is carried from, if it may be carried at all: what is committed is refused elsewhere."""
+    if isinstance(x, np.ndarray):
+        return CPU if x.ndim else None
+    return where(x) if type(x) is ArrayImpl and not x._committed and x.ndim and x.dtype.kind not in "iu" else None
+
+
+@contextmanager
+def _no_short_cuts() -> Iterator[None]:
+    """Have no function take one on a card; on simulated cards none does anyway (`.watching`)."""
+    theirs = pjit._get_fastpath_data
+
+    def none_on_cards(executable: Any, *args: Any, **kwargs: Any) -> Any:
+        natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
+        return None if any(each.platform != "cpu" for each in natives) else theirs(executable, *args, **kwargs)
+
+    pjit._get_fastpath_data = none_on_cards
+    if started() and any(each.platform != "cpu" for each in jax.local_devices()):
+        forget_short_cuts()
+    try:
+        yield
+    finally:
+        if pjit._get_fastpath_data is none_on_cards:  # else simulation was switched on or off meanwhile
+            pjit._get_fastpath_data = theirs

@@ -1,0 +1,295 @@
+"""The guard: what a framework copies unasked is told at the line, and nothing else is; on every framework the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing import sites
+from devshim.testing.base import Kit, in_thread
+from devshim.testing.sites import SITES, line
+from devshim.testing.values import feature, numbers
+
+if TYPE_CHECKING:
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+HIDDEN: dict[str, Callable[[Any], object]] = {
+    "float": float,
+    "int": int,
+    "bool": bool,
+    "print": str,
+    "repr": repr,
+    "item": lambda x: x.item() if hasattr(x, "item") else x.numpy(),  # TensorFlow's word for it
+    "an f-string": lambda x: f"{x}",
+    "a condition": lambda x: 1 if x > 0 else 2,
+    "an assertion": lambda x: _assert(x),
+    "the greatest of a list": lambda x: max([x, x]),
+    "a search in a list": lambda x: x in [x + 1],
+    "all of them": lambda x: all([x > 0]),
+}
+"""What reads a tensor's value into Python without saying that it copies."""
+
+CARRIED: dict[str, Callable[[Any], object]] = {
+    "an array of NumPy's": lambda x: x + numbers(),
+    "an index of the host's": lambda x: x[ds.asarray([0, 1], dtype="int64")],
+    "an index of NumPy's": lambda x: x[numbers()[:, 0].astype("int64") % 3],
+}
+"""What of the host's a card's tensor can meet."""
+
+NUMPYS: dict[str, Callable[[Any], Any]] = {
+    "asarray": np.asarray,
+    "array": np.array,
+    "another dtype": lambda x: np.asarray(x, dtype="float64"),
+    "a universal function": lambda x: np.multiply(x, 2.0),
+    "a function": lambda x: np.stack([x, x]),
+}
+"""What NumPy makes of a tensor's values, where it can."""
+
+EXPLICIT: dict[str, Callable[[Any], object]] = {
+    "place": lambda x: ds.place(x, "cpu"),
+    "copy": lambda x: ds.copy(x, ds.device_of(x)),
+    "to_numpy": lambda x: ds.to_numpy(x),
+    "asarray": lambda x: ds.asarray([1.0, 2.0], device=ds.device_of(x)),
+    "zeros": lambda x: ds.zeros(3, device=ds.device_of(x)),
+    "tree": lambda x: ds.place({"x": [x]}, "cpu"),
+    "compute": lambda x: ds.run(lambda y: y + y, x),
+    "device_of": lambda x: ds.device_of(x),
+    "draw": lambda x: ds.random.normal(size=3, device=ds.device_of(x)),
+}
+"""What copies as it says, or does not copy."""
+
+
+def _assert(x: Any) -> None:
+    assert x, "a tensor of one number that is not 0"
+
+
+def outcome(fn: Callable[[], object]) -> type[BaseException] | None:
+    """The class of what a call raises, or None."""
+    try:
+        fn()
+    except Exception as error:
+        return type(error)
+    return None
+
+
+def refusal(fn: Callable[[], object]) -> type[BaseException] | None:
+    """The class of what a call raises under a guard, or None."""
+
+    def guarded() -> None:
+        with ds.guard("error"):
+            fn()
+
+    return outcome(guarded)
+
+
+class Guarding(Kit):
+    """`guard`."""
+
+    def scalar(self, device: Device, value: float = 1) -> Tensor:
+        """Return a tensor of one number on a device."""
+        return ds.full((), value, dtype="float32", device=device)
+
+    # ------------------------------------------------------------------ guard
+    @feature("guard")
+    @pytest.mark.parametrize("how", HIDDEN)
+    def test_hidden_transfers_are_refused(self, other_device: Device, how: str) -> None:
+        """Reading a card's value into Python raises `TransferError` at the line, and works again afterwards."""
+        x = self.scalar(other_device)
+        plain = outcome(lambda: HIDDEN[how](x))  # MXNet 1.9 compares nothing that has no axes
+        with pytest.raises(plain or ds.TransferError) as caught, ds.guard("error"):
+            HIDDEN[how](x)
+        if plain is None:
+            assert f" copies from {other_device} to cpu for " in caught.value.problem
+            assert __file__ in caught.value.problem
+        assert outcome(lambda: HIDDEN[how](x)) is plain
+
+    @feature("guard")
+    @pytest.mark.parametrize("how", EXPLICIT)
+    def test_what_is_written_down_is_no_secret(self, device: Device, how: str) -> None:
+        """Devshim's calls say what they do, and computing on a device copies nothing."""
+        x = self.tensor(device)
+        with ds.guard("error"):
+            EXPLICIT[how](x)
+
+    @feature("guard")
+    @pytest.mark.parametrize("how", CARRIED)
+    def test_what_is_carried_to_a_card_is_refused(self, other_device: Device, how: str) -> None:
+        """What a card's tensor meets of the host's is told before the framework carries it there, or refused by it."""
+        x = self.tensor(other_device)
+        with ds.guard("error"), pytest.raises(Exception) as caught:  # noqa: PT011 - a refusal is the framework's own
+            CARRIED[how](x)
+        if isinstance(caught.value, ds.TransferError):
+            assert f" copies from cpu to {other_device} for an " in caught.value.problem
+            assert __file__ in caught.value.problem
+        with ds.guard("error", host_to_device="allow"):
+            assert self.same_numbers(x + x, 2 * numbers())
+
+    @feature("guard")
+    def test_a_number_beside_a_card_is_no_secret(self, other_device: Device) -> None:
+        """Python's numbers go with the operator, and what meets on one device is carried nowhere."""
+        x = self.tensor(other_device)
+        with ds.guard("error"):
+            y = (x + 1) * 2 - x
+            z = y[0]
+        assert self.same_numbers(y, numbers() + 2)
+        assert ds.device_of(z) is other_device
+
+    @feature("guard")
+    def test_the_host_has_no_secrets(self) -> None:
+        """On the host there is nothing to transfer."""
+        x = self.scalar(ds.cpu())
+        with ds.guard("error"):
+            assert float(x) == 1
+            assert str(x)
+
+    @feature("guard")
+    def test_a_warning_points_at_the_line(self, other_device: Device) -> None:
+        """``"warn"`` gives the value and a warning at the line; ``"allow"`` inside it gives no warning."""
+        x = self.scalar(other_device, 3)
+        with ds.guard("warn"), warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always", ds.TransferWarning)
+            before = line()
+            assert float(x) == 3
+            with ds.guard("allow"):
+                assert float(x) == 3
+        ours = [each for each in seen if each.category is ds.TransferWarning]
+        assert [(each.filename, each.lineno) for each in ours] == [(__file__, before + 1)]
+
+    @feature("guard")
+    @pytest.mark.parametrize("site", SITES)
+    @pytest.mark.parametrize("how", ["float", "print"])
+    def test_the_line_is_named(self, other_device: Device, site: str, how: str) -> None:
+        """The line in the user's code that reads, exactly, whatever it is written in."""
+        x, at = self.scalar(other_device), []
+        with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+            SITES[site](HIDDEN[how], x, at)
+        assert caught.value.problem.endswith(f", unasked, at {sites.__file__}:{at[-1]}")
+
+    @feature("guard")
+    @pytest.mark.parametrize("how", NUMPYS)
+    def test_what_numpy_reads_is_refused(self, other_device: Device, how: str) -> None:
+        """Where NumPy gets at a card's values it is told of; else they are where they were, or it is refused anyway."""
+        x = self.tensor(other_device)
+        plain = outcome(lambda: NUMPYS[how](x))
+        made: list[Any] = []
+        found = refusal(lambda: made.append(NUMPYS[how](x)))
+        if found is not None:
+            assert found in (ds.TransferError, plain)
+        elif not isinstance(x, np.ndarray):  # NumPy's own
+            (y,) = made  # an array of objects holds the tensors themselves
+            assert str(getattr(y, "dtype", None)) == "object" or ds.device_of(y) is other_device
+
+    @feature("guard")
+    def test_reading_one_by_one_is_refused(self, other_device: Device) -> None:
+        """Taking a tensor apart copies nothing, and reading a part of it does."""
+        x = self.tensor(other_device)
+        with ds.guard("error"):
+            rows = list(x)
+            at = line() + 2
+            with pytest.raises(ds.TransferError) as caught:
+                sum(float(value) for value in rows[0])
+        assert len(rows) == 3
+        assert f"at {__file__}:{at}" in caught.value.problem
+
+    @feature("guard")
+    def test_a_mask_is_refused(self, other_device: Device) -> None:
+        """The host waits for how many elements a mask on the card selects."""
+        x = self.tensor(other_device)
+        plain = outcome(lambda: x[x > 1])
+        assert refusal(lambda: x[x > 1]) is (plain or ds.TransferError)
+        with ds.guard("error", device_to_host="allow"):
+            assert outcome(lambda: x[x > 1]) is plain
+
+    @feature("guard")
+    def test_writing_what_is_the_hosts_is_refused(self, other_device: Device) -> None:
+        """An array of NumPy's is not written to a card's tensor, which stays as it was."""
+        x = self.tensor(other_device)
+        found = refusal(lambda: x.__setitem__(0, np.zeros(4, "float32")))
+        assert found is ds.TransferError or self.adapter.immutable
+        assert self.same_numbers(x, numbers())
+
+    @feature("guard")
+    def test_mixed_devices_are_refused(self, away: tuple[Device, Device]) -> None:
+        """Two simulated cards' tensors meet in no operator, under a guard neither."""
+        x, y = self.tensor(away[0]), self.tensor(away[1])
+        assert not self.adapter.simulated or refusal(lambda: x + y) is not None
+
+    # ------------------------------------------------------------------ whose it is
+    @feature("guard")
+    def test_a_guard_is_its_threads_own(self, other_device: Device) -> None:
+        """Other threads read as they like, and a guard of theirs is none of this thread's."""
+        x = self.scalar(other_device)
+
+        with ds.guard("error"):
+            assert in_thread(lambda: float(x)) == 1
+            with ds.guard("allow"):
+                assert in_thread(lambda: refusal(lambda: float(x))) is ds.TransferError
+                assert float(x) == 1
+
+    @feature("guard")
+    def test_a_guard_is_its_tasks_own(self, other_device: Device) -> None:
+        """Tasks of one thread, too, keep their own."""
+        x = self.scalar(other_device)
+
+        async def reading(mode: str) -> type[BaseException] | None:
+            with ds.guard(mode):
+                await asyncio.sleep(0)
+                return outcome(lambda: float(x))
+
+        async def all_of_them() -> list[object]:
+            return list(await asyncio.gather(*map(reading, ("error", "allow", "error"))))
+
+        assert asyncio.run(all_of_them()) == [ds.TransferError, None, ds.TransferError]
+
+    @feature("guard")
+    def test_guards_within_guards(self, other_device: Device) -> None:
+        """The innermost counts, also of one that is entered twice, and after an exception."""
+        x, strict = self.scalar(other_device), ds.guard("error")
+        with strict, strict:
+            with ds.guard("allow"), strict, contextlib.suppress(ds.TransferError):
+                float(x)
+                raise AssertionError("the guard let it pass")
+            assert outcome(lambda: float(x)) is ds.TransferError
+        assert float(x) == 1
+
+    @feature("guard")
+    def test_a_generators_guard(self, other_device: Device) -> None:
+        """One that a generator opens ends with it, in whatever order generators end."""
+        x = self.scalar(other_device)
+
+        def guarded(mode: str) -> Iterator[None]:
+            with ds.guard(mode):
+                yield
+
+        first, second = guarded("error"), guarded("allow")
+        next(first)
+        next(second)
+        assert float(x) == 1
+        first.close()
+        assert float(x) == 1
+        second.close()
+        assert float(x) == 1
+        assert refusal(lambda: float(x)) is ds.TransferError
+
+    @feature("guard")
+    def test_afterwards_nothing_is_left(self, other_device: Device) -> None:
+        """The classes of tensors are what they were, to each attribute, whatever a block ended with."""
+        x = self.scalar(other_device)
+        before = {cls: dict(vars(cls)) for cls in type(x).__mro__}
+        with contextlib.suppress(ds.TransferError), ds.guard("error"), ds.guard("warn"):
+            assert {cls: dict(vars(cls)) for cls in type(x).__mro__} != before
+            float(ds.place(x, "cpu"))
+            with ds.guard("error"):
+                float(x)
+        for cls, attributes in before.items():
+            assert [name for name, value in vars(cls).items() if value is not attributes.get(name)] == []
+            assert vars(cls).keys() == attributes.keys()
+        assert float(x) == 1
