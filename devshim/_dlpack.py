@@ -31,6 +31,7 @@ __all__ = [
     "DLTensor",
     "Exporter",
     "Offer",
+    "address",
     "label",
     "managed",
     "read",
@@ -71,6 +72,8 @@ class DLTensor(ctypes.Structure):
 
 _TENSOR = Struct("@PiiiBBHPPQ")
 """The fields of `DLTensor` as they stand in memory."""
+
+_OFFSET, _word = DLTensor.byte_offset.offset, ctypes.c_uint64.from_address
 
 
 class DLManagedTensor(ctypes.Structure):
@@ -170,6 +173,12 @@ def read(capsule: Any, *, versioned: bool = False) -> Offer:
         address=data + offset,
         read_only=bool(found.flags & _READ_ONLY) if isinstance(found, DLManagedTensorVersioned) else None,
     )
+
+
+def address(capsule: Any) -> int:
+    """Return the address an unversioned capsule offers, alone: a tenth of what `read` takes; 0 for no memory."""
+    where = _pointer(capsule, b"dltensor")
+    return (_word(where).value or 0) + (_word(where + _OFFSET).value or 0)
 
 
 def _numbers(address: int, count: int) -> tuple[int, ...]:

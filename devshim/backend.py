@@ -118,6 +118,25 @@ class Backend(Wholes, ABC):
     Taken while nobody watches: no ledger, guard, fault or `explain`. None: this tensor shall go the long way.
     """
 
+    viewers: ClassVar[Mapping[type, Callable[[Tensor], np.ndarray | None]]] = {}
+    """By exact type, the shortest way to a NumPy array over a tensor's memory; taken, and left by None, as `copiers`.
+
+    The array is read-only where the tensor must not be written, and was seen to have its dtype and shape.
+    """
+
+    lenders: ClassVar[Mapping[type, Callable[[Tensor, int], tuple[Any, str, tuple[int, ...]] | None]]] = {}
+    """By exact type, the shortest way to a fresh unversioned DLPack capsule, the dtype's array-API name and the shape.
+
+    Of a tensor on the host, in C order, at an address that is a multiple of the number given, and, unless all of the
+    framework's tensors are `immutable`, writable.  Taken, and left by None, as `copiers`.
+    """
+
+    borrower: ClassVar[Callable[[Any, str, tuple[int, ...]], Tensor | None] | None] = None
+    """Makes a tensor of what `lenders` give, seen to be on the host in that dtype and shape; else None."""
+
+    alignment: ClassVar[int] = 1
+    """What the address of memory must be a multiple of, so that the framework can live on it."""
+
     immutable: ClassVar[bool] = False
     """Whether the framework's tensors cannot be written to (TensorFlow, JAX)."""
 

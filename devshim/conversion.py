@@ -8,6 +8,11 @@ Elsewhere, and wherever sharing would be wrong, the values go through the host:
   view would let the one framework change what the other believes immutable, so such a tensor is copied; NumPy, whose
   arrays can be read-only, gets a read-only view;
 * whatever one side's adapter refuses (`Backend.to_dlpack`, `Backend.from_dlpack`), with its reason kept.
+
+Most tensors are plain: on the host, dense, in C order, of a dtype that everybody has.  For them there is a short cut by
+exact type and framework (`Backend.viewers`, `lenders`, `borrower`), which sees to the same by the tensor's own
+attributes and never remembers a tensor: what is not plain, and everything while a ledger, a guard, a fault or `explain`
+looks on, goes the long way, which also says what is wrong.
 """
 
 from __future__ import annotations
@@ -20,11 +25,16 @@ from devshim.errors import ConversionError, CopyNeededError
 from devshim.tensors import tensor_backend
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from devshim._spec import DeviceLike
     from devshim.backend import Backend, Tensor
     from devshim.device import Device
 
 __all__ = ["convert"]
+
+_SHORT_CUTS: dict[tuple[type, str], Callable[[Tensor], Tensor | None]] = {}
+"""The short cut from tensors of an exact type to a framework, by the name the callers call it, for those met so far."""
 
 
 def convert(
@@ -50,8 +60,31 @@ def convert(
         DeviceNotFoundError: The other framework does not have the device.
         BackendNotFoundError: It is not installed.
     """
+    if backend is None:
+        tensor_backend(x, "convert")  # who is wrong about that hears it first
+        backend = _context.current().name
+    short_cut = _SHORT_CUTS.get((type(x), backend)) if type(backend) is str else None
+    if (
+        short_cut is not None
+        and (copy is None or copy is False)
+        and (device is None or device is CPU or (type(device) is str and device == "cpu"))
+        and _transfer.LEDGER is None
+        and _transfer.FAULTS is None
+        and _explain.HOOK is None
+    ):
+        try:
+            shared = short_cut(x)
+        except Exception:  # the long way meets it again, and says what it is
+            shared = None
+        if shared is not None:
+            return shared
+    return _by_the_rules(x, backend, device, copy)
+
+
+def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool | None) -> Tensor:
+    """Check everything that was asked for, and go the long way; from then on a short cut is known, if there is one."""
     source = tensor_backend(x, "convert")
-    target = _context.current() if backend is None else _registry.load(_installed.canonical(backend))
+    target = _registry.load(_installed.canonical(backend))
     here = source.device_of(x)
     there = _transfer.require(target, here if device is None else _spec.device(device))
     if source is target:
@@ -64,6 +97,31 @@ def convert(
         raise _refusals.tracing(source, "convert", "convert before or after the compiled function")
     if _explain.HOOK is not None:
         _explain.HOOK(target, "convert", there)
+    short_cut = _short_cut(source, target, type(x))
+    if short_cut is not None:
+        _SHORT_CUTS[type(x), backend] = short_cut
+    return _the_long_way(source, target, x, here, there, copy)
+
+
+def _short_cut(source: Backend, target: Backend, kind: type) -> Callable[[Tensor], Tensor | None] | None:
+    """The short cut from tensors of an exact type to a framework, if there is one."""
+    if target.name == "numpy":
+        return source.viewers.get(kind)
+    lend, borrow, alignment = source.lenders.get(kind), target.borrower, target.alignment
+    if lend is None or borrow is None or (source.immutable and not target.immutable):
+        return None
+
+    def lent_and_borrowed(x: Tensor) -> Tensor | None:
+        lent = lend(x, alignment)
+        return None if lent is None else borrow(*lent)
+
+    return lent_and_borrowed
+
+
+def _the_long_way(
+    source: Backend, target: Backend, x: Tensor, here: Device, there: Device, copy: bool | None
+) -> Tensor:
+    """Look into everything, share where that is safe, and copy where it is not."""
     target.dtype(source.dtype_name(x))  # refuses a dtype the other side lacks before anything is exported
     if copy is not True:
         shared, why = _shared(source, target, x, here, there)

@@ -12,10 +12,20 @@ import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.values import DTYPES, LAYOUTS, bits, feature, native_bits, numbers, sample
+from devshim.testing.values import DTYPES, LAYOUTS, at_offset, bits, feature, native_bits, numbers, sample
 
 if TYPE_CHECKING:
     from devshim.device import Device
+
+SHAPES = [(3, 4), (5,), (), (0, 3), (1, 3), (3, 1), (1, 1)]
+
+
+def watched(x: Any, backend: str) -> Any:
+    """Convert while somebody looks on, so that no short cut is taken."""
+    with ds.explain(file=None) as lines:
+        y = ds.convert(x, backend)
+    assert len(lines) == 1
+    return y
 
 
 class Converting(Kit):
@@ -107,3 +117,62 @@ class Converting(Kit):
         """A tensor that asks for its gradient is converted without detaching it first."""
         a: Any = ds.convert(self.trainable(self.tensor()), "numpy")
         assert np.array_equal(a, numbers())
+
+    @feature("convert")
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("shape", SHAPES, ids=str)
+    def test_the_short_way_ends_where_the_long_one_does(self, shape: tuple[int, ...], dtype: str) -> None:
+        """What may take a short cut is the same tensor as when `explain` listens, over the same memory."""
+        a = at_offset(sample(dtype, shape), 0)
+        ds.convert(a, self.backend)
+        x, slow = ds.convert(a, self.backend), watched(a, self.backend)
+        assert type(x) is type(slow)
+        assert self.adapter.dtype_name(x) == dtype
+        assert self.adapter.shape(x) == shape
+        assert ds.device_of(x) is ds.cpu()
+        ds.convert(x, "numpy")
+        quick, likewise, thorough = ds.convert(x, "numpy"), ds.convert(slow, "numpy"), watched(x, "numpy")
+        for b in (quick, likewise, thorough):
+            assert type(b) is np.ndarray
+            assert bits(b) == bits(a)
+            assert b.flags.writeable is thorough.flags.writeable
+            assert np.shares_memory(a, b) is np.shares_memory(a, thorough)
+
+    @feature("convert")
+    def test_a_conversion_that_was_short_once_is_checked_again(self, missing_device: Device) -> None:
+        """A missing device, a senseless ``copy``, and what is not plain are found out after a plain tensor, too."""
+        plain = at_offset(numbers(), 0)
+        x = ds.convert(ds.convert(plain, self.backend), self.backend)
+        for source, backend in ((plain, self.backend), (x, "numpy")):
+            ds.convert(source, backend)
+            for copy in (None, False, True):
+                with pytest.raises(ds.DeviceNotFoundError):
+                    ds.convert(source, backend, missing_device, copy=copy)
+            with pytest.raises(ds.ArgumentError, match="copy"):
+                ds.convert(source, backend, copy=0)  # type: ignore[arg-type]
+        for name, lay_out in LAYOUTS.items():
+            odd = lay_out(numbers())
+            before = native_bits(odd)
+            y = ds.convert(odd, self.backend)
+            assert native_bits(ds.to_numpy(y)) == before, name
+        with pytest.raises(ds.ConversionError, match="mask"):
+            ds.convert(np.ma.masked_array(plain, plain > 2), self.backend)
+        assert self.same_numbers(ds.convert(plain.view(type("Kin", (np.ndarray,), {})), self.backend), plain)
+
+    @feature("convert")
+    def test_whoever_watches_sees_what_there_is_to_see(self) -> None:
+        """A ledger has no line for shared memory, and one of all bytes for each copy; a guard lets devshim's pass."""
+        plain = at_offset(numbers(), 0)
+        x = ds.convert(plain, self.backend)
+        for source, backend in ((plain, self.backend), (x, "numpy")):
+            shared = ds.convert(source, backend)
+            with ds.transfers() as log:
+                again = ds.convert(source, backend)
+                told = [record.bytes for record in log.records]
+                ds.convert(source, backend, copy=True)
+            assert type(again) is type(shared)
+            copied = [record.bytes for record in log.records[len(told) :]]
+            assert copied
+            assert {*told, *copied} == {plain.nbytes}
+            is_shared = np.shares_memory(*(ds.convert(each, "numpy") for each in (source, again)))
+            assert (told == []) is is_shared

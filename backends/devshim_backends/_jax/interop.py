@@ -15,24 +15,73 @@ Traps mended here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
+import numpy as np
 
 from devshim import _dlpack, _refusals
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError
 from devshim_backends._jax.creation import NAMES
+from devshim_backends._jax.devices import DEVICES
 from devshim_backends._jax.runtime import JaxRuntime
-from devshim_backends._jax.tensors import ALIGNMENT, enable_x64, primal
+from devshim_backends._jax.tensors import ALIGNMENT, ArrayImpl, enable_x64, is_compiling, primal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from devshim.backend import Tensor
+
+_PLAIN = {np.dtype(name): name for name in NAMES - {"bfloat16"}}
+"""The dtypes of plain arrays, with their name."""
+_DTYPES = {name: dtype for dtype, name in _PLAIN.items()}
+_WIDE = frozenset({"int64", "uint64", "float64", "complex128"})
+
+
+def _view(x: Tensor) -> np.ndarray | None:
+    """NumPy over a plain array (see `Backend.viewers`): its buffer, which is read-only, and valid until let go of.
+
+    ``np.asarray(x)`` is as fast, but leaves the view in ``x``, which could then not be donated to a function any more.
+    """
+    if x.dtype not in _PLAIN or DEVICES.get(x.sharding._device) is not CPU:
+        return None
+    array = np.asarray(memoryview(x))  # waits until the values are there
+    return array if array.dtype == x.dtype and array.shape == x.shape and not array.flags.writeable else None
+
+
+def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
+    """A plain array's capsule (see `Backend.lenders`); a consumer refuses what does not stand in C order."""
+    name = _PLAIN.get(x.dtype)
+    if name is None or DEVICES.get(x.sharding._device) is not CPU or x.unsafe_buffer_pointer() % alignment:
+        return None
+    return x.block_until_ready().__dlpack__(), name, x.shape
+
+
+def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
+    """An array over a plain capsule (see `Backend.borrower`)."""
+    address = _dlpack.address(capsule)
+    # An axis of one element may have strides that want mending, and no elements have no address.
+    if not address or 0 in shape or (1 in shape and len(shape) > 1) or is_compiling():
+        return None
+    source = _dlpack.Exporter((_dlpack.CPU, 0), lambda stream: capsule)  # JAX takes no bare capsule
+    if dtype in _WIDE:
+        with enable_x64(True):
+            x = jax.dlpack.from_dlpack(source)
+    else:
+        x = jax.dlpack.from_dlpack(source)
+    faithful = x.dtype == _DTYPES.get(dtype) and x.shape == shape and x.unsafe_buffer_pointer() == address
+    return x if faithful and DEVICES.get(x.sharding._device) is CPU else None
 
 
 class JaxInterop(JaxRuntime, Backend):
     """The room "interop" of the JAX adapter."""
+
+    viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {ArrayImpl: _view}
+    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {ArrayImpl: _lend}
+    borrower = staticmethod(_borrow)
+    alignment = ALIGNMENT
 
     def to_dlpack(self, x: Tensor) -> Any:
         value = primal(x)  # under `jax.grad` gradients stay here, as in every other framework

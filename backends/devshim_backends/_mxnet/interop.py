@@ -14,23 +14,79 @@ Requirements this module answers:
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from ctypes import byref
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import _LIB, NDArrayHandle, check_call
 
 from devshim import _dlpack, _refusals
 from devshim.errors import ConversionError
 from devshim_backends._mxnet import capsules
-from devshim_backends._mxnet.native import CODES, NAMES, dtype_code, numpy_shapes
-from devshim_backends._mxnet.tensors import MxnetTensors
+from devshim_backends._mxnet.native import CODES, NAMES, QUICK, dtype_code, numpy_shapes, where
+from devshim_backends._mxnet.tensors import MxnetTensors, Window
+from devshim_backends._mxnet.tracing import is_deferred
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from devshim.backend import Tensor
+
+_HOST = 1
+"""The number of the place ``cpu(0)`` (see `native.where`)."""
+_PLAIN = {code: (name, np.dtype(name)) for name, code in CODES.items() if name not in ("bfloat16", "bool")}
+"""MXNet's number for the dtype of a plain array -> its name, and NumPy's dtype."""
+_create = getattr(QUICK, "MXNDArrayFromDLPackEx", None) or QUICK.MXNDArrayFromDLPack
+_COMES_BACK = ctypes.c_bool(False)
+"""That memory is not "transient", which here means: not to be freed by us."""
+
+
+def _view(x: Tensor) -> np.ndarray | None:
+    """NumPy over a plain array (see `Backend.viewers`), once all work on it is done.
+
+    What it keeps is a handle of its own: a parameter's can be exchanged for one to other memory.
+    """
+    kinds = _PLAIN.get(dtype_code(x))
+    if kinds is None or where(x) != _HOST or not x.writable or is_deferred():
+        return None
+    shape = x.shape
+    if not shape or 0 in shape:  # which may mean that it is not known
+        return None
+    check_call(_LIB.MXNDArrayWaitToWrite(x.handle))
+    return np.asarray(Window(x.detach(), kinds[1]))
+
+
+def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
+    """A plain array's capsule (see `Backend.lenders`)."""
+    kinds = _PLAIN.get(dtype_code(x))
+    if kinds is None or where(x) != _HOST or not x.writable or is_deferred():
+        return None
+    shape = tuple(x.shape)
+    if not shape or 0 in shape:
+        return None
+    capsule = _capsule(x, (_dlpack.CPU, 0))
+    return None if _dlpack.address(capsule) % alignment else (capsule, kinds[0], shape)
+
+
+def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
+    """An array over a plain capsule (see `Backend.borrower`)."""
+    managed = _dlpack.managed(capsule)
+    if dtype == "bool" or not shape or 0 in shape or managed.tensor.byte_offset:
+        return None
+    handle = NDArrayHandle()
+    check_call(_create(byref(managed), _COMES_BACK, byref(handle)))
+    capsules.mark_used(capsule)
+    x = mx.np.ndarray(handle)
+    return x if dtype_code(x) == CODES.get(dtype) and where(x) == _HOST and tuple(x.shape) == shape else None
 
 
 class MxnetInterop(MxnetTensors):
     """The room of interop."""
+
+    viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {mx.np.ndarray: _view, mx.nd.NDArray: _view}
+    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {mx.np.ndarray: _lend, mx.nd.NDArray: _lend}
+    borrower = staticmethod(_borrow)
 
     def to_dlpack(self, x: Tensor) -> Any:
         if self.is_tracer(x):

@@ -176,7 +176,7 @@ def itemsize(name: str) -> int:
     return 2 if name == "bfloat16" else int(np.dtype(name).itemsize)
 
 
-class _Window:
+class Window:
     """What NumPy is shown of an array's memory; it keeps the array alive."""
 
     def __init__(self, x: Tensor, kind: np.dtype) -> None:
@@ -195,5 +195,5 @@ def _shared_view(x: Tensor) -> np.ndarray:
         raise _refusals.cannot_share("a sparse array", "its values are not stored as an array")
     name = NAMES[dtype_code(x)]
     kind = np.dtype(np.uint16) if name == "bfloat16" else np.dtype(name)
-    view = np.asarray(_Window(x, kind)) if prod(x.shape) else np.empty(x.shape, kind)
+    view = np.asarray(Window(x, kind)) if prod(x.shape) else np.empty(x.shape, kind)
     return view.view(numpy_dtype("bfloat16")) if name == "bfloat16" else view

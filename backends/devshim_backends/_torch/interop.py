@@ -12,21 +12,61 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch.utils.dlpack import from_dlpack, to_dlpack
 
 from devshim import _dlpack, _refusals
 from devshim.device import CPU
 from devshim.errors import ConversionError
+from devshim_backends._torch.creation import NUMPY, TORCH
 from devshim_backends._torch.tensors import TorchTensors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+
     from devshim.backend import Tensor
+
+_PLAIN = {TORCH[name]: (name, kind) for name, kind in NUMPY.items() if not name.startswith("complex")}
+"""The dtypes of plain tensors, with name and NumPy's dtype; a complex one's conjugation may be still to be done."""
+
+
+def _view(x: Tensor) -> np.ndarray | None:
+    """NumPy over a plain tensor (see `Backend.viewers`); what is sparse, nested or wrapped raises on the way."""
+    kinds = _PLAIN.get(x.dtype)
+    if kinds is None or not x.is_cpu or x.is_neg() or not x.data_ptr():
+        return None
+    array: np.ndarray = x.detach().numpy() if x.requires_grad else x.numpy()
+    return array if array.dtype is kinds[1] and array.shape == x.shape else None
+
+
+def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
+    """A plain tensor's capsule (see `Backend.lenders`)."""
+    kinds = _PLAIN.get(x.dtype)
+    if kinds is None or not x.is_cpu or x.is_neg() or not x.is_contiguous():
+        return None
+    address = x.data_ptr()
+    if not address or address % alignment:
+        return None
+    return to_dlpack(x.detach() if x.requires_grad else x), kinds[0], x.shape
+
+
+def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
+    """A tensor over a plain capsule (see `Backend.borrower`)."""
+    x = from_dlpack(capsule)
+    faithful = type(x) is torch.Tensor and x.is_cpu and x.dtype is TORCH.get(dtype) and x.shape == shape
+    return x if faithful else None
 
 
 class TorchInterop(TorchTensors):
     """The room of interop."""
+
+    viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {torch.Tensor: _view, torch.nn.Parameter: _view}
+    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {torch.Tensor: _lend, torch.nn.Parameter: _lend}
+    borrower = staticmethod(_borrow)
 
     def to_dlpack(self, x: Tensor) -> Any:
         self._require_dense(x, "DLPack")
