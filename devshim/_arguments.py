@@ -49,12 +49,12 @@ def shape(value: Any) -> tuple[int, ...]:
     """Return a shape given as an int or a sequence of ints as a tuple of non-negative ints."""
     try:
         sizes = (value,) if hasattr(value, "__index__") else tuple(value)
-        found = tuple(as_int(size) for size in sizes)
+        found = tuple([as_int(size) for size in sizes])  # no generator: torch.compile hands those on to sympy
     except TypeError as error:
         raise bad_argument("shape", value, "an int or a tuple of ints") from error
     if any(size < 0 for size in found):
         raise bad_argument("shape", value, "made of non-negative ints")
-    if prod(size or 1 for size in found) >= _MOST:
+    if prod([size or 1 for size in found]) >= _MOST:
         raise bad_argument("shape", value, "of fewer than 2**59 elements")
     return found
 

@@ -10,7 +10,7 @@ from _thread import _local
 from contextvars import ContextVar
 from os import environ
 
-from devshim import _installed, _registry
+from devshim import _installed, _outside, _registry
 from devshim.device import CPU, Device
 from devshim.errors import BackendNotFoundError
 
@@ -55,6 +55,7 @@ def use(backend: str | None) -> None:
     plain ``import mxnet`` or ``import paddle`` of your own gets what that framework needs, too.
     """
     global _process
+    _outside.refuse("use", "choose the framework outside")
     _process = None if backend is None else _choose(backend)
 
 
@@ -72,6 +73,7 @@ class using:
         self._name = _choose(backend)
 
     def __enter__(self) -> str:
+        _outside.refuse_where_read("using", "enter it around the call of the compiled function")
         _CHOSEN.set((*_CHOSEN.get(), self._name))
         return self._name
 
@@ -149,6 +151,7 @@ def _only_one() -> str:
     return _only
 
 
+@_registry.settled_when_compiled
 def framework(backend: str | None = None) -> ModuleType:
     """Return the framework's own module, imported the way it needs beside the others.
 

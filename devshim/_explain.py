@@ -48,6 +48,9 @@ class explain:
         self._lines: list[str] = []
 
     def __enter__(self) -> list[str]:
+        from devshim import _outside
+
+        _outside.refuse("explain", "enter it around the call of the compiled function")
         _LISTENING.set((*_LISTENING.get(), self))
         _count(1)
         return self._lines

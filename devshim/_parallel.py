@@ -15,7 +15,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from devshim import _context, _refusals, _registry, scopes
+from devshim import _context, _outside, _refusals, _registry, scopes
 from devshim._show import type_name
 from devshim.errors import ArgumentError, DevshimError
 
@@ -47,6 +47,7 @@ def parallel(fns: Iterable[Callable[[Any], Any]], inputs: Iterable[Any]) -> list
 
     Python code of the threads takes turns; the frameworks compute at the same time.
     """
+    _outside.refuse("parallel", "compile each of the functions, and call ds.parallel with them outside")
     calls = _calls(list(fns), list(inputs))
     threads = [threading.Thread(target=call.work, name=f"devshim-parallel-{i}") for i, call in enumerate(calls)]
     started = []

@@ -6,7 +6,7 @@ still ask at import, so write ``devices=None`` there and ask inside.
 
 from __future__ import annotations
 
-from devshim import _context, _explain, _spec, _transfer
+from devshim import _context, _explain, _registry, _spec, _transfer
 from devshim.device import ALIASES, CPU, Device, kind_of
 from devshim.errors import DeviceSpecError
 
@@ -50,6 +50,7 @@ def devices(kind: str | None = None) -> list[Device]:
     return [Device(each, i) for each in kinds for i in range(backend.count(each))]
 
 
+@_registry.settled_when_compiled
 def describe(device: DeviceLike) -> DeviceInfo:
     """Return what a device is: model name, memory, compute capability, and whether it is simulated.
 

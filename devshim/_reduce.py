@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _explain, _lockstep, _moving, _refusals, _registry, _transfer, _trees
+from devshim import _explain, _lockstep, _moving, _outside, _refusals, _registry, _transfer, _trees
 from devshim._lockstep import place_text
 from devshim._show import show
 from devshim.device import CPU
@@ -56,6 +56,7 @@ def all_reduce_(tensors: list[Any], op: Op = "sum") -> list[Any]:
         NotATensorError: There is no tensor in it.
         OutOfMemoryError: A device is full. Nothing has changed then, nor after any other error.
     """
+    _outside.refuse_where_read("all_reduce_", "sum with the framework's own operators here, or the results outside")
     if op not in _OPS:
         raise _refusals.bad_argument("op", op, f"one of {', '.join(map(repr, _OPS))}")
     if not isinstance(tensors, list) or not tensors:
@@ -95,6 +96,8 @@ class _Group:
                 f"ds.all_reduce_ cannot give the {op} of {name} tensors in {name}{self._where()}", instead[kind]
             )
         for i, x in enumerate(self.xs):
+            if self.backend.is_tracer(x) and self.backend.assignable(x):
+                raise _refusals.tracing(self.backend, "all_reduce_", "let it reduce the function's results, outside")
             if self.backend.assignable(x) and not self.backend.is_writable(x):
                 raise ArgumentError(
                     f"ds.all_reduce_ writes in place, and tensor {i}{self._where()} is read-only", "pass a copy of it"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _context, _registry, _transfer, _trees
+from devshim import _context, _outside, _registry, _transfer, _trees
 from devshim.device import Device
 
 if TYPE_CHECKING:
@@ -27,7 +27,30 @@ def compiling() -> bool:
 
 def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) -> Any:
     """Have every tensor of a tree moved when the compiled function runs; the tree itself where none has to be."""
+    if _has_whole(tree):
+        _outside.refuse("place", _trees.OUTSIDE)
+        return _trees.placed(tree, to, copy, non_blocking)
     return _placed(tree, to, copy, non_blocking, "")[0]
+
+
+def _has_whole(node: Any) -> bool:
+    """Whether a model or optimizer stands in a tree."""
+    if type(node) in _registry.ATOMS or _registry.serving(node) is not None:
+        return False
+    if not isinstance(node, (dict, list, tuple)) and _is_whole(type(node)):
+        return True
+    flat = _trees.children(node)
+    for child in () if flat is None else flat[1]:  # noqa: SIM110 - a generator would break the graph
+        if _has_whole(child):
+            return True
+    return False
+
+
+@_registry.settled_when_compiled
+def _is_whole(cls: type) -> bool:
+    """Whether instances of a type are models or optimizers."""
+    owner = _registry.owner(cls)
+    return owner is not None and owner.is_model(cls)
 
 
 def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool, path: str) -> tuple[Any, bool]:
@@ -40,7 +63,7 @@ def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool
         if stays(backend, node, target, copy):
             return node, False
         return _transfer.move(backend, node, target, non_blocking), True
-    flat = _flat(node)
+    flat = None if type(node) in _registry.ATOMS else _trees.children(node)
     if flat is None:
         return node, False
     keys, children, rebuild = flat
@@ -50,18 +73,6 @@ def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool
         placed.append(new)
         changed = changed or is_new
     return (rebuild(placed), True) if changed else (node, False)
-
-
-def _flat(node: Any) -> Any:
-    """A container's keys, children and how to rebuild it; None for what has none, and models are refused."""
-    if type(node) in _registry.ATOMS:
-        return None
-    owner = _trees.owner_of_whole(node)
-    if owner is not None:
-        from devshim import _refusals
-
-        raise _refusals.tracing(owner, "place", "place models and optimizers before the function is compiled")
-    return _trees.children(node)
 
 
 def tensors(tree: Any) -> list[tuple[tuple[object, ...], Tensor, Backend]]:

@@ -202,6 +202,10 @@ def all_reduce(backend: Backend, xs: Sequence[Tensor], devices: Sequence[Device]
 
 def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray:
     """Copy a tensor's values into NumPy memory (or, with ``copy=False``, look at them there)."""
+    if backend.compiling():
+        from devshim import _outside
+
+        _outside.refuse("to_numpy", "return the tensor from the compiled function, and read it outside")
     if not copy and backend.device_of(x) is not CPU:
         from devshim import _refusals
 
@@ -238,6 +242,8 @@ def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[...
     try:
         result = how(*args)
     except Exception as error:
+        if isinstance(error, DevshimError):
+            raise
         if isinstance(error, DevshimError):
             raise
         _raise_if_full(backend, error, target, _asked(backend, args) if nbytes is None else nbytes)

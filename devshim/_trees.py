@@ -39,6 +39,9 @@ NAMESPACE = "devshim"
 """The optree namespace in which node types may be registered for devshim alone."""
 
 
+OUTSIDE = "place models and optimizers before the compiled function is called"
+
+
 def children(node: Any) -> Flat | None:
     """Return a container's keys, its children, and how to rebuild it around others; None for a leaf."""
     cls = type(node)
@@ -206,10 +209,16 @@ def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
 def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) -> Any:
     """Move every tensor of a tree: `devshim.place` for everything that is not itself a tensor."""
     from devshim import _traced
-    from devshim.tensors import stays
 
     if _traced.compiling():
         return _traced.place(tree, to, copy, non_blocking)
+    return placed(tree, to, copy, non_blocking)
+
+
+def placed(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) -> Any:
+    """Do so where no compiler reads along."""
+    from devshim.tensors import stays
+
     if (copy is None or copy is False) and isinstance(to, Device) and settled(tree, to):
         return tree
     done: list[tuple[Any, Flat]] = []
@@ -244,7 +253,9 @@ def _moved_with(wholes: list[tuple[Cell, Any, Backend]], where: Where, copy: boo
     if not wholes:
         yield clones
         return
-    from devshim import _moving
+    from devshim import _moving, _outside
+
+    _outside.refuse("place", OUTSIDE)
 
     if copy:
         for backend in dict.fromkeys(backend for _, _, backend in wholes):
@@ -259,12 +270,14 @@ def _moved_with(wholes: list[tuple[Cell, Any, Backend]], where: Where, copy: boo
 
 def placement_of(tree: Any) -> dict[str, Device]:
     """Return where every tensor of a tree is: parameters and buffers of models, state of optimizers, by their paths."""
+    from devshim import _outside
     from devshim._moving import joined
 
     wholes: list[tuple[Cell, Any, Backend]] = []
     found = {path_text(cell): backend.device_of(x) for cell, x, backend in scan(tree, None, wholes)}
     for cell, whole, backend in wholes:
         prefix = path_text(cell)
+        _outside.refuse_where_read("placement_of", "ask of models outside the compiled function")
         for leaf in backend.leaves(whole):
             if leaf.kind != "gradient":
                 found[joined(prefix, leaf.path)] = backend.device_of(leaf.read())

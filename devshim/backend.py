@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from devshim._cards import Cards, Fault
     from devshim.device import Device
+    from devshim.errors import TracingError
     from devshim.info import DeviceInfo, MemoryInfo
 
 __all__ = ["FEATURES", "Backend", "Gap", "Tensor"]
@@ -145,6 +146,9 @@ class Backend(Wholes, ABC):
 
     compiled_runs_whole: ClassVar[bool] = False
     """Whether a compiled function runs on one device as a whole, so that inside it tracers cannot disagree (JAX)."""
+
+    reads_code: ClassVar[bool] = False
+    """Whether the compiler reads code instead of running it, and meets what is no tensor's with a refusal (PyTorch)."""
 
     simulated: int = 0
     """How many simulated GPUs this backend shows; 0 where none are."""
@@ -349,6 +353,14 @@ class Backend(Wholes, ABC):
     def compiling(self) -> bool:
         """Whether the calling code is being compiled or traced right now."""
         return False
+
+    def tracing(self) -> bool:
+        """Whether what the calling code does besides tensors is done once, now, and not each time the function runs."""
+        return self.compiling()
+
+    def untraceable(self, error: TracingError) -> Exception:
+        """The error as an exception that the compiler passes on to those who called the compiled function."""
+        return error
 
     # ------------------------------------------------------------------ runtime
     @abstractmethod

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _arguments, _checkpoint_file, _context, _moving, _spec, _transfer, _trees
+from devshim import _arguments, _checkpoint_file, _context, _moving, _outside, _spec, _transfer, _trees
 from devshim._checkpoint_fill import Filling
 from devshim._checkpoint_read import Contents
 from devshim._checkpoint_source import Source, StoredTensor
@@ -54,6 +54,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     a ``.devshim-*.tmp`` or ``.tmp*`` may be left beside it. The host needs memory for a copy of all that is saved.
     Nothing that is saved may change meanwhile.
     """
+    _outside.refuse("save", "save what the compiled function returns, outside")
     writer = Writer()
     told = writer.tell(obj)
     _checkpoint_file.write(path, writer.arrays, told)
@@ -90,6 +91,7 @@ def load(
     Whatever is raised, nothing has changed; Ctrl-C that comes while what has arrived is exchanged waits until it is.
     The host needs memory for the largest tensor, twice.
     """
+    _outside.refuse("load", "load outside, and pass what was loaded in")
     with _checkpoint_file.opened(path) as file:
         contents = Contents(file)
         if into is None:

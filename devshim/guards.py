@@ -12,7 +12,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING
 
-from devshim import _buffers, _registry, _watching
+from devshim import _buffers, _outside, _registry, _watching
 from devshim._refusals import bad_argument
 from devshim.device import CPU
 from devshim.errors import TransferError
@@ -69,6 +69,7 @@ class guard:
         self.modes = {name: value or mode for name, value in zip(DIRECTIONS, asked, strict=True)}
 
     def __enter__(self) -> None:
+        _outside.refuse("guard", "enter it around the call of the compiled function")
         _count(1)
         _watching.watch(1)
         _watching.GUARDED.set((*_watching.GUARDED.get(), self))

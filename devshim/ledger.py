@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from devshim import _spec, _watching
+from devshim import _outside, _spec, _watching
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -134,6 +134,7 @@ class transfers:
         self._synchronize = synchronize
 
     def __enter__(self) -> TransferLog:
+        _outside.refuse("transfers", "enter it around the call of the compiled function")
         self._listener = (self._log._hear, self._synchronize)
         _watching.LISTENING.set((*_watching.LISTENING.get(), self._listener))
         _watching.watch(1)

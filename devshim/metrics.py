@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim import _arguments, _context, _registry, _spec, _transfer
+from devshim import _arguments, _context, _outside, _registry, _spec, _transfer
 from devshim._refusals import bad_argument
 from devshim._show import show, type_name
 from devshim.errors import ArgumentError, DeviceMismatchError
@@ -68,6 +68,7 @@ class MetricLog:
             DeviceMismatchError: The tensor is elsewhere: the log moves nothing unasked.
             ArgumentError: It has more than one element, or is of another framework than those before it.
         """
+        _outside.refuse_where_run("MetricLog.append", "return the value from the function, and append it outside")
         backend = _registry.serving(value)
         if backend is None or isinstance(value, np.generic):
             self._numbers[self._length] = float(_arguments.real("value", value))
@@ -116,6 +117,7 @@ class MetricLog:
             An array of shape (n,): of the scalars' dtype, or of the widest among them; float64 where all were Python
             numbers.  Where the transfer fails, the log keeps what it has.
         """
+        _outside.refuse("MetricLog.flush", "flush outside the compiled function")
         self._bring()
         tensors = np.concatenate(self._values) if self._values else np.empty(0)
         if not self._numbers:

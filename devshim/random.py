@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _arguments, _context, _explain, _transfer
+from devshim import _arguments, _context, _explain, _outside, _transfer
 from devshim._refusals import bad_argument
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def seed(n: int) -> None:
 
     The framework's own draws restart too, not only devshim's.
     """
+    _outside.refuse("random.seed", "seed outside: here it would be done once, while the function is compiled")
     value = _arguments.integer("n", n)
     if not 0 <= value < 2**32:
         raise bad_argument("n", n, "between 0 and 2**32 - 1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from devshim import _arguments, _context, _explain, _registry, _spec, _transfer, simulation
+from devshim import _arguments, _context, _explain, _outside, _registry, _spec, _transfer, simulation
 from devshim._refusals import already_started, bad_argument, unsupported
 from devshim.device import CPU, Device
 from devshim.errors import DeviceNotFoundError, OutOfMemoryError
@@ -31,6 +31,7 @@ def synchronize(device: DeviceLike | None = None) -> None:
     Raises:
         DeviceNotFoundError: The device named does not exist. Never for want of GPUs where none is named.
     """
+    _outside.refuse("synchronize", "wait outside: here nothing has been computed yet")
     backend = _context.current()
     targets = [CPU, *_cards(backend)] if device is None else [_transfer.require(backend, _spec.device(device))]
     if _explain.HOOK is not None:
@@ -48,6 +49,7 @@ def memory(device: DeviceLike) -> MemoryInfo:
     Returns:
         ``MemoryInfo(total, used, free, peak)``, None in each place the framework cannot know.
     """
+    _outside.refuse("memory", "ask outside: here the answer would be that of the moment of compiling, for ever")
     backend = _context.current()
     target = _transfer.require(backend, _spec.device(device))
     if _explain.HOOK is not None:
@@ -57,6 +59,7 @@ def memory(device: DeviceLike) -> MemoryInfo:
 
 def empty_cache(device: DeviceLike | None = None) -> None:
     """Give memory the current framework keeps for reuse back to a device, or to every device; nothing on the CPU."""
+    _outside.refuse("empty_cache", "call it outside: here it would be done once, while the function is compiled")
     backend = _context.current()
     if device is None:
         targets = [] if "empty_cache" in backend.gaps else _cards(backend)
@@ -78,6 +81,7 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
         AlreadyStartedError: The framework has started its devices; it must come before the first tensor.
         UnsupportedError: The framework has no such setting.
     """
+    _outside.refuse("memory_policy", "call it at the top of the program")
     fraction = isinstance(policy, (int, float)) and not isinstance(policy, bool) and 0 < policy <= 1
     if not fraction and not (isinstance(policy, str) and policy == "grow"):
         raise bad_argument("policy", policy, "'grow' or a fraction above 0 and at most 1")
@@ -102,6 +106,7 @@ def shrink_batch(fn: Callable[[int], R], start: int) -> tuple[R, int]:
     Raises:
         OutOfMemoryError: Not even a size of 1 fits.
     """
+    _outside.refuse("shrink_batch", "let it call the compiled function: inside one nothing runs out of memory")
     size = _arguments.integer("start", start)
     if size < 1:
         raise bad_argument("start", start, "at least 1")
@@ -147,6 +152,7 @@ def set_visible_devices(indices: Iterable[int]) -> None:
 
     Sets ``CUDA_VISIBLE_DEVICES`` (``HIP_VISIBLE_DEVICES`` beside AMD's driver) for this process and its children.
     """
+    _outside.refuse("set_visible_devices", "call it at the top of the program")
     try:
         wanted = [_arguments.integer("indices", index) for index in indices]
     except TypeError as error:

@@ -12,7 +12,7 @@ import sys
 from _thread import _local
 from contextvars import ContextVar
 
-from devshim import _context, _explain, _registry, _spec, _transfer
+from devshim import _context, _explain, _outside, _registry, _spec, _transfer
 from devshim.device import Device
 
 TYPE_CHECKING = False
@@ -136,6 +136,7 @@ def set_device(device: DeviceLike) -> None:
     Raises:
         DeviceNotFoundError: The current framework does not have the device; nothing has changed.
     """
+    _outside.refuse("set_device", "call it outside, or enter ds.on inside")
     backend = _context.current()
     target = _transfer.require(backend, _spec.device(device))
     if _explain.HOOK is not None:

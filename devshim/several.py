@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _explain, _lockstep, _parts, _refusals, _registry, _spec, _transfer, _trees
+from devshim import _explain, _lockstep, _outside, _parts, _refusals, _registry, _spec, _transfer, _trees
 from devshim._lockstep import place_text
 from devshim._parallel import parallel
 from devshim._reduce import all_reduce_
@@ -196,6 +196,7 @@ def replicate(model: Any, devices: Iterable[DeviceLike]) -> list[Any]:
         DeviceNotFoundError: The framework does not have one of the devices.
         OutOfMemoryError: A device is full; the replicas made until then are released.
     """
+    _outside.refuse_where_read("replicate", "make the replicas outside the compiled function")
     targets = _parts.listed(devices)
     wholes: list[Any] = []
     owners = [backend for _, _, backend in _trees.scan(model, None, wholes)]

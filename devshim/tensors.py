@@ -250,9 +250,11 @@ def from_numpy(a: np.ndarray, device: DeviceLike | None = None, *, copy: bool | 
         CopyNeededError: ``copy=False``, and the memory cannot be shared.
         DeviceNotFoundError: The framework does not have that device.
     """
-    from devshim import _arguments, _context
+    from devshim import _arguments, _context, _outside
 
     backend = _context.current()
+    if backend.compiling():
+        _outside.refuse("from_numpy", "make the tensor outside, and pass it in")
     target = _arguments.target(backend, device)
     array = _arguments.numpy_array(a)
     return _transfer.make(*from_array(backend, array, target, copy))

@@ -65,6 +65,16 @@ class Kit:
         """Return ``fn`` compiled by the framework. Not needed where all ``trace_...`` gaps are of kind never."""
         raise NotImplementedError(f"write {type(self).__name__}.compiled, or declare the gaps")
 
+    def compilers(self) -> dict[str, tuple[Callable[..., Any], bool]]:
+        """Return every way the framework has to compile a function, and whether its code is then looked at only once.
+
+        Once for all calls, that is, and not each time the function runs. Optional: `compiled`, without it.
+        """
+        return {"compiled": (self.compiled, True)}
+
+    compiler_fails: ClassVar[dict[str, type[Exception]]] = {}
+    """Public calls inside which a compiler of the framework fails by a fault of its own, and the error it raises."""
+
     def mutate(self, x: Tensor) -> None:
         """Overwrite ``x`` in place with the framework's own means. Not used where the backend is immutable."""
         x[...] = 77

@@ -28,6 +28,7 @@ from devshim.testing.simulation import Simulation
 from devshim.testing.state import State
 from devshim.testing.threads import Threads
 from devshim.testing.three import ThreeCards
+from devshim.testing.traced import EveryCall
 from devshim.testing.tracing import Tracing
 from devshim.testing.training import Training
 from devshim.testing.trees import Trees
@@ -53,6 +54,7 @@ class Conformance(
     Trees,
     Converting,
     Tracing,
+    EveryCall,
     Running,
     Explaining,
     Errors,

@@ -23,6 +23,23 @@ class TestJax(Conformance):
 
         return jax.jit(fn)
 
+    def compilers(self) -> Any:
+        import jax
+
+        def scan(fn: Any) -> Any:
+            def run(x: Any) -> Any:
+                return jax.tree.map(lambda y: y[0], jax.lax.scan(lambda c, _: (c, fn(x)), 0, None, length=1)[1])
+
+            return run
+
+        def vmap(fn: Any) -> Any:
+            return lambda x: jax.tree.map(lambda y: y[0], jax.vmap(fn)(x[None]))
+
+        def grad(fn: Any) -> Any:
+            return lambda x: jax.vjp(fn, x)[0]
+
+        return {"jit": (jax.jit, True), "scan": (scan, True), "vmap": (vmap, False), "grad": (grad, False)}
+
     def native_zeros(self) -> Any:
         import jax.numpy as jnp
 

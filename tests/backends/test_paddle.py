@@ -25,6 +25,22 @@ class TestPaddle(Conformance):
 
         return paddle.jit.to_static(fn)
 
+    def compilers(self) -> Any:
+        import paddle
+
+        def whole(fn: Any) -> Any:
+            as_it_is = paddle.jit.not_to_static(fn)
+
+            def call(x: Any) -> Any:
+                return as_it_is(x)
+
+            return paddle.jit.to_static(call, full_graph=True)
+
+        return {"symbolic": (self.compiled, False), "full_graph": (whole, True)}
+
+    # Both read a distribution's version, and Paddle's symbolic compiler (3.3) loses a variable in pathlib's `joinpath`.
+    compiler_fails = {"backends": UnboundLocalError, "save": UnboundLocalError}  # noqa: RUF012
+
     def trainable(self, x: Any) -> Any:
         leaf = x.detach().clone()
         leaf.stop_gradient = False

@@ -22,6 +22,25 @@ class TestTorch(Conformance):
         torch._dynamo.reset()
         return torch.compile(fn, fullgraph=True, backend="eager")
 
+    def compilers(self) -> Any:
+        import torch
+
+        def breaking(fn: Any) -> Any:
+            torch._dynamo.reset()
+            return torch.compile(fn, backend="eager")
+
+        return {"fullgraph": (self.compiled, True), "breaking off": (breaking, False)}
+
+    @property
+    def compiler_fails(self) -> Any:  # type: ignore[override]
+        """Before 2.13 dynamo stumbles over more of Python: over `id`, comprehensions, and NumPy."""
+        import torch
+
+        if torch.__version__ >= "2.13":
+            return {}
+        calls = ("backends", "broadcast", "describe", "gather", "MetricLog.flush", "placement_of", "split", "to_numpy")
+        return dict.fromkeys(calls, torch._dynamo.exc.TorchDynamoException)
+
     def trainable(self, x: Any) -> Any:
         return x.detach().clone().requires_grad_()
 

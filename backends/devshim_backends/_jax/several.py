@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.core import trace_state_clean
 
+from devshim import _refusals
 from devshim.backend import Backend
 from devshim_backends._jax.devices import JaxDevices
-from devshim_backends._jax.tensors import enable_x64, wide
+from devshim_backends._jax.tensors import enable_x64, primal, wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +52,10 @@ class JaxSeveral(JaxDevices, Backend):
             return _divided(made, len(xs)) if op == "mean" else made
 
     def snapshot(self, x: Tensor) -> Tensor:
-        return x  # cannot change
+        found = primal(x)  # of `jax.grad`, whose tracer must not outlive it; else the array itself, which cannot change
+        if found is None:
+            raise self._untraceable("MetricLog.append")
+        return found
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         dtype = np.result_type(*{x.dtype for x in xs})
@@ -63,6 +68,8 @@ class JaxSeveral(JaxDevices, Backend):
         return over_cards([self.to_native(self.device_of(x)) for x in xs], xs, op)
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        if not trace_state_clean():
+            raise _refusals.tracing(self, "parallel", "call it outside: a traced value stays in its own thread")
         # Both are of the thread that set them, or of the process.
         return partial(_with_modes, bool(jax.config.jax_enable_x64), jax.config.jax_default_device)
 

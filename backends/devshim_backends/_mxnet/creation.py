@@ -6,7 +6,7 @@ Requirements this module answers:
   float64, and ``mx.np.full`` sends integers through a double (2**53 + 1 is lost in 1.9), so values with a dtype of
   their own are made by NumPy, and sent with that dtype said: they arrive to the bit.
 * ``eye`` and ``arange`` have no bool, no operator has bfloat16 among its dtypes: those go the same way.
-* Without a dtype, whole numbers stay whole and truth values stay truth values, as everywhere else: ``mx.np.array([1])``
+* Without a dtype, whole numbers stay whole and truth values stay truth values, as everywhere else: ``self._read([1])``
   and, in 1.9, ``mx.np.full((2,), 1)`` would be float32.
 """
 
@@ -20,6 +20,7 @@ import numpy as np
 from devshim import _refusals
 from devshim_backends._mxnet.native import BFLOAT16, CODES, WHERE, allocate, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
+from devshim_backends._mxnet.tracing import require_recorded, require_symbol
 
 if TYPE_CHECKING:
     from devshim.backend import Tensor
@@ -54,11 +55,23 @@ class MxnetCreation(MxnetTensors):
             raise _refusals.no_dtype(self, kind.name)
         if dtype is None and kind.kind != "f":
             dtype = _default(kind)
-        options = made_with(dtype, self.to_native(device))
+        options = self.options(dtype, device)
         if dtype is not None:
             values = np.asarray(values, options["dtype"])
         with numpy_shapes():
-            return self.rounded(mx.np.array(values, **options), dtype)
+            return self.rounded(self._read(values, **options), dtype)
+
+    def options(self, dtype: Any | None, device: Device) -> dict[str, Any]:
+        """Return the arguments that say where and of what dtype; in bfloat16's place float32 (`rounded`)."""
+        require_symbol(self)
+        if dtype is None:
+            return {WHERE: self.to_native(device)}
+        return {WHERE: self.to_native(device), "dtype": "float32" if _is_bfloat16(dtype) else np.dtype(dtype).name}
+
+    def _read(self, values: object, **options: Any) -> Tensor:
+        """An array of values of NumPy's or Python's."""
+        require_recorded(self)
+        return mx.np.array(values, **options)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         with numpy_shapes():
@@ -74,6 +87,7 @@ class MxnetCreation(MxnetTensors):
         return x if dtype is None or not _is_bfloat16(dtype) else self.cast(x, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        require_recorded(self)
         native = self.to_native(device)
         with numpy_shapes():
             if dtype is None:
@@ -85,60 +99,53 @@ class MxnetCreation(MxnetTensors):
             raise _refusals.no_dtype(self, "complex64")
         if dtype is None and isinstance(value, int):
             dtype = _default(np.asarray(value).dtype)
-        options = made_with(dtype, self.to_native(device))
+        options = self.options(dtype, device)
         exact = not isinstance(value, int) or abs(value) < 2**53
         with numpy_shapes():
             if exact and _own(dtype):
                 return mx.np.full(shape, value, **options)
-            return self.rounded(mx.np.array(np.full(shape, value, options["dtype"]), **options), dtype)
+            return self.rounded(self._read(np.full(shape, value, options["dtype"]), **options), dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        options = made_with(dtype, self.to_native(device))
+        options = self.options(dtype, device)
         with numpy_shapes():
             if _own(dtype):
                 return mx.np.zeros(shape, **options)
-            return self.rounded(mx.np.array(np.zeros(shape, options["dtype"]), **options), dtype)
+            return self.rounded(self._read(np.zeros(shape, options["dtype"]), **options), dtype)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        options = made_with(dtype, self.to_native(device))
+        options = self.options(dtype, device)
         with numpy_shapes():
             if _own(dtype):
                 return mx.np.ones(shape, **options)
-            return self.rounded(mx.np.array(np.ones(shape, options["dtype"]), **options), dtype)
+            return self.rounded(self._read(np.ones(shape, options["dtype"]), **options), dtype)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         if dtype is None and all(isinstance(bound, int) for bound in (start, stop, step)):
             dtype = np.dtype(np.int64)
-        options = made_with(dtype, self.to_native(device))
+        options = self.options(dtype, device)
         with numpy_shapes():
             if _floating(dtype):
                 return mx.np.arange(start, stop, step, **options)
             values = np.arange(start, stop, step).astype(options["dtype"])
-            return self.rounded(mx.np.array(values, **options), dtype)
+            return self.rounded(self._read(values, **options), dtype)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
-        options = made_with(dtype, self.to_native(device))
+        options = self.options(dtype, device)
         with numpy_shapes():
             if _floating(dtype):
                 return mx.np.linspace(start, stop, num, endpoint=endpoint, **options)
             values = np.linspace(start, stop, num, endpoint).astype(options["dtype"])
-            return self.rounded(mx.np.array(values, **options), dtype)
+            return self.rounded(self._read(values, **options), dtype)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
-        options = made_with(dtype, self.to_native(device))
+        options = self.options(dtype, device)
         with numpy_shapes():
             if _floating(dtype):
                 return mx.np.eye(n_rows, n_cols, k, **options)
-            return self.rounded(mx.np.array(np.eye(n_rows, n_cols, k, options["dtype"]), **options), dtype)
-
-
-def made_with(dtype: Any | None, native: Any) -> dict[str, Any]:
-    """Return the arguments that say where and of what dtype; in bfloat16's place float32 (`MxnetCreation.rounded`)."""
-    if dtype is None:
-        return {WHERE: native}
-    return {WHERE: native, "dtype": "float32" if _is_bfloat16(dtype) else np.dtype(dtype).name}
+            return self.rounded(self._read(np.eye(n_rows, n_cols, k, options["dtype"]), **options), dtype)
 
 
 def _is_bfloat16(dtype: Any) -> bool:

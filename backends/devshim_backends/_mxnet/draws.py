@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim_backends._mxnet.creation import MxnetCreation, made_with
+from devshim_backends._mxnet.creation import MxnetCreation
 from devshim_backends._mxnet.native import numpy_shapes
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ class MxnetDraws(MxnetCreation):
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         with numpy_shapes():
-            made = mx.np.random.uniform(low, high, shape, **made_with(dtype, self.to_native(device)))
+            made = mx.np.random.uniform(low, high, shape, **self.options(dtype, device))
             return self.rounded(made, dtype)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         with numpy_shapes():
-            made = mx.np.random.normal(loc, scale, shape, **made_with(dtype, self.to_native(device)))
+            made = mx.np.random.normal(loc, scale, shape, **self.options(dtype, device))
             return self.rounded(made, dtype)
 
     def seed(self, value: int) -> None:

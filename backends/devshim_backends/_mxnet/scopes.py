@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from devshim import _refusals
 from devshim_backends._mxnet.native import IS_2
 from devshim_backends._mxnet.tensors import MxnetTensors
-from devshim_backends._mxnet.tracing import OUTSIDE, device_of_block, is_deferred
+from devshim_backends._mxnet.tracing import OUTSIDE, device_of_block, is_deferred, is_symbolic
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -30,3 +30,6 @@ class MxnetScopes(MxnetTensors):
             raise _refusals.tracing(self, "on", OUTSIDE)  # the compiled graph would ignore it
         entered: AbstractContextManager[object] = self.to_native(device)
         return entered
+
+    def tracing(self) -> bool:
+        return is_deferred() if IS_2 else is_symbolic()

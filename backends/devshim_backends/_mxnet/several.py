@@ -14,6 +14,7 @@ import numpy as np
 
 from devshim_backends._mxnet.creation import MxnetCreation
 from devshim_backends._mxnet.native import numpy_shapes
+from devshim_backends._mxnet.tracing import require_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,7 @@ class MxnetSeveral(MxnetCreation):
             return mx.nd.concat(*xs, dim=axis)
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        require_recorded(self, "all_reduce_", "sum with MXNet's own operators here, or the block's results outside")
         name = _OPS[op]
         with numpy_shapes(), mx.autograd.pause():
             new = isinstance(xs[0], mx.np.ndarray)

@@ -39,7 +39,7 @@ from devshim_backends._mxnet.native import (
     numpy_shapes,
     where,
 )
-from devshim_backends._mxnet.tracing import OUTSIDE, copy_symbol, device_of_block, is_deferred
+from devshim_backends._mxnet.tracing import OUTSIDE, copy_symbol, device_of_block, is_deferred, require_recorded
 
 if TYPE_CHECKING:
     from devshim.backend import Tensor
@@ -127,6 +127,7 @@ class MxnetTensors(MxnetDevices):
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         self.dtype(array.dtype.name)  # refuses what MXNet lacks
+        require_recorded(self)
         if not copy:
             return self._over(array)
         with numpy_shapes():

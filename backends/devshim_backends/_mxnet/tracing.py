@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
+from devshim import _refusals
 from devshim_backends._mxnet.native import IS_2, QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
-    from devshim.backend import Tensor
+    from devshim.backend import Backend, Tensor
     from devshim.device import Device
 
 OUTSIDE = "do it to the block's inputs before calling it: a hybridized block runs on their device"
@@ -37,14 +39,30 @@ def is_deferred() -> bool:
     return found.value
 
 
+def is_symbolic() -> bool:
+    """Whether 1.9 is running a block with symbols in this thread."""
+    # Inside a block's name scope alone; asked first, because to walk up the stack takes its time.
+    scope = getattr(mx.gluon.block._BlockScope._current, "value", None)
+    return scope is not None and _call_of_block() is not None
+
+
 def device_of_block(device_of: Callable[[Tensor], Device]) -> Device | None:
     """Return the device of the arrays with which the block that is being compiled was called; None where none is."""
-    frame = sys._getframe(1)
+    frame = _call_of_block()
+    while frame is not None:
+        for x in _arrays(frame.f_locals.get("args", ())):
+            return device_of(x)
+        frame = _call_of_block(frame.f_back)
+    return None
+
+
+def _call_of_block(frame: FrameType | None = None) -> FrameType | None:
+    """The innermost call in which Gluon is compiling a block, from a frame upwards; None where it is not."""
+    frame = frame or sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == _COMPILING and frame.f_globals.get("__name__") == _GLUON:
-            for x in _arrays(frame.f_locals.get("args", ())):
-                return device_of(x)
-        frame = frame.f_back  # type: ignore[assignment]
+            return frame
+        frame = frame.f_back
     return None
 
 
@@ -57,6 +75,18 @@ def _arrays(values: Any) -> Iterator[Tensor]:
             yield from _arrays(value)
     elif isinstance(values, dict):
         yield from _arrays(list(values.values()))
+
+
+def require_recorded(backend: Backend, call: str = "asarray", instead: str = "make it outside, and pass it in") -> None:
+    """Refuse, while a block is compiled, what its graph cannot hold: arrays of values."""
+    if is_deferred() if IS_2 else is_symbolic():
+        raise _refusals.tracing(backend, call, instead)
+
+
+def require_symbol(backend: Backend) -> None:
+    """Refuse to make arrays while 1.9 compiles a block with symbols, with which they do not mix; 2.0 records it."""
+    if not IS_2:
+        require_recorded(backend, "zeros", "make it outside and pass it in, or use what ``F`` offers")
 
 
 def copy_symbol(x: Any) -> Any:

@@ -78,8 +78,7 @@ class PaddleCreation(Backend):
                 f"these values hold {array.dtype.name}, and PaddlePaddle has no such dtype",
                 "pass numbers, or nested sequences of numbers; integers from -2**63 to 2**63 - 1",
             )
-        ready = _ready(array, self._name(dtype or default))
-        return EAGER(value=ready, place=self.to_native(device), zero_copy=False, **NEW)
+        return self._read(array, self._name(dtype or default), device)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         if self.is_tracer(x):
@@ -119,19 +118,21 @@ class PaddleCreation(Backend):
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         array = np.arange(start, stop, step)
         default = "int64" if array.dtype.kind == "i" else paddle.get_default_dtype()
-        ready = _ready(array, self._name(dtype or default))
-        return EAGER(value=ready, place=self.to_native(device), zero_copy=False, **NEW)
+        return self._read(array, self._name(dtype or default), device)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
         array = np.linspace(start, stop, num, endpoint=endpoint)
-        ready = _ready(array, self._name(dtype or paddle.get_default_dtype()))
-        return EAGER(value=ready, place=self.to_native(device), zero_copy=False, **NEW)
+        return self._read(array, self._name(dtype or paddle.get_default_dtype()), device)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         array = np.eye(n_rows, n_cols, k, dtype="int8")
-        ready = _ready(array, self._name(dtype or paddle.get_default_dtype()))
+        return self._read(array, self._name(dtype or paddle.get_default_dtype()), device)
+
+    def _read(self, array: np.ndarray, name: str, device: Device) -> Tensor:
+        require_dynamic(self, "asarray")
+        ready = _ready(array, name)
         return EAGER(value=ready, place=self.to_native(device), zero_copy=False, **NEW)
 
     def _constant(self, shape: tuple[int, ...], value: complex, dtype: Any) -> Tensor:
@@ -146,6 +147,12 @@ class PaddleCreation(Backend):
         if found is None:
             raise _refusals.no_dtype(self, shown(dtype), "int64")
         return found
+
+
+def require_dynamic(backend: Backend, call: str) -> None:
+    """Refuse to make a tensor of values while a program is being built: Paddle's own way ends the process (3.3)."""
+    if not paddle.in_dynamic_mode():
+        raise _refusals.tracing(backend, call, "make the tensor outside, and pass it in")
 
 
 def shown(dtype: Any) -> str:

@@ -19,7 +19,7 @@ from paddle import _C_ops
 
 from devshim.backend import Backend
 from devshim.errors import ConversionError
-from devshim_backends._paddle.creation import NAMES, PADDLE
+from devshim_backends._paddle.creation import NAMES, PADDLE, require_dynamic
 from devshim_backends._paddle.devices import core
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class PaddleDraws(Backend):
     """The room of draws."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        require_dynamic(self, "random.uniform")
         name, wide = _drawn(dtype or paddle.get_default_dtype(), "uniform")
         place = self.to_native(device)
         made = _there(_C_ops.uniform(list(shape), wide, float(low), float(high), _GLOBAL, place), place)
@@ -43,6 +44,7 @@ class PaddleDraws(Backend):
             return paddle.clip(made, max=max(float(low), _below(high, name))).astype(PADDLE[name])
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        require_dynamic(self, "random.normal")
         name, wide = _drawn(dtype or paddle.get_default_dtype(), "normal")
         place = self.to_native(device)
         made = _there(_C_ops.gaussian(list(shape), float(loc), float(scale), _GLOBAL, wide, place), place)

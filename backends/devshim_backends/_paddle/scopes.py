@@ -66,6 +66,9 @@ class PaddleScopes(Backend):
     def compiling(self) -> bool:
         return not paddle.in_dynamic_mode()
 
+    def tracing(self) -> bool:
+        return self.compiling() and bool(framework.global_var._in_to_static_mode_)
+
 
 def open_scope(device: Device) -> AbstractContextManager[object]:
     """Return a context in which a device is Paddle's default one for this thread or task."""

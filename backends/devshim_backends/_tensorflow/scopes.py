@@ -6,7 +6,8 @@ there a scope is refused.
 
 AutoGraph, which reads a ``tf.function``'s source, replaces an error by a ``StagingError`` of its own unless the error
 is marked (2.16 to 2.21: ``ag_pass_through`` in ``autograph/impl/api.py``); so ours are, and catching
-``ds.TracingError`` works.
+``ds.TracingError`` works.  It also rewrites whatever such a function calls, which for our code takes its time and warns
+of Python that it does not know: ours it is told to leave alone, but for `run`, which calls the user's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
+from tensorflow.python.autograph.core import config
 from tensorflow.python.ops import control_flow_util
 
 from devshim import _refusals
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from devshim.device import Device
 
 DevshimError.ag_pass_through = True  # type: ignore[attr-defined]
+_ours = [config.DoNotConvert("devshim"), config.DoNotConvert("devshim_backends")]
+config.CONVERSION_RULES = (config.Convert("devshim.scopes"), *_ours, *config.CONVERSION_RULES)
 
 
 def in_xla() -> bool:
@@ -51,3 +55,6 @@ class TensorflowScopes(Backend):
             raise refused_in_xla(self)
         entered: AbstractContextManager[object] = tf.device(self.to_native(device))
         return entered
+
+    def tracing(self) -> bool:
+        return not tf.executing_eagerly()

@@ -78,17 +78,25 @@ def cards(kind: str) -> int:
 cards._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
+def kinds(simulated: bool) -> str:
+    """The kinds of accelerator this build of PyTorch, or a plug-in that is loaded, could have, as words."""
+    found = ["gpu"] if _built_for_cuda() or simulated else []
+    if torch.backends.mps.is_built():
+        found.append("mps")
+    if torch.xpu._is_compiled():
+        found.append("xpu")
+    # A plug-in, once loaded, adds the module of its name.
+    return " ".join([*found, *(kind for kind in ("npu", "hpu", "mlu") if module(kind) is not None)])
+
+
+kinds._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 class TorchDevices(Backend):
     """The room of devices."""
 
     def kinds(self) -> Sequence[str]:
-        found = ["gpu"] if _built_for_cuda() or self.simulated else []
-        if torch.backends.mps.is_built():
-            found.append("mps")
-        if torch.xpu._is_compiled():
-            found.append("xpu")
-        # A plug-in, once loaded, adds the module of its name.
-        return [*found, *(kind for kind in ("npu", "hpu", "mlu") if module(kind) is not None)]
+        return kinds(bool(self.simulated)).split()
 
     def count(self, kind: str) -> int:
         return 1 if kind == "cpu" else cards(kind)

@@ -13,13 +13,18 @@ Requirements this module answers:
 from __future__ import annotations
 
 import sys
+from functools import cache
+from os.path import dirname
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
+from devshim import _refusals
 from devshim.backend import Backend
+from devshim.errors import TracingError
 from devshim_backends._torch.devices import module, native
 
 if TYPE_CHECKING:
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 
     from devshim.device import Device
 
+_OURS = dirname(_refusals.__file__)
 _unmended = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
 
 
@@ -43,8 +49,44 @@ def mend_constructors() -> None:
 mend_constructors._dynamo_marked_constant = True  # type: ignore[attr-defined]  # run while compiling: see devices.cards
 
 
+@cache
+def untraceable() -> type[TracingError]:
+    """Return the `TracingError` that is also dynamo's own word for code it cannot trace.
+
+    What else is raised while dynamo traces comes out as an ``InternalTorchDynamoError``, or not at all: it cannot trace
+    the making of an exception whose class has an ``__init__`` (2.10 to 2.13).  Its own it hands on as it is with
+    ``fullgraph=True``, and takes for a reason to break off without it.
+    """
+    from torch._dynamo.exc import Unsupported
+
+    class Untraceable(TracingError, Unsupported):  # type: ignore[misc]  # PyTorch is Any to the type checker
+        def __reduce__(self) -> tuple[object, ...]:
+            return (TracingError, (self.problem, self.hint))
+
+    Untraceable.__name__ = Untraceable.__qualname__ = "TracingError"
+    Untraceable.__module__ = "devshim"
+    return Untraceable
+
+
+def leave_alone() -> None:
+    """Have dynamo run those functions of ours, and what they call, as they are, that it is just tracing.
+
+    It breaks off at their refusal, calls the outermost of them, and would trace that next: threads and files, again.
+    """
+    dynamo = torch._C._dynamo.eval_frame
+    skip = dynamo._FrameAction.SKIP
+    frame = sys._getframe()
+    while frame is not None:
+        code = getattr(frame.f_locals.get("self"), "f_code", None)  # of an InstructionTranslator
+        if isinstance(code, CodeType) and code.co_filename.startswith(_OURS):
+            dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(skip, skip))
+        frame = frame.f_back  # type: ignore[assignment]
+
+
 class TorchScopes(Backend):
     """The room of scopes."""
+
+    reads_code = True
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if _unmended:
@@ -60,6 +102,18 @@ class TorchScopes(Backend):
 
     def compiling(self) -> bool:
         return bool(torch.compiler.is_compiling())
+
+    def tracing(self) -> bool:
+        # Not `is_compiling`, which is true in all that dynamo has read, also where it has broken off and this runs.
+        if torch._guards.TracingContext.try_get() is not None:
+            return True
+        return bool(torch.compiler._is_compiling_flag or torch.jit.is_tracing())
+
+    def untraceable(self, error: TracingError) -> Exception:
+        if torch._guards.TracingContext.try_get() is None:
+            return error
+        leave_alone()
+        return untraceable()(error.problem, error.hint)
 
 
 class _Card:

@@ -1,0 +1,53 @@
+"""What cannot be done inside a compiled function: it is refused there, with what to do outside.
+
+Requirements this module answers:
+
+* A compiler that runs Python while it traces would do it once, then, and never again: a file is written, a seed set, a
+  device asked once, whatever the function does later.  That is silence, so it is refused: `refuse`.
+* A compiler that reads code instead of running it (torch.compile) cannot follow what is not tensors: locks, threads,
+  files, context variables.  With ``fullgraph=True`` the caller meets the same `TracingError`; without it the compiler
+  breaks off at the refusal, and the call does what it does eagerly: `refuse_where_read`.
+"""
+
+from __future__ import annotations
+
+from devshim import _registry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from devshim.backend import Backend
+
+
+@_registry.settled_when_compiled
+def refuse(call: str, instead: str) -> None:
+    """Raise `TracingError` where a framework that is loaded is compiling the calling code.
+
+    Args:
+        call: The devshim call, such as ``"memory"``.
+        instead: What to do outside, as an imperative clause.
+    """
+    for backend in _registry.loaded():
+        if backend.tracing():
+            _raise(backend, call, instead)
+
+
+@_registry.settled_when_compiled
+def refuse_where_read(call: str, instead: str) -> None:
+    """Do the same where the compiler reads code: what others do while they trace is right, or refused elsewhere."""
+    for backend in _registry.loaded():
+        if backend.reads_code and backend.tracing():
+            _raise(backend, call, instead)
+
+
+@_registry.settled_when_compiled
+def refuse_where_run(call: str, instead: str) -> None:
+    """Do the same where the compiler runs code: one that reads it repeats what is done to Python's objects."""
+    for backend in _registry.loaded():
+        if not backend.reads_code and backend.tracing():
+            _raise(backend, call, instead)
+
+
+def _raise(backend: Backend, call: str, instead: str) -> None:
+    from devshim import _refusals
+
+    raise backend.untraceable(_refusals.tracing(backend, call, instead))

@@ -1,0 +1,139 @@
+"""Every public call inside a compiled function does what it does outside, or raises `TracingError`.
+
+Never does it something else: give the value of another call, a number drawn once and for all, or a tracer that outlives
+its function; or write a file while the function is compiled, and not when it runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import devshim as ds
+from devshim import _context
+from devshim.testing.base import Kit
+from devshim.testing.traced_calls import ANSWERS, CALLS, DRAWN, EFFECTS, FACTS, MADE, MODELS, PROCESS, VALUES, Around
+from devshim.testing.values import hook, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from devshim.testing.traced_calls import Compiled
+
+_MOVED = ("asarray", "broadcast", "convert", "copy", "gather", "place", "split")
+"""Answers that are where they were asked to be."""
+
+
+@hook("compiled")
+class EveryCall(Kit):
+    """What can be called at all, called in every kind of compiled function the framework has."""
+
+    @pytest.mark.parametrize("call", [*ANSWERS, *FACTS])
+    def test_an_answer_is_what_it_is_outside(self, call: str, tmp_path: Path) -> None:
+        """Each time it is called, with other arguments, too."""
+        make = {**ANSWERS, **FACTS}[call]
+        outside = self._twice(make(self._surroundings(tmp_path)))
+        for inside in self._inside(make, tmp_path, call):
+            for y, expected in zip(inside, outside, strict=False):
+                assert self.same_numbers(y, ds.to_numpy(expected))
+                assert call not in _MOVED or ds.device_of(y) is ds.device_of(expected)
+
+    @pytest.mark.parametrize("call", MADE)
+    def test_what_is_made_is_where_it_was_asked_for(self, call: str, tmp_path: Path) -> None:
+        """Beside a result that follows from the arguments."""
+        if call == "load":
+            ds.save({"x": ds.from_numpy(numbers((2, 2)))}, tmp_path / "stored")
+        outside = self._twice(_beside(MADE[call])(self._surroundings(tmp_path)))
+        for inside in self._inside(_beside(MADE[call]), tmp_path):
+            for (made, _), (expected, _) in zip(inside, outside, strict=False):
+                assert ds.device_of(made) is ds.device_of(expected)
+                assert call.startswith("empty") or self.same_numbers(made, ds.to_numpy(expected))
+
+    @pytest.mark.parametrize("call", DRAWN)
+    def test_what_is_drawn_is_drawn_anew(self, call: str, tmp_path: Path) -> None:
+        """Each time the function runs."""
+        for inside in self._inside(_beside(DRAWN[call]), tmp_path):
+            first, second = (made for made, _ in inside)
+            assert not self.same_numbers(first, ds.to_numpy(second)), "drawn while the function was compiled"
+            assert ds.device_of(second) is self._last()
+
+    @pytest.mark.parametrize("call", EFFECTS)
+    def test_what_is_done_is_done_each_time(self, call: str, tmp_path: Path) -> None:
+        """Or not at all, where it is refused."""
+        make, seen = EFFECTS[call]
+        outside, untouched = self._surroundings(tmp_path / "outside"), seen(self._surroundings(tmp_path / "none"))
+        self._twice(make(outside))
+        expected = seen(outside)
+        for name, (compiled, _) in self.compilers().items():
+            around = self._surroundings(tmp_path / name)
+            done = self._tried(compiled(make(around)), call)
+            assert seen(around) == (untouched if done is None else expected)
+
+    @pytest.mark.parametrize("call", PROCESS)
+    def test_what_is_about_the_moment_is_refused(self, call: str, tmp_path: Path) -> None:
+        """Where the function's code is run, or read, once for all its calls."""
+        for name, (compiled, once) in self.compilers().items():
+            if once:
+                done = self._tried(compiled(PROCESS[call](self._surroundings(tmp_path / name))))
+                assert done is None, "it was done while the function was compiled"
+
+    @hook("model", "optimizer")
+    @pytest.mark.parametrize("call", MODELS)
+    def test_models(self, call: str, tmp_path: Path) -> None:
+        """A refusal leaves them where they are."""
+        for name, (compiled, once) in self.compilers().items():
+            if not once and call != "place a model":
+                continue
+            around = self._surroundings(tmp_path / name)
+            around.model = self.model()
+            around.optimizer = self.optimizer(around.model)
+            done = self._tried(compiled(MODELS[call](around)))
+            assert not (done and once), "it was done while the function was compiled"
+            assert ds.placement_of(around.model).devices == {around.device if done else ds.cpu()}
+            assert not around.kept
+            assert not around.path.exists()
+
+    def test_every_public_name_is_here(self) -> None:
+        """One that is new has to be looked at."""
+        public = {name for name in ds.__all__ if not name.endswith(("Error", "Warning")) and name != "__version__"}
+        assert public - VALUES == {call.partition(" ")[0].partition(".")[0] for call in CALLS}
+
+    def _surroundings(self, path: Path) -> Around:
+        path.mkdir(exist_ok=True)
+        places = path / "saved", path / "stored"
+        return Around(self.backend, self._last(), ds.device_count("gpu"), *places, array=numbers((2, 2)) + 3)
+
+    def _last(self) -> ds.Device:
+        """The last simulated card, or the host."""
+        return ds.try_all_gpus()[-1] if self.adapter.simulated else ds.cpu()
+
+    def _twice(self, fn: Compiled) -> list[Any]:
+        return [fn(ds.from_numpy(numbers() + i, self._last())) for i in range(2)]
+
+    def _inside(self, make: Callable[[Around], Compiled], path: Path, call: str = "") -> list[list[Any]]:
+        """The results of two calls in each kind of compiled function that does not refuse."""
+        tried = [
+            self._tried(compiled(make(self._surroundings(path))), call) for compiled, _ in self.compilers().values()
+        ]
+        return [done for done in tried if done is not None]
+
+    def _tried(self, fn: Compiled, call: str = "") -> list[Any] | None:
+        """The results of two calls, or None where they were refused."""
+        told = "\n\nHint: "  # Paddle makes another error of it, of the same class and text
+        try:
+            done: list[Any] = self._twice(fn)
+        except ds.TracingError as error:
+            told, done = str(error), []
+        except self.compiler_fails.get(call, ()):
+            done = []
+        assert "\n\nHint: " in told, "it does not say what to do outside"
+        assert not _context.TRACED.devices
+        assert ds.device_of(ds.zeros(1)) is ds.cpu()
+        return done or None
+
+
+def _beside(make: Callable[[Around, Any], Any]) -> Callable[[Around], Compiled]:
+    """Make a function that returns something made, and its argument's double beside it."""
+    return lambda around: lambda x: (make(around, x), x + x)
