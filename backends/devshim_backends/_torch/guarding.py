@@ -90,9 +90,9 @@ class _Filter:
 
     def stop(self) -> None:
         """Set the mode back, unless somebody else has set it meanwhile."""
-        self.open = False
         if self.before == 0 and torch.cuda.get_sync_debug_mode() == 1:
             torch.cuda.set_sync_debug_mode("default")
+        self.open = False
 
 
 @contextmanager

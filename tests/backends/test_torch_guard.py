@@ -1,0 +1,256 @@
+"""The guard on PyTorch: operators that wait for a card inside, on simulated ones, on CUDA's stand-in and on a card."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+
+from devshim_backends._torch import guarding  # noqa: E402
+
+CARD = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() == 0, reason="hardware: no CUDA or ROCm card")]
+F = torch.nn.functional
+
+
+def line():
+    return sys._getframe(1).f_lineno
+
+
+@pytest.fixture(scope="module")
+def cards():
+    ds.use("torch")
+    with ds.simulate(gpus=2):
+        yield
+    ds.use(None)
+
+
+@pytest.fixture
+def x(cards):
+    return torch.tensor([[3.0, 1.0], [0.0, 2.0]], device="sim:1")
+
+
+WAITS = {
+    "nonzero": (lambda x: torch.nonzero(x), "nonzero()"),
+    "where": (lambda x: torch.where(x > 1), "nonzero()"),
+    "masked_select": (lambda x: x.masked_select(x > 1), "masked_select()"),
+    "unique": (lambda x: torch.unique(x), "unique()"),
+    "unique_consecutive": (lambda x: torch.unique_consecutive(x), "unique_consecutive()"),
+    "bincount": (lambda x: torch.bincount(x.long().flatten()), "bincount()"),
+    "equal": (lambda x: torch.equal(x, x), "equal()"),
+    "allclose": (lambda x: torch.allclose(x, x), "item()"),
+    "one_hot": (lambda x: F.one_hot(x.long()), "item()"),
+    "inv": (lambda x: torch.linalg.inv(x), "item()"),
+    "repeat_interleave": (lambda x: x.repeat_interleave(x[0].long(), dim=0), "repeat_interleave()"),
+    "index": (lambda x: torch.ops.aten.index(x, [x > 1]), "what a mask selects"),
+    "writing by a mask": (lambda x: x.index_put_((x > 1,), x[0] + 1), "what a mask selects"),
+}
+GOES_ON = {
+    "where, three arguments": lambda x: torch.where(x > 1, x, 0.0),
+    "masked_fill": lambda x: x.masked_fill(x > 1, 0.0),
+    "writing a number by a mask": lambda x: x.__setitem__(x > 1, 0.0),
+    "index of numbers": lambda x: x[x[1].long() // 2],
+    "repeat_interleave, size known": lambda x: x.repeat_interleave(x[0].long(), dim=0, output_size=4),
+    "to": lambda x: x.to("cpu"),
+    "cpu": lambda x: x.cpu(),
+    "tensor": lambda x: torch.tensor([1.0, 2.0], device="sim:1"),
+    "copy_": lambda x: x.copy_(torch.ones(2, 2)),
+    "clip_grad_norm_": lambda x: torch.nn.utils.clip_grad_norm_([torch.nn.Parameter(x)], 1.0),
+    "a step of training": lambda x: step(x),
+}
+
+
+def step(x):
+    layer = torch.nn.Linear(2, 1, device="sim:1")
+    optimizer = torch.optim.Adam(layer.parameters())
+    F.mse_loss(layer(x), torch.ones(2, 1, device="sim:1")).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_what_a_card_waits_for_is_refused(x, name):
+    wait, what = WAITS[name]
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        wait(x)
+    assert f"copies from gpu:1 to cpu for {what}, unasked, at {__file__}:" in caught.value.problem
+    with ds.guard("warn"), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        wait(x)
+    assert [each.category for each in seen] == [ds.TransferWarning] * len(seen) != []
+    wait(x.cpu())
+
+
+@pytest.mark.parametrize("name", GOES_ON)
+def test_what_says_so_or_does_not_wait_is_let_pass(x, name):
+    with ds.guard("error"):
+        GOES_ON[name](x)
+
+
+def test_the_line_in_a_hook(x):
+    """What the engine calls in a backward pass is the user's."""
+    at = []
+
+    def hook(gradient):
+        at.append(line() + 1)
+        return gradient * float(gradient.sum())
+
+    leaf = x.clone().requires_grad_()
+    leaf.register_hook(hook)
+    with ds.guard("warn"), pytest.warns(ds.TransferWarning) as seen:
+        (leaf * leaf).sum().backward()
+    assert [(each.filename, each.lineno) for each in seen] == [(__file__, at[0])]
+
+
+def test_the_line_in_a_module(x):
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        torch.nn.Sequential(Module())(x)
+    assert caught.value.problem.endswith(f"at {__file__}:{Module.forward.__code__.co_firstlineno + 1}")
+
+
+def test_afterwards_nothing_is_left(x):
+    from devshim_backends._torch.simulated import dispatch, kernels
+
+    before = dispatch._compute, kernels.read, list(warnings.filters)
+    with ds.guard("error"):
+        assert dispatch._compute is not before[0]
+    assert (dispatch._compute, kernels.read, list(warnings.filters)) == before
+
+
+# ---------------------------------------------------------------------- CUDA, or what stands for it
+class Cuda:
+    """The part of ``torch.cuda`` that sets the mode, and an operator that waits."""
+
+    def __init__(self, monkeypatch, mode=0):
+        self.mode, self.queued, self.started = mode, [], True
+        for name in ("get_sync_debug_mode", "set_sync_debug_mode", "_lazy_call"):
+            monkeypatch.setattr(torch.cuda, name, getattr(self, name))
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+
+    def get_sync_debug_mode(self):
+        return self.mode
+
+    def set_sync_debug_mode(self, mode):
+        warnings.warn(
+            "Synchronization debug mode is a prototype feature (Triggered internally at a.cpp:1.)", stacklevel=2
+        )
+        self.mode = {"default": 0, "warn": 1}[mode]
+
+    def _lazy_call(self, fn):
+        if self.started:
+            fn()
+        else:
+            self.queued.append(fn)
+
+    def wait(self):
+        if self.mode == 1:
+            warnings.warn("called a synchronizing CUDA operation (Triggered internally at b.cpp:2.)", stacklevel=2)
+        return "done"
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def watch(told):
+    return lambda: guarding.waits_told(lambda x: None, lambda *what: told.append(what))
+
+
+def test_cudas_mode_is_set_and_set_back(monkeypatch, told, watch):
+    cuda, filters, methods = Cuda(monkeypatch), list(warnings.filters), (torch.Tensor.cpu, torch.tensor)
+    with watch():
+        assert cuda.mode == 1
+        assert cuda.wait() == "done"
+    assert told == [(ds.gpu(1), ds.cpu(), "an operator that waits for the card")]
+    assert cuda.mode == 0
+    assert list(warnings.filters) == filters
+    assert (torch.Tensor.cpu, torch.tensor) == methods
+    cuda.mode = 1
+    with pytest.warns(UserWarning, match="synchronizing"):
+        cuda.wait()
+
+
+def test_the_guard_raises_where_cuda_warns(monkeypatch):
+    """What the filter is called in is the warning, so that the error leaves the operator itself."""
+    from devshim import guards
+    from devshim._registry import load
+
+    cuda = Cuda(monkeypatch)
+    backend = load("torch")
+    monkeypatch.setattr(type(backend), "watch", lambda self, report: guarding.waits_told(lambda x: None, report))
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        cuda.wait()
+    assert " copies from gpu:1 to cpu for an operator that waits for the card, " in caught.value.problem
+    assert caught.value.problem.endswith(f"at {__file__}:{Cuda.wait.__code__.co_firstlineno + 2}")
+    with ds.guard("error"), ds.guard("allow"):
+        assert cuda.wait() == "done"
+    with pytest.warns(ds.TransferWarning) as seen, ds.guard("warn"):
+        cuda.wait()
+    assert len(seen) == 1
+    assert guards._watched == {}
+    assert cuda.mode == 0
+
+
+def test_what_is_written_down_waits_in_peace(monkeypatch, told, watch):
+    cuda = Cuda(monkeypatch)
+    monkeypatch.setattr(torch, "asarray", lambda *_: cuda.wait())
+    with watch():
+        assert torch.asarray([1]) == "done"
+        torch.ones(2).to("cpu").cpu()
+    assert told == []
+
+
+def test_a_mode_of_the_users_is_left(monkeypatch, told, watch):
+    cuda = Cuda(monkeypatch, mode=1)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with watch():
+            assert cuda.mode == 1
+            cuda.wait()
+    assert cuda.mode == len(seen) == 1
+    assert len(told) == 1
+
+
+def test_cuda_is_not_started_for_it(monkeypatch, told, watch):
+    cuda = Cuda(monkeypatch)
+    cuda.started = False
+    with watch():
+        assert cuda.mode == 0
+        cuda.queued.pop()()
+        assert cuda.mode == 1
+    assert cuda.mode == 0
+    with watch():
+        pass
+    cuda.queued.pop()()
+    assert cuda.mode == 0, "CUDA was started after the guard"
+
+
+@pytest.mark.parametrize("name", ["item", "nonzero", "mask", "cpu", "to", "tensor", "place"])
+@pytest.mark.parametrize("_", [pytest.param(0, marks=CARD)])
+def test_on_a_card(name, _):
+    calls = {
+        "item": lambda x: x.sum().item(),
+        "nonzero": torch.nonzero,
+        "mask": lambda x: x[x > 1],
+        "cpu": lambda x: x.cpu(),
+        "to": lambda x: x.to("cpu"),
+        "tensor": lambda x: torch.tensor([1.0], device="cuda"),
+        "place": lambda x: ds.place(x, "cpu"),
+    }
+    ds.use("torch")
+    x = torch.arange(4.0, device="cuda")
+    hidden = name in ("item", "nonzero", "mask")
+    with ds.guard("error"), pytest.raises(ds.TransferError, match=__file__) if hidden else contextlib.nullcontext():
+        calls[name](x)
+    assert torch.cuda.get_sync_debug_mode() == 0
