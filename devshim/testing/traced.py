@@ -26,10 +26,10 @@ _MOVED = ("asarray", "broadcast", "convert", "copy", "gather", "place", "split")
 """Answers that are where they were asked to be."""
 
 
-@hook("compiled")
 class EveryCall(Kit):
     """What can be called at all, called in every kind of compiled function the framework has."""
 
+    @hook("compiled")
     @pytest.mark.parametrize("call", [*ANSWERS, *FACTS])
     def test_an_answer_is_what_it_is_outside(self, call: str, tmp_path: Path) -> None:
         """Each time it is called, with other arguments, too."""
@@ -40,6 +40,7 @@ class EveryCall(Kit):
                 assert self.same_numbers(y, ds.to_numpy(expected))
                 assert call not in _MOVED or ds.device_of(y) is ds.device_of(expected)
 
+    @hook("compiled")
     @pytest.mark.parametrize("call", MADE)
     def test_what_is_made_is_where_it_was_asked_for(self, call: str, tmp_path: Path) -> None:
         """Beside a result that follows from the arguments."""
@@ -51,6 +52,7 @@ class EveryCall(Kit):
                 assert ds.device_of(made) is ds.device_of(expected)
                 assert call.startswith("empty") or self.same_numbers(made, ds.to_numpy(expected))
 
+    @hook("compiled")
     @pytest.mark.parametrize("call", DRAWN)
     def test_what_is_drawn_is_drawn_anew(self, call: str, tmp_path: Path) -> None:
         """Each time the function runs."""
@@ -59,6 +61,7 @@ class EveryCall(Kit):
             assert not self.same_numbers(first, ds.to_numpy(second)), "drawn while the function was compiled"
             assert ds.device_of(second) is self._last()
 
+    @hook("compiled")
     @pytest.mark.parametrize("call", EFFECTS)
     def test_what_is_done_is_done_each_time(self, call: str, tmp_path: Path) -> None:
         """Or not at all, where it is refused."""
@@ -71,6 +74,7 @@ class EveryCall(Kit):
             done = self._tried(compiled(make(around)), call)
             assert seen(around) == (untouched if done is None else expected)
 
+    @hook("compiled")
     @pytest.mark.parametrize("call", PROCESS)
     def test_what_is_about_the_moment_is_refused(self, call: str, tmp_path: Path) -> None:
         """Where the function's code is run, or read, once for all its calls."""
@@ -79,7 +83,7 @@ class EveryCall(Kit):
                 done = self._tried(compiled(PROCESS[call](self._surroundings(tmp_path / name))))
                 assert done is None, "it was done while the function was compiled"
 
-    @hook("model", "optimizer")
+    @hook("compiled", "model", "optimizer")
     @pytest.mark.parametrize("call", MODELS)
     def test_models(self, call: str, tmp_path: Path) -> None:
         """A refusal leaves them where they are."""
