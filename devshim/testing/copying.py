@@ -68,3 +68,24 @@ class Copying(Kit):
             assert not self.same_numbers(xs[1], numbers())
         for i in (0, 2, 3):
             assert self.same_numbers(xs[i], numbers())
+
+    @feature("copy")
+    @pytest.mark.parametrize("part", ["whole", "view"])
+    def test_a_copy_that_is_watched_is_the_same(self, journey: tuple[Device, Device], part: str) -> None:
+        """While nobody watches a copy may go a shorter way, and is no other for that; neither writes to its source."""
+        source, target = journey
+        base = self.tensor(source)
+        x = base if part == "whole" else self.part(base, slice(1, None))
+        unseen = ds.copy(x, target)
+        with ds.transfers() as log:
+            seen = ds.copy(x, target)
+        assert (log.count, log.total_bytes) == (1, self.adapter.nbytes(x))
+        for y in (unseen, seen):
+            assert type(y) is type(seen)
+            assert ds.device_of(y) is target
+            assert self.alike(x, y)
+            assert self.adapter.is_writable(y) == self.adapter.is_writable(seen)
+        if self.can_scribble(target):
+            self.scribble(unseen)
+            assert self.same_numbers(seen, ds.to_numpy(x))
+        assert self.same_numbers(base, numbers())

@@ -60,4 +60,7 @@ class Gradients(Kit):
         assert not self.is_trainable(move(plain, journey[1]))
         x = self.trainable(plain)
         assert self.is_trainable(move(x, journey[1]))
+        with ds.transfers():
+            assert self.is_trainable(move(x, journey[1]))
+            assert not self.is_trainable(move(self.tensor(journey[0]), journey[1]))
         assert self.is_trainable(x)

@@ -309,3 +309,66 @@ def test_threads_compute_and_forget_at_once():
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(body, range(16)))
     assert (used(0), used(1)) == (0, 0)
+
+
+# ---------------------------------------------------------------- trees
+def leaves(count=5, elements=300):
+    return {"x": [ds.from_numpy(np.full(elements, i, np.float32)) for i in range(count)]}
+
+
+def test_a_tree_that_arrives_is_counted_leaf_by_leaf():
+    """devshim's own copies know that they share nothing: each is counted, and gone with its last array."""
+    before, tree = used(), leaves()
+    there = ds.place(tree, ds.gpu(1))
+    each = -(-300 * 4 // 512) * 512
+    assert used() == before + 5 * each
+    shared = jax.device_put(there["x"][0], native())  # JAX gives another array over the same buffer
+    assert used() == before + 5 * each
+    del there
+    assert used() == before + each
+    del shared
+    assert used() == before
+
+
+def test_a_tree_too_large_leaves_nothing_and_names_the_leaf():
+    ds.simulate(2, memory=4096)
+    before, tree = used(), leaves()
+    with pytest.raises(ds.OutOfMemoryError, match="x"):
+        ds.place(tree, ds.gpu(1))
+    assert used() == before
+    assert ds.place({"x": tree["x"][:2]}, ds.gpu(1)) is not tree
+
+
+def test_a_tree_partly_there_already_keeps_what_is():
+    """Where one is on the card, copies may share buffers: JAX's own way is taken."""
+    tree = leaves(2)
+    there = ds.place(tree["x"][0], ds.gpu(1))
+    before = used()
+    mixed = ds.place({"x": [there, tree["x"][1]]}, ds.gpu(1), copy=True)
+    assert mixed["x"][0] is not there
+    assert used() == before + 2 * 1536
+    assert [x.tolist()[0] for x in mixed["x"]] == [0.0, 1.0]
+
+
+# ---------------------------------------------------------------- reading in place
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "complex64", "bfloat16"])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 4)], ids=str)
+def test_what_numpy_looks_at_is_the_arrays_own_memory(dtype, shape):
+    x = ds.zeros(shape, dtype=dtype)
+    try:
+        seen = ds.to_numpy(x, copy=False)
+    except ds.CopyNeededError:
+        assert dtype == "bfloat16"
+        return
+    assert seen.shape == shape
+    assert not seen.flags.writeable
+    assert not seen.size or seen.ctypes.data == x.unsafe_buffer_pointer()
+
+
+def test_a_view_of_what_was_deleted_or_is_elsewhere_is_refused():
+    x = ds.ones(3)
+    x.delete()
+    with pytest.raises(ds.ConversionError, match="deleted"):
+        ds.to_numpy(x, copy=False)
+    with pytest.raises(ds.CopyNeededError):
+        ds.to_numpy(on_card(), copy=False)

@@ -75,6 +75,45 @@ def test_copy_of_a_parameter_is_no_second_parameter(paddle: Any, frozen: bool) -
     assert copy.stop_gradient is frozen
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_copy_has_a_name_of_its_own(paddle: Any, watched: bool) -> None:
+    """``_copy_to`` gives its result the name of its source, as soon as that has one."""
+    x = paddle.ones([2])
+    x.name, x.persistable = "running_mean", True
+    with ds.transfers() if watched else contextlib.nullcontext():
+        y = ds.copy(x, "cpu")
+    assert y.persistable
+    assert y.name
+    assert y.name not in (x.name, ds.copy(x, "cpu").name)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("layout", ["turned", "cut", "stepped"])
+def test_a_copy_of_a_view_is_whole(paddle: Any, layout: str, watched: bool) -> None:
+    """The memory of a copy is in order, whatever that of its source is."""
+    base = paddle.arange(12, dtype="float32").reshape([3, 4])
+    x = {"turned": base.t(), "cut": base[:, 1:3], "stepped": base[:, ::2]}[layout]
+    with ds.transfers() if watched else contextlib.nullcontext():
+        y = ds.copy(x, "cpu")
+    assert y.is_contiguous()
+    assert y.tolist() == x.tolist()
+    assert y.data_ptr() != x.data_ptr()
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_dtypes_without_kernels_are_copied(paddle: Any, watched: bool) -> None:
+    """A copy moves bytes: that Paddle does not compute with a dtype is no reason to refuse one."""
+    if not hasattr(paddle, "float8_e4m3fn"):
+        pytest.skip("hardware: this PaddlePaddle has no 8-bit floats")
+    x = paddle.to_tensor([1.0, -2.5]).astype("float8_e4m3fn")
+    with ds.transfers() if watched else contextlib.nullcontext() as log:
+        y = ds.copy(x, "cpu")
+    assert y.dtype == x.dtype
+    assert y.astype("float32").tolist() == [1.0, -2.5]
+    if log is not None:
+        assert log.total_bytes == 2
+
+
 def test_sparse_tensors_are_refused(paddle: Any) -> None:
     """``_copy_to`` of a sparse tensor ends the process (2.6.2) or misreads its shape (3.3)."""
     sparse = paddle.sparse.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], [2, 2], place=paddle.CPUPlace())

@@ -144,6 +144,47 @@ def test_a_copy_keeps_channels_last():
     assert ds.copy(x, "cpu").is_contiguous(memory_format=torch.channels_last)
 
 
+LAYOUTS = {
+    "in order": lambda x: x,
+    "turned": lambda x: x.permute(2, 0, 1),
+    "cut": lambda x: x[:, ::2],
+    "repeated": lambda x: x[:1].expand(4, 3, 4),
+    "overlapping": lambda x: x.as_strided((3, 3), (1, 1)),
+    "conjugate": lambda x: torch.complex(x, x).conj(),
+    "negative": lambda x: torch.complex(x, x).conj().imag,
+    "empty": lambda x: x[:0],
+    "sparse": lambda x: x[0].to_sparse(),
+    "a parameter": torch.nn.Parameter,
+    "a leaf": lambda x: x.clone().requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_both_ways_of_a_copy_are_pytorchs_own(layout, mode):
+    """What goes the short way, by ``clone``, is what ``to(copy=True)`` gives, flag by flag."""
+
+    def facts(y):
+        strides = y.stride() if y.layout is torch.strided else None
+        flags = (y.is_conj(), y.is_neg(), y.requires_grad, y.is_leaf, y.is_inference())
+        return (type(y), y.dtype, y.shape, strides, *flags)
+
+    x = LAYOUTS[layout](torch.arange(24.0).reshape(2, 3, 4))
+    with mode():
+        short = ds.copy(x, CPU)
+        with ds.transfers() as log:
+            long = ds.copy(x, CPU)
+        native = x.to("cpu", copy=True)
+    assert log.count == 1
+    assert facts(short) == facts(long)
+    if mode is not torch.inference_mode:  # there ours is one that can be trained
+        assert facts(short) == facts(native)
+    assert not short.is_inference()
+    assert torch.equal(short.detach().to_dense(), x.detach().to_dense())
+    if x.layout is torch.strided and x.numel():
+        assert short.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+
+
 def test_conjugate_views():
     """A conjugated tensor is a view with a flag, which NumPy cannot see."""
     x = torch.tensor([1 + 2j]).conj()
