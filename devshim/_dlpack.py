@@ -34,6 +34,7 @@ __all__ = [
     "address",
     "label",
     "managed",
+    "place",
     "read",
     "settle_strides",
 ]
@@ -175,10 +176,16 @@ def read(capsule: Any, *, versioned: bool = False) -> Offer:
     )
 
 
+def place(capsule: Any) -> tuple[int, int]:
+    """Return where the structure of an unversioned capsule is, and its ``byte_offset``."""
+    where: int = _pointer(capsule, b"dltensor")
+    return where, _word(where + _OFFSET).value
+
+
 def address(capsule: Any) -> int:
     """Return the address an unversioned capsule offers, alone: a tenth of what `read` takes; 0 for no memory."""
-    where = _pointer(capsule, b"dltensor")
-    return (_word(where).value or 0) + (_word(where + _OFFSET).value or 0)
+    where: int = _pointer(capsule, b"dltensor")
+    return int(_word(where).value + _word(where + _OFFSET).value)
 
 
 def _numbers(address: int, count: int) -> tuple[int, ...]:

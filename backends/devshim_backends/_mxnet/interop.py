@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, NDArrayHandle, check_call
+from mxnet.ndarray.ndarray import _int64_enabled
 
 from devshim import _dlpack, _refusals
 from devshim.errors import ConversionError
 from devshim_backends._mxnet import capsules
 from devshim_backends._mxnet.native import CODES, NAMES, QUICK, dtype_code, numpy_shapes, where
-from devshim_backends._mxnet.tensors import MxnetTensors, Window
+from devshim_backends._mxnet.tensors import MxnetTensors
 from devshim_backends._mxnet.tracing import is_deferred
 
 if TYPE_CHECKING:
@@ -35,50 +36,77 @@ if TYPE_CHECKING:
 
 _HOST = 1
 """The number of the place ``cpu(0)`` (see `native.where`)."""
-_PLAIN = {code: (name, np.dtype(name)) for name, code in CODES.items() if name not in ("bfloat16", "bool")}
-"""MXNet's number for the dtype of a plain array -> its name, and NumPy's dtype."""
+_PLAIN = {code: (name, np.dtype(name).str) for name, code in CODES.items() if name not in ("bfloat16", "bool")}
+"""MXNet's number for the dtype of a plain array -> its name, and what NumPy's array interface calls it."""
 _create = getattr(QUICK, "MXNDArrayFromDLPackEx", None) or QUICK.MXNDArrayFromDLPack
-_COMES_BACK = ctypes.c_bool(False)
-"""That memory is not "transient", which here means: not to be freed by us."""
+_create.argtypes = (ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
+
+
+_sizes_of = getattr(QUICK, "MXNDArrayGetShapeEx", None) or QUICK.MXNDArrayGetShape  # renamed in 2.0
+_Sizes: Any = ctypes.POINTER(ctypes.c_int64 if _int64_enabled() else ctypes.c_int)
+if _int64_enabled():  # a build for arrays of more than 2**31 elements
+    _sizes_of = getattr(QUICK, "MXNDArrayGetShapeEx64", None) or QUICK.MXNDArrayGetShape64
+
+
+def _shape(x: Tensor) -> tuple[int, ...]:
+    """``x.shape`` in half its time; ``()`` also where MXNet does not know it."""
+    count, sizes = ctypes.c_int(), _Sizes()
+    check_call(_sizes_of(x.handle, byref(count), byref(sizes)))
+    return tuple(sizes[: count.value]) if count.value > 0 else ()
+
+
+class _Values:
+    """What NumPy is shown of a plain array's memory.
+
+    It keeps a handle of its own to the memory alive: a parameter's can be exchanged for one to other memory.
+    """
+
+    __slots__ = ("__array_interface__", "_x")
+
+    def __init__(self, x: Tensor, shape: tuple[int, ...], typestr: str) -> None:
+        handle, address = NDArrayHandle(), ctypes.c_void_p()
+        check_call(QUICK.MXNDArrayDetach(x.handle, byref(handle)))
+        self._x = mx.nd.NDArray(handle)
+        check_call(QUICK.MXNDArrayGetData(handle, byref(address)))
+        self.__array_interface__ = {"data": (address.value, False), "shape": shape, "typestr": typestr, "version": 3}
+
+
+def _plain(x: Tensor) -> tuple[str, str, tuple[int, ...]] | None:
+    """What `_PLAIN` says of the dtype, and the shape, of an array that is plain."""
+    kinds, shape = _PLAIN.get(dtype_code(x)), _shape(x)
+    if kinds is None or not shape or 0 in shape or where(x) != _HOST or not x.writable or is_deferred():
+        return None
+    return *kinds, shape
 
 
 def _view(x: Tensor) -> np.ndarray | None:
-    """NumPy over a plain array (see `Backend.viewers`), once all work on it is done.
-
-    What it keeps is a handle of its own: a parameter's can be exchanged for one to other memory.
-    """
-    kinds = _PLAIN.get(dtype_code(x))
-    if kinds is None or where(x) != _HOST or not x.writable or is_deferred():
-        return None
-    shape = x.shape
-    if not shape or 0 in shape:  # which may mean that it is not known
+    """NumPy over a plain array (see `Backend.viewers`), once all work on it is done."""
+    plain = _plain(x)
+    if plain is None:
         return None
     check_call(_LIB.MXNDArrayWaitToWrite(x.handle))
-    return np.asarray(Window(x.detach(), kinds[1]))
+    return np.asarray(_Values(x, plain[2], plain[1]))
 
 
 def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     """A plain array's capsule (see `Backend.lenders`)."""
-    kinds = _PLAIN.get(dtype_code(x))
-    if kinds is None or where(x) != _HOST or not x.writable or is_deferred():
-        return None
-    shape = tuple(x.shape)
-    if not shape or 0 in shape:
+    plain = _plain(x)
+    if plain is None:
         return None
     capsule = _capsule(x, (_dlpack.CPU, 0))
-    return None if _dlpack.address(capsule) % alignment else (capsule, kinds[0], shape)
+    return None if _dlpack.address(capsule) % alignment else (capsule, plain[0], plain[2])
 
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """An array over a plain capsule (see `Backend.borrower`)."""
-    managed = _dlpack.managed(capsule)
-    if dtype == "bool" or not shape or 0 in shape or managed.tensor.byte_offset:
-        return None
+    offered, offset = _dlpack.place(capsule)
+    if offset or dtype == "bool" or not shape or 0 in shape:
+        return None  # what MXNet reads only in other words (`_adapt`), or in another mode (`numpy_shapes`)
     handle = NDArrayHandle()
-    check_call(_create(byref(managed), _COMES_BACK, byref(handle)))
+    check_call(_create(offered, False, byref(handle)))
     capsules.mark_used(capsule)
     x = mx.np.ndarray(handle)
-    return x if dtype_code(x) == CODES.get(dtype) and where(x) == _HOST and tuple(x.shape) == shape else None
+    return x if dtype_code(x) == CODES.get(dtype) and where(x) == _HOST and _shape(x) == shape else None
 
 
 class MxnetInterop(MxnetTensors):
