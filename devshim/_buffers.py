@@ -61,8 +61,8 @@ def _giving(cls: type, original: Any) -> Callable[[Any, int, int], int]:
             return int(original(x, view, flags))
         except KeyboardInterrupt:
             _thread.interrupt_main()  # again, where it can be heard
-        except Exception:
-            pass
+        except Exception as error:
+            _REFUSED.last = error
         return _FAILED
 
     return give

@@ -11,6 +11,7 @@ cards while somebody watches.
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +20,24 @@ import numpy as np
 from jax._src import config, pjit
 from jax._src.array import ArrayImpl
 from jax._src.interpreters import pxla
+from jax._src.numpy.array_methods import _IndexUpdateRef
 
-from devshim._hidden import quiet
+from devshim._hidden import quiet, replaced, said
 from devshim.device import CPU
 from devshim_backends._jax.devices import started
 from devshim_backends._jax.watching import forget_short_cuts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from devshim.device import Device
 
-__all__ = ["arguments_told", "asked_for"]
+__all__ = ["arguments_told", "asked_for", "updates_told"]
 
+_CALLERS = frozenset({"core", "dispatch", "pjit", "profiler", "pxla", "traceback_util", "ufunc_api"})
+"""Modules of JAX's that call compiled functions as they were called."""
+_UPDATES = ("get", "set", "add", "subtract", "multiply", "mul", "divide", "power", "min", "max")
 _flags = getattr(config, "guard_lib", None) or config.transfer_guard_lib  # the latter up to JAX 0.4.36
 
 
@@ -47,10 +53,10 @@ def arguments_told(
     named: Callable[[Any], Device | None],
     report: Callable[[Device, Device, str], None],
 ) -> Iterator[None]:
-    """Have JAX tell of NumPy's arrays and uncommitted ones that a compiled function carries, while the block is open.
+    """Have JAX tell of what a compiled function carries, while the block is open.
 
-    Integers that are committed nowhere are left alone: JAX makes such indices of an index's numbers, as in
-    ``x.at[0].set(1)``.
+    That is arrays of NumPy's, and such that are committed nowhere where a line of the user's hands them over.  JAX
+    makes the latter itself of numbers, in ``x.at[0].set(1)`` and ``jax.grad``.
 
     Args:
         where: Returns an array's device, or None.
@@ -73,19 +79,67 @@ def arguments_told(
             for target in sorted(each for each in targets if each is not None):
                 report(source, target, "an argument of a compiled function")
 
-    with _no_short_cuts():
-        pxla.InputsHandler.__call__ = call
-        try:
-            yield
-        finally:
-            pxla.InputsHandler.__call__ = theirs
+    with _no_short_cuts(), replaced(pxla.InputsHandler, {"__call__": call}):
+        yield
 
 
 def _source(x: Any, where: Callable[[ArrayImpl], Device | None]) -> Device | None:
     """Where an argument is carried from, if it may be carried at all: what is committed is refused elsewhere."""
     if isinstance(x, np.ndarray):
         return CPU if x.ndim else None
-    return where(x) if type(x) is ArrayImpl and not x._committed and x.ndim and x.dtype.kind not in "iu" else None
+    return where(x) if type(x) is ArrayImpl and not x._committed and x.ndim and _handed_over() else None
+
+
+def _handed_over() -> bool:
+    """Whether nothing of JAX's stands between the user's line and the compiled function but what calls it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        root, _, module = (frame.f_globals.get("__name__") or "").partition(".")
+        if root not in ("jax", "jaxlib", "devshim_backends"):
+            return True
+        if root == "jax" and module.rpartition(".")[2] not in _CALLERS:
+            return False
+        frame = frame.f_back
+    return True
+
+
+@contextmanager
+def updates_told(
+    where: Callable[[ArrayImpl], Device | None],
+    carried: Callable[[Any], Device | None],
+    report: Callable[[Device, Device, str], None],
+) -> Iterator[None]:
+    """Have ``x.at[index].set(values)`` and its like tell of what they carry to ``x``, while the block is open.
+
+    JAX makes arrays of what it is given there before any compiled function sees it.
+
+    Args:
+        where: Returns an array's device, or None.
+        carried: Returns the device of an array that JAX would carry elsewhere, else None.
+        report: Told source, target and reason.
+    """
+
+    def telling(theirs: Any) -> Any:
+        def method(update: Any, *args: Any, **kwargs: Any) -> Any:
+            x, index = update.array, update.index
+            target = where(x) if type(x) is ArrayImpl and not quiet() else None
+            if target is None or target is CPU:
+                return theirs(update, *args, **kwargs)
+            found = [*(index if isinstance(index, tuple) else (index,)), *args[:1], kwargs.get("values")]
+            sources = [
+                (CPU if each.ndim else None) if isinstance(each, np.ndarray) else carried(each) for each in found
+            ]
+            for source in sources:
+                if source is not None and source is not target:
+                    report(source, target, "an index or a value")
+            with said():
+                return theirs(update, *args, **kwargs)
+
+        return method
+
+    names = [name for name in _UPDATES if hasattr(_IndexUpdateRef, name)]
+    with replaced(_IndexUpdateRef, {name: telling(getattr(_IndexUpdateRef, name)) for name in names}):
+        yield
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from jax._src.array import ArrayImpl
 
 from devshim._hidden import meetings_told, reads_told
 from devshim.backend import Backend
-from devshim_backends._jax.guarding import arguments_told, asked_for
+from devshim_backends._jax.guarding import arguments_told, asked_for, updates_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,8 @@ class JaxHidden(Backend):
     def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
         reads = reads_told(ArrayImpl, self._where, report, _MORE, buffers=True)
         meetings = meetings_told(ArrayImpl, self._where, report, self._carried, indices=False)
-        with reads, meetings, arguments_told(self._where, self.from_native, report):
+        updates = updates_told(self._where, self._carried, report)
+        with reads, meetings, updates, arguments_told(self._where, self.from_native, report):
             yield
 
     def _carried(self, x: Any) -> Device | None:

@@ -1,0 +1,191 @@
+"""The guard on JAX: what compiled functions carry, what NumPy reads, and JAX's own guard beside ours."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+from jax._src import pjit  # noqa: E402
+from jax._src.array import ArrayImpl  # noqa: E402
+from jax._src.interpreters import pxla  # noqa: E402
+from jax._src.numpy.array_methods import _IndexUpdateRef  # noqa: E402
+
+HOST = np.ones((2, 2), "float32")
+
+
+def line():
+    return sys._getframe(1).f_lineno
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cards():
+    ds.use("jax")
+    with ds.simulate(gpus=2):
+        yield
+    ds.use(None)
+
+
+@pytest.fixture
+def x():
+    return ds.asarray([[1.0, 2.0], [3.0, 4.0]], dtype="float32", device="gpu:1")
+
+
+@jax.jit
+def scaled(x, by):
+    return x * by
+
+
+CARRIED = {
+    "an argument of jit": lambda x: scaled(x, HOST),
+    "one in a tree": lambda x: jax.jit(lambda tree: tree["x"] + tree["a"])({"x": x, "a": HOST}),
+    "one committed nowhere": lambda x: scaled(x, jnp.ones((2, 2))),
+    "integers committed nowhere": lambda x: scaled(x, jnp.arange(2)),
+    "integers": lambda x: scaled(x, np.arange(2)),
+    "add": lambda x: jnp.add(x, HOST),
+    "add, committed nowhere": lambda x: jnp.add(x, jnp.ones((2, 2))),
+    "dot": lambda x: jnp.dot(HOST, x),
+    "where": lambda x: jnp.where(x > 1, x, HOST),
+    "in a gradient": lambda x: jax.grad(lambda y: (y * HOST).sum())(x),
+    "in vmap": lambda x: jax.vmap(jnp.add)(x, HOST),
+}
+UPDATES = {
+    "set": lambda x: x.at[0].set(HOST[0]),
+    "add": lambda x: x.at[0].add(jnp.ones(2)),
+    "values": lambda x: x.at[0].multiply(values=HOST[0]),
+    "an index": lambda x: x.at[np.array([0, 1])].get(),
+    "one of several": lambda x: x.at[:, np.array([0, 1])].min(0.0),
+}
+GOES_ON = {
+    "numbers": lambda x: scaled(x, 2.0) + 1,
+    "a scalar of NumPy's": lambda x: scaled(x, np.float32(2)),
+    "a 0-d array of the host's": lambda x: x + jnp.float32(2),
+    "indices": lambda x: (x[0], x[0, 1], x[:, 1], x[::-1], x[-1:]),
+    "at, a number": lambda x: x.at[0].set(1.0).at[0, 1].add(2),
+    "creation": lambda x: (jnp.zeros(3), jnp.arange(4), jnp.eye(2), jnp.full((2,), 7)),
+    "device_put": lambda x: jax.device_put(HOST, x.sharding),
+    "device_get": jax.device_get,
+    "a gradient": lambda x: jax.grad(lambda y: (y * y).sum())(x),
+    "scan": lambda x: jax.lax.scan(lambda total, row: (total + row, row), x[0], x),
+    "draws": lambda x: jax.random.normal(jax.device_put(jax.random.PRNGKey(0), x.sharding), (2, 2)) + x,
+}
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_what_a_compiled_function_carries_is_refused(x, name):
+    expected = CARRIED[name](x)
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        CARRIED[name](x)
+    assert caught.value.problem.startswith("JAX copies from cpu to gpu:1 for an argument of a compiled function")
+    assert __file__ in caught.value.problem
+    with ds.guard("error", host_to_device="allow"):
+        assert (np.asarray(ds.to_numpy(CARRIED[name](x))) == ds.to_numpy(expected)).all()
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_what_an_update_carries_is_refused(x, name):
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        UPDATES[name](x)
+    assert caught.value.problem.startswith("JAX copies from cpu to gpu:1 for an index or a value, unasked, at")
+    assert __file__ in caught.value.problem
+    with warnings.catch_warnings(record=True) as seen, ds.guard("warn"):
+        warnings.simplefilter("always")
+        UPDATES[name](x)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("name", GOES_ON)
+def test_numbers_and_what_says_so_are_let_pass(x, name):
+    with ds.guard("error"):
+        GOES_ON[name](x)
+    with ds.guard("error"), ds.on("gpu:1"):
+        GOES_ON[name](x)
+
+
+def test_on_a_card_numpys_arrays_are_refused():
+    with ds.guard("error"):
+        jnp.sin(HOST)  # on the host
+        with ds.on("gpu:1"), pytest.raises(ds.TransferError) as caught:
+            jnp.sin(HOST)
+    assert f"cpu to gpu:1 for an argument of a compiled function, unasked, at {__file__}:" in caught.value.problem
+
+
+def test_each_is_told_once(x):
+    with warnings.catch_warnings(record=True) as seen, ds.guard("warn"):
+        warnings.simplefilter("always")
+        x + HOST
+        x[np.array([0, 1])]
+        float(x[0, 0])
+        np.asarray(x)
+        np.asarray(x)
+    told = [str(each.message).partition(" for ")[2].partition(",")[0] for each in seen]
+    assert told == ["an operand of +", "an index", "float()", "NumPy", "NumPy"]
+
+
+def test_what_jaxs_own_guard_refuses_is_refused(x):
+    """Of arrays that have axes JAX's own guard sees nothing on these cards that ours does not."""
+    for name, carry in CARRIED.items():
+        with pytest.raises(Exception, match="Disallowed"), jax.transfer_guard("disallow"):
+            carry(x)
+        assert name
+
+
+def test_the_line_in_a_callback(x):
+    """What JAX calls back on the host is the user's, whatever it reads."""
+    at = []
+
+    def body(value):
+        at.append(line() + 1)
+        return float(x[0, 0]) + value
+
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        jax.tree_util.tree_map(body, {"a": 1.0})
+    assert caught.value.problem.endswith(f"at {__file__}:{at[0]}")
+
+
+def test_pickling_reads(x):
+    import pickle
+
+    with ds.guard("error"), pytest.raises(ds.TransferError):
+        pickle.dumps(x)
+
+
+def test_a_memoryview_is_refused(x):
+    with pytest.raises(ds.TransferError, match=r"for NumPy, unasked"), ds.guard("error"):
+        memoryview(x)
+    assert memoryview(x).nbytes == 16
+
+
+def test_afterwards_nothing_is_left(x):
+    def patched():
+        theirs = pjit._get_fastpath_data, ArrayImpl.__array__, ArrayImpl.__dict__["_value"]
+        return (*theirs, pxla.InputsHandler.__call__, _IndexUpdateRef.set)
+
+    before = patched()
+    with ds.guard("error"):
+        assert all(now is not then for now, then in zip(patched(), before, strict=True))
+    assert all(now is then for now, then in zip(patched(), before, strict=True))
+
+
+def test_short_cuts_on_cards_only(monkeypatch):
+    """Under a guard a function takes none on what is no CPU, and the host's are as short as ever."""
+    asked = []
+    monkeypatch.setattr(pjit, "_get_fastpath_data", lambda executable, *_: asked.append(executable) or "short")
+
+    class Executable:
+        def __init__(self, platform):
+            native = type("Native", (), {"platform": platform})
+            self.unsafe_call = type("Call", (), {"_local_devices": (native,)})
+
+    on_host, on_card = Executable("cpu"), Executable("gpu")
+    with ds.guard("error"):
+        assert pjit._get_fastpath_data(on_host) == "short"
+        assert pjit._get_fastpath_data(on_card) is None
+    assert asked == [on_host]
