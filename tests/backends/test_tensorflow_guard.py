@@ -1,0 +1,196 @@
+"""The guard on TensorFlow: what NumPy reads, and what its device policy says operators carry between real devices.
+
+Logical CPUs stand for the real devices: the policy tells them apart, and outside of simulation so does the test.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+tf = pytest.importorskip("tensorflow")
+
+from devshim_backends._tensorflow import guarding  # noqa: E402
+from devshim_backends._tensorflow.places import EAGER  # noqa: E402
+from tensorflow.python import pywrap_tfe  # noqa: E402
+from tensorflow.python.eager import context  # noqa: E402
+
+from devshim import _registry  # noqa: E402
+
+HOST = np.ones((2, 2), "float32")
+FIRST, SECOND = "CPU:1", "CPU:2"
+
+
+def line():
+    return sys._getframe(1).f_lineno
+
+
+@pytest.fixture(autouse=True, scope="module")
+def backend():
+    ds.use("tensorflow")
+    with ds.simulate(gpus=2):
+        yield _registry.load("tensorflow")
+    ds.use(None)
+
+
+@pytest.fixture
+def x():
+    return ds.asarray([[1.0, 2.0], [3.0, 4.0]], dtype="float32", device="gpu:1")
+
+
+READS = {
+    "asarray": np.asarray,
+    "array": np.array,
+    "a universal function": lambda x: np.add(x, 1),
+    "a function": np.sum,
+    "with its own arrays": lambda x: np.stack([x, HOST]),
+    "a list": lambda x: np.array([x[0, 0], x[0, 1]]),
+    "frombuffer": lambda x: np.frombuffer(x, "float32"),
+    "memoryview": memoryview,
+    "pickle": pickle.dumps,
+    "constant": lambda x: tf.get_static_value(x),
+    "a slice by a tensor's number": lambda x: list(range(4))[: tf.cast(x[0, 0], tf.int64)],
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_is_read_past_methods_is_refused(x, name):
+    READS[name](x)
+    with pytest.raises(ds.TransferError) as caught, ds.guard("error"):
+        READS[name](x)
+    assert caught.value.problem.startswith("TensorFlow copies from gpu:1 to cpu for ")
+    assert __file__ in caught.value.problem
+    READS[name](x)
+    with warnings.catch_warnings(record=True) as seen, ds.guard("warn"):
+        warnings.simplefilter("always")
+        READS[name](x)
+    assert {each.category for each in seen} == {ds.TransferWarning}
+
+
+def test_threads_without_a_guard_read_as_they_like(x):
+    from devshim.testing.base import in_thread
+
+    with ds.guard("error"):
+        assert in_thread(lambda: np.asarray(x).sum()) == 10
+        assert in_thread(lambda: memoryview(x).nbytes) == 16
+
+
+def test_the_line_in_a_keras_callback(x):
+    import keras
+
+    at = []
+
+    class Reads(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1:
+                at.append(line() + 1)
+                float(x[0, 0])
+
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        model.fit(HOST, HOST[:, :1], batch_size=1, verbose=0, callbacks=[Reads()])
+    assert caught.value.problem.endswith(f"at {__file__}:{at[0]}")
+
+
+def test_the_line_in_a_function_that_runs_eagerly(x):
+    at = []
+
+    @tf.function
+    def reading(x):
+        at.append(line() + 1)
+        return x * float(x[0, 0])
+
+    tf.config.run_functions_eagerly(True)
+    try:
+        with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+            reading(x)
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert caught.value.problem.endswith(f"at {__file__}:{at[0]}")
+
+
+# ---------------------------------------------------------------------- the policy, on what stands for real devices
+@pytest.fixture
+def told(backend, monkeypatch):
+    """What is told while logical CPUs are known as cards that are not simulated."""
+    names = {FIRST: ds.gpu(0), SECOND: ds.gpu(1)}
+    found = []
+    with ds.simulate(0):
+        named = lambda name: next((device for tail, device in names.items() if name.endswith(tail)), ds.cpu())  # noqa: E731
+        monkeypatch.setattr(type(backend), "named", lambda self, name: named(name))
+        monkeypatch.setattr(type(backend), "device_of", lambda self, x: named(x.backing_device))
+        with guarding.operators_told(backend, lambda *what: found.append(what)):
+            yield found
+        monkeypatch.undo()
+
+
+def on(name, *values):
+    with tf.device(name):
+        return tf.constant(values or ((1.0, 2.0), (3.0, 4.0)))
+
+
+def number_on(name):
+    with tf.device(name):
+        return tf.constant(3.0)
+
+
+MIXES = {
+    "add": (lambda x: x + on(SECOND), [(ds.gpu(1), ds.gpu(0), "AddV2")]),
+    "of the host": (lambda x: x - on("CPU:0"), [(ds.cpu(), ds.gpu(0), "Sub")]),
+    "numpy": (lambda x: tf.add(x, HOST), []),  # made where the scope says
+    "a list": (
+        lambda x: tf.stack([x, on(SECOND), on("CPU:0")]),
+        [(ds.gpu(1), ds.gpu(0), "Pack"), (ds.cpu(), ds.gpu(0), "Pack")],
+    ),
+    "indices": (lambda x: tf.gather(x, on("CPU:0", 0, 1)), []),  # int32 is kept on the host
+    "wide indices": (lambda x: tf.gather(x, tf.cast(on("CPU:0", 0, 1), tf.int64)), []),
+    "a part": (lambda x: x + on(SECOND, 1.0)[0], [(ds.gpu(1), ds.gpu(0), "StridedSlice")]),
+    "a number": (lambda x: x + number_on(SECOND), []),
+    "an axis": (tf.reduce_sum, []),
+    "moved": (lambda x: tf.identity(on(SECOND)), []),
+    "written": (lambda x: tf.Variable(x).assign(on(SECOND)), [(ds.gpu(1), ds.gpu(0), "AssignVariableOp")]),
+}
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_what_operators_carry_is_told_and_done(told, name):
+    mix, expected = MIXES[name]
+    x = on(FIRST)
+    del told[:]
+    with tf.device(FIRST):
+        mix(x)
+    assert told == expected
+    assert context.context().device_policy == context.DEVICE_PLACEMENT_SILENT
+
+
+def test_a_policy_of_the_users_holds(told):
+    x, y = on(FIRST), on(SECOND)
+    tf.config.experimental.set_device_policy("explicit")
+    try:
+        with tf.device(FIRST), pytest.raises(tf.errors.InvalidArgumentError, match="conflicting"):
+            x + y
+    finally:
+        tf.config.experimental.set_device_policy("silent")
+    assert told == []
+
+
+def test_other_errors_are_theirs(told):
+    with tf.device(FIRST), pytest.raises(tf.errors.InvalidArgumentError, match="Matrix size-incompatible"):
+        on(FIRST) @ tf.ones((3, 3))
+    assert told == []
+
+
+def test_afterwards_nothing_is_left(x):
+    names = [*guarding._ENTRIES]
+    before = [getattr(pywrap_tfe, name) for name in names], dict(vars(EAGER))
+    with ds.guard("error"):
+        assert vars(EAGER)["_numpy"] is not before[1].get("_numpy")
+    assert [getattr(pywrap_tfe, name) for name in names] == before[0]
+    assert dict(vars(EAGER)) == before[1]
