@@ -1,0 +1,183 @@
+"""PyTorch's short cuts of `ds.convert`: what they must not take, whatever they took before, and what they must see."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import conversion
+
+torch = pytest.importorskip("torch")
+interop = pytest.importorskip("devshim_backends._torch.interop")
+
+PLAIN = np.arange(6, dtype="float32").reshape(2, 3)
+
+
+class Kin(torch.Tensor):
+    """A subclass that could do anything when it is asked for its values."""
+
+
+def _without_memory():
+    x = torch.ones(3)
+    x.untyped_storage().resize_(0)
+    return x
+
+
+def _fake():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode().from_tensor(torch.ones(3))
+
+
+VALUES = {
+    "conjugate": lambda: torch.conj(torch.tensor([1 + 2j, 3 - 4j])),
+    "negation": lambda: torch.conj(torch.tensor([1 + 2j, 3 - 4j])).imag,
+    "complex": lambda: torch.tensor([1 + 2j]),
+    "transposed": lambda: torch.arange(6.0).reshape(2, 3).T,
+    "strided": lambda: torch.arange(6.0)[::2],
+    "expanded": lambda: torch.ones(3).expand(2, 3),
+    "bfloat16": lambda: torch.ones(2, dtype=torch.bfloat16),
+    "asks for its gradient": lambda: torch.ones(3, requires_grad=True),
+    "computed": lambda: torch.ones(3, requires_grad=True) * 2,
+    "parameter": lambda: torch.nn.Parameter(torch.ones(3)),
+    "frozen parameter": lambda: torch.nn.Parameter(torch.ones(3), requires_grad=False),
+    "subclass": lambda: torch.ones(3).as_subclass(Kin),
+    "empty": lambda: torch.ones(0, 3),
+    "0-d": lambda: torch.tensor(3.0),
+}
+"""Tensors that are to be converted by their values."""
+
+REFUSED = {
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "compressed": lambda: torch.eye(3).to_sparse_csr(),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    "fake": _fake,
+    "without memory": _without_memory,
+}
+
+
+@pytest.fixture(autouse=True)
+def _learned():
+    """Every short cut is known before the test."""
+    ds.use("torch")
+    for _ in range(2):
+        x = ds.convert(PLAIN, "torch")
+        ds.convert(x, "numpy")
+    ds.convert(torch.nn.Parameter(x), "numpy")
+    assert {(np.ndarray, "torch"), (torch.Tensor, "numpy"), (torch.nn.Parameter, "numpy")} <= {*conversion._SHORT_CUTS}
+    yield
+    ds.use(None)
+
+
+@pytest.fixture
+def no_long_way(monkeypatch):
+    def gone(*args):
+        pytest.fail("it went the long way")
+
+    monkeypatch.setattr(conversion, "_the_long_way", gone)
+
+
+def values_of(x):
+    """The values by PyTorch's own copies, as text."""
+    return str(x.detach().resolve_conj().resolve_neg().tolist())
+
+
+@pytest.mark.parametrize("odd", VALUES)
+@pytest.mark.parametrize("copy", [None, True])
+def test_values_are_kept_whatever_is_odd(odd, copy):
+    x = VALUES[odd]()
+    before = values_of(x)
+    asks = x.requires_grad
+    y = ds.convert(x, "numpy", copy=copy)
+    assert type(y) is np.ndarray
+    assert str(y.astype("float32" if odd == "bfloat16" else y.dtype).tolist()) == before
+    if y.size:
+        y[...] = 0
+        shares = values_of(x) != before
+        assert shares == (copy is None and odd not in ("conjugate", "negation"))
+    assert x.requires_grad is asks
+
+
+@pytest.mark.filterwarnings("ignore:.*(Sparse|nested|quantize)")
+@pytest.mark.parametrize("odd", REFUSED)
+def test_what_has_no_values_is_refused(odd):
+    x = REFUSED[odd]()
+    with pytest.raises((ds.ConversionError, ds.CopyNeededError)):
+        ds.convert(x, "numpy", copy=False)
+    for short in (interop._view, lambda x: interop._lend(x, 1)):
+        with contextlib.suppress(RuntimeError, TypeError, NotImplementedError):  # as good: the long way is next
+            assert short(x) is None
+
+
+def test_what_torch_func_wraps_is_refused():
+    """The wrappers of vmap and grad are of the type of plain tensors, and have no memory."""
+
+    def inside(v):
+        with pytest.raises(ds.ConversionError):
+            ds.convert(v, "numpy")
+        return v.sum()
+
+    torch.vmap(inside)(torch.ones(2, 3))
+    torch.func.grad(inside)(torch.ones(3))
+
+
+def test_an_import_that_changes_something_is_not_believed(monkeypatch):
+    """Another dtype, shape, type or device than was lent: the long way has the right answer."""
+    true = interop.from_dlpack
+    lies = [
+        lambda x: x.double(),
+        lambda x: x.reshape(-1),
+        lambda x: x.as_subclass(Kin),
+        lambda x: x.to("meta"),
+        lambda x: None,
+    ]
+    for lie in lies:
+        told = []
+        monkeypatch.setattr(interop, "from_dlpack", lambda c, lie=lie, told=told: told.append(1) or lie(true(c)))
+        x = ds.convert(PLAIN, "torch", copy=False)
+        assert told
+        assert (type(x), x.dtype, x.device.type, x.tolist()) == (torch.Tensor, torch.float32, "cpu", PLAIN.tolist())
+
+
+def test_memory_lives_as_long_as_either_side(no_long_way):
+    for _ in range(2):
+        x, y = ds.convert(PLAIN.copy(), "torch"), ds.convert(torch.arange(1000.0), "numpy")
+        gc.collect()
+        torch.full((1000,), -1.0)
+        np.full(6, -1, "f4")
+        assert x.flatten().tolist() == [0, 1, 2, 3, 4, 5]
+        assert y[999] == 999
+
+
+def test_writes_go_through(no_long_way):
+    a = PLAIN.copy()
+    x = ds.convert(a, "torch", copy=False)
+    x[0, 0] = 7
+    assert a[0, 0] == 7
+    b = ds.convert(x, "numpy", copy=False)
+    b[0, 1] = 8
+    assert (a[0, 1], x[0, 1].item()) == (8, 8)
+
+
+def test_a_guard_and_inference_mode_let_it_pass():
+    with ds.guard("error"):
+        assert np.array_equal(ds.convert(ds.convert(PLAIN, "torch"), "numpy"), PLAIN)
+    with torch.inference_mode():
+        assert np.array_equal(ds.convert(ds.convert(PLAIN, "torch"), "numpy"), PLAIN)
+
+
+def test_the_default_device_does_not_matter():
+    with torch.device("meta"):
+        x = ds.convert(PLAIN, "torch", copy=False)
+    assert np.array_equal(x.numpy(), PLAIN)
+
+
+def test_in_a_compiled_function_it_is_as_before():
+    compiled = torch.compile(lambda x: torch.from_numpy(ds.convert(x * 2, "numpy")) + 1, backend="eager")
+    assert compiled(torch.ones(3)).tolist() == [3, 3, 3]
+    assert compiled(torch.ones(3)).tolist() == [3, 3, 3]
