@@ -8,6 +8,8 @@ Requirements this module answers:
 * No device ever holds two copies because of a move: a source keeps what it had until the end, a target gets what it
   shall hold. Beyond that, nothing: a model of more than half a card can go to the card and come back.
 * Ties are moved once and stay ties; state and gradients follow their parameter.
+* What goes to one device is copied in one call (`devshim._transfer.move_many`), so that a model of a thousand small
+  parameters needs few transfers where a framework's adapter packs them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from devshim import _transfer
+from devshim import _together, _transfer
 from devshim.errors import DevshimError
 
 if TYPE_CHECKING:
@@ -30,11 +32,42 @@ if TYPE_CHECKING:
     Where = Callable[[str, str], Device]
     """The device of a leaf, by the place of its whole and its path in it."""
     Given = Callable[[str, Leaf, Device], Any]
+    Key = tuple[int, str]
+    _Going = tuple[Backend, Any, str, Device]
+    """A tensor's backend, itself, its leaf's path, and where to."""
 
 
 def joined(prefix: str, path: str) -> str:
     """Return the path of a leaf below the place of its whole."""
     return f"{prefix}.{path}" if prefix and path else prefix or path
+
+
+def _key(leaf: Leaf) -> Key:
+    """What ties have in common: whose data it is, and what."""
+    return (id(leaf.owner), leaf.kind)
+
+
+def _copy(going: dict[Key, _Going], arrived: dict[Key, Any]) -> None:
+    """Copy all that goes to one device at once: an adapter may pack small tensors together."""
+    groups: dict[tuple[int, Device], list[Key]] = {}
+    for key, (backend, _, path, target) in going.items():
+        members = groups.setdefault((id(backend), target), [])
+        if not members:  # a device that does not exist is refused before anything is copied
+            try:
+                _transfer.require(backend, target)
+            except DevshimError as error:
+                error.add_leaf(path)
+                raise
+        members.append(key)
+    for (_, target), keys in groups.items():
+        under_way = list(range(len(keys)))
+        try:
+            xs = [going[key][1] for key in keys]
+            results = _transfer.move_many(going[keys[0]][0], xs, target, under_way=under_way)
+            arrived.update(zip(keys, results, strict=True))
+        except DevshimError as error:
+            error.add_leaf(_together.named([going[keys[i]][2] for i in under_way]))
+            raise
 
 
 class Move:
@@ -64,41 +97,50 @@ class Move:
         for _, prefix, leaf in found:
             if leaf.beside is None:
                 targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path))
-        arrived: dict[tuple[int, str], Any] = {}  # ties
+        going: dict[Key, _Going] = {}
+        arrived: dict[Key, Any] = {}
         try:
             for backend, prefix, leaf in found:
                 target = targets.get(id(leaf.owner if leaf.beside is None else leaf.beside))
                 target = self._where(prefix, leaf.path) if target is None else target
                 try:
-                    self._copy(backend, prefix, leaf, target, arrived, copy)
+                    self._look(backend, prefix, leaf, target, going, arrived, copy)
                 except DevshimError as error:
                     error.add_leaf(joined(prefix, leaf.path))
                     raise
+            _copy(going, arrived)
+            self._staged = [(leaf, x, arrived[_key(leaf)]) for leaf, x, _ in self._staged]
         except BaseException:
             self._staged.clear()  # the traceback would keep it, and the memory
+            going.clear()
             arrived.clear()
             raise
 
-    def _copy(
-        self, backend: Backend, prefix: str, leaf: Leaf, target: Device, arrived: dict[Any, Any], copy: bool | None
+    def _look(
+        self,
+        backend: Backend,
+        prefix: str,
+        leaf: Leaf,
+        target: Device,
+        going: dict[Key, _Going],
+        arrived: dict[Key, Any],
+        copy: bool | None,
     ) -> None:
-        x = leaf.read()
-        key = (id(leaf.owner), leaf.kind)
-        if self._given is not None:
-            made = arrived[key] if key in arrived else self._given(prefix, leaf, target)
+        """Find out whether a leaf has to move, or is given another tensor; ties are asked once."""
+        x, key = leaf.read(), _key(leaf)
+        if key not in arrived and self._given is not None:
+            made = self._given(prefix, leaf, target)
             if made is not None:
                 arrived[key] = made
-                self._staged.append((leaf, x, made))
-                return
-        if backend.device_of(x) is target:
-            return
-        if copy is False:
-            from devshim import _refusals
-
-            raise _refusals.copy_needed(backend.device_of(x), target)
         if key not in arrived:
-            arrived[key] = _transfer.move(backend, x, target)
-        self._staged.append((leaf, x, arrived[key]))
+            if backend.device_of(x) is target:
+                return
+            if copy is False:
+                from devshim import _refusals
+
+                raise _refusals.copy_needed(backend.device_of(x), target)
+            going.setdefault(key, (backend, x, joined(prefix, leaf.path), target))
+        self._staged.append((leaf, x, None))
 
     def exchange(self, rewire: bool = True) -> bool:
         """Put every copy in its leaf's place and rewire the models; on any failure all is put back.

@@ -51,5 +51,9 @@ def move(moving: Moving, non_blocking: bool) -> dict[int, Tensor]:
 def _names(cells: list[Cell]) -> str:
     from devshim._trees import path_of
 
-    names = ["".join(f"[{part!r}]" for part in path_of(cell)) for cell in cells[:4]]
-    return " or ".join([*names, *(["another"] if len(cells) > 4 else [])])
+    return named(["".join(f"[{part!r}]" for part in path_of(cell)) for cell in cells[:5]])
+
+
+def named(paths: list[str]) -> str:
+    """Return the paths of leaves of which one failed, for the error."""
+    return " or ".join([*paths[:4], *(["another"] if len(paths) > 4 else [])])
