@@ -452,3 +452,42 @@ def test_unused_capsule_is_freed_whatever_others_do_to_ctypes():
             backend().to_dlpack(ds.ones((4,))).__dlpack__()
     finally:
         shared.restype, shared.argtypes = before
+
+
+# ------------------------------------------------------------------ copies on the host
+@KINDS
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"])
+def test_both_ways_of_a_copy_give_the_same_bits(make, dtype):
+    """Small ones are copied by an operator, which computes with values: a NaN's bits are none to compute with."""
+    bits = np.arange(256, dtype="uint8").repeat(16)
+    values = (bits % 2).astype("bool") if dtype == "bool" else bits.view(dtype)
+    x = ds.from_numpy(values) if make is mx.np.array else ds.from_numpy(values).as_nd_ndarray()
+    short = ds.copy(x, CPU)
+    with ds.transfers() as log:
+        long = ds.copy(x, CPU)
+    assert log.total_bytes == values.nbytes
+    for made in (short, long):
+        assert type(made) is type(x)
+        assert ds.to_numpy(made).tobytes() == values.tobytes()
+        assert np.shares_memory(ds.to_numpy(made, copy=False), ds.to_numpy(x, copy=False)) is False
+
+
+@pytest.mark.parametrize("elements", [0, 1, 1 << 20, (1 << 20) + 1])
+def test_a_copy_of_any_size_is_whole(elements):
+    """The operator is taken up to 4 MiB, ``copyto`` from there on."""
+    x = ds.arange(elements, dtype="float32")
+    y = ds.copy(x, CPU)
+    if elements:
+        x[:] = -1
+    assert ds.to_numpy(y).tolist() == list(range(elements))
+
+
+def test_a_recorded_copy_is_on_the_tape_and_one_with_a_gradient_keeps_its_place_for_it():
+    x = ds.ones(3)
+    x.attach_grad()
+    assert ds.copy(x, CPU).grad is not None
+    assert ds.copy(ds.ones(3), CPU).grad is None
+    with mx.autograd.record():
+        y = (ds.copy(x, CPU) * 3).sum()
+    y.backward()
+    assert x.grad.tolist() == [3.0, 3.0, 3.0]

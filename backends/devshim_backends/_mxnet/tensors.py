@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from ctypes import byref, c_int64
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import mxnet as mx
 import numpy as np
@@ -30,6 +30,7 @@ from devshim_backends._mxnet.devices import MxnetDevices, read
 from devshim_backends._mxnet.holding import MODELS
 from devshim_backends._mxnet.native import (
     BFLOAT16,
+    CODES,
     NAMES,
     address,
     allocate,
@@ -37,11 +38,14 @@ from devshim_backends._mxnet.native import (
     get_context,
     is_recording,
     numpy_shapes,
+    place_number,
     where,
 )
 from devshim_backends._mxnet.tracing import OUTSIDE, copy_symbol, device_of_block, is_deferred, require_recorded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from devshim.backend import Tensor
 
 _ARRAYS: set[type] = {mx.np.ndarray, mx.nd.NDArray}
@@ -49,8 +53,32 @@ _OPTIMIZERS = (mx.gluon.Trainer, mx.optimizer.Updater, mx.optimizer.Optimizer)
 _SPARSE = mx.nd.sparse.BaseSparseNDArray
 
 
+_HOST = place_number(mx.cpu())
+_SMALL = 4 << 20
+"""Bytes up to which MXNet's operator copies quicker than ``copyto``, which hands the work to another thread."""
+_COPYABLE = {
+    CODES[name]: np.dtype(name).itemsize
+    for name in ("float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool")
+}
+"""MXNet's numbers for the dtypes that this operator has a kernel for in both releases, and their bytes."""
+
+
+def _copied_on_host(x: Tensor) -> Tensor | None:
+    """A copy of a small array in host memory, where it is, while nothing is recorded and no gradient is attached."""
+    code = dtype_code(x)
+    if where(x) != _HOST or code not in _COPYABLE or is_recording() or is_deferred() or x.grad is not None:
+        return None
+    with numpy_shapes():
+        if prod(x.shape) * _COPYABLE[code] > _SMALL:
+            return None
+        made = mx.np.copy(x)
+    return made if where(made) == _HOST else None
+
+
 class MxnetTensors(MxnetDevices):
     """The room of tensors."""
+
+    copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {mx.np.ndarray: _copied_on_host}
 
     def __init__(self) -> None:
         self._devices: dict[int, Device] = {}
