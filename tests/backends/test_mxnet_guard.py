@@ -1,0 +1,101 @@
+"""The guard on MXNet: both interfaces' methods, and operands that two real cards would let pass."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import _registry
+
+if "mxnet" not in ds.backends():
+    pytest.skip("MXNet is not installed", allow_module_level=True)
+
+# MXNet's own code calls what it has deprecated itself.
+pytestmark = pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning")
+
+mx = ds.framework("mxnet")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def backend():
+    ds.use("mxnet")
+    with ds.simulate(gpus=2):
+        yield _registry.load("mxnet")
+    ds.use(None)
+
+
+@pytest.fixture
+def x():
+    return ds.asarray([3.0, 0.0, 2.0], dtype="float32", device="gpu:1")
+
+
+READS = {
+    "asnumpy": lambda x: x.asnumpy(),
+    "asnumpy, the older interface": lambda x: x.as_nd_ndarray().asnumpy(),
+    "asscalar": lambda x: x.as_nd_ndarray()[0:1].asscalar(),
+    "print, the older interface": lambda x: repr(x.as_nd_ndarray()),
+    "bool, the older interface": lambda x: bool(x.as_nd_ndarray()[0:1]),
+    "nonzero": lambda x: x.nonzero(),
+    "tolist": lambda x: x.tolist(),
+}
+GOES_ON = {
+    "moved": lambda x: x.copyto(mx.cpu()),
+    "computed": lambda x: (x * 2 + x).sum(),
+    "waited for": lambda x: x.wait_to_read(),
+    "written": lambda x: x.__setitem__(slice(None), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reads_are_refused(x, name):
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        READS[name](x)
+    assert caught.value.problem.startswith("MXNet copies from gpu:1 to cpu for ")
+    assert __file__ in caught.value.problem
+    with warnings.catch_warnings(record=True) as seen, ds.guard("warn"):
+        warnings.simplefilter("always")
+        READS[name](x)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("name", GOES_ON)
+def test_what_says_so_is_let_pass(x, name):
+    with ds.guard("error"):
+        GOES_ON[name](x)
+
+
+def test_the_line_in_a_block(x):
+    class Reads(mx.gluon.Block):
+        def forward(self, x):
+            return x * float(x.sum())
+
+    block = Reads()
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        block(x)
+    assert caught.value.problem.endswith(f"at {__file__}:{Reads.forward.__code__.co_firstlineno + 1}")
+
+
+def test_what_numpy_hides_is_shown(x):
+    """NumPy asks each number of an array for its value, and says of a refusal that it cannot do that."""
+    refused = ds.TransferError if hasattr(mx, "Device") else ValueError  # 1.9's arrays NumPy cannot take apart at all
+    with pytest.raises(refused), ds.guard("error"):
+        np.asarray(x, dtype="float64")
+
+
+def test_operands_of_real_cards(backend, x, monkeypatch):
+    """Cards that are not simulated let each other's operands pass."""
+    y = ds.place(x, "gpu:0")
+    assert backend._carried(y) is None
+    where = {id(x): ds.gpu(1), id(y): ds.gpu(0)}
+    monkeypatch.setattr(backend, "simulated", 0)
+    monkeypatch.setattr(type(backend), "_where", lambda self, x: where.get(id(x), ds.cpu()))
+    assert backend._carried(y) is ds.gpu(0)
+    assert backend._carried(ds.ones(3)) is None, "MXNet refuses the host's by itself"
+    assert backend._carried(2.0) is None
+    told = []
+    with backend.watch(lambda *what: told.append(what)), pytest.raises(ds.DeviceMismatchError):
+        x + y
+    assert told == [(ds.gpu(0), ds.gpu(1), "an operand of +")]
