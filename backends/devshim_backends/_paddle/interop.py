@@ -36,8 +36,10 @@ _STRIDED = "FLAGS_use_stride_kernel"
 _UNKNOWN = frozenset({"uint16", "uint32", "uint64"})
 """What Paddle 3.x takes in, and can then not even copy."""
 
-_TELLS_ITS_VERSION = (
-    hasattr(core.DenseTensor, "_to_dlpack_versioned") and np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+_SHARES = hasattr(core, "DenseTensor")
+"""Whether memory that is taken in stays where it is; Paddle 2.6, where this is a ``LoDTensor``, copies it."""
+_TELLS_ITS_VERSION = hasattr(getattr(core, "DenseTensor", None), "_to_dlpack_versioned") and (
+    np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 )
 """Whether there are capsules that say of memory that it may be written (Paddle 3.3), and who reads that (NumPy 2.1)."""
 
@@ -95,7 +97,7 @@ class PaddleInterop(PaddleTensors):
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {EAGER: _view} if _TELLS_ITS_VERSION else {}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {EAGER: _lend}
-    borrower = staticmethod(_borrow)
+    borrower = staticmethod(_borrow) if _SHARES else None
 
     def to_dlpack(self, x: Tensor) -> Any:
         if not x.is_dense() or x.dtype not in NAMES:

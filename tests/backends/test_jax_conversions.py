@@ -1,0 +1,169 @@
+"""JAX's short cuts of `ds.convert`: what they must not take, whatever they took before, and what they must see."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import conversion
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+interop = pytest.importorskip("devshim_backends._jax.interop")
+
+
+def aligned(a):
+    """The same values in memory that JAX takes over."""
+    raw = np.zeros(a.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    placed = raw[start : start + a.nbytes].view(a.dtype).reshape(a.shape)
+    placed[...] = a
+    return placed
+
+
+PLAIN = aligned(np.arange(6, dtype="float32").reshape(2, 3))
+
+
+@pytest.fixture(autouse=True)
+def _learned():
+    """Every short cut is known before the test."""
+    ds.use("jax")
+    ds.simulate(gpus=2)
+    for _ in range(2):
+        ds.convert(ds.convert(PLAIN, "jax"), "numpy")
+    assert len({*conversion._SHORT_CUTS} & {(np.ndarray, "jax"), (type(jnp.ones(1)), "numpy")}) == 2
+    yield
+    ds.use(None)
+
+
+@pytest.fixture
+def no_long_way(monkeypatch):
+    def gone(*args):
+        pytest.fail("it went the long way")
+
+    monkeypatch.setattr(conversion, "_the_long_way", gone)
+
+
+def test_writes_to_the_array_are_seen_and_none_are_made_by_numpy(no_long_way):
+    a = aligned(PLAIN)
+    x = ds.convert(a, "jax", copy=False)
+    a[0, 0] = 7
+    assert float(x[0, 0]) == 7
+    b = ds.convert(x, "numpy", copy=False)
+    assert b.ctypes.data == a.ctypes.data
+    with pytest.raises(ValueError, match="read-only"):
+        b[...] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        b.flags.writeable = True
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128"])
+@pytest.mark.parametrize("x64", [False, True])
+def test_64_bits_stay_64_bits(dtype, x64, no_long_way):
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", x64)
+    try:
+        a = aligned(np.array([2**40 + 1, 3]).astype(dtype))
+        x = ds.convert(a, "jax", copy=False)
+        assert x.dtype == dtype
+        assert np.array_equal(ds.convert(x, "numpy", copy=False), a)
+        assert jax.config.jax_enable_x64 is x64
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+def test_what_numpy_looks_at_is_kept_when_the_array_is_deleted_or_donated(no_long_way):
+    x, y = jnp.arange(1000.0) + 1, jnp.arange(1000.0) + 1
+    a, b = ds.convert(x, "numpy"), ds.convert(y, "numpy")
+    x.delete()
+    jax.jit(lambda v: v * 2, donate_argnums=0)(y).block_until_ready()
+    gc.collect()
+    [jnp.full(1000, -1.0).block_until_ready() for _ in range(3)]
+    assert a.tolist() == b.tolist() == list(range(1, 1001))
+
+
+def test_a_view_that_is_gone_does_not_keep_its_array_from_being_donated():
+    """As ``np.asarray(x)`` would, which leaves the view in ``x``."""
+    x = jnp.arange(1000.0) + 1
+    ds.convert(x, "numpy")
+    assert x._npy_value is None
+
+
+@pytest.mark.filterwarnings("ignore:.*donated")
+@pytest.mark.parametrize("copy", [None, False])
+def test_a_deleted_array_is_refused(copy):
+    x = jnp.ones(3)
+    x.delete()
+    with pytest.raises((ds.ConversionError, ds.CopyNeededError), match="deleted"):
+        ds.convert(x, "numpy", copy=copy)
+
+
+def test_work_under_way_is_waited_for(no_long_way):
+    x = jnp.ones((600, 600))
+    y = jax.jit(lambda v: v @ v @ v / 360000)(x)
+    assert (ds.convert(y, "numpy") == 1).all()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "float16", "int4"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (1, 3), (3,)], ids=str)
+def test_values_are_kept_whatever_is_odd(dtype, shape):
+    if not hasattr(jnp, dtype + ("_" if dtype == "bool" else "")):
+        pytest.skip(f"hardware: this JAX has no {dtype}")
+    x = jnp.ones(shape, dtype)
+    y = ds.convert(x, "numpy")
+    assert (y.dtype, y.shape) == (x.dtype, x.shape)
+    assert (y == 1).all()
+
+
+def test_columns_first_is_shared_as_it_is():
+    x = jnp.asarray(np.arange(6.0, dtype="f4").reshape(2, 3)).T
+    assert np.array_equal(ds.convert(x, "numpy"), np.arange(6.0).reshape(2, 3).T)
+
+
+def test_inside_a_compiled_function_both_ways_are_refused():
+    def inside(v):
+        with pytest.raises(ds.TracingError):
+            ds.convert(v, "numpy")
+        with pytest.raises(ds.TracingError):
+            ds.convert(PLAIN, "jax", copy=False)
+        return v
+
+    jax.jit(inside)(jnp.ones(3))
+
+
+def test_arrays_on_several_or_simulated_devices_are_not_viewed():
+    x = ds.asarray([1.0, 2.0], device=1)
+    assert interop._view(x) is None
+    with pytest.raises(ds.CopyNeededError):
+        ds.convert(x, "numpy", "cpu", copy=False)
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:2]), "i")
+    spread = jax.device_put(jnp.zeros(2), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("i")))
+    with pytest.raises(ds.UnsupportedError):
+        ds.convert(spread, "numpy")
+
+
+def test_an_import_that_changes_something_is_not_believed(monkeypatch):
+    """Another dtype, shape, device or memory than was lent: the long way has the right answer."""
+    true = jax.dlpack.from_dlpack
+    elsewhere = jax.devices("cpu")[-1]
+    lies = [
+        lambda x: x.astype("float16"),
+        lambda x: x.reshape(-1),
+        lambda x: x + 0,
+        lambda x: jax.device_put(x, elsewhere),
+    ]
+    for lie in lies:
+        told = []
+
+        def lying(source, lie=lie, told=told, **options):
+            told.append(1)
+            return lie(true(source, **options)) if len(told) == 1 else true(source, **options)
+
+        monkeypatch.setattr(jax.dlpack, "from_dlpack", lying)
+        x = ds.convert(PLAIN, "jax", copy=False)
+        assert len(told) == 2
+        assert (x.dtype, x.shape, x.unsafe_buffer_pointer()) == ("float32", (2, 3), PLAIN.ctypes.data)
+        assert ds.device_of(x) is ds.cpu()

@@ -1,0 +1,124 @@
+"""PaddlePaddle's short cuts of `ds.convert`: what they leave alone, whatever they took before, and what they see."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import conversion
+
+if "paddle" not in ds.backends():
+    pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
+
+paddle = ds.framework("paddle")
+interop = pytest.importorskip("devshim_backends._paddle.interop")
+
+PLAIN = np.arange(6, dtype="float32").reshape(2, 3)
+
+
+@pytest.fixture(autouse=True)
+def _learned():
+    """Every short cut is known before the test."""
+    ds.use("paddle")
+    for _ in range(2):
+        ds.convert(ds.convert(PLAIN, "paddle"), "numpy")
+    assert ((np.ndarray, "paddle") in conversion._SHORT_CUTS) is interop._SHARES
+    assert ((type(paddle.ones([1])), "numpy") in conversion._SHORT_CUTS) is interop._TELLS_ITS_VERSION
+    yield
+    ds.use(None)
+
+
+@pytest.fixture
+def no_long_way(monkeypatch):
+    def gone(*args):
+        pytest.fail("it went the long way")
+
+    if interop._TELLS_ITS_VERSION:
+        monkeypatch.setattr(conversion, "_the_long_way", gone)
+
+
+SHARING = pytest.mark.skipif(not interop._SHARES, reason="hardware: this PaddlePaddle copies what it takes in")
+
+
+@SHARING
+def test_writes_go_through(no_long_way):
+    a = PLAIN.copy()
+    x = ds.convert(a, "paddle", copy=False)
+    x[0, 0] = 7
+    assert a[0, 0] == 7
+    b = ds.convert(x, "numpy", copy=False)
+    b[0, 1] = 8
+    assert (a[0, 1], float(x[0, 1])) == (8, 8)
+    assert x.stop_gradient
+
+
+def test_memory_outlives_whoever_lent_it(no_long_way):
+    x, a = ds.convert(PLAIN.copy(), "paddle"), ds.convert(paddle.arange(1000.0), "numpy")
+    gc.collect()
+    [np.full(6, -1, "f4"), paddle.full([1000], -1.0)]
+    assert x.numpy().tolist() == PLAIN.tolist()
+    assert a[999] == 999
+
+
+def _trainable():
+    x = paddle.ones([3])
+    x.stop_gradient = False
+    return x
+
+
+ODD = {
+    "bool": lambda: paddle.to_tensor([True, False]),
+    "bfloat16": lambda: paddle.ones([3], "bfloat16"),
+    "complex": lambda: paddle.to_tensor([1 + 2j]),
+    "transposed": lambda: paddle.arange(6.0).reshape([2, 3]).t(),
+    "strided": lambda: paddle.arange(6.0)[::2],
+    "empty": lambda: paddle.zeros([0, 3]),
+    "0-d": lambda: paddle.to_tensor(3.0),
+    "trainable": _trainable,
+    "computed": lambda: _trainable() * 2,
+    "parameter": lambda: paddle.create_parameter([3], "float32"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_values_are_kept_whatever_is_odd(odd):
+    if odd == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed")
+    x = ODD[odd]()
+    asks = x.stop_gradient
+    expected = x.detach().astype("float32" if odd == "bfloat16" else x.dtype).numpy()
+    y = ds.convert(x, "numpy")
+    assert type(y) is np.ndarray
+    assert y.shape == expected.shape
+    assert np.array_equal(y.astype(expected.dtype), expected)
+    assert y.flags.writeable
+    assert x.stop_gradient is asks
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
+def test_dtypes_that_paddle_cannot_copy_are_refused(dtype):
+    for copy in (None, False):
+        with pytest.raises(ds.ConversionError, match="has no dtype"):
+            ds.convert(PLAIN.astype(dtype), "paddle", copy=copy)
+
+
+def test_sparse_tensors_are_refused():
+    x = paddle.sparse.sparse_coo_tensor([[0], [0]], [1.0], [3, 3])
+    with pytest.raises((ds.ConversionError, ds.CopyNeededError, ds.UnsupportedError)):
+        ds.convert(x, "numpy", copy=False)
+
+
+@SHARING
+def test_an_import_that_changes_something_is_not_believed(monkeypatch):
+    """Another dtype, shape or memory than was lent: the long way has the right answer."""
+    true = interop.EAGER
+    lies = [lambda x: x.astype("float64"), lambda x: x.reshape([-1]), lambda x: x.clone(), lambda x: x.t()]
+    for lie in lies:
+        told = []
+        monkeypatch.setattr(interop, "EAGER", lambda data, lie=lie, told=told: told.append(1) or lie(true(data)))
+        x = ds.convert(PLAIN, "paddle", copy=False)
+        assert told
+        assert (x.dtype, x.shape, x.data_ptr()) == (paddle.float32, [2, 3], PLAIN.ctypes.data)

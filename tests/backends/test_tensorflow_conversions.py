@@ -1,0 +1,161 @@
+"""TensorFlow's short cuts of `ds.convert`: what they leave alone, whatever they took before, and what they see."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim import conversion
+
+tf = pytest.importorskip("tensorflow")
+interop = pytest.importorskip("devshim_backends._tensorflow.interop")
+
+
+def aligned(a):
+    """The same values in memory that TensorFlow takes over."""
+    raw = np.zeros(a.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    placed = raw[start : start + a.nbytes].view(a.dtype).reshape(a.shape)
+    placed[...] = a
+    return placed
+
+
+PLAIN = aligned(np.arange(6, dtype="float32").reshape(2, 3))
+
+
+@pytest.fixture(autouse=True)
+def _learned():
+    """Every short cut is known before the test."""
+    ds.use("tensorflow")
+    for _ in range(2):
+        ds.convert(ds.convert(PLAIN, "tensorflow"), "numpy")
+    assert len({*conversion._SHORT_CUTS} & {(np.ndarray, "tensorflow"), (type(tf.zeros(1)), "numpy")}) == 2
+    yield
+    ds.use(None)
+
+
+@pytest.fixture
+def no_long_way(monkeypatch):
+    def gone(*args):
+        pytest.fail("it went the long way")
+
+    monkeypatch.setattr(conversion, "_the_long_way", gone)
+
+
+def test_writes_to_the_array_are_seen_and_none_are_made_by_numpy(no_long_way):
+    a = aligned(PLAIN)
+    x = ds.convert(a, "tensorflow", copy=False)
+    a[0, 0] = 7
+    assert float(x[0, 0]) == 7
+    b = ds.convert(x, "numpy", copy=False)
+    assert b.ctypes.data == a.ctypes.data
+    with pytest.raises(ValueError, match="read-only"):
+        b[...] = 1
+
+
+def test_memory_outlives_whoever_lent_it(no_long_way):
+    x, a = ds.convert(aligned(PLAIN), "tensorflow"), ds.convert(tf.range(1000.0), "numpy")
+    gc.collect()
+    [np.full(100, -1, "f4"), tf.fill((1000,), -1.0)]
+    assert x.numpy().tolist() == PLAIN.tolist()
+    assert a[999] == 999
+
+
+def test_memory_that_is_not_aligned_is_never_taken():
+    """An operator that read it would end the process."""
+    raw = aligned(np.arange(20, dtype="float32"))
+    for start in range(1, 5):
+        x = ds.convert(raw[start:], "tensorflow")
+        assert float(tf.reduce_sum(x)) == raw[start:].sum()
+        with pytest.raises(ds.CopyNeededError, match="aligned"):
+            ds.convert(raw[start:], "tensorflow", copy=False)
+
+
+ODD = {
+    "0-d": lambda: tf.constant(3.0),
+    "empty": lambda: tf.zeros((0, 3)),
+    "bool": lambda: tf.constant([True, False]),
+    "bfloat16": lambda: tf.ones(3, tf.bfloat16),
+    "int32": lambda: tf.range(4),
+    "variable": lambda: tf.Variable([1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_values_are_kept_whatever_is_odd(odd):
+    x = ODD[odd]()
+    y = ds.convert(x, "numpy")
+    assert type(y) is np.ndarray
+    assert (y.dtype, y.shape) == (x.numpy().dtype, tuple(x.shape))
+    assert np.array_equal(y, x.numpy())
+    assert not y.flags.writeable
+
+
+@pytest.mark.parametrize("text", [["a"], []])
+def test_text_is_refused_and_ends_no_process(text):
+    for target in ("numpy",):
+        with pytest.raises((ds.ConversionError, ds.CopyNeededError)):
+            ds.convert(tf.constant(text, tf.string), target, copy=False)
+
+
+def test_a_variable_that_is_assigned_to_does_not_change_what_was_viewed():
+    x = tf.Variable([1.0, 2.0])
+    y = ds.convert(x, "numpy")
+    z = ds.convert(x.read_value(), "numpy")
+    x.assign([3.0, 4.0])
+    assert (y.tolist(), z.tolist()) == ([1, 2], [1, 2])
+
+
+def test_inside_a_compiled_function():
+    @tf.function
+    def inside(v):
+        with pytest.raises(ds.TracingError):
+            ds.convert(v, "numpy")
+        return v + ds.convert(PLAIN, "tensorflow")
+
+    assert np.array_equal(inside(tf.zeros((2, 3))), PLAIN)
+
+
+def test_in_the_scope_of_another_device_it_is_on_the_host():
+    with tf.device("/CPU:0"):
+        assert ds.device_of(ds.convert(PLAIN, "tensorflow", copy=False)) is ds.cpu()
+
+
+def test_an_import_that_changes_something_is_not_believed(monkeypatch):
+    """Another dtype or shape than was lent: the long way has the right answer."""
+    true = interop.TFE_FromDlpackCapsule
+    for lie in (lambda x: tf.cast(x, tf.float64), lambda x: tf.reshape(x, -1), lambda x: None):
+        told = []
+        monkeypatch.setattr(
+            interop,
+            "TFE_FromDlpackCapsule",
+            lambda c, handle, lie=lie, told=told: told.append(1) or lie(true(c, handle)),
+        )
+        x = ds.convert(PLAIN, "tensorflow", copy=False)
+        assert told
+        assert (x.dtype, x.shape) == (tf.float32, (2, 3))
+        assert np.array_equal(x, PLAIN)
+
+
+def test_a_view_that_is_something_else_is_not_believed(monkeypatch):
+    x = tf.reshape(tf.range(6.0), (2, 3))
+    right = x.numpy()
+    for lie in (lambda a: a.astype("f8"), lambda a: a.reshape(-1), lambda a: a.view(np.matrix)):
+
+        class Lying:
+            """A tensor whose view is wrong."""
+
+            def __init__(self, lie):
+                self._lie = lie
+
+            def __getattr__(self, name):
+                return getattr(x, name)
+
+            def _numpy_internal(self):
+                return self._lie(right)
+
+        assert interop._view(Lying(lie)) is None
+    assert interop._view(x) is not None
