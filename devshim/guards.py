@@ -98,12 +98,15 @@ def _count(step: int) -> None:
     global _open
     with _COUNTING:
         _open += step
-        if _open:
-            for backend in _registry.loaded():
+        try:
+            for backend in _registry.loaded() if _open else ():
                 attend(backend)
-            return
-        while _watched:
-            _watched.popitem()[1].__exit__(None, None, None)
+        except BaseException:  # this guard is not entered
+            _open -= step
+            raise
+        finally:
+            while _watched and not _open:
+                _watched.popitem()[1].__exit__(None, None, None)
 
 
 def attend(backend: Backend) -> None:

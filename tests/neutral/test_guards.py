@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import sys
 import threading
@@ -15,7 +16,7 @@ import pytest
 from devshim_backends._numpy.simulation import SimulatedArray
 
 import devshim as ds
-from devshim import _registry, _transfer, guards
+from devshim import _buffers, _registry, _transfer, guards
 from devshim._hidden import MEETINGS, READS
 
 HIDDEN: dict[str, Any] = {
@@ -207,3 +208,77 @@ def test_the_ledger_and_the_guard_together(x: Any) -> None:
         with pytest.raises(ds.TransferError):
             x.item()
     assert log.count == 1
+
+
+# ---------------------------------------------------------------------- the line, and what is left
+def test_a_line_that_warns_often_warns_once(x: Any) -> None:
+    """As Python's own warnings do, unless a filter says otherwise; and filters by module know the user's."""
+    with ds.guard("warn"), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            float(x)
+        warnings.filterwarnings("ignore", module=__name__.replace(".", r"\."))
+        float(x)
+    assert len(seen) == 1
+
+
+def test_a_module_called_as_one_of_pythons(x: Any) -> None:
+    """Whose line it is, its file says: a user's module may be called ``queue``."""
+    code = compile("def reading(x):\n    return float(x)\n", "/home/user/queue.py", "exec")
+    scope: dict[str, Any] = {"__name__": "queue"}
+    exec(code, scope)
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        scope["reading"](x)
+    assert caught.value.problem.endswith(" at /home/user/queue.py:2")
+
+
+def test_pythons_own_lines_are_nobodys(x: Any) -> None:
+    """A logger formats what it was given in a line of its own."""
+    logger = logging.Logger("somebody")
+    logger.addHandler(logging.StreamHandler(io.StringIO()))
+    at = line() + 2
+    with ds.guard("warn"), pytest.warns(ds.TransferWarning) as seen:
+        logger.warning("the loss is %s", x)
+    assert [(each.filename, each.lineno) for each in seen] == [(__file__, at)]
+
+
+def test_a_guard_that_cannot_be_entered_leaves_nothing(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = _registry.load("numpy")
+
+    def watch(report: object) -> Any:
+        raise RuntimeError
+
+    monkeypatch.setattr(backend, "watch", watch, raising=False)
+    with pytest.raises(RuntimeError), ds.guard("error"):
+        raise AssertionError("not entered")
+    monkeypatch.undo()
+    assert guards._open == 0
+    assert float(x) == 1
+    with ds.guard("error"), pytest.raises(ds.TransferError):
+        float(x)
+
+
+@pytest.mark.parametrize("cls", [bytearray, np.ndarray, int])
+def test_the_slot_for_buffers(cls: type) -> None:
+    """Where it is known to be, it gives what memoryview gives; where a class has none, nothing is exchanged."""
+    told: list[Any] = []
+    slot = _buffers._slot(cls)
+    assert (slot is not None and bool(slot.value)) == (cls is not int)
+    x = cls(b"abc") if cls is bytearray else cls(3)
+    with _buffers.buffers_told(cls, told.append):
+        if cls is not int:
+            assert memoryview(x).nbytes
+    if cls is not int:
+        memoryview(x)
+    assert len(told) == (cls is not int)
+
+
+def test_a_buffer_that_is_refused() -> None:
+    def refuse(x: object) -> None:
+        raise ds.TransferError("no")
+
+    with _buffers.buffers_told(bytearray, refuse), pytest.raises(SystemError) as caught:
+        memoryview(bytearray(b"abc"))
+    assert isinstance(_buffers.refusal(caught.value), ds.TransferError)
+    assert _buffers.refusal(caught.value) is None, "it is told once"
+    assert memoryview(bytearray(b"abc")).nbytes == 3
