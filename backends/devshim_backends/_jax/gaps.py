@@ -43,8 +43,8 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "guard": (
-            "what arrays' own methods read, and operands that are committed nowhere; not NumPy's arrays as "
-            "arguments of a jitted function: jax.transfer_guard('disallow') refuses those"
+            "what Python and NumPy read, NumPy's arrays and uncommitted ones as operands, in updates and as arguments"
+            " of compiled functions; not those that jnp.stack and its like make arrays of first, nor what pmap carries"
         ),
     }
 )

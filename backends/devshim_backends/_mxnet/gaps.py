@@ -40,8 +40,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "trainers that update on a kvstore are refused"
         ),
         "guard": (
-            "what arrays' own methods read, asnumpy and asscalar, and host operands; not what real gpu(0) and "
-            "gpu(1) exchange inside an operator"
+            "what arrays' own methods read, asnumpy, asscalar and masks, and operands of other devices; not what "
+            "functions such as mx.np.unique and mx.np.add read or carry inside, on real cards"
         ),
     }
 )

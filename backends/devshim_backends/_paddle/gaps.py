@@ -31,8 +31,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "refused for a model over several devices, because they compute with all parameters at once"
         ),
         "guard": (
-            "what tensors' own methods read, np.asarray, and host operands; not what operators on real cards "
-            "carry inside themselves"
+            "what tensors' own methods read, np.asarray, masks, and operands of other devices; not what functions "
+            "such as paddle.unique and paddle.add read or carry inside, on real cards"
         ),
     }
 )

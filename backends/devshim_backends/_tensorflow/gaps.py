@@ -38,9 +38,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "Keras 2 are refused, and a tape does not follow a move between the forward pass and its gradient"
         ),
         "guard": (
-            "what tensors' own methods read, and host operands; not NumPy's reading through Python's buffers, nor"
-            " what operators carry between real cards: tf.config.experimental.set_device_policy('explicit') "
-            "refuses that"
+            "what Python and NumPy read, masks, and what eager operators carry between devices (TensorFlow's device "
+            "policy); not what calls of a tf.function carry, nor tf.print"
         ),
     }
 )

@@ -26,8 +26,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "quantized parameters are refused"
         ),
         "guard": (
-            "what tensors' own methods read, and host operands; not operators that wait for the card inside, such"
-            " as nonzero: torch.cuda.set_sync_debug_mode tells of those"
+            "what Python and NumPy read, host operands, and operators that wait for the card inside, such as nonzero"
+            " (CUDA's sync debug mode, and simulated cards); not torch.distributed's and torch.sparse's"
         ),
     }
 )
