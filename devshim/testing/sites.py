@@ -39,7 +39,7 @@ def over_several_lines(read: Read, x: Any, at: list[int]) -> object:
 
 def in_a_lambda(read: Read, x: Any, at: list[int]) -> None:
     at.append(line() + 1)
-    later = lambda: read(x)  # noqa: E731 - this is what is tried
+    later: Callable[[], object] = lambda: read(x)  # noqa: E731 - this is what is tried
     later()
 
 

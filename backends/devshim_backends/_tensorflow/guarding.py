@@ -57,14 +57,15 @@ def _telling(theirs: Any, backend: TensorflowPlaces, report: Report) -> Any:
         try:
             return theirs(*args)
         except FAILURES as error:
-            conflict = _CONFLICT.search(error.message)
+            conflict = _CONFLICT.search(str(getattr(error, "message", "")))
             if conflict is None:
                 raise
         finally:
             set_policy(context.DEVICE_PLACEMENT_SILENT)
         target = backend.named(conflict[2])
-        for source in () if target is None else _sources(backend, args[3:], target):
-            report(source, target, conflict[1])
+        if target is not None:
+            for source in _sources(backend, args[3:], target):
+                report(source, target, conflict[1])
         return theirs(*args)
 
     return run

@@ -129,7 +129,7 @@ def _telling_compute(original: Any, where: Any, report: Report) -> Any:
     def compute(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         what = None if quiet() else _waited_for(plan.name.partition("::")[2], args, kwargs)
         card = None if what is None else where(next(x for x in args if isinstance(x, torch.Tensor)))
-        if card is None:
+        if what is None or card is None:
             return original(plan, args, kwargs)
         report(card, CPU, what)
         with said():
