@@ -90,6 +90,8 @@ def values_of(x):
 @pytest.mark.parametrize("odd", VALUES)
 @pytest.mark.parametrize("copy", [None, True])
 def test_values_are_kept_whatever_is_odd(odd, copy):
+    if odd == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed")
     x = VALUES[odd]()
     before = values_of(x)
     asks = x.requires_grad
