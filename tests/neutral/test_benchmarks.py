@@ -88,7 +88,8 @@ def test_ratios_are_of_neighbours() -> None:
     assert (found.median, found.interval, found.quartiles) == (1.0, (1.0, 1.0), (1.0, 9.0))
 
 
-def test_statements_are_timed_by_turns() -> None:
+@pytest.mark.parametrize("rounds", [1, 4, 5])
+def test_statements_are_timed_by_turns_and_who_goes_first_changes(rounds: int) -> None:
     from types import SimpleNamespace
 
     from benchmarks.paired import interleaved
@@ -103,6 +104,8 @@ def test_statements_are_timed_by_turns() -> None:
 
     benchmark = SimpleNamespace(extra_info={}, pedantic=pedantic)
     ways = {name: f"told({name!r})" for name in ("ours", "native", "peer")}
-    times = interleaved(benchmark, ways, {"told": lambda name: order[-1:] == [name] or order.append(name)}, 4)
-    assert order == ["native", "peer", "ours"] * 4
-    assert {name: len(each) for name, each in times.items()} == dict.fromkeys(ways, 4)
+    times = interleaved(benchmark, ways, {"told": lambda name: order[-1:] == [name] or order.append(name)}, rounds)
+    once, again = ["native", "peer", "ours"], ["ours", "peer", "native"]
+    expected = [name for i in range(rounds) for name in (again if i % 2 else once)]
+    assert order == [name for name, before in zip(expected, ["", *expected], strict=False) if name != before]
+    assert {name: len(each) for name, each in times.items()} == dict.fromkeys(ways, rounds)
