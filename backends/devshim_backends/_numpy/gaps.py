@@ -24,5 +24,5 @@ GAPS: Mapping[str, Gap] = {
 }
 
 LIMITS: Mapping[str, str] = {
-    "guard": "what Python reads of a simulated card's arrays, masks, and host indices; not np.asarray, which asks nobody",
+    "guard": "what Python reads of a simulated card's arrays, masks, host indices; not np.asarray, which asks nobody",
 }
