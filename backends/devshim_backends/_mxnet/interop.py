@@ -94,7 +94,7 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     if plain is None:
         return None
     capsule = _capsule(x, (_dlpack.CPU, 0))
-    return None if _dlpack.address(capsule) % alignment else (capsule, plain[0], plain[2])
+    return None if alignment > 1 and _dlpack.address(capsule) % alignment else (capsule, plain[0], plain[2])
 
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:

@@ -79,7 +79,7 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     if name is None or name == "bfloat16" or not _is_plain(x):
         return None
     capsule = dlpack.to_dlpack(x if x.stop_gradient else x.detach())
-    return None if _dlpack.address(capsule) % alignment else (capsule, name, tuple(x.shape))
+    return None if alignment > 1 and _dlpack.address(capsule) % alignment else (capsule, name, tuple(x.shape))
 
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
