@@ -92,6 +92,18 @@ class Models(Wholes):
 
     @feature("models")
     @hook("model")
+    def test_a_move_is_one_transfer(self, away: tuple[Device, Device]) -> None:
+        """To a ledger, which is told of every leaf's bytes, and of how many leaves there are."""
+        model = ds.place(self.model(), away[0])
+        sizes = {id(leaf.owner): self.adapter.nbytes(leaf.read()) for leaf in self.leaves_of(model).values()}
+        with ds.transfers() as log:
+            ds.place(model, away[1])
+        (record,) = log.records
+        assert (record.source, record.target) == away
+        assert (record.bytes, record.tensors) == (sum(sizes.values()), len(sizes))
+
+    @feature("models")
+    @hook("model")
     def test_a_moved_model_computes_where_it_is(self, device: Device) -> None:
         """``model(x)`` with ``x`` on the model's device gives its result there, without a scope; the CPU's numbers."""
         model = self.model()

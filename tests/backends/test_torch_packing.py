@@ -1,7 +1,12 @@
-"""Small tensors in parcels, large ones in pieces, to a CUDA card: with the host in the card's place, and on one."""
+"""Small tensors in parcels, large ones in pieces, between host and CUDA card: with stand-ins for the card, and on one.
+
+Two stand-ins: `Card`, a device that keeps its tensors on the host, where they can be looked at; and
+`Late`, a stream on which copies that were not waited for are made when somebody waits, and not before.
+"""
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -13,11 +18,68 @@ from devshim_backends._torch import packing  # noqa: E402
 import devshim as ds  # noqa: E402
 
 HOST = torch.device("cpu")
-CARD = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() == 0, reason="hardware: no CUDA or ROCm card")]
+REAL = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() == 0, reason="hardware: no CUDA or ROCm card")]
+
+
+class Card:
+    """What stands for a card that keeps its tensors on the host."""
+
+    type = "stand-in"
 
 
 def one(x):
     return x.to(HOST, copy=True)
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """A device whose tensors are the host's: everything goes to it."""
+    monkeypatch.setattr(packing, "is_on_the_way", lambda x, place: x.is_cpu)
+    monkeypatch.setattr(packing, "send", lambda xs, place, non_blocking=False, send=packing.send: send(xs, HOST))
+    return Card()
+
+
+class Late:
+    """A stream: what was asked of it is done when it is waited for."""
+
+    def __init__(self, monkeypatch):
+        self.asked, self.copy = [], torch.Tensor.copy_
+        monkeypatch.setattr(torch.Tensor, "copy_", self._copy)
+        monkeypatch.setattr(torch.Tensor, "to", self._to)
+        monkeypatch.setattr(packing, "_wait", lambda card: self.catch_up())
+        monkeypatch.setattr(packing, "_event", lambda card: Event(self, len(self.asked)))
+
+    def catch_up(self, count=None):
+        done = self.asked[:count]
+        self.asked[:count] = [None] * len(done)
+        for each in filter(None, done):
+            self.copy(*each)
+
+    @property
+    def pending(self):
+        return any(self.asked)
+
+    @property
+    def _copy(self):
+        def copy_(target, source, non_blocking=False):
+            if non_blocking:
+                self.asked.append((target, source))
+                return target
+            return self.copy(target, source)
+
+        return copy_
+
+    @property
+    def _to(self):
+        def to(source, place, non_blocking=False, copy=False):
+            return torch.full_like(source, 77).copy_(source, non_blocking=non_blocking)
+
+        return to
+
+
+class Event:
+    def __init__(self, stream, count):
+        self.synchronize = lambda: stream.catch_up(count)
 
 
 def assorted():
@@ -29,70 +91,146 @@ def assorted():
     odd = [
         torch.rand(4, 5).t(),
         torch.rand(1, 3, 4, 4).to(memory_format=torch.channels_last),
+        torch.rand(2, 3, 1, 1).to(memory_format=torch.channels_last),
+        torch.rand(4, 1).t(),
         torch.rand(3, requires_grad=True),
+        torch.rand(3, requires_grad=True) * 2,
         torch.nn.Parameter(torch.rand(3)),
         torch.rand(3, dtype=torch.complex64).conj(),
+        torch.rand(3, dtype=torch.complex64).conj().imag,
         torch.eye(3).to_sparse(),
         torch.rand(10)[2:5],
         torch.rand(4).expand(3, 4),
         torch.empty(0),
+        torch.rand(4).to(torch.float8_e5m2),
+        torch.zeros(4, dtype=torch.uint16),
     ]
     return [x for trio in zip(plain, others + scalars + odd + plain, odd * 5, strict=False) for x in trio]
 
 
-def test_they_are_what_single_copies_are():
+def same(x, y):
+    """Whether two tensors are the same in all that can be asked of them."""
+    facts = ("dtype", "shape", "layout", "requires_grad", "is_leaf")
+    told = [[getattr(each, fact) for fact in facts] + [type(each), each.is_conj(), each.is_neg()] for each in (x, y)]
+    if told[0] != told[1]:
+        return False
+    if x.layout is not torch.strided:
+        return torch.equal(x.to_dense(), y.to_dense())
+    seen = [each.view(torch.uint8) if each.dtype is torch.float8_e5m2 else each for each in (x, y)]
+    return x.stride() == y.stride() and torch.equal(*seen)
+
+
+def test_they_are_what_single_copies_are(card):
     xs = assorted()
-    for x, y, expected in zip(xs, packing.copies(xs, HOST, one), map(one, xs), strict=True):
-        assert type(y) is type(expected)
-        assert (y.dtype, y.shape, y.layout) == (expected.dtype, expected.shape, expected.layout)
-        assert (y.requires_grad, y.is_leaf, y.is_conj()) == (
-            expected.requires_grad,
-            expected.is_leaf,
-            expected.is_conj(),
-        )
-        if y.layout is torch.strided:
-            assert y.stride() == expected.stride()
-            assert torch.equal(y, x)
-        else:
-            assert torch.equal(y.to_dense(), x.to_dense())
+    expected = list(map(one, xs))
+    assert all(map(same, packing.copies(xs, card, one), expected))
 
 
-def test_each_has_memory_of_its_own():
+def test_each_has_memory_of_its_own(card):
     xs = [torch.rand(3) for _ in range(50)]
-    made = list(packing.copies(xs, HOST, one))
+    made = list(packing.copies(xs, card, one))
     assert {y.untyped_storage().nbytes() for y in made} == {12}
     assert len({y.untyped_storage().data_ptr() for y in [*xs, *made]}) == 100
     made[0].zero_()
     assert xs[0].any()
 
 
-def test_one_parcel_for_each_dtype(monkeypatch):
-    sent = []
-    send = packing.send
-    monkeypatch.setattr(packing, "send", lambda xs, place: sent.append(len(xs)) or send(xs, place))
+def test_one_parcel_for_each_dtype(card, monkeypatch):
+    sent, send = [], packing.send
+    monkeypatch.setattr(packing, "send", lambda xs, place, late: sent.append(len(xs)) or send(xs, place))
     xs = [torch.ones(8, dtype=dtype) for _ in range(100) for dtype in (torch.float32, torch.int64)]
-    assert all(map(torch.equal, packing.copies(xs, HOST, one), xs))
+    assert all(map(torch.equal, packing.copies(xs, card, one), xs))
     assert sent == [100, 100]
 
 
-def test_parcels_are_bounded_and_worth_it(monkeypatch):
+def test_parcels_are_bounded_and_worth_it(card, monkeypatch):
     monkeypatch.setattr(packing, "PARCEL", 1000)
     monkeypatch.setattr(packing, "SMALL", 400)
     xs = [torch.ones(25) for _ in range(23)]
-    assert [len(members) for members in packing.parcels(xs)] == [10, 10], "three are too few"
-    assert packing.parcels([torch.ones(101) for _ in range(20)]) == []
-    assert all(map(torch.equal, packing.copies(xs, HOST, one), xs))
+    assert [len(members) for members in packing.parcels(xs, card)] == [10, 10], "three are too few"
+    assert packing.parcels([torch.ones(101) for _ in range(20)], card) == []
+    assert all(map(torch.equal, packing.copies(xs, card, one), xs))
 
 
-def test_where_a_parcel_finds_no_room_they_go_one_by_one(monkeypatch):
-    def full(xs, place):
+@pytest.mark.filterwarnings("ignore")  # of what is deprecated in PyTorch itself, of prototypes, of quantized tensors
+def test_what_is_followed_goes_by_itself(card):
+    """By torch.func, by forward differentiation, or because it is no block of memory."""
+    found = []
+
+    def look(*xs):
+        found.append([packing.is_plain(x) for x in xs])
+        return xs[0].sum()
+
+    x = torch.ones(3)
+    torch.func.grad(look)(x)
+    torch.func.vmap(look)(torch.ones(2, 3))
+    with torch.autograd.forward_ad.dual_level():
+        look(torch.autograd.forward_ad.make_dual(x, x))
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    look(torch._efficientzerotensor(3), nested, torch.quantize_per_tensor(x, 0.1, 0, torch.qint8))
+    conjugate = torch.ones(3, dtype=torch.complex64).conj()
+    look(conjugate, conjugate.imag)
+    with torch.inference_mode():
+        made = torch.ones(3)
+    look(made)
+    assert not any(itertools.chain(*found))
+    assert packing.is_plain(x)
+
+
+@pytest.mark.parametrize("way", ["send", "fetch"])
+def test_where_a_parcel_finds_no_room_they_go_one_by_one(card, monkeypatch, way):
+    def full(*given):
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr(packing, "send", full)
+    monkeypatch.setattr(packing, way, full)
     copied = []
     xs = [torch.ones(3) for _ in range(9)]
-    assert all(map(torch.equal, packing.copies(xs, HOST, lambda x: copied.append(x) or one(x)), xs))
+    place = HOST if way == "fetch" else card
+    assert all(map(torch.equal, packing.copies(xs, place, lambda x: copied.append(x) or one(x)), xs))
     assert len(copied) == 9
+
+
+def test_a_default_device_is_not_for_the_buffers(card):
+    xs = [torch.arange(9.0) + i for i in range(9)]
+    with torch.device("meta"):
+        assert all(map(torch.equal, packing.copies(xs, card, one), xs))
+        assert all(map(torch.equal, packing.fetch(xs), xs))
+        assert torch.equal(packing.in_pieces(xs[0], HOST), xs[0])
+        assert torch.equal(packing.out_in_pieces(xs[0]), xs[0])
+
+
+def test_memory_that_cannot_be_pinned_does_it_too(monkeypatch):
+    asked = []
+
+    def refuse(*given, pin_memory=False, empty=torch.empty, **options):
+        asked.append((pin_memory, options["device"]))
+        if pin_memory:
+            raise RuntimeError("CUDA error: out of memory")
+        return empty(*given, **options)
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    assert packing._pinned(3, torch.float32, torch.device("cuda:0")).shape == (3,)
+    assert asked == [(True, "cpu"), (False, "cpu")]
+
+
+def test_what_is_fetched_is_there(monkeypatch):
+    late = Late(monkeypatch)
+    xs = [torch.arange(9.0) + i for i in range(9)]
+    assert all(map(torch.equal, packing.fetch(xs), xs))
+    assert not late.pending
+
+
+@pytest.mark.parametrize("non_blocking", [False, True])
+def test_what_is_sent_is_there_unless_it_was_not_to_be_waited_for(monkeypatch, non_blocking):
+    late = Late(monkeypatch)
+    monkeypatch.setattr(packing, "_parted", lambda parcel, xs: [parcel])  # on the card: after what was asked of it
+    xs = [torch.arange(9.0) + i for i in range(9)]
+    (parcel,) = packing.send(xs, HOST, non_blocking)
+    assert late.pending is non_blocking
+    for x in xs:
+        x.zero_()
+    late.catch_up()
+    assert torch.equal(parcel, torch.cat([torch.arange(9.0) + i for i in range(9)]))
 
 
 @pytest.mark.parametrize("count", [1, 99, 100, 101, 1234])
@@ -100,30 +238,62 @@ def test_where_a_parcel_finds_no_room_they_go_one_by_one(monkeypatch):
 def test_pieces_make_the_whole(monkeypatch, count, dtype):
     monkeypatch.setattr(packing, "PIECE", 50 * dtype.itemsize)
     x = torch.arange(count * 2).to(dtype).view(2, count)
-    y = packing.in_pieces(x, HOST)
-    assert torch.equal(x, y)
-    assert y.data_ptr() != x.data_ptr()
-    assert y.stride() == x.stride()
+    for y in (packing.in_pieces(x, HOST), packing.out_in_pieces(x)):
+        assert torch.equal(x, y)
+        assert y.data_ptr() != x.data_ptr()
+        assert y.stride() == x.stride()
 
 
-def test_what_goes_in_pieces(monkeypatch):
+@pytest.mark.parametrize("count", [1, 49, 100, 101, 333])
+def test_a_buffer_is_not_filled_while_it_is_read(monkeypatch, count):
+    monkeypatch.setattr(packing, "PIECE", 200)
+    x = torch.arange(float(count))
+    late = Late(monkeypatch)
+    waited = packing.in_pieces(x, HOST)
+    assert not late.pending
+    assert torch.equal(waited, x)
+    y = packing.in_pieces(x, HOST, non_blocking=True)
+    assert late.pending
+    kept = x.clone()
+    x.zero_()
+    late.catch_up()
+    assert torch.equal(y, kept)
+
+
+@pytest.mark.parametrize("count", [1, 49, 100, 101, 333])
+def test_nothing_is_taken_out_of_a_buffer_before_it_has_arrived(monkeypatch, count):
+    monkeypatch.setattr(packing, "PIECE", 200)
+    x = torch.arange(float(count))
+    late = Late(monkeypatch)
+    assert torch.equal(packing.out_in_pieces(x), x)
+    assert not late.pending
+
+
+def test_what_goes_in_pieces(card, monkeypatch):
     monkeypatch.setattr(packing, "LARGE", 4000)
-    assert packing.is_large(torch.ones(1000))
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda x: False)
+    assert packing.is_large(torch.ones(1000), card)
     for x in (torch.ones(999), torch.ones(1000, requires_grad=True), torch.ones(40, 50).t()):
-        assert not packing.is_large(x)
+        assert not packing.is_large(x, card)
+    monkeypatch.undo()
+    assert not packing.is_large(torch.ones(1 << 24), HOST), "from the host to the host"
 
 
 class TestOnACard:
     """What only a card can show."""
 
-    pytestmark = CARD
+    pytestmark = REAL
 
-    def test_a_tree_arrives_whole(self):
+    def test_a_tree_arrives_whole_and_comes_back(self):
         xs = assorted()
-        made = ds.place({"xs": xs}, "gpu:0")["xs"]
-        for x, y in zip(xs, made, strict=True):
+        there = ds.place({"xs": xs}, "gpu:0")["xs"]
+        for x, y, expected in zip(xs, there, [x.to("cuda:0", copy=True) for x in xs], strict=True):
             assert y.is_cuda
-            assert torch.equal(y.cpu().to_dense() if y.is_sparse else y.cpu(), x.to_dense() if x.is_sparse else x)
+            assert same(y, expected)
+            assert same(ds.place([y] * 9, "cpu")[0], x.to("cuda:0").cpu())
+        back = ds.place(there, "cpu")
+        assert all(same(y, each.cpu()) for y, each in zip(back, there, strict=True))
+        assert all(y.untyped_storage().nbytes() == y.nbytes for y in back if packing.is_plain(y))
 
     def test_the_source_may_be_written_to_at_once(self):
         xs = [torch.full((1024,), float(i)) for i in range(500)]
@@ -133,17 +303,75 @@ class TestOnACard:
         torch.cuda.synchronize()
         assert [float(y[0]) for y in made] == [float(i) for i in range(500)]
 
-    def test_a_large_one_arrives_whole(self):
+    def test_nothing_comes_early_from_a_card_that_is_busy(self):
+        a = torch.rand(4096, 4096, device="cuda:0")
+        for _ in range(20):
+            a = a @ a / 4096
+        xs = [torch.full((1024,), float(i), device="cuda:0") + 0 * a[0, 0].nan_to_num() for i in range(500)]
+        large = torch.ones(packing.LARGE // 4 + 5, device="cuda:0") + 0 * a[0, 0].nan_to_num()
+        made = ds.place([*xs, large], "cpu", non_blocking=True)
+        assert [float(y[-1]) for y in made[:-1]] == [float(i) for i in range(500)]
+        assert made[-1].eq(1).all()
+
+    @pytest.mark.parametrize("size", [1024, packing.LARGE // 4 + 5])
+    def test_what_has_arrived_is_there_for_every_stream(self, size):
+        xs = [torch.full((size,), float(i)) for i in range(1 if size > 1024 else 500)]
+        with torch.cuda.stream(torch.cuda.Stream()):
+            made = ds.place(xs, "gpu:0")
+        with torch.cuda.stream(torch.cuda.Stream()):
+            sums = torch.stack([y.sum() for y in made])
+            assert sums.tolist() == [float(i) * size for i in range(len(xs))]
+
+    def test_in_a_scope_of_the_card(self):
+        xs = [torch.arange(9.0) + i for i in range(9)]
+        with ds.on("gpu:0"):
+            made = ds.place(xs, "gpu:0")
+            assert all(map(torch.equal, ds.place(made, "cpu"), xs))
+
+    def test_the_card_that_was_named_and_not_the_current_one(self):
+        if torch.cuda.device_count() < 2:
+            pytest.skip("hardware: this machine has one card, and the test needs two")
+        xs = [torch.arange(9.0) + i for i in range(9)] + [torch.ones(packing.LARGE // 4)]
+        made = ds.place(xs, "gpu:1")
+        assert {y.device for y in made} == {torch.device("cuda:1")}
+        assert all(map(torch.equal, ds.place(ds.place(made, "gpu:0"), "cpu"), xs))
+        assert torch.cuda.current_device() == 0
+
+    def test_a_card_that_is_nearly_full(self):
+        free = torch.cuda.mem_get_info()[0]
+        kept = torch.empty(free - (96 << 20), dtype=torch.uint8, device="cuda:0")
+        xs = [torch.rand(1 << 16) for _ in range(256)]  # 64 MiB, in four parcels
+        made = ds.place(xs, "gpu:0")
+        assert all(map(torch.equal, ds.place(made, "cpu"), xs))
+        del kept
+
+    @pytest.mark.parametrize("device", ["gpu:0", "cpu"])
+    def test_a_large_one_arrives_whole(self, device):
         x = torch.arange((packing.LARGE + 4 * packing.PIECE) // 4 + 7, dtype=torch.float32)
-        y = ds.place(x, "gpu:0", non_blocking=True)
         kept = x.clone()
-        x.zero_()
+        source = x.cuda() if device == "cpu" else x
+        y = ds.place(source, device, non_blocking=True)
+        source.zero_()
         torch.cuda.synchronize()
         assert torch.equal(y.cpu(), kept)
 
-    def test_many_small_ones_are_faster(self):
+    def test_a_model_of_many_small_parameters(self, monkeypatch):
+        sent, send = [], packing.send
+        monkeypatch.setattr(packing, "send", lambda xs, *given: sent.append(len(xs)) or send(xs, *given))
+        model = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(500)])
+        kept = [p.detach().clone() for p in model.parameters()]
+        owners = list(model.parameters())
+        ds.place(model, "gpu:0")
+        assert sent == [1000]
+        assert all(p is q and p.is_cuda for p, q in zip(model.parameters(), owners, strict=True))
+        assert {p.untyped_storage().nbytes() for p in owners} == {256, 32}
+        assert all(map(torch.equal, ds.place(model, "cpu").parameters(), kept))
+
+    @pytest.mark.parametrize("target", ["gpu:0", "cpu"])
+    def test_many_small_ones_are_faster(self, target):
         xs = [torch.rand(1024) for _ in range(1000)]
-        ds.place(xs, "gpu:0")
+        xs = ds.place(xs, "gpu:0") if target == "cpu" else xs
+        native = ds.device(target).native("torch")
 
         def seconds(move):
             torch.cuda.synchronize()
@@ -152,6 +380,6 @@ class TestOnACard:
             torch.cuda.synchronize()
             return time.perf_counter() - start if kept else 0.0
 
-        ours = min(seconds(lambda: ds.place(xs, "gpu:0")) for _ in range(9))
-        loop = min(seconds(lambda: [x.to("cuda:0") for x in xs]) for _ in range(9))
+        ours = min(seconds(lambda: ds.place(xs, target)) for _ in range(9))
+        loop = min(seconds(lambda: [x.to(native) for x in xs]) for _ in range(9))
         assert ours < loop

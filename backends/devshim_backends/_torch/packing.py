@@ -1,16 +1,20 @@
-"""Many small tensors, and large ones, on their way from the host to a CUDA card: few transfers, from pinned memory.
+"""Many small tensors, and large ones, on their way between the host and a CUDA card: few transfers, in pinned memory.
 
 Requirements this module answers:
 
 * A thousand tensors of 4 KiB cost a thousand transfers of some 10 us, most of it waiting.  Small ones of a dtype are
-  joined in one pinned buffer, sent at once, and parted on the card, into memory of their own: a tensor that stays keeps
-  no other's memory.
-* Nothing else can be told from one tensor at a time: strides, flags, order.  What a plain block of memory cannot carry
-  (gradients, other layouts, subclasses) goes by itself.
-* A card that has no room for the parcel beside its contents gets the tensors one by one.
-* A large tensor in pageable memory goes in pieces through two pinned buffers, one filled while the other is sent: CUDA
-  by itself copies such memory through one, at half the rate.
-* The source may be written to, or freed, when the call returns, and nothing reads it later.
+  joined on their own side, sent at once through a pinned buffer, and parted on the other side, into memory of their
+  own: a tensor that stays keeps no other's memory.
+* Nothing else can be told from one tensor at a time: strides, flags, order, and what has happened when the call
+  returns.  What a plain block of memory cannot carry (gradients, other layouts, subclasses) goes by itself.
+* A card that has no room for the parcel beside its contents gets, or gives, the tensors one by one.
+* A large tensor in pageable memory goes in pieces through two pinned buffers, one filled or emptied while the other is
+  sent: CUDA by itself copies such memory through one, at half the rate.
+* To a card the source may be written to, or freed, when the call returns, and nothing reads it later; from a card
+  nothing is shown before it has arrived.  Between cards nothing waits, so there is nothing to win.
+
+Buffers are PyTorch's pinned memory, which it hands out again only when the copies that it knows of have ended: those
+made by ``copy_(..., non_blocking=True)``, on whatever stream is the current one.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,76 +39,151 @@ LARGE = 1 << 26
 """Bytes from which pieces are worth their buffers."""
 PIECE = 1 << 24
 
+_PLAIN = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16}
+_PLAIN |= {torch.float32, torch.float64, torch.complex64, torch.complex128}
+"""The dtypes that PyTorch's operators on lists of tensors know on every card; others go by themselves."""
 
-def fits(x: Tensor) -> bool:
-    """Whether a tensor is a plain block of host memory, so that its bytes and shape are all there is to it."""
+
+def is_plain(x: Tensor) -> bool:
+    """Whether a tensor is a plain block of memory, so that its bytes and shape are all there is to it."""
     return (
         type(x) is torch.Tensor
-        and x.is_cpu
         and x.layout is torch.strided
+        and x.dtype in _PLAIN
         and not x.requires_grad
+        and not x.is_nested
         and x.is_contiguous()
-        and not x.is_quantized
-        and not x.is_conj()
-        and not x.is_neg()
+        and not (x.is_conj() or x.is_neg() or x._is_zerotensor() or x.is_inference())
+        and (1 not in x.shape or _has_plain_strides(x))
+        and torch._C._functorch.maybe_get_level(x) == -1  # of torch.func, which follows it
+        and forward_ad._current_level < 0  # it may have a tangent
     )
 
 
-def parcels(xs: Sequence[Tensor]) -> list[list[int]]:
-    """Return which tensors travel together, by number: small ones of one dtype, a bounded number of bytes."""
+def _has_plain_strides(x: Tensor) -> bool:
+    """Whether an axis of length 1 has the stride that a new tensor would have; copies keep any other."""
+    expected = 1
+    for length, stride in zip(reversed(x.shape), reversed(x.stride()), strict=True):
+        if stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+def can_help(place: Any) -> bool:
+    """Whether anything that goes to a device may be on its way between the host and a CUDA card."""
+    return place.type == "cuda" or (place.type == "cpu" and torch.cuda.is_initialized())
+
+
+def is_on_the_way(x: Tensor, place: Any) -> bool:
+    """Whether a tensor goes from the host to a CUDA card, or from one to the host."""
+    return bool(x.is_cuda if place.type == "cpu" else x.is_cpu and place.type == "cuda")
+
+
+def parcels(xs: Sequence[Tensor], place: Any) -> list[list[int]]:
+    """Return which tensors travel together, by number: small ones of one dtype and device, a bounded number of bytes.
+
+    Args:
+        xs: Tensors.
+        place: The ``torch.device`` they go to.
+    """
     full: list[list[int]] = []
     filling: dict[Any, tuple[list[int], int]] = {}
     for i, x in enumerate(xs):
-        if not fits(x) or not 0 < (size := x.numel() * x.element_size()) <= SMALL:
+        if not is_on_the_way(x, place) or not is_plain(x):
             continue
-        members, filled = filling.get(x.dtype, ([], 0))
+        if not 0 < (size := x.numel() * x.element_size()) <= SMALL:
+            continue
+        kind = x.dtype, x.device
+        members, filled = filling.get(kind, ([], 0))
         if filled + size > PARCEL:
             full.append(members)
             members, filled = [], 0
         members.append(i)
-        filling[x.dtype] = members, filled + size
+        filling[kind] = members, filled + size
     return [members for members in [*full, *(members for members, _ in filling.values())] if len(members) > FEW]
 
 
-def send(xs: Sequence[Tensor], place: Any) -> list[Tensor]:
-    """Return copies of tensors that travel together, each in memory of its own."""
-    sizes = [x.numel() for x in xs]
-    host = torch.empty(sum(sizes), dtype=xs[0].dtype, pin_memory=place.type == "cuda")
+def send(xs: Sequence[Tensor], place: Any, non_blocking: bool = False) -> list[Tensor]:
+    """Return copies on a card of the host's tensors that travel together, each in memory of its own."""
+    host = _pinned(sum(x.numel() for x in xs), xs[0].dtype, place)
     torch.cat([x.reshape(-1) for x in xs], out=host)
-    parcel = host.to(place, non_blocking=True)  # the pinned memory is kept until it has been read
-    made = [torch.empty_like(x, device=place) for x in xs]
-    torch._foreach_copy_([each.view(-1) for each in made], list(parcel.split(sizes)))
+    parcel = host.to(place, non_blocking=True, copy=True)
+    made = _parted(parcel, xs)
+    if not non_blocking:
+        _wait(place)  # else only work on this stream would find it there
     return made
 
 
-def copies(xs: Sequence[Tensor], place: Any, copy: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+def fetch(xs: Sequence[Tensor]) -> list[Tensor]:
+    """Return copies on the host of a card's tensors that travel together, each in memory of its own."""
+    source = xs[0].device
+    parcel = torch.cat([x.reshape(-1) for x in xs])
+    host = _pinned(parcel.numel(), parcel.dtype, source)
+    host.copy_(parcel, non_blocking=True)
+    _wait(source)
+    return _parted(host, xs)
+
+
+def _parted(parcel: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
+    """What a parcel holds, each in memory of its own where the parcel is."""
+    parts = torch._C._nn.unflatten_dense_tensors(parcel, list(xs))
+    if hasattr(torch, "_foreach_clone"):
+        return list(torch._foreach_clone(parts))
+    made = [torch.empty_like(part) for part in parts]  # before PyTorch 2.13
+    torch._foreach_copy_(made, list(parts))
+    return made
+
+
+def _pinned(count: int, dtype: Any, card: Any) -> Tensor:
+    """A buffer of the host's for copies to or from a card; one that cannot be pinned does it, too, but slower."""
+    if card.type == "cuda":
+        try:
+            return torch.empty(count, dtype=dtype, device="cpu", pin_memory=True)
+        except RuntimeError:  # the driver pins no more: what the machine lets it, or what is free
+            pass
+    return torch.empty(count, dtype=dtype, device="cpu")
+
+
+def _wait(card: Any) -> None:
+    """Wait for what was asked of a card on the stream that is its current one."""
+    if card.type == "cuda":
+        torch.cuda.current_stream(card).synchronize()
+
+
+def copies(
+    xs: Sequence[Tensor], place: Any, copy: Callable[[Tensor], Tensor], non_blocking: bool = False
+) -> Iterator[Tensor]:
     """Give a copy of each tensor in order; what does not travel in a parcel is copied by itself.
 
     Args:
         xs: Tensors.
         place: The ``torch.device`` they go to.
         copy: Copies one.
+        non_blocking: Whether copies to a card may be under way still when they are given.
     """
     taken = list(xs)
-    first = {members[0]: members for members in parcels(taken)}
+    first = {members[0]: members for members in parcels(taken, place)}
     together = {i for members in first.values() for i in members}
     made: dict[int, Tensor] = {}
     for i, x in enumerate(taken):
         if i in first:
+            members = [taken[j] for j in first[i]]
             try:
-                made.update(zip(first[i], send([taken[j] for j in first[i]], place), strict=True))
+                arrived = fetch(members) if place.type == "cpu" else send(members, place, non_blocking)
+                made.update(zip(first[i], arrived, strict=True))
+                del arrived  # else it would keep the last of them
             except torch.OutOfMemoryError:  # the parcel was too much: what fits without it shall fit
                 together.difference_update(first[i])
         yield made.pop(i) if i in together else copy(x)
 
 
-def in_pieces(x: Tensor, place: Any) -> Tensor:
-    """Return a copy of a large tensor, sent in pieces through two pinned buffers."""
+def in_pieces(x: Tensor, place: Any, non_blocking: bool = False) -> Tensor:
+    """Return a copy on a card of a large tensor of the host's, sent in pieces through two pinned buffers."""
     made = torch.empty_like(x, device=place)
     source, target = x.view(-1), made.view(-1)
     step = PIECE // x.element_size()
-    pinned = place.type == "cuda"
-    buffers = [torch.empty(step, dtype=x.dtype, pin_memory=pinned) for _ in range(2)]
+    buffers = [_pinned(step, x.dtype, place) for _ in range(2)]
     sent: list[Any] = [None, None]
     for i, start in enumerate(range(0, source.numel(), step)):
         piece = source[start : start + step]
@@ -112,12 +192,49 @@ def in_pieces(x: Tensor, place: Any) -> Tensor:
             sent[i % 2].synchronize()  # the buffer is being read still
         buffer.copy_(piece)
         target[start : start + step].copy_(buffer, non_blocking=True)
-        if pinned:
-            sent[i % 2] = torch.cuda.Event()
-            sent[i % 2].record(torch.cuda.current_stream(place))
+        sent[i % 2] = _event(place)
+    if not non_blocking:
+        _wait(place)
     return made
 
 
-def is_large(x: Tensor) -> bool:
-    """Whether a tensor goes in pieces: large, plain, and in memory that is not pinned already."""
-    return x.numel() * x.element_size() >= LARGE and fits(x) and not x.is_pinned()
+def out_in_pieces(x: Tensor) -> Tensor:
+    """Return a copy on the host of a large tensor of a card's, fetched in pieces through two pinned buffers."""
+    made = torch.empty_like(x, device="cpu")
+    source, target = x.view(-1), made.view(-1)
+    step = PIECE // x.element_size()
+    buffers = [_pinned(step, x.dtype, x.device) for _ in range(2)]
+    under_way: list[tuple[Any, Tensor, Tensor]] = []  # what says that it has arrived, the buffer, and where it belongs
+    for i, start in enumerate(range(0, source.numel(), step)):
+        piece = source[start : start + step]
+        buffer = buffers[i % 2][: piece.numel()]
+        buffer.copy_(piece, non_blocking=True)
+        under_way.append((_event(x.device), buffer, target[start : start + step]))
+        if len(under_way) == 2:
+            _empty(*under_way.pop(0))
+    for each in under_way:
+        _empty(*each)
+    return made
+
+
+def _event(card: Any) -> Any:
+    """What can be waited for: all that has been asked of a card on the stream that is its current one."""
+    if card.type != "cuda":
+        return None
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(card))
+    return event
+
+
+def _empty(arrived: Any, buffer: Tensor, target: Tensor) -> None:
+    """Take out of a buffer what has arrived in it."""
+    if arrived is not None:
+        arrived.synchronize()
+    target.copy_(buffer)
+
+
+def is_large(x: Tensor, place: Any) -> bool:
+    """Whether a tensor goes in pieces: large, plain, and not in memory that is pinned already."""
+    if x.numel() * x.element_size() < LARGE or not is_on_the_way(x, place):
+        return False
+    return is_plain(x) and not (x.is_cpu and x.is_pinned())

@@ -94,15 +94,15 @@ class TorchTensors(Backend):
         if not is_grad_enabled() and not is_compiling() and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.no_grad():  # else a model moved here could not be trained any more
                 return x.to(place, None, non_blocking, True)
-        if device is not CPU and place.type == "cuda" and not is_compiling() and packing.is_large(x):
-            return packing.in_pieces(x, place)
+        if x.is_cpu is not (place.type == "cpu") and not is_compiling() and packing.is_large(x, place):
+            return packing.in_pieces(x, place, non_blocking) if x.is_cpu else packing.out_in_pieces(x)
         return x.to(place, None, non_blocking, True)  # dtype, non_blocking, copy: by name they cost a tenth more
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
         place = NATIVE.get(device) or native(device)
-        if place.type != "cuda" or torch.is_inference_mode_enabled():
+        if torch.is_inference_mode_enabled() or not packing.can_help(place):
             return super().copy_many(xs, device, non_blocking)
-        return packing.copies(xs, place, lambda x: self.copy_to(x, device, non_blocking))
+        return packing.copies(xs, place, lambda x: self.copy_to(x, device, non_blocking), non_blocking)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         self._require_dense(x, "NumPy")
