@@ -128,6 +128,69 @@ def test_hooks():
     assert seen[-1] == CARD
 
 
+def _fails(*given):
+    raise KeyboardInterrupt from ValueError("why")
+
+
+def _unpacking():
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, _fails):
+        return leaf() * leaf()
+
+
+def _in_layer(register):
+    layer = torch.nn.Linear(3, 1, device=CARD)
+    getattr(layer, register)(_fails)
+    return layer(leaf())
+
+
+def _with(y, register):
+    register(y)
+    return y
+
+
+FAILING = {
+    "a tensor's": lambda: _with(leaf() * 2, lambda y: y.register_hook(_fails)),
+    "after accumulation": lambda: _with(leaf(), lambda y: y.register_post_accumulate_grad_hook(_fails)),
+    "a node's": lambda: _with(leaf() * 2, lambda y: y.grad_fn.register_hook(_fails)),
+    "before a node": lambda: _with(leaf() * 2, lambda y: y.grad_fn.register_prehook(_fails)),
+    "a layer's": lambda: _in_layer("register_full_backward_hook"),
+    "before a layer": lambda: _in_layer("register_full_backward_pre_hook"),
+    "of saved tensors": _unpacking,
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_an_error_in_a_hook_is_raised(name):
+    """PyTorch asks the device's guard for its type while the error is pending, and then ended the process."""
+    for _ in range(40):  # also when Python has adapted the guard's code to what it met
+        with pytest.raises(KeyboardInterrupt) as caught:
+            FAILING[name]().sum().backward()
+        assert "_fails" in [each.name for each in caught.traceback]
+        assert isinstance(caught.value.__cause__, ValueError)
+    x = leaf()
+    (x * x).sum().backward()
+    assert x.grad is not None
+
+
+def test_an_error_in_a_backward_pass_within_another():
+    class Inner(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            with torch.enable_grad():
+                y = leaf() * 2
+                y.register_hook(_fails)
+                y.sum().backward()
+
+    with pytest.raises(KeyboardInterrupt):
+        Inner.apply(leaf()).sum().backward()
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torch.ones(3, device=CARD).sum().backward()
+
+
 def test_backward_runs_where_a_context_is():
     """A hook sees the caller's context variables and thread-local state only on the caller's thread."""
     import threading

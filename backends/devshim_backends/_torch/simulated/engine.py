@@ -6,6 +6,7 @@ A gradient on ``sim:1`` would have no thread.  On the caller's own thread any nu
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -14,12 +15,32 @@ from torch.autograd.variable import Variable
 from devshim_backends._torch.simulated.patches import put
 
 
+class _Pending(threading.local):
+    """The error of a hook on its way to whoever asked for the backward pass, in this thread."""
+
+    error: BaseException | None = None
+
+
+PENDING = _Pending()
+"""PyTorch leaves a hook's error pending while it ends the guard of the device's stream, and asks a guard in Python for
+its type then.  A call with an error pending fails, which in a destructor is the end of the process (PyTorch 2.10 to
+2.12).  So the guard takes the error, and the engine, which then fails without one, raises it."""
+NOTHING = zip()
+"""A loop over it raises what is pending, and nothing else."""
+
+
 class _OnThisThread(torch._C._ImperativeEngine):  # type: ignore[misc]  # PyTorch is Any to the type checker
     """PyTorch's engine without its threads."""
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         with torch.autograd.set_multithreading_enabled(False):
-            return super().run_backward(*args, **kwargs)
+            try:
+                return super().run_backward(*args, **kwargs)
+            except SystemError:
+                error, PENDING.error = PENDING.error, None
+                if error is None:
+                    raise
+            raise error
 
 
 def start_without_threads() -> None:

@@ -23,6 +23,7 @@ from devshim_backends._torch.simulated import (
     whole,
 )
 from devshim_backends._torch.simulated.dispatch import fallback, fallback_sparse, refuse, unseen
+from devshim_backends._torch.simulated.engine import NOTHING, PENDING
 from devshim_backends._torch.simulated.kernels import KERNELS
 from devshim_backends._torch.simulated.state import NAME, SHOWN
 from devshim_backends._torch.simulated.untraced import keep_compiler_out
@@ -110,6 +111,11 @@ class _Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc]
     """What PyTorch's C++ calls the device by."""
 
     def type_(self) -> Any:
+        try:
+            for _ in NOTHING:  # raises an error that is pending, with which no call of this may end
+                pass
+        except BaseException as error:
+            PENDING.error = error
         return torch._C._autograd.DeviceType.PrivateUse1
 
 
