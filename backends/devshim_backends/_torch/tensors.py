@@ -13,6 +13,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from devshim.device import Device
 
 _NAMES = {dtype: name for name, dtype in TORCH.items()}
+_READ = frozenset(TORCH[name] for name in NUMPY)
+"""The dtypes that PyTorch and NumPy have in common."""
 _QUANTIZED = {
     getattr(torch, name) for name in ("quint8", "qint8", "qint32", "quint4x2", "quint2x4") if hasattr(torch, name)
 }
@@ -105,6 +108,9 @@ class TorchTensors(Backend):
         return packing.copies(xs, place, lambda x: self.copy_to(x, device, non_blocking), non_blocking)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
+        if not copy and type(x) is torch.Tensor and x.is_cpu is True and x.dtype in _READ and not x.requires_grad:
+            with suppress(RuntimeError, TypeError):  # PyTorch looks at all that is asked below, and has other words
+                return x.numpy()
         self._require_dense(x, "NumPy")
         seen = x.detach()
         if self.device_of(x) is not CPU:
