@@ -132,11 +132,9 @@ class Backend(Wholes, ABC):
     framework's tensors are `immutable`, writable.  Taken, and left by None, as `copiers`.
     """
 
-    borrower: ClassVar[Callable[[Any, str, tuple[int, ...]], Tensor | None] | None] = None
-    """Makes a tensor of what `lenders` give, seen to be on the host in that dtype and shape; else None."""
-
-    alignment: ClassVar[int] = 1
-    """What the address of memory must be a multiple of, so that the framework can live on it."""
+    borrower: ClassVar[tuple[int, Callable[[Any, str, tuple[int, ...]], Tensor | None]] | None] = None
+    """What addresses must be a multiple of, so that the framework can live on memory; and what makes a tensor of what
+    `lenders` give, seen to be on the host in that dtype and shape, or None."""
 
     immutable: ClassVar[bool] = False
     """Whether the framework's tensors cannot be written to (TensorFlow, JAX)."""

@@ -107,9 +107,10 @@ def _short_cut(source: Backend, target: Backend, kind: type) -> Callable[[Tensor
     """The short cut from tensors of an exact type to a framework, if there is one."""
     if target.name == "numpy":
         return source.viewers.get(kind)
-    lend, borrow, alignment = source.lenders.get(kind), target.borrower, target.alignment
-    if lend is None or borrow is None or (source.immutable and not target.immutable):
+    lend = source.lenders.get(kind)
+    if lend is None or target.borrower is None or (source.immutable and not target.immutable):
         return None
+    alignment, borrow = target.borrower
 
     def lent_and_borrowed(x: Tensor) -> Tensor | None:
         lent = lend(x, alignment)

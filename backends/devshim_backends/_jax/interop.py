@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
+from jax._src.array import ArrayImpl
 
 from devshim import _dlpack, _refusals
 from devshim.backend import Backend
@@ -27,7 +28,7 @@ from devshim.errors import ConversionError
 from devshim_backends._jax.creation import NAMES
 from devshim_backends._jax.devices import DEVICES, host
 from devshim_backends._jax.runtime import JaxRuntime
-from devshim_backends._jax.tensors import ALIGNMENT, ArrayImpl, enable_x64, is_compiling, primal
+from devshim_backends._jax.tensors import ALIGNMENT, enable_x64, is_compiling, primal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,8 +93,7 @@ class JaxInterop(JaxRuntime, Backend):
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {ArrayImpl: _view}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {ArrayImpl: _lend}
-    borrower = staticmethod(_borrow)
-    alignment = ALIGNMENT
+    borrower = (ALIGNMENT, _borrow)
 
     def to_dlpack(self, x: Tensor) -> Any:
         value = primal(x)  # under `jax.grad` gradients stay here, as in every other framework

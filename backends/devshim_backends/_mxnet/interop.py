@@ -114,7 +114,7 @@ class MxnetInterop(MxnetTensors):
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {mx.np.ndarray: _view, mx.nd.NDArray: _view}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {mx.np.ndarray: _lend, mx.nd.NDArray: _lend}
-    borrower = staticmethod(_borrow)
+    borrower = (1, _borrow)
 
     def to_dlpack(self, x: Tensor) -> Any:
         if self.is_tracer(x):

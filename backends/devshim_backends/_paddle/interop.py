@@ -60,7 +60,7 @@ class _Once:
     def __dlpack_device__(self) -> tuple[int, int]:
         return (_dlpack.CPU, 0)
 
-    def __dlpack__(self, *, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
         return self._capsule
 
 
@@ -97,7 +97,7 @@ class PaddleInterop(PaddleTensors):
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {EAGER: _view} if _TELLS_ITS_VERSION else {}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {EAGER: _lend}
-    borrower = staticmethod(_borrow) if _SHARES else None
+    borrower = (1, _borrow) if _SHARES else None
 
     def to_dlpack(self, x: Tensor) -> Any:
         if not x.is_dense() or x.dtype not in NAMES:

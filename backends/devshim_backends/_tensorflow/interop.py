@@ -48,7 +48,7 @@ def _view(x: Tensor) -> np.ndarray | None:
     array = x._numpy_internal()
     if type(array) is not np.ndarray or array.dtype is not kinds[1] or array.shape != x._shape_tuple():
         return None  # a scalar, if there are no axes
-    array.setflags(False)
+    array.setflags(False)  # type: ignore[call-arg]  # which by its name takes twice the time
     return array
 
 
@@ -74,8 +74,7 @@ class TensorflowInterop(TensorflowTensors):
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {EAGER: _view}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {EAGER: _lend}
-    borrower = staticmethod(_borrow)
-    alignment = _ALIGNMENT
+    borrower = (_ALIGNMENT, _borrow)
 
     def to_dlpack(self, x: Tensor) -> Any:
         if self.is_tracer(x):

@@ -66,7 +66,7 @@ class TorchInterop(TorchTensors):
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {torch.Tensor: _view, torch.nn.Parameter: _view}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {torch.Tensor: _lend, torch.nn.Parameter: _lend}
-    borrower = staticmethod(_borrow)
+    borrower = (1, _borrow)
 
     def to_dlpack(self, x: Tensor) -> Any:
         self._require_dense(x, "DLPack")
