@@ -105,7 +105,7 @@ class JaxTensors(JaxDevices, Backend):
         if not trace_state_clean() and self.compiling():
             raise self._untraceable("place")
         native = self.to_native(device)
-        values = [x if type(x) is ArrayImpl else concrete(x) for x in xs]
+        values: list[Any] = [x if type(x) is ArrayImpl else concrete(x) for x in xs]
         ordered = [
             x if x.ndim < 2 or _in_order(value) else jax.lax.copy_p.bind(x) for x, value in zip(xs, values, strict=True)
         ]
@@ -128,7 +128,8 @@ class JaxTensors(JaxDevices, Backend):
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if not copy and type(x) is ArrayImpl and not x.is_deleted():
             looked = np.asarray(x)
-            if type(looked.base) is memoryview and looked.base.obj is x:  # the array's own buffer, and no copy of it
+            window: Any = looked.base
+            if type(window) is memoryview and window.obj is x:  # the array's own buffer, and no copy of it
                 return looked
         value = primal(x) if isinstance(x, Tracer) else x
         if value is None:

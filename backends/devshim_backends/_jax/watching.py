@@ -106,7 +106,7 @@ def arriving(put: Callable[[], list[Any]], native: Any) -> list[Any]:
     """
     if native not in _cards or getattr(_moving, "now", False):
         return put()
-    made = _unseen(put)
+    made: list[Any] = _unseen(put)
     counting.arrived(made, native)
     return made
 

@@ -110,7 +110,8 @@ class TorchTensors(Backend):
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if not copy and type(x) is torch.Tensor and x.is_cpu is True and x.dtype in _READ and not x.requires_grad:
             with suppress(RuntimeError, TypeError):  # PyTorch looks at all that is asked below, and has other words
-                return x.numpy()
+                shared: np.ndarray = x.numpy()
+                return shared
         self._require_dense(x, "NumPy")
         seen = x.detach()
         if self.device_of(x) is not CPU:
