@@ -169,7 +169,7 @@ def test_what_is_followed_goes_by_itself(card):
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     look(torch._efficientzerotensor(3), nested, torch.quantize_per_tensor(x, 0.1, 0, torch.qint8))
     conjugate = torch.ones(3, dtype=torch.complex64).conj()
-    look(conjugate, conjugate.imag)
+    look(conjugate, conjugate.imag, torch._neg_view(x))
     with torch.inference_mode():
         made = torch.ones(3)
     look(made)
