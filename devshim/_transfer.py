@@ -244,8 +244,6 @@ def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[...
     except Exception as error:
         if isinstance(error, DevshimError):
             raise
-        if isinstance(error, DevshimError):
-            raise
         _raise_if_full(backend, error, target, _asked(backend, args) if nbytes is None else nbytes)
         raise
     if backend.device_of(result) is not target:
