@@ -25,7 +25,7 @@ from mxnet.ndarray.ndarray import _int64_enabled
 from devshim import _dlpack, _refusals
 from devshim.errors import ConversionError
 from devshim_backends._mxnet import capsules
-from devshim_backends._mxnet.native import CODES, NAMES, QUICK, dtype_code, numpy_shapes, where
+from devshim_backends._mxnet.native import CODES, NAMES, QUICK, dtype_code, get_context, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
 from devshim_backends._mxnet.tracing import is_deferred
 
@@ -42,17 +42,24 @@ _create = getattr(QUICK, "MXNDArrayFromDLPackEx", None) or QUICK.MXNDArrayFromDL
 _create.argtypes = (ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
 
 
+_dtype_of = QUICK.MXNDArrayGetDType
 _sizes_of = getattr(QUICK, "MXNDArrayGetShapeEx", None) or QUICK.MXNDArrayGetShape  # renamed in 2.0
-_Sizes: Any = ctypes.POINTER(ctypes.c_int64 if _int64_enabled() else ctypes.c_int)
+_Sizes: Any = ctypes.POINTER(ctypes.c_int)
 if _int64_enabled():  # a build for arrays of more than 2**31 elements
     _sizes_of = getattr(QUICK, "MXNDArrayGetShapeEx64", None) or QUICK.MXNDArrayGetShape64
+    _Sizes = ctypes.POINTER(ctypes.c_int64)
 
 
-def _shape(x: Tensor) -> tuple[int, ...]:
-    """``x.shape`` in half its time; ``()`` also where MXNet does not know it."""
-    count, sizes = ctypes.c_int(), _Sizes()
-    check_call(_sizes_of(x.handle, byref(count), byref(sizes)))
-    return tuple(sizes[: count.value]) if count.value > 0 else ()
+def _form(x: Tensor) -> tuple[int, int, tuple[int, ...]]:
+    """The number of an array's dtype, that of its place, and its shape, in a third of the time of three questions.
+
+    What MXNet refuses to tell stays 0, which is no place, and ``()``; so does a shape that it does not know.
+    """
+    handle, code, place, count, sizes = x.handle, ctypes.c_int(), ctypes.c_int64(), ctypes.c_int(), _Sizes()
+    _dtype_of(handle, byref(code))
+    get_context(handle, byref(place), byref(place, 4))
+    _sizes_of(handle, byref(count), byref(sizes))
+    return code.value, place.value, tuple(sizes[: count.value]) if count.value > 0 else ()
 
 
 class _Values:
@@ -73,8 +80,9 @@ class _Values:
 
 def _plain(x: Tensor) -> tuple[str, str, tuple[int, ...]] | None:
     """What `_PLAIN` says of the dtype, and the shape, of an array that is plain."""
-    kinds, shape = _PLAIN.get(dtype_code(x)), _shape(x)
-    if kinds is None or not shape or 0 in shape or where(x) != _HOST or not x.writable or is_deferred():
+    code, place, shape = _form(x)
+    kinds = _PLAIN.get(code)
+    if kinds is None or not shape or 0 in shape or place != _HOST or not x.writable or is_deferred():
         return None
     return *kinds, shape
 
@@ -106,7 +114,7 @@ def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     check_call(_create(offered, False, byref(handle)))
     capsules.mark_used(capsule)
     x = mx.np.ndarray(handle)
-    return x if dtype_code(x) == CODES.get(dtype) and where(x) == _HOST and _shape(x) == shape else None
+    return x if _form(x) == (CODES.get(dtype), _HOST, shape) else None
 
 
 class MxnetInterop(MxnetTensors):
