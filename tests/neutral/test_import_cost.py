@@ -17,6 +17,9 @@ FRAMEWORKS = ("torch", "tensorflow", "mxnet", "paddle", "jax", "jaxlib", "keras"
 HEAVY = ("numpy", "optree", "rich", "typer", "pynvml", "dataclasses", "typing", "re", "enum", "asyncio", "threading")
 SLOW = ("ctypes", "importlib.metadata", "inspect", "logging", "traceback", "functools", "devshim_backends")
 
+FROM_THE_START = {"devshim._show", "devshim._spec", "devshim.device", "devshim.errors"}
+"""Devices and errors; everything else comes when it is named."""
+
 LOADED = """
 import sys
 before = set(sys.modules)
@@ -30,6 +33,21 @@ def test_import_loads_neither_numpy_nor_a_framework_nor_what_is_slow(python: Cal
     assert "devshim" in loaded
     assert not {name for name in loaded if name.partition(".")[0] in FRAMEWORKS}
     assert not loaded & {*HEAVY, *SLOW}
+    assert {name for name in loaded if name.startswith("devshim.")} == FROM_THE_START
+
+
+@pytest.mark.parametrize("name", ["place", "on", "Placement", "simulate"])
+def test_a_call_brings_what_it_needs(python: Callable[..., str], name: str) -> None:
+    """As an attribute and by name; the module that `ds.device` comes from does not take its place."""
+    told = python(f"""
+        import devshim as ds
+        from devshim import {name}
+        assert {name} is ds.{name}
+        import devshim.device, devshim.placement, devshim.scopes, devshim.simulation, devshim.random
+        assert {name} is ds.{name}
+        print(ds.device("cuda:1"))
+    """)
+    assert told == "gpu:1\n"
 
 
 def test_what_a_public_name_needs_is_loaded_when_it_is_named(python: Callable[..., str]) -> None:

@@ -5,7 +5,7 @@ Requirements this module answers:
 * No call looks at or touches Paddle's process-wide device: a place is handed to the C++ layer each time.
   ``paddle.to_tensor([1.0], place=...)`` does look at it where there is one value (3.3: it calls ``paddle.full``).
 * The dtypes are those that Paddle computes with.  ``paddle.uint16``, ``uint32`` and ``uint64`` (3.x) are names
-  without kernels: a tensor of theirs cannot even be copied, and NumPy's uint16 is read as bfloat16.
+  without kernels: of a tensor of theirs not even ``clone`` works, and NumPy's uint16 is read as bfloat16.
 * One meaning for every dtype: Paddle has no ``arange``, ``linspace`` or ``eye`` for bool, the small integers and
   floats, or complex; it adds a float step up, so that errors add up too.  NumPy computes them here, once for all.
 * A plug-in that lacks a kernel has the host's, and then the result stays on the host: it is copied from there.
