@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,8 @@ def _slot(cls: type) -> ctypes.c_void_p | None:
     def field(number: int) -> int | None:
         return ctypes.c_void_p.from_address(id(cls) + number * _WORD).value
 
+    if sys.implementation.name != "cpython":  # elsewhere `id` is no address
+        return None
     if cls.__basicsize__ != field(_BASICSIZE) or cls.__flags__ != field(_FLAGS):
         return None
     table = field(_AS_BUFFER)
