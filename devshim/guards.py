@@ -131,9 +131,8 @@ def _reporter(backend: Backend) -> Callable[[Device, Device, str], None]:
         file, line = frame.f_code.co_filename, frame.f_lineno
         problem = f"{backend.title} copies from {source} to {target} for {what}, unasked, at {file}:{line}"
         if mode == "error":
-            raise TransferError(
-                problem, f"write it down: ds.place(x, {str(target)!r}) or ds.to_numpy(x), outside the guard or inside"
-            )
+            written = f"ds.place(x, {str(target)!r})" + (" or ds.to_numpy(x)" if target is CPU else "")
+            raise TransferError(problem, f"write it down: {written}, outside the guard or inside")
         if mode == "log":
             _LOGGER.info("%s", problem)
             return

@@ -211,6 +211,21 @@ def test_what_is_written_down_waits_in_peace(monkeypatch, told, watch):
     assert told == []
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # importing the compiler
+def test_what_is_compiled_meanwhile_is_compiled_whole(monkeypatch, watch):
+    """The functions that stand in for what says that it copies are no hindrance to torch.compile."""
+    Cuda(monkeypatch)
+
+    def moved(x):
+        return x.to("cpu", torch.float64).cpu() + torch.tensor([1.0]) + torch.asarray([2.0])
+
+    torch._dynamo.reset()
+    with watch():
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # the compiler asks for more than there is
+        compiled = torch.compile(moved, fullgraph=True, backend="eager")
+        assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
+
+
 def test_a_mode_of_the_users_is_left(monkeypatch, told, watch):
     cuda = Cuda(monkeypatch, mode=1)
     with warnings.catch_warnings(record=True) as seen:

@@ -116,7 +116,7 @@ def _cuda_told(report: Report) -> Iterator[None]:
 def _written(original: Any) -> Any:
     @functools.wraps(original)
     def method(*args: Any, **kwargs: Any) -> Any:
-        if quiet() or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or quiet():  # in this order: a compiler reads no further
             return original(*args, **kwargs)
         with said():
             return original(*args, **kwargs)
