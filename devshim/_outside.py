@@ -7,6 +7,7 @@ Requirements this module answers:
 * A compiler that reads code instead of running it (torch.compile) cannot follow what is not tensors: locks, threads,
   files, context variables.  With ``fullgraph=True`` the caller meets the same `TracingError`; without it the compiler
   breaks off at the refusal, and the call does what it does eagerly: `refuse_where_read`.
+* What is wrong outside is the same error inside: a device that is not there, tensors that are not where they should be.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from devshim import _registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from devshim.backend import Backend
 
 
@@ -40,11 +43,30 @@ def refuse_where_read(call: str, instead: str) -> None:
 
 
 @_registry.settled_when_compiled
-def refuse_where_run(call: str, instead: str) -> None:
-    """Do the same where the compiler runs code: one that reads it repeats what is done to Python's objects."""
-    for backend in _registry.loaded():
-        if not backend.reads_code and backend.tracing():
-            _raise(backend, call, instead)
+def not_found(name: str, kind: str, index: int) -> NoReturn:
+    """Raise `DeviceNotFoundError`, in a form that a compiler hands on: its arguments are plain for that."""
+    from devshim import _refusals
+    from devshim.device import Device
+
+    backend = _registry.load(name)
+    raise backend.untraceable(_refusals.not_found(backend, Device(kind, index)))
+
+
+@_registry.settled_when_compiled
+def copy_needed(name: str, source: str, target: str) -> NoReturn:
+    """Raise `CopyNeededError` likewise."""
+    from devshim import _refusals, _spec
+
+    raise _registry.load(name).untraceable(_refusals.copy_needed(_spec.device(source), _spec.device(target)))
+
+
+@_registry.settled_when_compiled
+def mismatch(name: str, located: tuple[tuple[str, str], ...], call: str) -> NoReturn:
+    """Raise `DeviceMismatchError` likewise."""
+    from devshim import _refusals, _spec
+
+    devices = {label: _spec.device(device) for label, device in located}
+    raise _registry.load(name).untraceable(_refusals.mismatch(devices, call))
 
 
 def _raise(backend: Backend, call: str, instead: str) -> None:

@@ -35,6 +35,10 @@ LEDGER: Callable[[Backend, Device, Device, int | None, int], AbstractContextMana
 def require(backend: Backend, device: Device) -> Device:
     """Return the device if the backend has it; else raise `DeviceNotFoundError`."""
     if device is not CPU and device.index >= backend.count(device.kind):
+        if backend.reads_code and backend.compiling():
+            from devshim import _outside
+
+            _outside.not_found(backend.name, device.kind, device.index)
         from devshim import _refusals
 
         raise _refusals.not_found(backend, device)

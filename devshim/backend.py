@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from devshim._cards import Cards, Fault
     from devshim.device import Device
-    from devshim.errors import TracingError
+    from devshim.errors import DevshimError
     from devshim.info import DeviceInfo, MemoryInfo
 
 __all__ = ["FEATURES", "Backend", "Gap", "Tensor"]
@@ -356,8 +356,8 @@ class Backend(Wholes, ABC):
         """Whether what the calling code does besides tensors is done once, now, and not each time the function runs."""
         return self.compiling()
 
-    def untraceable(self, error: TracingError) -> Exception:
-        """The error as an exception that the compiler passes on to those who called the compiled function."""
+    def untraceable(self, error: DevshimError) -> DevshimError:
+        """The error in a form that the compiler passes on to those who called the compiled function."""
         return error
 
     # ------------------------------------------------------------------ runtime

@@ -68,7 +68,8 @@ class MetricLog:
             DeviceMismatchError: The tensor is elsewhere: the log moves nothing unasked.
             ArgumentError: It has more than one element, or is of another framework than those before it.
         """
-        _outside.refuse_where_run("MetricLog.append", "return the value from the function, and append it outside")
+        # Also where the compiler could repeat it: torch.compile (2.13) compiles anew for each length, up to 8.
+        _outside.refuse("MetricLog.append", "return the value from the function, and append it outside")
         backend = _registry.serving(value)
         if backend is None or isinstance(value, np.generic):
             self._numbers[self._length] = float(_arguments.real("value", value))

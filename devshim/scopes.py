@@ -239,6 +239,8 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
     """The backend and device all tensors share, or `DeviceMismatchError`."""
     backend, device = next(iter(located.values()))
     if any(other is not device for _, other in located.values()):
+        if backend.reads_code and backend.compiling():
+            _outside.mismatch(backend.name, tuple([(name, str(where)) for name, (_, where) in located.items()]), call)
         from devshim import _refusals
 
         raise _refusals.mismatch({name: where for name, (_, where) in located.items()}, call)

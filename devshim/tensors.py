@@ -161,9 +161,11 @@ def _refuse_flag(copy: object) -> NoReturn:
 
 
 def _refuse_copy(backend: Backend, x: Tensor, target: Device) -> NoReturn:
-    from devshim import _refusals
+    from devshim import _outside, _refusals
 
     _transfer.require(backend, target)
+    if backend.reads_code and backend.compiling():
+        _outside.copy_needed(backend.name, str(backend.device_of(x)), str(target))
     raise _refusals.copy_needed(backend.device_of(x), target)
 
 

@@ -72,7 +72,7 @@ def _has_plain_strides(x: Tensor) -> bool:
 
 def can_help(place: Any) -> bool:
     """Whether anything that goes to a device may be on its way between the host and a CUDA card."""
-    return place.type == "cuda" or (place.type == "cpu" and torch.cuda.is_initialized())
+    return bool(place.type == "cuda" or (place.type == "cpu" and torch.cuda.is_initialized()))
 
 
 def is_on_the_way(x: Tensor, place: Any) -> bool:

@@ -13,7 +13,6 @@ Requirements this module answers:
 from __future__ import annotations
 
 import sys
-from functools import cache
 from os.path import dirname
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -24,13 +23,13 @@ from torch.utils._device import _device_constructors
 
 from devshim import _refusals
 from devshim.backend import Backend
-from devshim.errors import TracingError
 from devshim_backends._torch.devices import module, native
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from devshim.device import Device
+    from devshim.errors import DevshimError
 
 _OURS = dirname(_refusals.__file__)
 _unmended = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
@@ -49,23 +48,33 @@ def mend_constructors() -> None:
 mend_constructors._dynamo_marked_constant = True  # type: ignore[attr-defined]  # run while compiling: see devices.cards
 
 
-@cache
-def untraceable() -> type[TracingError]:
-    """Return the `TracingError` that is also dynamo's own word for code it cannot trace.
+_HANDED_ON: dict[type[DevshimError], type[DevshimError]] = {}
+
+
+def _handed_on(kind: type[DevshimError]) -> type[DevshimError]:
+    """An error's class that is also dynamo's own word for code it cannot trace.
 
     What else is raised while dynamo traces comes out as an ``InternalTorchDynamoError``, or not at all: it cannot trace
     the making of an exception whose class has an ``__init__`` (2.10 to 2.13).  Its own it hands on as it is with
     ``fullgraph=True``, and takes for a reason to break off without it.
     """
+    if kind in _HANDED_ON:
+        return _HANDED_ON[kind]
     from torch._dynamo.exc import Unsupported
 
-    class Untraceable(TracingError, Unsupported):  # type: ignore[misc]  # PyTorch is Any to the type checker
-        def __reduce__(self) -> tuple[object, ...]:
-            return (TracingError, (self.problem, self.hint))
+    class Untraceable(kind, Unsupported):  # type: ignore[misc, valid-type]  # made of two that are not known here
+        def __init__(self, problem: str, hint: str | None = None) -> None:
+            kind.__init__(self, problem, hint)
+            told = str(self)
+            Unsupported.__init__(self, told)
+            self.args = (told,)
 
-    Untraceable.__name__ = Untraceable.__qualname__ = "TracingError"
-    Untraceable.__module__ = "devshim"
-    return Untraceable
+        def __reduce__(self) -> tuple[object, ...]:
+            return (kind, (self.problem, self.hint))
+
+    Untraceable.__name__ = Untraceable.__qualname__ = kind.__name__
+    Untraceable.__module__ = kind.__module__
+    return _HANDED_ON.setdefault(kind, Untraceable)
 
 
 def leave_alone() -> None:
@@ -109,11 +118,11 @@ class TorchScopes(Backend):
             return True
         return bool(torch.compiler._is_compiling_flag or torch.jit.is_tracing())
 
-    def untraceable(self, error: TracingError) -> Exception:
+    def untraceable(self, error: DevshimError) -> DevshimError:
         if torch._guards.TracingContext.try_get() is None:
             return error
         leave_alone()
-        return untraceable()(error.problem, error.hint)
+        return _handed_on(type(error))(error.problem, error.hint)
 
 
 class _Card:

@@ -1,0 +1,101 @@
+"""Errors inside torch.compile: the caller meets ours, with one graph for the whole function and without."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+
+WAYS = {
+    "a missing device": (lambda x, y: ds.place(x, "gpu:7"), ds.DeviceNotFoundError),
+    "a scope of one": (lambda x, y: ds.run(_inside, x), ds.DeviceNotFoundError),
+    "a mismatch": (lambda x, y: ds.run(torch.add, x, y), ds.DeviceMismatchError),
+    "arguments by name": (lambda x, y: ds.require_same_device(x=x, y={"y": y}), ds.DeviceMismatchError),
+    "no copy": (lambda x, y: ds.place(x, "gpu:1", copy=False), ds.CopyNeededError),
+}
+
+
+def _inside(x):
+    with ds.on("gpu:7"):
+        return x + x
+
+
+@pytest.fixture(autouse=True)
+def cards():
+    ds.use("torch")
+    with ds.simulate(gpus=2):
+        yield
+    ds.use(None)
+    torch._dynamo.reset()
+
+
+def told(fn, *args):
+    """The error that a call raises, as it is told without the lines a compiler adds."""
+    with pytest.raises(ds.DevshimError) as caught:
+        fn(*args)
+    return str(caught.value).partition("\n\nfrom user code")[0], caught.value
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_wrong_outside_is_the_same_error_inside(way, whole):
+    fn, cls = WAYS[way]
+    args = ds.zeros(2), ds.zeros(2, device="gpu:1")
+    expected = told(fn, *args)[0]
+    found, error = told(torch.compile(fn, fullgraph=whole, backend="eager"), *args)
+    assert isinstance(error, cls)
+    assert found == expected
+    assert ds.device_of(ds.zeros(1)) is ds.cpu()
+
+
+def test_a_refusal_is_a_plain_error_elsewhere():
+    fn = torch.compile(lambda x: (ds.memory("cpu"), x)[1], fullgraph=True, backend="eager")
+    error = told(fn, ds.zeros(2))[1]
+    assert (type(error).__name__, type(error).__module__) == ("TracingError", "devshim")
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is ds.TracingError
+        assert (other.problem, other.hint) == (error.problem, error.hint)
+
+
+def test_a_function_that_breaks_off_still_computes_in_graphs():
+    graphs = []
+
+    def count(module, example):
+        graphs.append(module)
+        return module.forward
+
+    log = ds.MetricLog()
+
+    @torch.compile(backend=count)
+    def step(x):
+        y = x * 2
+        log.append(y.sum())
+        ds.synchronize()
+        return ds.place(y + 1, "gpu:1")
+
+    made = []
+    for i in range(20):
+        assert ds.to_numpy(step(ds.full(2, float(i)))).tolist() == [2 * i + 1] * 2
+        made.append(len(graphs))
+    assert made[0] > 0
+    assert set(made[1:]) == {made[1]}, "it was compiled anew"
+    assert log.flush().tolist() == [4.0 * i for i in range(20)]
+
+
+def test_a_tree_with_a_model_moves_whole_where_the_graph_breaks_off():
+    model = torch.nn.Linear(2, 2)
+
+    @torch.compile(backend="eager")
+    def moved(x):
+        return ds.place({"x": x + x, "model": model}, "gpu:1")
+
+    with ds.transfers() as log:
+        tree = moved(torch.ones(2))
+    assert tree["model"] is model
+    assert ds.placement_of(tree).devices == {ds.gpu(1)}
+    assert sum(record.bytes for record in log.records) == 2 * 4 + 4 * 4 + 2 * 4
