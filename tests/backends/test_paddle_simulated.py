@@ -398,6 +398,9 @@ assert ds.device_count() == 0
 ds.simulate(gpus=2)
 x = ds.ones(3, device="gpu:1")
 assert ds.memory("gpu:1").used == 512 and (x + x).sum() == 6
+from devshim_backends._paddle import devices
+assert not devices.only_host, "a copy to the host must be looked at from now on"
+assert str(ds.copy(x, "cpu").place) == "Place(cpu)" and str(ds.copy(x, "gpu:1").place) == "Place(sim_gpu:1)"
 del x
 assert ds.memory("gpu:1").used == 0
 """
