@@ -182,8 +182,7 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
         DeviceNotFoundError: The framework does not have that device.
         OutOfMemoryError: The device is full.
     """
-    target = device if device is CPU or type(device) is Device else _spec.device(device)
-    if target is CPU and _transfer.LEDGER is None and _transfer.FAULTS is None and _explain.HOOK is None:
+    if device is CPU and _transfer.LEDGER is None and _transfer.FAULTS is None and _explain.HOOK is None:
         copier = _COPIERS.get(type(x))  # as `_copied_to_host`, written out: a call less
         if copier is not None:
             try:
