@@ -188,10 +188,11 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
             try:
                 made = copier(x)
             except Exception as error:
-                _transfer.raise_if_full(_TENSORS[type(x)], error, target, x)
+                _transfer.raise_if_full(_TENSORS[type(x)], error, CPU, x)
                 raise
             if made is not None:
                 return made
+    target = device if type(device) is Device else _spec.device(device)
     backend = _TENSORS.get(type(x)) or _registry.serving(x)
     if backend is None:
         from devshim import _trees
