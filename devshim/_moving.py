@@ -17,7 +17,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from devshim import _together, _transfer
+from devshim import _together
 from devshim.errors import DevshimError
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     """The device of a leaf, by the place of its whole and its path in it."""
     Given = Callable[[str, Leaf, Device], Any]
     Key = tuple[int, str]
-    _Going = tuple[Backend, Any, str, Device]
-    """A tensor's backend, itself, its leaf's path, and where to."""
 
 
 def joined(prefix: str, path: str) -> str:
@@ -45,29 +43,6 @@ def joined(prefix: str, path: str) -> str:
 def _key(leaf: Leaf) -> Key:
     """What ties have in common: whose data it is, and what."""
     return (id(leaf.owner), leaf.kind)
-
-
-def _copy(going: dict[Key, _Going], arrived: dict[Key, Any]) -> None:
-    """Copy all that goes to one device at once: an adapter may pack small tensors together."""
-    groups: dict[tuple[int, Device], list[Key]] = {}
-    for key, (backend, _, path, target) in going.items():
-        members = groups.setdefault((id(backend), target), [])
-        if not members:  # a device that does not exist is refused before anything is copied
-            try:
-                _transfer.require(backend, target)
-            except DevshimError as error:
-                error.add_leaf(path)
-                raise
-        members.append(key)
-    for (_, target), keys in groups.items():
-        under_way = list(range(len(keys)))
-        try:
-            xs = [going[key][1] for key in keys]
-            results = _transfer.move_many(going[keys[0]][0], xs, target, under_way=under_way)
-            arrived.update(zip(keys, results, strict=True))
-        except DevshimError as error:
-            error.add_leaf(_together.named([going[keys[i]][2] for i in under_way]))
-            raise
 
 
 class Move:
@@ -97,7 +72,7 @@ class Move:
         for _, prefix, leaf in found:
             if leaf.beside is None:
                 targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path))
-        going: dict[Key, _Going] = {}
+        going = _together.Going(str, blames=True)
         arrived: dict[Key, Any] = {}
         try:
             for backend, prefix, leaf in found:
@@ -108,11 +83,10 @@ class Move:
                 except DevshimError as error:
                     error.add_leaf(joined(prefix, leaf.path))
                     raise
-            _copy(going, arrived)
+            arrived.update(going.copy())
             self._staged = [(leaf, x, arrived[_key(leaf)]) for leaf, x, _ in self._staged]
         except BaseException:
             self._staged.clear()  # the traceback would keep it, and the memory
-            going.clear()
             arrived.clear()
             raise
 
@@ -122,7 +96,7 @@ class Move:
         prefix: str,
         leaf: Leaf,
         target: Device,
-        going: dict[Key, _Going],
+        going: _together.Going,
         arrived: dict[Key, Any],
         copy: bool | None,
     ) -> None:
@@ -139,7 +113,7 @@ class Move:
                 from devshim import _refusals
 
                 raise _refusals.copy_needed(backend.device_of(x), target)
-            going.setdefault(key, (backend, x, joined(prefix, leaf.path), target))
+            going.add(key, backend, x, target, joined(prefix, leaf.path))
         self._staged.append((leaf, x, None))
 
     def exchange(self, rewire: bool = True) -> bool:

@@ -10,50 +10,84 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim import _transfer
 from devshim.errors import DevshimError
 
 if TYPE_CHECKING:
-    from devshim._trees import Cell
+    from collections.abc import Callable, Hashable, Sequence
+
     from devshim.backend import Backend, Tensor
     from devshim.device import Device
 
-    Moving = dict[int, tuple[Backend, Tensor, Cell, Device]]
-    """By the tensor's address: its backend, itself, where it stands in the tree, and where to."""
+
+class _Group(NamedTuple):
+    """What goes to one device on one framework, in lists: a tuple for each tensor would be the collector's work."""
+
+    backend: Backend
+    target: Device
+    keys: list[Any]
+    xs: list[Tensor]
+    places: list[Any]
+
+    def move(self, non_blocking: bool, under_way: list[int]) -> Sequence[Tensor]:
+        """Copy them in one call."""
+        return _transfer.move_many(self.backend, self.xs, self.target, non_blocking, under_way)
 
 
-def move(moving: Moving, non_blocking: bool) -> dict[int, Tensor]:
-    """Move all tensors found, and return the results by the address of what they are copies of."""
-    groups: dict[tuple[int, Device], list[tuple[int, Tensor, Cell]]] = {}
-    backends: dict[int, Backend] = {}
-    for key, (backend, x, cell, target) in moving.items():
-        backends[id(backend)] = backend
-        groups.setdefault((id(backend), target), []).append((key, x, cell))
-    for which, target in groups:  # a device one of them lacks is refused before anything is copied
-        _transfer.require(backends[which], target)
-    moved: dict[int, Tensor] = {}
-    for (which, target), group in groups.items():
-        under_way = list(range(len(group)))
-        try:
-            keys, xs = [key for key, _, _ in group], [x for _, x, _ in group]
-            backend = backends[which]
-            moved.update(zip(keys, _transfer.move_many(backend, xs, target, non_blocking, under_way), strict=True))
-        except BaseException as error:
-            moved.clear()  # the traceback would keep them, and their memory
-            if isinstance(error, DevshimError):
-                error.add_leaf(_names([group[i][2] for i in under_way]))
-            raise
-    return moved
+class Going:
+    """Tensors that shall move, each under a key of its own, and what is moved under several once.
+
+    Args:
+        name: Gives the name of a tensor, for an error, from what was given to `add` as its place.
+        blames: Whether an error names a leaf for a device that does not exist.
+    """
+
+    def __init__(self, name: Callable[[Any], str], blames: bool = False) -> None:
+        self._name = name
+        self._blames = blames
+        self._groups: dict[tuple[int, Device], _Group] = {}
+        self._known: set[Hashable] = set()
+
+    def add(self, key: Hashable, backend: Backend, x: Tensor, target: Device, place: Any) -> None:
+        """Have a tensor moved, unless one of this key is already."""
+        if key in self._known:
+            return
+        self._known.add(key)
+        which = (id(backend), target)
+        group = self._groups.get(which)
+        if group is None:
+            group = self._groups[which] = _Group(backend, target, [], [], [])
+        group.keys.append(key)
+        group.xs.append(x)
+        group.places.append(place)
+
+    def copy(self, non_blocking: bool = False) -> dict[Any, Tensor]:
+        """Move them all, and return the results by their keys."""
+        for group in self._groups.values():  # a device that does not exist is refused before anything is copied
+            try:
+                _transfer.require(group.backend, group.target)
+            except DevshimError as error:
+                if self._blames:
+                    error.add_leaf(self._name(group.places[0]))
+                raise
+        moved: dict[Any, Tensor] = {}
+        for group in self._groups.values():
+            under_way = list(range(len(group.xs)))
+            try:
+                moved.update(zip(group.keys, group.move(non_blocking, under_way), strict=True))
+            except BaseException as error:
+                moved.clear()  # the traceback would keep them, and their memory
+                if isinstance(error, DevshimError):
+                    error.add_leaf(self._names(group, under_way))
+                raise
+        return moved
+
+    def _names(self, group: _Group, under_way: list[int]) -> str:
+        """The leaves of which one failed."""
+        names = [self._name(group.places[i]) for i in under_way[:4]]
+        return " or ".join([*names, *(["another"] if len(under_way) > 4 else [])])
 
 
-def _names(cells: list[Cell]) -> str:
-    from devshim._trees import path_of
-
-    return named(["".join(f"[{part!r}]" for part in path_of(cell)) for cell in cells[:5]])
-
-
-def named(paths: list[str]) -> str:
-    """Return the paths of leaves of which one failed, for the error."""
-    return " or ".join([*paths[:4], *(["another"] if len(paths) > 4 else [])])
+__all__ = ["Going"]

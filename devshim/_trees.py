@@ -200,6 +200,11 @@ def path_text(cell: Cell | None) -> str:
     return ".".join(map(str, path_of(cell)))
 
 
+def _brackets(cell: Cell) -> str:
+    """The keys that lead to where something stands, as Python writes them."""
+    return "".join(f"[{part!r}]" for part in path_of(cell))
+
+
 def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
     """Yield every tensor of a tree with its path and its backend: `scan` for those who name the tensors."""
     for cell, x, backend in scan(tree):
@@ -223,16 +228,16 @@ def placed(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool)
         return tree
     done: list[tuple[Any, Flat]] = []
     wholes: list[tuple[Cell, Any, Backend]] = []
-    moving: dict[int, tuple[Backend, Tensor, Cell, Device]] = {}
+    going = _together.Going(_brackets)
     one, where = (to, lambda prefix, path: to) if isinstance(to, Device) else (None, to)
     for cell, x, backend in scan(tree, done, wholes):
         target = one or where("", path_text(cell))
         if not stays(backend, x, target, copy):
-            moving.setdefault(id(x), (backend, x, cell, target))
+            going.add(id(x), backend, x, target, cell)
     new: dict[int, Any] = {}
     with _moved_with(wholes, where, copy) as clones:
         new.update(clones)
-        new.update(_together.move(moving, non_blocking))
+        new.update(going.copy(non_blocking))
     return rebuilt(tree, done, new)
 
 
