@@ -117,7 +117,8 @@ def _adopt(backend: Backend) -> None:
     if type(backend).compiling is not Contract.compiling:
         from devshim import _traced  # noqa: F401 - Paddle's compiler traces even a first import, through its hooks
 
-        _context.COMPILERS.append(backend)
+        # One that reads code is asked first, and is the answer: it could not read how the others find theirs.
+        _context.COMPILERS.insert(0 if backend.reads_code else len(_context.COMPILERS), backend)
 
 
 def _make(name: str) -> Backend:

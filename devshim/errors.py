@@ -72,8 +72,9 @@ class DevshimError(Exception):
         self.hint = hint
 
     def add_leaf(self, path: str) -> None:
-        """Say which leaf of a tree the error is about; the tree itself is unchanged."""
-        self.add_place(f"at the leaf {path} of the tree, which is unchanged")
+        """Say which leaf of a tree the error is about; the tree itself is unchanged. A lone tensor has no path."""
+        if path:
+            self.add_place(f"at the leaf {path} of the tree, which is unchanged")
 
     def add_place(self, place: str) -> None:
         """Say where the error happened."""

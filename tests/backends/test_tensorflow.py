@@ -32,6 +32,14 @@ class TestTensorflow(Conformance):
 
         return tf.function(fn)
 
+    def compilers(self) -> Any:
+        import tensorflow as tf
+
+        def xla(fn: Any) -> Any:
+            return tf.function(fn, jit_compile=True)
+
+        return {"function": (self.compiled, True), "xla": (xla, True)}
+
     def native_zeros(self) -> Any:
         import tensorflow as tf
 
