@@ -75,6 +75,33 @@ def test_a_copy_is_new_memory(name, target):
     assert ds.device_of(copied) is ds.device(target)
 
 
+@pytest.mark.parametrize("name", ["float32", "int32", "bool", "complex64", "bfloat16", "string", "qint8"])
+def test_both_ways_of_a_copy_on_the_host_are_new_memory(name):
+    """Numbers go the short way while nobody watches; both are ``DeepCopy`` in a scope of the host's."""
+    text = tf.constant(["a", "b"])
+    x = text if name == "string" else tf.bitcast(tf.constant([1, 0], tf.int8), tf.qint8) if name == "qint8" else None
+    x = tf.cast(tf.constant([1, 0]), name) if x is None else x
+    with tf.device("/CPU:1"):  # a scope of the user's, in which operators would run: a simulated card
+        short = ds.copy(x, CPU)
+        with ds.transfers() as log:
+            long = ds.copy(x, CPU)
+    assert log.count == 1
+    for made in (short, long):
+        assert made is not x
+        assert made.dtype == x.dtype
+        assert ds.device_of(made) is CPU
+        assert made.numpy().tolist() == x.numpy().tolist()
+        assert name in ("string", "qint8", "bool", "bfloat16") or pointer(made) != pointer(x)
+
+
+def test_what_a_function_takes_from_outside_is_copied_when_it_runs():
+    """A tensor that has values while the function is compiled: its copy belongs into the graph all the same."""
+    x = tf.constant([1.0, 2.0])
+    made = tf.function(lambda: ds.copy(x, CPU))
+    assert [node.type for node in made.get_concrete_function().graph.get_operations()].count("DeepCopy") == 1
+    assert made().numpy().tolist() == [1.0, 2.0]
+
+
 def test_moving_between_simulated_cards_is_new_memory():
     x = ds.ones((3,), device="gpu:0")
     assert pointer(ds.place(x, "gpu:1")) != pointer(x)
