@@ -59,6 +59,7 @@ class Move:
         self._where = where
         self._given = given
         self._staged: list[tuple[Leaf, Any, Any]] = []
+        self._staying: dict[Key, tuple[Backend, Any]] = {}
 
     def stage(self, copy: bool | None = None) -> None:
         """Copy every leaf that is not where it shall be; on any failure, what was copied is released.
@@ -108,6 +109,7 @@ class Move:
                 arrived[key] = made
         if key not in arrived:
             if backend.device_of(x) is target:
+                self._staying[key] = (backend, x)
                 return
             if copy is False:
                 from devshim import _refusals
@@ -115,6 +117,10 @@ class Move:
                 raise _refusals.copy_needed(backend.device_of(x), target)
             going.add(key, backend, x, target, joined(prefix, leaf.path))
         self._staged.append((leaf, x, None))
+
+    def staying(self) -> list[tuple[Backend, Any]]:
+        """Return what is where it shall be, ties once: of a clone, what was copied on its device."""
+        return list(self._staying.values())
 
     def exchange(self, rewire: bool = True) -> bool:
         """Put every copy in its leaf's place and rewire the models; on any failure all is put back.

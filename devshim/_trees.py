@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from devshim import _registry, _together
+from devshim import _registry, _together, _transfer
 from devshim._settled import settled
 from devshim.device import Device
 from devshim.errors import ArgumentError
@@ -261,7 +262,7 @@ def _moved_with(wholes: list[tuple[Cell, Any, Backend]], where: Where, copy: boo
     from devshim import _moving, _outside
 
     _outside.refuse("place", OUTSIDE)
-
+    begun = time.perf_counter()
     if copy:
         for backend in dict.fromkeys(backend for _, _, backend in wholes):
             its = [whole for _, whole, owner in wholes if owner is backend]
@@ -270,7 +271,12 @@ def _moved_with(wholes: list[tuple[Cell, Any, Backend]], where: Where, copy: boo
     move = _moving.Move(found, where)
     move.stage(None if copy else copy)
     yield clones
+    stayed = move.staying() if copy and _transfer.LEDGER is not None else []
     move.exchange()
+    if stayed:
+        from devshim import _watching
+
+        _watching.cloned(stayed, begun)
 
 
 def placement_of(tree: Any) -> dict[str, Device]:

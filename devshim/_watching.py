@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from devshim import _registry, _transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
     from devshim.backend import Backend
@@ -81,6 +81,21 @@ def _recording(backend: Backend, source: Device, target: Device, nbytes: int | N
     if inside() or not (listening or GUARDED.get()):
         return None
     return Recording(listening if nbytes is not None else (), backend, source, target, nbytes, tensors)
+
+
+def cloned(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
+    """Record what a model's clone holds on the device where it was made: a copy on that device."""
+    listening = () if inside() else LISTENING.get()
+    sums: dict[tuple[str, Device], list[Any]] = {}
+    for backend, x in copies if listening else ():
+        device = backend.device_of(x)
+        row = sums.setdefault((backend.name, device), [backend, 0, 0])
+        row[1] += backend.nbytes(x)
+        row[2] += 1
+    seconds = time.perf_counter() - start
+    for (_, device), (backend, nbytes, tensors) in sums.items():
+        for tell, _ in listening:
+            tell(backend, device, device, nbytes, seconds, tensors, site(), start)
 
 
 class Recording:

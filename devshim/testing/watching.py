@@ -64,6 +64,18 @@ class Watching(Kit):
             ds.place(model, away[1])
         assert log.count == 0
 
+    @feature("models")
+    @pytest.mark.hook("model")
+    def test_a_copy_of_a_model_is_known_to_the_byte(self, away: tuple[Device, Device]) -> None:
+        """A copy is recorded on each device once, on the one where the model is, too."""
+        model = ds.place(self.model(), away[0])
+        with ds.transfers() as log:
+            copies = ds.replicate(model, away)
+        for device, copy in zip(away, copies, strict=True):
+            held = sum(self.adapter.nbytes(leaf.read()) for leaf in self.adapter.leaves(copy))
+            assert log.bytes(away[0], device) == held
+        assert log.count == 2
+
     # ------------------------------------------------------------------ MetricLog
     @feature("several")
     def test_a_hundred_scalars_are_one_transfer(self, other_device: Device) -> None:
