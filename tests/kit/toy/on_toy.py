@@ -359,6 +359,32 @@ def convert_shares_when_asked_to_copy(patch: Patch, adapter: Any) -> None:
 
 
 @defect
+def a_short_cut_gives_another_dtype(patch: Patch, adapter: Any) -> None:
+    from devshim import conversion
+
+    patch.setattr(conversion, "_SHORT_CUTS", {})
+    patch.setattr(adapter, "viewers", {toyframe.Tensor: lambda x: x.data.astype("complex128")})
+
+
+@defect
+def a_short_cut_ignores_the_device(patch: Patch, adapter: Any) -> None:
+    convert = ds.convert
+    patch.setattr(ds, "convert", lambda x, backend=None, device=None, copy=None: convert(x, backend, copy=copy))
+
+
+@defect
+def conversions_go_untold(patch: Patch, adapter: Any) -> None:
+    convert = ds.convert
+
+    def untold(*args: Any, **options: Any) -> Any:
+        with Patch.context() as inside:
+            inside.setattr(_transfer, "LEDGER", None)
+            return convert(*args, **options)
+
+    patch.setattr(ds, "convert", untold)
+
+
+@defect
 def place_is_ignored_while_compiling(patch: Patch, adapter: Any) -> None:
     def compiled(self: Any, fn: Any) -> Any:
         def traced(*args: Any) -> Any:
