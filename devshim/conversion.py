@@ -27,6 +27,8 @@ from devshim.tensors import tensor_backend
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
+
     from devshim._spec import DeviceLike
     from devshim.backend import Backend, Tensor
     from devshim.device import Device
@@ -130,12 +132,38 @@ def _the_long_way(
             return shared
         if copy is False:
             raise _refusals.cannot_share(f"{source.title} with {target.title}", why)
+    told = None
+    if there is CPU and _transfer.LEDGER is not None:  # one copy, whatever is put in order on the host besides
+        told = _transfer.LEDGER(source, here, CPU, source.nbytes(x), 1)
+    if told is None:
+        return _through_the_host(source, target, x, here, there)
+    with told:
+        return _through_the_host(source, target, x, here, there)
+
+
+def _through_the_host(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor:
+    """New memory with the same values."""
     try:
-        array = _transfer.to_host(source, x, copy=True)
+        array = _values(source, x, here is CPU and there is not CPU)
     except ConversionError as error:  # NumPy has no such dtype: bfloat16 without ml_dtypes
         return _by_way_of_shared(source, target, x, here, there, error)
     array = _arguments.numpy_array(array)  # NumPy's own tensors may be of the other byte order
+    if there is CPU:
+        try:  # nobody else has this memory
+            return _transfer.make(*_transfer.from_host(target, array, there, copy=False))
+        except CopyNeededError:
+            pass
     return _transfer.make(*_transfer.from_host(target, array, there, copy=True))
+
+
+def _values(source: Backend, x: Tensor, look: bool) -> np.ndarray:
+    """A tensor's values on the host, where it is enough to look at them without a copy if that can be."""
+    if look:
+        try:
+            return _transfer.to_host(source, x, copy=False)
+        except CopyNeededError:
+            pass
+    return _transfer.to_host(source, x, copy=True)
 
 
 def _shared(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> tuple[Tensor, str | None]:

@@ -36,6 +36,18 @@ TESTS = """
         with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed"):
             ds.place(ds.ones(3), "gpu:1")
 
+    @pytest.mark.parametrize("copy", [None, True])
+    def test_a_conversion_is_one_copy_for_each_way(devshim_backend, simulated_gpus, copy):
+        mine, other = devshim_backend, "jax" if devshim_backend == "numpy" else "numpy"
+        x = ds.ones((2, 3), dtype="float32", device="gpu:1")
+        with ds.transfers() as log:
+            y = ds.convert(x, other, "cpu", copy=copy)
+            back = ds.convert(y, mine, "gpu:0", copy=copy)
+            ds.convert(back, other, "gpu:1", copy=copy)
+        assert ds.to_numpy(back).tolist() == [[1.0] * 3] * 2
+        ways = [(str(each.source), str(each.target), each.bytes) for each in log.records]
+        assert ways == [("gpu:1", "cpu", 24), ("cpu", "gpu:0", 24), ("gpu:0", "cpu", 24), ("cpu", "gpu:1", 24)]
+
     def test_none(devshim_backend):
         assert ds.device_count() == 0
 """
@@ -50,7 +62,7 @@ def test_every_framework_is_tested_in_one_run(pytester: pytest.Pytester, monkeyp
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     pytester.makepyfile(TESTS)
     done = pytester.runpytest_subprocess(f"--devshim-backends={','.join(ALL)}", "-v", timeout=600)
-    done.assert_outcomes(passed=4 * len(ALL))
+    done.assert_outcomes(passed=6 * len(ALL))
 
 
 PROGRAMS = {
