@@ -34,9 +34,9 @@ __all__ = [
     "address",
     "label",
     "managed",
-    "place",
     "read",
     "settle_strides",
+    "structure",
 ]
 
 CPU, CUDA, CUDA_HOST, ROCM, ROCM_HOST = 1, 2, 3, 10, 11
@@ -176,8 +176,8 @@ def read(capsule: Any, *, versioned: bool = False) -> Offer:
     )
 
 
-def place(capsule: Any) -> tuple[int, int]:
-    """Return where the structure of an unversioned capsule is, and its ``byte_offset``."""
+def structure(capsule: Any) -> tuple[int, int]:
+    """Return the address of the structure an unversioned capsule points to, and the ``byte_offset`` in it."""
     where: int = _pointer(capsule, b"dltensor")
     return where, _word(where + _OFFSET).value
 

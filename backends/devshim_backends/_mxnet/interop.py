@@ -107,7 +107,7 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """An array over a plain capsule (see `Backend.borrower`)."""
-    offered, offset = _dlpack.place(capsule)
+    offered, offset = _dlpack.structure(capsule)
     if offset or dtype == "bool" or not shape or 0 in shape:
         return None  # what MXNet reads only in other words (`_adapt`), or in another mode (`numpy_shapes`)
     handle = NDArrayHandle()
