@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _transfer
 from devshim.testing.cards import used
 from devshim.testing.models import INPUTS, TARGETS, Wholes
 from devshim.testing.values import feature, hook
@@ -65,19 +64,20 @@ class Training(Wholes):
         optimizer = self.optimizer(model)
         self.train_step(model, optimizer, *self.data(away[0]), lambda: None)
         before, tree = self.state_of(model, optimizer), [model, optimizer]
-        move = _transfer.move
+        copy_many = self.adapter.copy_many
         for fails in range(len(before)):
             left = iter(range(fails))
 
-            def failing(*args: Any, left: Any = left) -> Any:
-                if next(left, None) is None:
-                    raise error("asked to")
-                return move(*args)
+            def failing(xs: Any, *args: Any, left: Any = left) -> Any:
+                for arrived in copy_many(xs, *args):
+                    if next(left, None) is None:
+                        raise error("asked to")
+                    yield arrived
 
-            monkeypatch.setattr(_transfer, "move", failing)
+            monkeypatch.setattr(self.adapter, "copy_many", failing)
             with pytest.raises(error) as caught:
                 ds.place(tree, away[1])
-            monkeypatch.setattr(_transfer, "move", move)
+            monkeypatch.setattr(self.adapter, "copy_many", copy_many)
             assert not isinstance(caught.value, ds.DevshimError) or "(at the leaf " in caught.value.problem
             self.check_on(model, away[0])
             self.check_on(optimizer, away[0])
