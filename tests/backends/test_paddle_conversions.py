@@ -55,6 +55,17 @@ def test_writes_go_through(no_long_way):
     assert x.stop_gradient
 
 
+@SHARING
+def test_a_parameter_is_shared_and_stays_one(no_long_way):
+    x = paddle.nn.Linear(2, 3).weight
+    if interop._TELLS_ITS_VERSION:
+        conversion._SHORT_CUTS[type(x), "numpy"] = interop._view
+    a = ds.convert(x, "numpy", copy=False)
+    a[...] = 5
+    assert x.numpy().tolist() == [[5] * 3] * 2
+    assert not x.stop_gradient
+
+
 def test_memory_outlives_whoever_lent_it(no_long_way):
     x, a = ds.convert(PLAIN.copy(), "paddle"), ds.convert(paddle.arange(1000.0), "numpy")
     gc.collect()

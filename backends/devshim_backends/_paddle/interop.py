@@ -36,6 +36,8 @@ _STRIDED = "FLAGS_use_stride_kernel"
 _UNKNOWN = frozenset({"uint16", "uint32", "uint64"})
 """What Paddle 3.x takes in, and can then not even copy."""
 
+_TENSORS = (EAGER, paddle.base.framework.EagerParamBase)
+"""What has its values in one block: a tensor, and a layer's parameter."""
 _SHARES = hasattr(core, "DenseTensor")
 """Whether memory that is taken in stays where it is; Paddle 2.6, where this is a ``LoDTensor``, copies it."""
 _TELLS_ITS_VERSION = hasattr(getattr(core, "DenseTensor", None), "_to_dlpack_versioned") and (
@@ -95,8 +97,10 @@ def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
 class PaddleInterop(PaddleTensors):
     """The room of interop."""
 
-    viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {EAGER: _view} if _TELLS_ITS_VERSION else {}
-    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {EAGER: _lend}
+    viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = dict.fromkeys(
+        _TENSORS if _TELLS_ITS_VERSION else (), _view
+    )
+    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = dict.fromkeys(_TENSORS, _lend)
     borrower = (1, _borrow) if _SHARES else None
 
     def to_dlpack(self, x: Tensor) -> Any:
