@@ -13,8 +13,20 @@ import pytest
 import devshim as ds
 from devshim import _context
 from devshim.testing.base import Kit
-from devshim.testing.traced_calls import ANSWERS, CALLS, DRAWN, EFFECTS, FACTS, MADE, MODELS, PROCESS, VALUES, Around
-from devshim.testing.values import hook, numbers
+from devshim.testing.traced_calls import (
+    ANSWERS,
+    CALLS,
+    DRAWN,
+    EFFECTS,
+    FACTS,
+    MADE,
+    MODELS,
+    NEEDS,
+    PROCESS,
+    VALUES,
+    Around,
+)
+from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,11 +38,17 @@ _MOVED = ("asarray", "broadcast", "convert", "copy", "gather", "place", "split")
 """Answers that are where they were asked to be."""
 
 
+def _each(*tables: dict[str, Any]) -> list[Any]:
+    """The names of calls, each with the feature an adapter may have declared a gap in."""
+    names = [name for table in tables for name in table]
+    return [pytest.param(name, marks=[feature(NEEDS[name])] if name in NEEDS else []) for name in names]
+
+
 class EveryCall(Kit):
     """What can be called at all, called in every kind of compiled function the framework has."""
 
     @hook("compiled")
-    @pytest.mark.parametrize("call", [*ANSWERS, *FACTS])
+    @pytest.mark.parametrize("call", _each(ANSWERS, FACTS))
     def test_an_answer_is_what_it_is_outside(self, call: str, tmp_path: Path) -> None:
         """Each time it is called, with other arguments, too."""
         make = {**ANSWERS, **FACTS}[call]
@@ -41,7 +59,7 @@ class EveryCall(Kit):
                 assert call not in _MOVED or ds.device_of(y) is ds.device_of(expected)
 
     @hook("compiled")
-    @pytest.mark.parametrize("call", MADE)
+    @pytest.mark.parametrize("call", _each(MADE))
     def test_what_is_made_is_where_it_was_asked_for(self, call: str, tmp_path: Path) -> None:
         """Beside a result that follows from the arguments."""
         if call == "load":
@@ -53,7 +71,7 @@ class EveryCall(Kit):
                 assert call.startswith("empty") or self.same_numbers(made, ds.to_numpy(expected))
 
     @hook("compiled")
-    @pytest.mark.parametrize("call", DRAWN)
+    @pytest.mark.parametrize("call", _each(DRAWN))
     def test_what_is_drawn_is_drawn_anew(self, call: str, tmp_path: Path) -> None:
         """Each time the function runs."""
         for inside in self._inside(_beside(DRAWN[call]), tmp_path):
@@ -62,7 +80,7 @@ class EveryCall(Kit):
             assert ds.device_of(second) is self._last()
 
     @hook("compiled")
-    @pytest.mark.parametrize("call", EFFECTS)
+    @pytest.mark.parametrize("call", _each(EFFECTS))
     def test_what_is_done_is_done_each_time(self, call: str, tmp_path: Path) -> None:
         """Or not at all, where it is refused."""
         make, seen = EFFECTS[call]
@@ -75,7 +93,7 @@ class EveryCall(Kit):
             assert seen(around) == (untouched if done is None else expected)
 
     @hook("compiled")
-    @pytest.mark.parametrize("call", PROCESS)
+    @pytest.mark.parametrize("call", _each(PROCESS))
     def test_what_is_about_the_moment_is_refused(self, call: str, tmp_path: Path) -> None:
         """Where the function's code is run, or read, once for all its calls."""
         for name, (compiled, once) in self.compilers().items():
@@ -84,7 +102,7 @@ class EveryCall(Kit):
                 assert done is None, "it was done while the function was compiled"
 
     @hook("compiled", "model", "optimizer")
-    @pytest.mark.parametrize("call", MODELS)
+    @pytest.mark.parametrize("call", _each(MODELS))
     def test_models(self, call: str, tmp_path: Path) -> None:
         """A refusal leaves them where they are."""
         for name, (compiled, once) in self.compilers().items():

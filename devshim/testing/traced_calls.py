@@ -207,3 +207,14 @@ VALUES = frozenset(
     {"BackendInfo", "Device", "DeviceInfo", "Fault", "MemoryInfo", "Placement", "Transfer", "TransferLog"}
 )
 """Public classes whose instances are values, in which nothing of a framework happens."""
+
+NEEDS = {
+    **dict.fromkeys(("MetricLog.append", "MetricLog.flush", "all_reduce_", "gather", "split"), "several"),
+    **dict.fromkeys(("copy a model", "place a model", "place a model and its optimizer", "replicate"), "models"),
+    **dict.fromkeys(("load", "save", "save a model"), "checkpoints"),
+    "guard": "guard",
+    "memory_policy": "memory_policy",
+    "set_visible_devices": "visible_devices",
+    "simulate": "simulate",
+}
+"""The feature that a call is about, where an adapter may declare a gap in it."""

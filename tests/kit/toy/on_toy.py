@@ -36,6 +36,9 @@ class TestHealthy(Conformance):
     def compiled(self, fn: Any) -> Any:
         return fn
 
+    def compilers(self) -> dict[str, tuple[Callable[..., Any], bool]]:
+        return {"compiled": (self.compiled, False)}
+
     def trainable(self, x: Any) -> Any:
         leaf = toyframe.Tensor(x.data.copy(), x.card)
         leaf.requires_grad = True
