@@ -36,10 +36,20 @@ class TestPaddle(Conformance):
 
             return paddle.jit.to_static(call, full_graph=True)
 
-        return {"symbolic": (self.compiled, False), "full_graph": (whole, True)}
+        ways = {"symbolic": (self.compiled, False), "full_graph": (whole, True)}
+        if paddle.__version__.startswith("2."):
+            del ways["full_graph"]  # which forgets the variables of enclosing functions, `as_it_is` among them
+        return ways
 
-    # Both read a distribution's version, and Paddle's symbolic compiler (3.3) loses a variable in pathlib's `joinpath`.
-    compiler_fails = {"backends": UnboundLocalError, "save": UnboundLocalError}  # noqa: RUF012
+    @property
+    def compiler_fails(self) -> Any:
+        """Both use pathlib, in which Paddle's symbolic compiler loses a variable (3.3), or takes no class (2.6)."""
+        import paddle
+        from paddle.jit.sot.utils import exceptions
+
+        if paddle.__version__.startswith("2."):
+            return {"backends": exceptions.InnerError, "save": (TypeError, exceptions.InnerError)}
+        return {"backends": UnboundLocalError, "save": UnboundLocalError}
 
     def trainable(self, x: Any) -> Any:
         leaf = x.detach().clone()
