@@ -14,7 +14,7 @@ import pytest
 import devshim as ds
 from devshim.testing import secrets, sites
 from devshim.testing.base import Kit, in_thread
-from devshim.testing.secrets import CARRIED, EXPLICIT, HIDDEN, NUMPYS
+from devshim.testing.secrets import CARRIED, EXPLICIT, HIDDEN, NUMPYS, SEVERAL
 from devshim.testing.sites import SITES, line
 from devshim.testing.values import feature, numbers
 
@@ -68,7 +68,9 @@ class Guarding(Kit):
         assert outcome(lambda: HIDDEN[how](x)) is plain
 
     @feature("guard")
-    @pytest.mark.parametrize("how", EXPLICIT)
+    @pytest.mark.parametrize(
+        "how", [pytest.param(how, marks=[feature("several")] if how in SEVERAL else []) for how in EXPLICIT]
+    )
     def test_what_is_written_down_is_no_secret(self, device: Device, how: str) -> None:
         """Devshim's calls say what they do, and computing on a device copies nothing."""
         x = self.tensor(device)

@@ -11,7 +11,7 @@ import numpy as np
 import devshim as ds
 from devshim.testing.values import numbers
 
-__all__ = ["CARRIED", "EXPLICIT", "HIDDEN", "NUMPYS"]
+__all__ = ["CARRIED", "EXPLICIT", "HIDDEN", "NUMPYS", "SEVERAL"]
 
 HIDDEN: dict[str, Callable[[Any], object]] = {
     "float": float,
@@ -44,6 +44,9 @@ NUMPYS: dict[str, Callable[[Any], Any]] = {
     "a function": lambda x: np.stack([x, x]),
 }
 """What NumPy makes of a tensor's values, where it can."""
+
+SEVERAL = ("all_reduce_", "metrics", "split and gather")
+"""Those of `EXPLICIT` that need `devshim.backend.FEATURES`' ``several``."""
 
 EXPLICIT: dict[str, Callable[[Any], object]] = {
     "place": lambda x: ds.place(x, "cpu"),

@@ -217,9 +217,13 @@ def test_to_the_host_is_never_left_unfinished(fake_gpu, monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "to", spy)
     x = torch.ones(2)
+    away = ds.place(x, fake_gpu, non_blocking=True)
+    assert seen == [True]
+    with pytest.raises(NotImplementedError, match="meta"):  # which has no values to bring
+        ds.place(away, "cpu", non_blocking=True)
     ds.place(x, "cpu", copy=True, non_blocking=True)
-    ds.place(x, fake_gpu, non_blocking=True)
-    assert seen == [False, True]
+    assert True not in seen[1:]
+    assert seen[1] is False
 
 
 # ---------------------------------------------------------------- NumPy
