@@ -1,4 +1,4 @@
-"""Simulated cards for the tests of one framework: the one that the name of their file says."""
+"""What the tests of one framework share: the framework is the one that the name of their file says."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import devshim as ds
+from devshim import conversion
 
 
 @pytest.fixture
@@ -14,3 +15,13 @@ def three_cards(request: pytest.FixtureRequest) -> Iterator[None]:
     """The framework of ``test_<framework>_*.py`` is the current one, and has three simulated cards."""
     with ds.using(request.path.stem.split("_")[1]), ds.simulate(gpus=3):
         yield
+
+
+@pytest.fixture
+def no_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ds.convert` fails where it does not take a short cut."""
+
+    def gone(*args: object) -> None:
+        pytest.fail("it went the long way")
+
+    monkeypatch.setattr(conversion, "_the_long_way", gone)

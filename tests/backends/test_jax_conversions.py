@@ -6,6 +6,7 @@ import gc
 
 import numpy as np
 import pytest
+from host_memory import aligned
 
 import devshim as ds
 from devshim import conversion
@@ -13,15 +14,6 @@ from devshim import conversion
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
 interop = pytest.importorskip("devshim_backends._jax.interop")
-
-
-def aligned(a):
-    """The same values in memory that JAX takes over."""
-    raw = np.zeros(a.nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    placed = raw[start : start + a.nbytes].view(a.dtype).reshape(a.shape)
-    placed[...] = a
-    return placed
 
 
 PLAIN = aligned(np.arange(6, dtype="float32").reshape(2, 3))
@@ -37,14 +29,6 @@ def _learned():
     assert len({*conversion._SHORT_CUTS} & {(np.ndarray, "jax"), (type(jnp.ones(1)), "numpy")}) == 2
     yield
     ds.use(None)
-
-
-@pytest.fixture
-def no_long_way(monkeypatch):
-    def gone(*args):
-        pytest.fail("it went the long way")
-
-    monkeypatch.setattr(conversion, "_the_long_way", gone)
 
 
 def test_writes_to_the_array_are_seen_and_none_are_made_by_numpy(no_long_way):

@@ -32,14 +32,6 @@ def _learned():
     ds.use(None)
 
 
-@pytest.fixture
-def no_long_way(monkeypatch):
-    def gone(*args):
-        pytest.fail("it went the long way")
-
-    monkeypatch.setattr(conversion, "_the_long_way", gone)
-
-
 @pytest.mark.parametrize("kind", [mx.nd.NDArray, mx.np.ndarray])
 def test_writes_go_through(kind, no_long_way):
     x = mx.nd.array(PLAIN) if kind is mx.nd.NDArray else mx.np.array(PLAIN)

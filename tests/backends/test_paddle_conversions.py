@@ -33,19 +33,16 @@ def _learned():
 
 
 @pytest.fixture
-def no_long_way(monkeypatch):
-    def gone(*args):
-        pytest.fail("it went the long way")
-
+def no_long_way_where_there_is_another(request):
     if interop._TELLS_ITS_VERSION:
-        monkeypatch.setattr(conversion, "_the_long_way", gone)
+        request.getfixturevalue("no_long_way")
 
 
 SHARING = pytest.mark.skipif(not interop._SHARES, reason="hardware: this PaddlePaddle copies what it takes in")
 
 
 @SHARING
-def test_writes_go_through(no_long_way):
+def test_writes_go_through(no_long_way_where_there_is_another):
     a = PLAIN.copy()
     x = ds.convert(a, "paddle", copy=False)
     x[0, 0] = 7
@@ -57,7 +54,7 @@ def test_writes_go_through(no_long_way):
 
 
 @SHARING
-def test_a_parameter_is_shared_and_stays_one(no_long_way):
+def test_a_parameter_is_shared_and_stays_one(no_long_way_where_there_is_another):
     x = paddle.nn.Linear(2, 3).weight
     a = ds.convert(x, "numpy", copy=False)
     a[...] = 5
@@ -65,7 +62,7 @@ def test_a_parameter_is_shared_and_stays_one(no_long_way):
     assert not x.stop_gradient
 
 
-def test_memory_outlives_whoever_lent_it(no_long_way):
+def test_memory_outlives_whoever_lent_it(no_long_way_where_there_is_another):
     x, a = ds.convert(PLAIN.copy(), "paddle"), ds.convert(paddle.arange(1000.0), "numpy")
     gc.collect()
     [np.full(6, -1, "f4"), paddle.full([1000], -1.0)]

@@ -6,21 +6,13 @@ import gc
 
 import numpy as np
 import pytest
+from host_memory import aligned
 
 import devshim as ds
 from devshim import conversion
 
 tf = pytest.importorskip("tensorflow")
 interop = pytest.importorskip("devshim_backends._tensorflow.interop")
-
-
-def aligned(a):
-    """The same values in memory that TensorFlow takes over."""
-    raw = np.zeros(a.nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    placed = raw[start : start + a.nbytes].view(a.dtype).reshape(a.shape)
-    placed[...] = a
-    return placed
 
 
 PLAIN = aligned(np.arange(6, dtype="float32").reshape(2, 3))
@@ -35,14 +27,6 @@ def _learned():
     assert len({*conversion._SHORT_CUTS} & {(np.ndarray, "tensorflow"), (type(tf.zeros(1)), "numpy")}) == 2
     yield
     ds.use(None)
-
-
-@pytest.fixture
-def no_long_way(monkeypatch):
-    def gone(*args):
-        pytest.fail("it went the long way")
-
-    monkeypatch.setattr(conversion, "_the_long_way", gone)
 
 
 def test_writes_to_the_array_are_seen_and_none_are_made_by_numpy(no_long_way):

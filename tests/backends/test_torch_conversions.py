@@ -74,14 +74,6 @@ def _learned():
     ds.use(None)
 
 
-@pytest.fixture
-def no_long_way(monkeypatch):
-    def gone(*args):
-        pytest.fail("it went the long way")
-
-    monkeypatch.setattr(conversion, "_the_long_way", gone)
-
-
 def values_of(x):
     """The values by PyTorch's own copies, as text."""
     return str(x.detach().resolve_conj().resolve_neg().tolist())
