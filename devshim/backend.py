@@ -327,7 +327,7 @@ class Backend(Wholes, ABC):
         """Give memory that the framework keeps for reuse back to the device; nothing on the host."""
 
     @abstractmethod
-    def memory_policy(self, policy: Literal[grow] | float) -> None:
+    def memory_policy(self, policy: Literal["grow"] | float) -> None:
         """Take memory as needed (``"grow"``), or at most a fraction of each card; before `started`."""
 
     @abstractmethod
