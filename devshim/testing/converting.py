@@ -155,8 +155,12 @@ class Converting(Kit):
             before = native_bits(odd)
             y = ds.convert(odd, self.backend)
             assert native_bits(ds.to_numpy(y)) == before, name
-        with pytest.raises(ds.ConversionError, match="mask"):
-            ds.convert(np.ma.masked_array(plain, plain > 2), self.backend)
+        masked = np.ma.masked_array(plain, plain > 2)
+        if self.backend == "numpy":  # one of its own
+            assert ds.convert(masked, self.backend) is masked
+        else:
+            with pytest.raises(ds.ConversionError, match="mask"):
+                ds.convert(masked, self.backend)
         assert self.same_numbers(ds.convert(plain.view(type("Kin", (np.ndarray,), {})), self.backend), plain)
 
     @feature("convert")
