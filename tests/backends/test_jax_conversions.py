@@ -6,17 +6,17 @@ import gc
 
 import numpy as np
 import pytest
-from host_memory import aligned
 
 import devshim as ds
 from devshim import conversion
+from devshim.testing.values import at_offset
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
 interop = pytest.importorskip("devshim_backends._jax.interop")
 
 
-PLAIN = aligned(np.arange(6, dtype="float32").reshape(2, 3))
+PLAIN = at_offset(np.arange(6, dtype="float32").reshape(2, 3), 0)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def _learned():
 
 
 def test_writes_to_the_array_are_seen_and_none_are_made_by_numpy(no_long_way):
-    a = aligned(PLAIN)
+    a = at_offset(PLAIN, 0)
     x = ds.convert(a, "jax", copy=False)
     a[0, 0] = 7
     assert float(x[0, 0]) == 7
@@ -50,7 +50,7 @@ def test_64_bits_stay_64_bits(dtype, x64, no_long_way):
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", x64)
     try:
-        a = aligned(np.array([2**40 + 1, 3]).astype(dtype))
+        a = at_offset(np.array([2**40 + 1, 3]).astype(dtype), 0)
         x = ds.convert(a, "jax", copy=False)
         assert x.dtype == dtype
         assert not x.weak_type

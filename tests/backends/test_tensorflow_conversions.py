@@ -6,16 +6,16 @@ import gc
 
 import numpy as np
 import pytest
-from host_memory import aligned
 
 import devshim as ds
 from devshim import conversion
+from devshim.testing.values import at_offset
 
 tf = pytest.importorskip("tensorflow")
 interop = pytest.importorskip("devshim_backends._tensorflow.interop")
 
 
-PLAIN = aligned(np.arange(6, dtype="float32").reshape(2, 3))
+PLAIN = at_offset(np.arange(6, dtype="float32").reshape(2, 3), 0)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def _learned():
 
 
 def test_writes_to_the_array_are_seen_and_none_are_made_by_numpy(no_long_way):
-    a = aligned(PLAIN)
+    a = at_offset(PLAIN, 0)
     x = ds.convert(a, "tensorflow", copy=False)
     a[0, 0] = 7
     assert float(x[0, 0]) == 7
@@ -41,7 +41,7 @@ def test_writes_to_the_array_are_seen_and_none_are_made_by_numpy(no_long_way):
 
 
 def test_memory_outlives_whoever_lent_it(no_long_way):
-    x, a = ds.convert(aligned(PLAIN), "tensorflow"), ds.convert(tf.range(1000.0), "numpy")
+    x, a = ds.convert(at_offset(PLAIN, 0), "tensorflow"), ds.convert(tf.range(1000.0), "numpy")
     gc.collect()
     [np.full(100, -1, "f4"), tf.fill((1000,), -1.0)]
     assert x.numpy().tolist() == PLAIN.tolist()
@@ -50,7 +50,7 @@ def test_memory_outlives_whoever_lent_it(no_long_way):
 
 def test_memory_that_is_not_aligned_is_never_taken():
     """An operator that read it would end the process."""
-    raw = aligned(np.arange(20, dtype="float32"))
+    raw = at_offset(np.arange(20, dtype="float32"), 0)
     for start in range(1, 5):
         x = ds.convert(raw[start:], "tensorflow")
         assert float(tf.reduce_sum(x)) == raw[start:].sum()
