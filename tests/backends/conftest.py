@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,11 +11,18 @@ import devshim as ds
 from devshim import conversion
 
 
-@pytest.fixture
-def three_cards(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The framework of ``test_<framework>_*.py`` is the current one, and has three simulated cards."""
-    with ds.using(request.path.stem.split("_")[1]), ds.simulate(gpus=3):
-        yield
+def _simulated(gpus: int) -> Any:
+    @pytest.fixture
+    def cards(request: pytest.FixtureRequest) -> Iterator[None]:
+        """The framework of ``test_<framework>_*.py`` is the current one, and has simulated cards."""
+        with ds.using(request.path.stem.split("_")[1]), ds.simulate(gpus=gpus):
+            yield
+
+    return cards
+
+
+two_cards = _simulated(2)
+three_cards = _simulated(3)
 
 
 @pytest.fixture

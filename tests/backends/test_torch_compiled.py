@@ -26,11 +26,8 @@ def _inside(x):
 
 
 @pytest.fixture(autouse=True)
-def cards():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
+def cards(two_cards):
+    yield
     torch._dynamo.reset()
 
 

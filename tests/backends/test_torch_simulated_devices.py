@@ -9,16 +9,9 @@ import pytest
 import devshim as ds
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("two_cards")
 
 ACC = torch.accelerator
-
-
-@pytest.fixture(autouse=True)
-def cards():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
 
 
 def sim(index):

@@ -13,17 +13,10 @@ import pytest
 import devshim as ds
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("two_cards")
 nn = torch.nn
 
 CARD = "sim:1"
-
-
-@pytest.fixture(autouse=True)
-def cards():
-    ds.use("torch")
-    with ds.simulate(gpus=2):
-        yield
-    ds.use(None)
 
 
 def saved(obj):
