@@ -15,12 +15,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from devshim_backends._numpy.backend import NumpyBackend
+from hypothesis import HealthCheck, settings
 
 import devshim as ds
 from devshim import _context, _installed, _registry, simulation
 from devshim.backend import Gap
 from devshim.device import CPU, Device
 from devshim.info import DeviceInfo, MemoryInfo
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # a busy machine is no finding
 
 VARIABLES = ("DEVSHIM_BACKEND", "DEVSHIM_SIMULATE_GPUS", "DEVSHIM_SIMULATE_MEMORY", "CUDA_VISIBLE_DEVICES")
 

@@ -107,7 +107,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=TREES)
 def test_a_tree_comes_back_in_the_structure_it_was_saved_in(tree: Any, path: Path) -> None:
     ds.save(tree, path)

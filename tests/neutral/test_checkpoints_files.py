@@ -269,18 +269,17 @@ def test_what_is_told_is_strict_json(text: str, path: Path) -> None:
         ds.load(path)
 
 
+@pytest.mark.timeout(300)  # it would not end in days
 def test_what_grows_when_it_is_read_does_not(path: Path) -> None:
     """A billion laughs: forty containers, each of the one before twice. They are shared, and cost what they cost."""
     table: list[Any] = [["value", "ha"], *(["list", [i, i]] for i in range(40))]
     ds.save(TREE, path)
     header, data = header_of(path.read_bytes())
     path.write_bytes(file_of(retold(header, nodes(*table)(told_of(header))), data))
-    began = time.perf_counter()
     back = ds.load(path)
     assert back[0] is back[1]
     with pytest.raises(ds.CheckpointError):
         ds.load(path, into=[1, 2])
-    assert time.perf_counter() - began < 5
 
 
 def test_a_newer_version_is_refused_by_its_number(path: Path) -> None:

@@ -79,7 +79,7 @@ def test_sizes(length: int, count: int, balance: list[int], drop: list[int]) -> 
         assert [len(part) for part in ds.split(x, devices, uneven="error")] == balance
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     shape=array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=9),
     devices=st.lists(st.sampled_from([CPU, G0, G1, G2]), min_size=1, max_size=6),
