@@ -40,6 +40,8 @@ from devshim.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
     from devshim import random
     from devshim._cards import Fault
     from devshim._context import backends, framework, use, using
@@ -71,6 +73,8 @@ if TYPE_CHECKING:
     from devshim.several import all_reduce_, broadcast, gather, parallel, replicate, split
     from devshim.simulation import simulate
     from devshim.tensors import copy, device_of, from_numpy, place, to_numpy
+
+    F = TypeVar("F")
 
 __version__ = "0.1.0"
 
@@ -190,15 +194,43 @@ __all__ = [
 ]
 
 
+class _AsItIs:
+    """The mark of `paddle.jit.not_to_static`, which cannot be called without importing Paddle.
+
+    It counts until Paddle's adapter, which the first call loads, has told Paddle of the whole package; the compiler
+    that reads bytecode instead of source ("SOT") needs none.
+    """
+
+    not_convert = True  # what Paddle 2.6 asks for
+
+    def need_transform(self, mode: Any) -> bool:
+        return bool(mode.name != "AST")
+
+    def need_capture_control_flow(self) -> bool:
+        return False
+
+
+def _kept_as_it_is(found: F) -> F:
+    """Keep a function, or those of a class or module, from compilers that would rewrite its source."""
+    for each in (found, *vars(found).values()):
+        if type(each) is type(_kept_as_it_is) and each.__module__.startswith("devshim"):
+            each.___jit_transform_options___ = each.__jst_not_to_static = _AS_IT_IS  # type: ignore[attr-defined]
+    return found
+
+
+_AS_IT_IS = _AsItIs()
+_kept_as_it_is(device)
+
+
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name == "random":
-        return import_module("devshim.random")
+        return _kept_as_it_is(import_module("devshim.random"))
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'devshim' has no attribute {name!r}")
-    found = getattr(import_module(module), name)
+    found = _kept_as_it_is(getattr(import_module(module), name))
     globals()[name] = found
     return found
 

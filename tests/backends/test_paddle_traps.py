@@ -8,6 +8,7 @@ import sys
 import threading
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -353,6 +354,36 @@ def test_compiled_functions_do_what_they_do_eagerly(paddle: Any, function: Any, 
     y.sum().backward()
     assert y.tolist() == [2.0, 4.0]
     assert x.grad.tolist() == [2.0, 2.0]
+
+
+FIRST = {
+    "place": 'ds.place(x, "cpu", copy=True)',
+    "device_of": "(ds.device_of(x), x)[1]",
+    "zeros": "x + ds.zeros(2, dtype='float32')",
+    "device": "ds.place(x, ds.device('cpu'))",
+    "split": "ds.split(x, ['cpu'])[0]",
+    "find": "(placement.find('w'), x)[1]",
+}
+COMPILED_FIRST = """
+import paddle
+import devshim as ds
+
+placement = ds.Placement(default="cpu")
+x = paddle.to_tensor([1.0, 2.0])
+
+def first(x):
+    return {call}
+
+assert paddle.jit.to_static(first, full_graph=True)(x).tolist() == [1.0, 2.0]
+"""
+
+
+@pytest.mark.parametrize("call", FIRST)
+def test_the_first_call_of_a_process_may_be_compiled(call: str, tmp_path: Path) -> None:
+    """Paddle rewrites what it calls before an adapter, which that call loads, can say what is to be left alone."""
+    program = tmp_path / "first.py"
+    program.write_text(COMPILED_FIRST.format(call=FIRST[call]))  # Paddle reads a function's source from its file
+    python(str(program))
 
 
 def test_compiled_placement_on_a_missing_card_is_refused(paddle: Any) -> None:
