@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-__all__ = ["DTYPES", "dtype_name", "numpy_dtype"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["DTYPES", "dtype_name", "numpy_dtype", "widest"]
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -37,3 +42,18 @@ def numpy_dtype(name: str) -> np.dtype:
 
         raise _refusals.no_numpy_dtype(name) from error
     return found
+
+
+def widest(names: Iterable[str]) -> str:
+    """Return the name of the dtype that NumPy finds for the numbers of several; what NumPy lacks counts as wider.
+
+    PyTorch finds another: float16 for int64 and float16, of which the former does not fit into the latter.
+    """
+    return str(np.result_type(*{_known(name) for name in names}).name)
+
+
+def _known(name: str) -> str:
+    """NumPy's own dtype that holds the numbers of one: of bfloat16, and of floats of 8 bits and less."""
+    if name.startswith(("bfloat16", "float8", "float6_", "float4")):
+        return "float32"
+    return "complex64" if name == "complex32" else name

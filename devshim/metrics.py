@@ -6,6 +6,7 @@ transfer cost what one costs.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MetricLog"]
 
+_NUMBERS = ("float", "bfloat", "int", "uint", "bool", "complex")
+"""How the names of dtypes begin whose values are numbers; others are texts, dates, keys of a random generator."""
+
 
 class MetricLog:
     """Scalars kept on a device until they are wanted.
@@ -30,6 +34,8 @@ class MetricLog:
         device: Where the scalars are computed, and stay; without it where the first one is.
         capacity: How many are kept there at most; one more, and those before it are brought to the host in one transfer
             first.
+
+    Several threads may append to one log, and flush it.
 
     Raises:
         ArgumentError: ``capacity`` is less than 1.
@@ -50,9 +56,10 @@ class MetricLog:
             raise bad_argument("capacity", capacity, "at least 1")
         self._backend: Backend | None = None
         self._kept: list[Tensor] = []
-        self._numbers: dict[int, float] = {}
+        self._numbers: dict[int, float] = {}  # those of Python's, by their place among all
         self._values: list[np.ndarray] = []
         self._length = 0
+        self._lock = threading.RLock()  # one that a signal's handler or a finalizer can take once more
 
     def __len__(self) -> int:
         """How many values have been appended since the last `flush`."""
@@ -66,19 +73,23 @@ class MetricLog:
 
         Raises:
             DeviceMismatchError: The tensor is elsewhere: the log moves nothing unasked.
-            ArgumentError: It has more than one element, or is of another framework than those before it.
+            ArgumentError: It has more than one element, is of another framework than those before it, or holds no
+                number, or one too large for float64.
+            ConversionError: NumPy has nothing like it: it is sparse, or masked.
         """
         # Also where the compiler could repeat it: torch.compile (2.13) compiles anew for each length, up to 8.
         _outside.refuse("MetricLog.append", "return the value from the function, and append it outside")
         backend = _registry.serving(value)
-        if backend is None or isinstance(value, np.generic):
-            self._numbers[self._length] = float(_arguments.real("value", value))
-        else:
-            self._check(backend, value)
-            if len(self._kept) >= self.capacity:
-                self._bring()
-            self._kept.append(backend.snapshot(value))
-        self._length += 1
+        with self._lock:
+            if backend is None or isinstance(value, np.generic):
+                self._numbers[self._length] = _number(value)
+            else:
+                self._check(backend, value)
+                if len(self._kept) >= self.capacity:
+                    self._bring()
+                self._kept.append(backend.snapshot(value))
+                self._backend, self._device = backend, backend.device_of(value)
+            self._length += 1
 
     def _check(self, backend: Backend, value: Any) -> None:
         here = backend.device_of(value)
@@ -87,6 +98,11 @@ class MetricLog:
             raise DeviceMismatchError(
                 f"a MetricLog on {device} got a value on {here}",
                 f"ds.place(value, {str(device)!r}), or ds.MetricLog({str(here)!r})",
+            )
+        if not backend.dtype_name(value).startswith(_NUMBERS):
+            raise ArgumentError(
+                f"a MetricLog takes numbers, and this tensor is of dtype {backend.dtype_name(value)}",
+                "append a number of a plain dtype, such as float32",
             )
         size = 1
         for length in backend.shape(value):
@@ -101,7 +117,6 @@ class MetricLog:
                 f"a MetricLog of {self._backend.title} got a {type_name(value)} of {backend.title}",
                 "keep a log for each framework",
             )
-        self._backend, self._device = backend, device
 
     def _bring(self) -> None:
         """Bring what is on the device to the host, in one transfer."""
@@ -115,26 +130,53 @@ class MetricLog:
         """Return all values in the order they were appended, in one transfer, and empty the log.
 
         Returns:
-            An array of shape (n,): of the scalars' dtype, or of the widest among them; float64 where all were Python
-            numbers.  Where the transfer fails, the log keeps what it has.
+            An array of shape (n,): of the scalars' dtype, or the one that NumPy finds for several (bfloat16 counts as
+            float32). A Python number takes that dtype, too, where it fits; where it does not, and where there are
+            Python numbers alone, the array is float64. Where the transfer fails, the log keeps what it has.
         """
         _outside.refuse("MetricLog.flush", "flush outside the compiled function")
-        self._bring()
-        tensors = np.concatenate(self._values) if self._values else np.empty(0)
-        if not self._numbers:
-            found = tensors
-        else:
-            found = np.empty(self._length, tensors.dtype if self._values else "float64")
-            at = np.ones(self._length, bool)
-            at[list(self._numbers)] = False
-            found[at] = tensors
-            found[~at] = list(self._numbers.values())
-        self._values, self._numbers, self._length = [], {}, 0
+        with self._lock:
+            self._bring()
+            tensors = np.concatenate(self._values) if self._values else np.empty(0)
+            found = self._merged(tensors) if self._numbers else tensors
+            self._values, self._numbers, self._length = [], {}, 0
+        return found
+
+    def _merged(self, tensors: np.ndarray) -> np.ndarray:
+        """The tensors' values with the Python numbers at their places among them."""
+        numbers = list(self._numbers.values())
+        found = np.empty(self._length, _holding(tensors.dtype, numbers))
+        at = np.ones(self._length, bool)
+        at[list(self._numbers)] = False
+        found[at] = tensors
+        found[~at] = [int(number) for number in numbers] if found.dtype.kind in "biu" else numbers
         return found
 
     def __repr__(self) -> str:
         where = "" if self._device is None else f" on {self._device}"
         return f"<MetricLog{where}: {self._length} values, {len(self._kept)} of them there>"
+
+
+def _number(value: Any) -> float:
+    """A Python number that float64 can hold: an int stays one, which an array of integers holds to the last digit."""
+    found = _arguments.real("value", value)
+    try:
+        rounded = float(found)
+    except OverflowError as error:
+        raise bad_argument("value", value, "a number that float64 can hold") from error
+    return found if isinstance(found, int) else rounded
+
+
+def _holding(dtype: np.dtype, numbers: list[float]) -> np.dtype:
+    """The dtype of the tensors where it holds the numbers, too, rounded where it is one of floats; else a wider one."""
+    if dtype.kind in "biu":
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        fits = all(low <= number <= high and number == int(number) for number in numbers)
+    else:
+        exact = np.array(numbers, "float64")
+        with np.errstate(over="ignore"):
+            fits = bool((np.isfinite(exact.astype(dtype)) == np.isfinite(exact)).all())
+    return dtype if fits else np.result_type(dtype, "float64")
 
 
 MetricLog.__module__ = "devshim"

@@ -94,6 +94,17 @@ class Watching(Kit):
         assert found.tolist() == [float(i + 1) for i in range(100)]
 
     @feature("several")
+    def test_scalars_of_several_dtypes_keep_their_values(self, other_device: Device) -> None:
+        """An int32 that float32 does not hold, and a Python number that no integer is."""
+        log = ds.MetricLog(other_device)
+        for value, dtype in ((2**24 + 1, "int32"), (0.5, "float32")):
+            log.append(ds.asarray([value], dtype=dtype, device=other_device))
+        assert log.flush().tolist() == [2**24 + 1, 0.5]
+        log.append(ds.asarray([3], dtype="int32", device=other_device))
+        log.append(0.5)
+        assert log.flush().tolist() == [3, 0.5]
+
+    @feature("several")
     def test_scalars_without_axes_are_taken_too(self, other_device: Device) -> None:
         """A tensor of no axes is a number, also where MXNet 1.9 takes that for an unknown shape."""
         log = ds.MetricLog(other_device)

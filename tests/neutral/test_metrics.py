@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
+from devshim import _registry
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +99,59 @@ def test_the_widest_dtype_holds_all() -> None:
     assert (found.dtype, found.tolist()) == ("float64", [1, 2.5])
 
 
+BESIDE: dict[str, tuple[str, float, Any, str]] = {
+    "a fraction beside integers": ("int32", 3, 0.5, "float64"),
+    "an integer beside integers": ("int64", 1, 2**60 + 1, "int64"),
+    "too large an integer": ("int32", 3, 2**40, "float64"),
+    "a whole float": ("int8", 3, 4.0, "int8"),
+    "not a number beside integers": ("uint8", 3, float("inf"), "float64"),
+    "a fraction beside truths": ("bool", 1, 0.25, "float64"),
+    "a truth": ("bool", 0, True, "bool"),
+    "too large a float": ("float16", 1, 1e6, "float64"),
+    "infinity": ("float16", 1, float("inf"), "float16"),
+    "beside a complex number": ("complex64", 1, 0.5, "complex64"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_python_number_is_what_it_was(name: str) -> None:
+    """It takes the tensors' dtype where it fits, and none is cut off where it does not."""
+    dtype, value, number, expected = BESIDE[name]
+    log = ds.MetricLog("gpu:1")
+    log.append(ds.full((), value, dtype=dtype, device="gpu:1"))
+    log.append(number)
+    found = log.flush()
+    assert (found.dtype, found.tolist()) == (expected, [value, number])
+
+
+def test_dtypes_that_numpy_cannot_join() -> None:
+    pytest.importorskip("ml_dtypes")
+    for other, value in (("float16", 1.0009765625), ("int64", 2**24 + 1), ("bfloat16", 0.5)):
+        log = ds.MetricLog("gpu:1")
+        log.append(ds.full((), 2, dtype="bfloat16", device="gpu:1"))
+        log.append(ds.full((), value, dtype=other, device="gpu:1"))
+        assert log.flush().tolist() == [2, value]
+
+
+def test_what_a_thread_appends_while_another_flushes_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, backend = ds.MetricLog("gpu:1"), _registry.load("numpy")
+    meanwhile = threading.Thread(target=lambda: log.append(scalar(2)))
+    stack = backend.stack
+
+    def interrupted(xs: Any) -> Any:
+        together = stack(xs)
+        meanwhile.start()
+        meanwhile.join(0.2)  # it ends here only if it does not wait for the flush
+        return together
+
+    monkeypatch.setattr(backend, "stack", interrupted)
+    log.append(scalar(1))
+    assert log.flush().tolist() == [1]
+    meanwhile.join()
+    monkeypatch.undo()
+    assert log.flush().tolist() == [2]
+
+
 def test_what_is_elsewhere_is_refused() -> None:
     log = ds.MetricLog("gpu:1")
     with pytest.raises(ds.DeviceMismatchError, match="a MetricLog on gpu:1 got a value on gpu:0"):
@@ -117,6 +172,12 @@ def test_what_is_no_number(value: Any) -> None:
 def test_what_is_no_scalar() -> None:
     with pytest.raises(ds.ArgumentError, match=r"one number at a time, and this tensor has the shape \(2,\)"):
         ds.MetricLog().append(scalar(0, shape=(2,)))
+    with pytest.raises(ds.ArgumentError, match="takes numbers, and this tensor is of dtype str"):
+        ds.MetricLog().append(np.array("a"))
+    with pytest.raises(ds.ConversionError, match="masked"):
+        ds.MetricLog().append(np.ma.masked_array([1.0], [True]))
+    with pytest.raises(ds.ArgumentError, match="a number that float64 can hold"):
+        ds.MetricLog().append(10**400)
     with pytest.raises(ds.ArgumentError, match="capacity is 0"):
         ds.MetricLog(capacity=0)
     with pytest.raises(ds.DeviceNotFoundError):

@@ -12,9 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from devshim import _refusals
+from devshim._dtypes import widest
 from devshim.backend import Tensor
 
-from .tensors import NumpyTensors
+from .tensors import NumpyTensors, is_masked
 
 _OPS: dict[str, np.ufunc] = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -38,10 +40,13 @@ class NumpySeveral(NumpyTensors):
         return np.asanyarray(made)  # of no axes NumPy makes a scalar
 
     def snapshot(self, x: Tensor) -> Tensor:
+        if is_masked(x):
+            raise _refusals.masked()
         return x.copy()
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
-        return np.concatenate([x.reshape(1) for x in xs])
+        dtype = widest({self.dtype_name(x) for x in xs})
+        return np.concatenate([x.reshape(1).astype(dtype, copy=False) for x in xs])
 
     def assign(self, x: Tensor, value: Tensor) -> None:
         x[...] = value

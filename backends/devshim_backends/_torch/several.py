@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from devshim.backend import Backend
+from devshim._dtypes import widest
+
+from .tensors import TorchTensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +34,7 @@ _NCCL |= {torch.int8, torch.uint8, torch.int32, torch.int64}
 _OPS = {"sum": torch.Tensor.add_, "mean": torch.Tensor.add_, "max": torch.maximum, "min": torch.minimum}
 
 
-class TorchSeveral(Backend):
+class TorchSeveral(TorchTensors):
     """The room of several devices."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
@@ -49,13 +51,15 @@ class TorchSeveral(Backend):
             return _combined([x.to(_WIDE.get(dtype, dtype)) for x in xs], op).to(dtype)
 
     def snapshot(self, x: Tensor) -> Tensor:
+        self._require_dense(x, "NumPy")
         return x.detach().clone()
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         with torch.no_grad():
-            dtype = reduce(torch.promote_types, {x.dtype for x in xs})
-            read = torch.float32 if dtype is torch.bfloat16 else dtype  # NumPy has no bfloat16
-            return torch.cat([x.reshape(1).to(read) for x in xs])
+            dtype = self.dtype(widest({self.dtype_name(x) for x in xs}))
+            if dtype is torch.float64 and xs[0].is_mps:  # which has none
+                dtype = torch.float32
+            return torch.cat([x.reshape(1).to(dtype) for x in xs])
 
     def assign(self, x: Tensor, value: Tensor) -> None:
         with torch.no_grad():
