@@ -7,6 +7,8 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from devshim.device import CPU
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
@@ -38,7 +40,7 @@ def table(records: Sequence[Transfer]) -> str:
         return "<no transfers>"
     rows: dict[tuple[str, str, str], list[float]] = {}
     for record in records:
-        row = rows.setdefault((str(record.source), str(record.target), record.site), [0, 0, 0, 0.0])
+        row = rows.setdefault((*_ends(record), record.site), [0, 0, 0, 0.0])
         for i, value in enumerate((1, record.tensors, record.bytes, record.seconds)):
             row[i] += value
     ordered = sorted(rows.items(), key=lambda item: -item[1][2])
@@ -64,6 +66,12 @@ def _short(site: str) -> str:
     return f"{os.path.basename(path)}:{line}"
 
 
+def _ends(record: Transfer) -> tuple[str, str]:
+    """The source and the target in words; simulated cards are called so."""
+    source, target = ((f"{each}{' (simulated)' * (record.simulated and each is not CPU)}") for each in record[:2])
+    return source, target
+
+
 def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
     """Write complete events (``ph: X``) of the Trace Event Format, times in microseconds from the first copy.
 
@@ -71,6 +79,7 @@ def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
     (google/perfetto#394); the system's own thread identifiers are too long for it (google/perfetto#522).  A time is a
     whole number of nanoseconds, so that no copy seems to begin before its predecessor ended: Perfetto drops such.
     """
+    records = list(records)  # others may be added meanwhile
     zero = min((record.start for record in records), default=0.0)
     names = sorted({record.backend for record in records})
     threads = sorted({(record.backend, record.thread) for record in records})
@@ -87,7 +96,7 @@ def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
             {
                 "ph": "X",
                 "cat": "transfer",
-                "name": f"{record.source} to {record.target}",
+                "name": " to ".join(_ends(record)),
                 "ts": start / 1e3,
                 "dur": (end - start) / 1e3,
                 "pid": process[record.backend],
@@ -109,7 +118,9 @@ def draw(records: Sequence[Transfer], path: str | PathLike[str] | None) -> Any:
         raise UnsupportedError(
             "a picture of transfers needs matplotlib, which is not installed", "pip install 'devshim[plot]'"
         ) from error
-    devices = sorted({record.source for record in records} | {record.target for record in records})
+    records = list(records)
+    named = {device: name for record in records for device, name in zip(record[:2], _ends(record), strict=True)}
+    devices = sorted(named)
     sums = Counter[tuple[Any, Any]]()
     for record in records:
         sums[record.source, record.target] += record.bytes
@@ -117,7 +128,7 @@ def draw(records: Sequence[Transfer], path: str | PathLike[str] | None) -> Any:
     axes = figure.add_subplot()
     grid = [[sums[source, target] for target in devices] for source in devices] or [[0]]
     axes.imshow(grid, cmap="Blues")
-    labels = [str(device) for device in devices]
+    labels = [named[device].replace(" ", "\n") for device in devices]
     axes.set_xticks(range(len(labels)), labels)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_xlabel("to")

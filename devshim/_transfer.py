@@ -183,21 +183,25 @@ def all_reduce(backend: Backend, xs: Sequence[Tensor], devices: Sequence[Device]
 
     A ledger is told of one copy of each tensor, to the next device: what a ring of them has to send, at the least.
     """
-    from contextlib import ExitStack, nullcontext
+    from contextlib import ExitStack
 
     nbytes = backend.nbytes(xs[0])
     following = [*devices[1:], devices[0]]
     for device in devices:
         require(backend, device)
-    with ExitStack() as recordings:
-        for source, target in zip(devices, following, strict=True):
-            if LEDGER is not None:
-                recordings.enter_context(LEDGER(backend, source, target, nbytes, 1) or nullcontext())
+    hook: Any = LEDGER
+    asked = [hook and hook(backend, *way, nbytes, 1) for way in zip(devices, following, strict=True)]
+    recordings = [each for each in asked if each is not None]  # all of them first: nothing is recorded inside of one
+    with ExitStack() as entered:
+        for recording in recordings:
+            entered.enter_context(recording)
         try:
             results = backend.all_reduce(xs, op)
         except Exception as error:
             _raise_if_full(backend, error, devices[0], nbytes)
             raise
+        for recording in recordings if results is None else ():
+            recording.forget()
     for result, device in zip(results or (), devices, strict=results is not None):
         if backend.device_of(result) is not device:
             _raise_misplaced(backend, device, result)

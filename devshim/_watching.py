@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     Listener = Callable[[Backend, Device, Device, int, float, int, str, float], None]
     """Told of each copy: backend, source, target, bytes, seconds, tensors, site, start."""
 
-LISTENING: ContextVar[tuple[tuple[Listener, bool], ...]] = ContextVar("devshim_listening", default=())
+LISTENING: ContextVar[tuple[Block, ...]] = ContextVar("devshim_listening", default=())
 """Who of this context listens, and whether the devices shall be waited for."""
-GUARDED: ContextVar[tuple[Any, ...]] = ContextVar("devshim_guarded", default=())
+GUARDED: ContextVar[tuple[Block, ...]] = ContextVar("devshim_guarded", default=())
 """The guards of this context (`devshim.guards`), the innermost last."""
 
 _COUNTING = threading.Lock()
@@ -37,9 +37,52 @@ _NOT_THEIRS = {"devshim", "devshim_backends", "optree", "keras", "tf_keras", *_r
 """Root packages between a line of the user's and a copy: devshim, the frameworks, and what they call on the way."""
 _PYTHONS = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 """Where files of Python's own library are: logging formats what it is given, statistics adds it up."""
+_MADE = "<eval_with_key>"
+"""What files are called that are none, of functions that torch.fx has written: compiled ones."""
 
 
-def watch(step: int) -> None:
+class Block:
+    """A ``with`` block that watches, as the contexts keep it in which it was opened.
+
+    A task has a copy of the context it was started in, and a generator may be closed in another than it was opened in:
+    so a block can be over that still stands in a context.
+    """
+
+    __slots__ = ("open", "what")
+
+    def __init__(self, what: Any) -> None:
+        self.what, self.open = what, True
+
+
+def enter(contexts: ContextVar[tuple[Block, ...]], what: Any, opened: list[Block]) -> None:
+    """Open a block in this context.
+
+    Args:
+        contexts: `LISTENING` or `GUARDED`.
+        what: Who watches.
+        opened: The blocks that the same object has open, of which this becomes one.
+    """
+    block = Block(what)
+    opened.append(block)
+    contexts.set((*(each for each in contexts.get() if each.open), block))
+    _watch(1)
+
+
+def leave(contexts: ContextVar[tuple[Block, ...]], opened: list[Block]) -> None:
+    """Close the innermost of an object's blocks in this context; in a context that has none of them, the last."""
+    block = next((each for each in reversed(contexts.get()) if each in opened), opened[-1])
+    opened.remove(block)
+    block.open = False
+    contexts.set(tuple(each for each in contexts.get() if each.open))
+    _watch(-1)
+
+
+def _listening() -> tuple[tuple[Listener, bool], ...]:
+    """Who listens here, each once, however often it is entered."""
+    return tuple(dict.fromkeys(block.what for block in LISTENING.get() if block.open))
+
+
+def _watch(step: int) -> None:
     """Have copies watched while anybody does, anywhere in the process."""
     global _open
     with _COUNTING:
@@ -72,20 +115,22 @@ def _is_on_the_way(frame: FrameType) -> bool:
     root = module.partition(".")[0]
     if root in sys.stdlib_module_names:  # a user's module may be called so as well
         return frame.f_code.co_filename.startswith(_PYTHONS)
+    if frame.f_code.co_filename.startswith(_MADE):
+        return True
     return root in _NOT_THEIRS and not module.startswith("devshim.testing.")
 
 
 def _recording(backend: Backend, source: Device, target: Device, nbytes: int | None, tensors: int) -> Recording | None:
     """What is entered around a copy (``nbytes`` None: around making a tensor); None where nobody here watches."""
-    listening = LISTENING.get()
-    if inside() or not (listening or GUARDED.get()):
+    listening = _listening()
+    if inside() or not (listening or any(block.open for block in GUARDED.get())):
         return None
     return Recording(listening if nbytes is not None else (), backend, source, target, nbytes, tensors)
 
 
 def cloned(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
     """Record what a model's clone holds on the device where it was made: a copy on that device."""
-    listening = () if inside() else LISTENING.get()
+    listening = () if inside() else _listening()
     sums: dict[tuple[str, Device], list[Any]] = {}
     for backend, x in copies if listening else ():
         device = backend.device_of(x)
@@ -117,6 +162,10 @@ class Recording:
     def carried(self, nbytes: int) -> None:
         """Say how much was copied, where that is known of the result only."""
         self._about = (*self._about[:2], nbytes, self._about[3])
+
+    def forget(self) -> None:
+        """Say that nothing was copied."""
+        self._listening, self._sync = (), False
 
     def __exit__(self, failed: object, *rest: object) -> None:
         _INSIDE.copying = False

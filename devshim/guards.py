@@ -45,7 +45,7 @@ class guard:
 
     Args:
         mode: ``"error"`` raises `TransferError` at the line, ``"warn"`` warns with `TransferWarning`, ``"log"`` writes
-            to the logger ``devshim``, ``"allow"`` does nothing, also inside a block that would.
+            a warning to the logger ``devshim``, ``"allow"`` does nothing, also inside a block that would.
         host_to_device: Another mode for this direction.
         device_to_host: Another mode for this direction.
         device_to_device: Another mode for this direction.
@@ -67,23 +67,29 @@ class guard:
             if value not in MODES and (value is not None or name == "mode"):
                 raise bad_argument(name, value, f"one of {', '.join(map(repr, MODES))}")
         self.modes = {name: value or mode for name, value in zip(DIRECTIONS, asked, strict=True)}
+        self._opened: list[_watching.Block] = []
 
     def __enter__(self) -> None:
         _outside.refuse("guard", "enter it around the call of the compiled function")
         _count(1)
-        _watching.watch(1)
-        _watching.GUARDED.set((*_watching.GUARDED.get(), self))
+        _watching.enter(_watching.GUARDED, self, self._opened)
 
     def __exit__(self, kind: object, failure: object, traceback: object) -> None:
-        within = list(_watching.GUARDED.get())
-        if self in within:  # the innermost of its kind: one guard can be entered twice, and generators end in any order
-            del within[len(within) - 1 - within[::-1].index(self)]
-            _watching.GUARDED.set(tuple(within))
-        _watching.watch(-1)
+        _watching.leave(_watching.GUARDED, self._opened)
         _count(-1)
-        refused = _buffers.refusal(failure) or _swallowed(failure)
+        refused = _buffers.refusal(failure) or _swallowed(failure) or self._dropped()
         if isinstance(refused, TransferError):
             raise refused from None
+
+    def _dropped(self) -> TransferError | None:
+        """A refusal that code in C has met and dropped, maybe for an error of its own; no line of Python has seen it.
+
+        An error's traceback begins with the outermost frame that it has come through: ours, then.
+        """
+        refused, self.refused = self.refused, None
+        trace = None if refused is None else refused.__traceback__
+        name = "" if trace is None else trace.tb_frame.f_globals.get("__name__") or ""
+        return refused if name.partition(".")[0] in ("devshim", "devshim_backends") else None
 
 
 def _swallowed(failure: object) -> object:
@@ -121,10 +127,10 @@ def attend(backend: Backend) -> None:
 def _reporter(backend: Backend) -> Callable[[Device, Device, str], None]:
     def report(source: Device, target: Device, what: str) -> None:
         """Tell of a hidden copy, as the innermost guard of the calling thread or task wishes."""
-        guards = _watching.GUARDED.get()
-        if not guards or source is target or _watching.inside():
+        innermost = next((block.what for block in reversed(_watching.GUARDED.get()) if block.open), None)
+        if innermost is None or source is target or _watching.inside():
             return
-        mode = guards[-1].modes[_direction(source, target)]
+        mode = innermost.modes[_direction(source, target)]
         if mode == "allow":
             return
         frame = _watching.user_frame()
@@ -132,9 +138,10 @@ def _reporter(backend: Backend) -> Callable[[Device, Device, str], None]:
         problem = f"{backend.title} copies from {source} to {target} for {what}, unasked, at {file}:{line}"
         if mode == "error":
             written = f"ds.place(x, {str(target)!r})" + (" or ds.to_numpy(x)" if target is CPU else "")
-            raise TransferError(problem, f"write it down: {written}, outside the guard or inside")
+            guards[-1].refused = TransferError(problem, f"write it down: {written}, outside the guard or inside")
+            raise guards[-1].refused
         if mode == "log":
-            _LOGGER.info("%s", problem)
+            _LOGGER.warning("%s", problem)
             return
         module, registry = frame.f_globals.get("__name__"), frame.f_globals.setdefault("__warningregistry__", {})
         warnings.warn_explicit(problem, TransferWarning, file, line, module, registry)

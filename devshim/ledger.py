@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim import _outside, _spec, _watching
+from devshim.device import CPU
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -42,6 +43,8 @@ class Transfer(NamedTuple):
     """When it began, in seconds on the clock of `time.perf_counter`."""
     thread: int
     """The thread's identifier."""
+    simulated: bool = False
+    """Whether a simulated card was the source or the target."""
 
 
 class TransferLog:
@@ -57,8 +60,9 @@ class TransferLog:
     def _hear(
         self, backend: Any, source: Any, target: Any, nbytes: int, seconds: float, tensors: int, site: str, start: float
     ) -> None:
+        simulated = bool(backend.simulated) and not source is target is CPU
         thread = threading.get_ident()
-        record = Transfer(source, target, nbytes, seconds, tensors, site, backend.name, start, thread)
+        record = Transfer(source, target, nbytes, seconds, tensors, site, backend.name, start, thread, simulated)
         self.records.append(record)
 
     @property
@@ -132,17 +136,15 @@ class transfers:
     def __init__(self, synchronize: bool = False) -> None:
         self._log = TransferLog()
         self._synchronize = synchronize
+        self._opened: list[_watching.Block] = []
 
     def __enter__(self) -> TransferLog:
         _outside.refuse("transfers", "enter it around the call of the compiled function")
-        self._listener = (self._log._hear, self._synchronize)
-        _watching.LISTENING.set((*_watching.LISTENING.get(), self._listener))
-        _watching.watch(1)
+        _watching.enter(_watching.LISTENING, (self._log._hear, self._synchronize), self._opened)
         return self._log
 
     def __exit__(self, *failure: object) -> None:
-        _watching.LISTENING.set(tuple(each for each in _watching.LISTENING.get() if each is not self._listener))
-        _watching.watch(-1)
+        _watching.leave(_watching.LISTENING, self._opened)
 
 
 for _public in (Transfer, TransferLog, transfers):

@@ -91,8 +91,8 @@ def test_a_warning_points_at_the_line(x: Any) -> None:
     ]
 
 
-def test_a_log_entry(x: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "devshim"), ds.guard("log"):
+def test_a_log_entry_is_seen_where_nobody_has_set_up_logging(x: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with ds.guard("log"):
         assert float(x) == 1
     assert "NumPy copies from gpu:1 to cpu for float(), unasked" in caplog.text
 
@@ -170,6 +170,53 @@ def test_threads_and_tasks_keep_their_own(x: Any) -> None:
         return list(await asyncio.gather(guarded(), free()))
 
     assert asyncio.run(both()) == [True, 1.0]
+
+
+def test_a_guard_that_is_over_guards_nothing(x: Any) -> None:
+    """Neither a task that was started inside, nor the thread in which a generator opened it, which another closed."""
+
+    async def outlive() -> float:
+        over = asyncio.Event()
+
+        async def read() -> float:
+            with pytest.raises(ds.TransferError):
+                float(x)
+            await over.wait()
+            return float(x)
+
+        with ds.guard("error"):
+            task = asyncio.create_task(read())
+            await asyncio.sleep(0)
+        with ds.guard("allow"):
+            over.set()
+            return await task
+
+    assert asyncio.run(outlive()) == 1
+
+    def block() -> Iterator[None]:
+        with ds.guard("error"):
+            yield
+
+    generator = block()
+    next(generator)
+    closing = threading.Thread(target=generator.close)
+    closing.start()
+    closing.join()
+    ended, entered = threading.Event(), threading.Event()
+
+    def elsewhere() -> None:
+        with ds.guard("error"):
+            entered.set()
+            ended.wait(60)
+
+    other = threading.Thread(target=elsewhere)
+    other.start()
+    entered.wait(60)
+    try:
+        assert float(x) == 1
+    finally:
+        ended.set()
+        other.join()
 
 
 def test_afterwards_nothing_is_left(x: Any) -> None:

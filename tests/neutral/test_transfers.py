@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _transfer
+from devshim import _registry, _transfer
 
 HOST = np.arange(6, dtype="float32").reshape(2, 3)
 
@@ -143,6 +143,70 @@ def test_threads_and_tasks_keep_their_own() -> None:
     assert asyncio.run(both()) == [1, 4]
 
 
+def test_one_block_entered_again() -> None:
+    """Inside itself it hears each copy once, and afterwards it goes on; then it hears nothing."""
+    block = ds.transfers()
+    with block as log:
+        with block as same:
+            there()
+        there()
+    assert log is same
+    assert log.count == 2
+    with block, ds.transfers():
+        there()
+    with ds.transfers():
+        there()
+    assert log.count == 3
+
+
+def test_what_is_over_hears_nothing() -> None:
+    """Neither in a task that was started inside, nor where a generator is closed in another thread."""
+
+    async def outlive() -> tuple[int, int]:
+        over = asyncio.Event()
+
+        async def copy() -> None:
+            there()
+            await over.wait()
+            there()
+
+        with ds.transfers() as log:
+            task = asyncio.create_task(copy())
+            await asyncio.sleep(0)
+        with ds.transfers() as other:
+            over.set()
+            await task
+        return log.count, other.count
+
+    assert asyncio.run(outlive()) == (1, 0), "a task that was started in a block is heard of there, while it is open"
+
+    def block() -> Iterator[Any]:
+        with ds.transfers() as log:
+            yield log
+
+    generator = block()
+    log = next(generator)
+    closing = threading.Thread(target=generator.close)
+    closing.start()
+    closing.join()
+    with ds.transfers():
+        there()
+    assert log.count == 0
+    assert _transfer.LEDGER is None
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_sum_by_the_frameworks_own_engine_is_a_copy_of_each(answers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the next device; and none where the engine does not know how."""
+    xs, devices = [there(0), there(1)], [ds.gpu(0), ds.gpu(1)]
+    backend = _registry.load("numpy")
+    monkeypatch.setattr(backend, "all_reduce", lambda xs, op: list(xs) if answers else None)
+    with ds.transfers() as log:
+        assert (_transfer.all_reduce(backend, xs, devices, "sum") is not None) == answers
+    ways = [(record.source, record.target, record.bytes) for record in log.records]
+    assert sorted(ways) == ([(*devices, 24), (*devices[::-1], 24)] if answers else [])
+
+
 def test_off_nothing_is_asked() -> None:
     assert _transfer.LEDGER is None
 
@@ -157,8 +221,6 @@ def test_off_nothing_is_asked() -> None:
 
 
 def test_synchronised_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
-    from devshim import _registry
-
     waited: list[ds.Device] = []
     monkeypatch.setattr(type(_registry.load("numpy")), "synchronize", lambda self, device: waited.append(device))
     with ds.transfers():
@@ -182,9 +244,14 @@ def test_the_table() -> None:
             there()
         ds.place(np.zeros(2**18), 1)
     told = repr(log)
-    assert told.splitlines()[1].split()[:6] == ["cpu", "gpu:1", "1", "1", "2.0", "MiB"], "the largest first"
+    first = told.splitlines()[1].split()
+    assert first[:7] == ["cpu", "gpu:1", "(simulated)", "1", "1", "2.0", "MiB"], "the largest first"
     assert "test_transfers.py:" in told
     assert told.splitlines()[-1].split()[:5] == ["all", "4", "4", "2.0", "MiB"]
+    with ds.transfers() as host:
+        ds.from_numpy(HOST)
+    assert "simulated" not in repr(host)
+    assert [record.simulated for record in (*log.records, *host.records)] == [True] * 4 + [False]
 
 
 def test_the_trace_is_in_the_trace_event_format(tmp_path: Path) -> None:
@@ -194,7 +261,10 @@ def test_the_trace_is_in_the_trace_event_format(tmp_path: Path) -> None:
     log.to_chrome_trace(tmp_path / "trace.json")
     read = json.loads((tmp_path / "trace.json").read_text())
     events = [event for event in read["traceEvents"] if event["ph"] == "X"]
-    assert [event["name"] for event in events] == ["cpu to gpu:0", "gpu:0 to gpu:1"]
+    assert [event["name"] for event in events] == [
+        "cpu to gpu:0 (simulated)",
+        "gpu:0 (simulated) to gpu:1 (simulated)",
+    ]
     assert events[0]["ts"] == 0
     assert events[1]["ts"] >= events[0]["dur"] > 0
     assert events[0]["args"] == {"bytes": 24, "tensors": 1, "site": log.records[0].site}
@@ -235,6 +305,7 @@ def test_the_picture(tmp_path: Path) -> None:
     figure = log.plot(tmp_path / "who.png")
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert texts == ["24 B", "24 B"]
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["cpu", "gpu:0", "gpu:1"]
+    named = [label.get_text().split() for label in figure.axes[0].get_xticklabels()]
+    assert named == [["cpu"], ["gpu:0", "(simulated)"], ["gpu:1", "(simulated)"]]
     assert (tmp_path / "who.png").read_bytes().startswith(b"\x89PNG")
     assert ds.TransferLog().plot() is not None
