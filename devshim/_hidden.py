@@ -170,6 +170,8 @@ class _Meeting:
     def _tell(self, x: Any, others: tuple[Any, ...], indexed: bool, what: str) -> bool:
         """Tell of what is carried to a tensor, and whether there is any."""
         target = self._where(x)
+        if target is CPU and what is MEETINGS["__setitem__"]:
+            return self._tell_fetched(others[-1], what)
         if target is None or target is CPU:
             return False
         parts = others[0] if indexed and others and isinstance(others[0], (tuple, list)) else others[:1]
@@ -181,6 +183,14 @@ class _Meeting:
         if counted:
             self._report(target, CPU, "what a mask selects")
         return counted or bool(carried)
+
+    def _tell_fetched(self, value: Any, what: str) -> bool:
+        """Tell of a card's tensor, of no axis as well, that is written into one of the host's."""
+        source = self._where(value) if isinstance(value, self._indices) else None
+        if source is None or source is CPU:
+            return False
+        self._report(source, CPU, what)
+        return True
 
     def _is_mask(self, part: Any) -> bool:
         """Whether an index is a mask of the card's, of which the host has to know how many elements it selects."""

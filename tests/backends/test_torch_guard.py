@@ -202,11 +202,12 @@ def test_the_guard_raises_where_cuda_warns(monkeypatch):
     assert cuda.mode == 0
 
 
-def test_what_is_written_down_waits_in_peace(monkeypatch, told, watch):
+@pytest.mark.parametrize("name", ["asarray", "save", "load"])
+def test_what_is_written_down_waits_in_peace(monkeypatch, told, watch, name):
     cuda = Cuda(monkeypatch)
-    monkeypatch.setattr(torch, "asarray", lambda *_: cuda.wait())
+    monkeypatch.setattr(torch, name, lambda *_: cuda.wait())
     with watch():
-        assert torch.asarray([1]) == "done"
+        assert getattr(torch, name)([1]) == "done"
         torch.ones(2).to("cpu").cpu()
     assert told == []
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["waits_told"]
 
 _WRITTEN = {
-    torch.Tensor: ("to", "cpu", "cuda", "copy_", "type"),
-    torch: ("tensor", "as_tensor", "asarray"),
+    torch.Tensor: ("to", "cpu", "cuda", "copy_", "type", "type_as", "new_tensor"),
+    torch: ("tensor", "as_tensor", "asarray", "save", "load"),
 }
 """What copies as it says, and waits where it has to."""
 _ONCE = "Synchronization debug mode is a prototype"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
-from devshim._hidden import meetings_told, reads_told
+from devshim._hidden import MEETINGS, meetings_told, reads_told
 from devshim.backend import Backend
 from devshim_backends._torch.guarding import waits_told
+from devshim_backends._torch.scopes import run_as_they_are
+from devshim_backends._torch.slots import items_of, put_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,9 +25,21 @@ class TorchHidden(Backend):
 
     @contextmanager
     def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
-        reads, meetings = (told(torch.Tensor, self._where, report) for told in (reads_told, meetings_told))
-        with reads, meetings, waits_told(self._where, report):
+        items = items_of(torch.Tensor)
+        met = [name for name in MEETINGS if name != "__getitem__" or items is not None]
+        with ExitStack() as stack:
+            if items is not None:
+                stack.callback(put_back, torch.Tensor, items)
+            stack.enter_context(reads_told(torch.Tensor, self._where, report))
+            stack.enter_context(meetings_told(torch.Tensor, self._where, report, names=met))
+            stack.enter_context(waits_told(self._where, report))
+            if items is not None:
+                put_back(torch.Tensor, items)
+            run_as_they_are(torch.Tensor)
             yield
 
     def _where(self, x: Any) -> Device | None:
-        return None if self.is_tracer(x) or self.compiling() else self.device_of(x)
+        """Where a tensor's values are; None where it has none: on ``meta``, in a trace, under a ``FakeTensorMode``."""
+        if self.is_tracer(x) or self.compiling() or self.tracing():  # in this order: a compiler reads no further
+            return None
+        return None if isinstance(x, FakeTensor) else self.from_native(x.device)

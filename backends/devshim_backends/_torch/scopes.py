@@ -21,7 +21,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from devshim import _refusals
+from devshim import _hidden, _refusals
 from devshim.backend import Backend
 from devshim_backends._torch.devices import module, native
 
@@ -82,14 +82,29 @@ def leave_alone() -> None:
 
     It breaks off at their refusal, calls the outermost of them, and would trace that next: threads and files, again.
     """
-    dynamo = torch._C._dynamo.eval_frame
-    skip = dynamo._FrameAction.SKIP
     frame = sys._getframe()
     while frame is not None:
         code = getattr(frame.f_locals.get("self"), "f_code", None)  # of an InstructionTranslator
         if isinstance(code, CodeType) and code.co_filename.startswith(_OURS):
-            dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(skip, skip))
+            _skip(code)
         frame = frame.f_back  # type: ignore[assignment]
+
+
+def run_as_they_are(cls: type) -> None:
+    """Have dynamo run those methods of a class that tell of reads as they are, where it breaks off at their call.
+
+    Else it compiles them, and what is compiled is told that it is being traced, whenever it runs.
+    """
+    for method in vars(cls).values():
+        code = getattr(method, "__code__", None)
+        if isinstance(code, CodeType) and code.co_filename == _hidden.__file__:
+            _skip(code)
+
+
+def _skip(code: CodeType) -> None:
+    dynamo = torch._C._dynamo.eval_frame
+    skip = dynamo._FrameAction.SKIP
+    dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(skip, skip))
 
 
 class TorchScopes(Backend):

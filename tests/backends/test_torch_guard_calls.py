@@ -1,0 +1,150 @@
+"""The guard on PyTorch: a user's own calls under it, compiled ones too, and what it leaves behind: nothing."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cards():
+    ds.use("torch")
+    with ds.simulate(gpus=2):
+        yield
+    torch._dynamo.reset()
+    ds.use(None)
+
+
+@pytest.fixture
+def x():
+    return torch.arange(1.0, 4.0, device="sim:1")
+
+
+def refused(call, *args):
+    """What is told of a call: its reason, and the line."""
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        call(*args)
+    told, _, at = caught.value.problem.rpartition(", unasked, at ")
+    return told.partition("PyTorch copies from ")[2], at
+
+
+def first_line(call):
+    return f"{__file__}:{call.__code__.co_firstlineno}"
+
+
+# ---------------------------------------------------------------------- nothing else changes
+def test_tensors_without_axes_are_no_sequences_under_a_guard_and_after():
+    """A ``__getitem__`` given to the class from Python would make them some, which `torch.tensor` takes apart."""
+    losses = [torch.tensor(1.0), torch.nn.Parameter(torch.tensor(2.0), requires_grad=False)]
+    with ds.guard("error"):
+        born = type("Born", (torch.Tensor,), {})
+        assert torch.tensor(losses).tolist() == [1.0, 2.0]
+    assert torch.tensor(losses).tolist() == [1.0, 2.0]
+    assert torch.tensor([losses[0].as_subclass(born)]).tolist() == [1.0]
+
+
+def test_of_a_card_they_are_read_one_by_one():
+    losses = [torch.tensor(1.0, device="sim:0")]
+    call = lambda: torch.tensor(losses)  # noqa: E731 - one line, as a user writes it
+    assert refused(call) == ("gpu:0 to cpu for float()", first_line(call))
+
+
+def test_what_has_no_values_is_let_pass():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with ds.guard("error"):
+        meta = torch.ones(2, 3, device="meta")
+        assert meta[0].shape == (3,)
+        assert "meta" in repr(meta)
+        with FakeTensorMode():
+            assert "FakeTensor" in repr(torch.ones(2, device="sim:1")[:1])
+
+
+# ---------------------------------------------------------------------- a card's values written into the host's
+@pytest.mark.parametrize("axes", [0, 1])
+def test_a_cards_values_written_into_the_hosts(x, axes):
+    kept, value = torch.zeros(3), x if axes else x[0]
+
+    def call():
+        kept[:] = value
+
+    what, at = refused(call)
+    assert what == "gpu:1 to cpu for an index or a value"
+    assert at == f"{__file__}:{call.__code__.co_firstlineno + 1}"
+    assert kept.tolist() == [0.0] * 3
+    with ds.guard("error", device_to_host="allow"):
+        call()
+    assert kept.tolist() == value.cpu().expand(3).tolist()
+
+
+def test_the_hosts_own_are_let_pass(x):
+    kept = torch.zeros(3)
+    with ds.guard("error"):
+        kept[0] = 1
+        kept[torch.tensor([1, 2])] = torch.ones(2)
+        x[0] = torch.tensor(5.0)
+    assert kept.tolist() == [1.0] * 3
+
+
+# ---------------------------------------------------------------------- compiled functions
+def asks(x):
+    return x if x.sum() > 0 else -x
+
+
+def reads(x):
+    return x * x.tolist()[0]
+
+
+def indexes(x):
+    return x[torch.tensor([0])]
+
+
+def computes(x):
+    return (x * 2)[1:].relu()
+
+
+COMPILED = {
+    asks: ("gpu:1 to cpu for bool()", 1),
+    reads: ("gpu:1 to cpu for tolist()", 1),
+    indexes: ("cpu to gpu:1 for an index", 0),
+}
+"""Function -> what is told, and the line: where it is in the graph, that of the function, which is all there is."""
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["compiled before", "compiled under the guard"])
+@pytest.mark.parametrize("fn", COMPILED)
+def test_compiled_functions_are_told_of_by_the_users_line(x, fn, before):
+    torch._dynamo.reset()
+    compiled = torch.compile(fn, backend="eager")
+    if before:
+        compiled(x)
+    what, line = COMPILED[fn]
+    at = f"{__file__}:{fn.__code__.co_firstlineno + line}"
+    assert refused(compiled, x) == refused(compiled, x) == (what, at)
+    with ds.guard("allow"):
+        assert ds.device_of(compiled(x)) is ds.gpu(1)
+
+
+def test_a_guard_breaks_no_graph(x):
+    torch._dynamo.reset()
+    with ds.guard("error"):
+        made = torch.compile(computes, fullgraph=True, backend="eager")(x)
+    assert made.tolist() == [4.0, 6.0]
+
+
+def test_where_pythons_insides_are_unknown_indices_are_not_told(monkeypatch, x):
+    from devshim_backends._torch import slots
+
+    monkeypatch.setattr(slots.sys, "implementation", type(sys.implementation)(name="other", **VERSIONS))
+    before = torch.Tensor.__dict__.get("__getitem__")
+    with ds.guard("error"):
+        assert torch.Tensor.__dict__.get("__getitem__") is before
+        assert x[torch.tensor([0])].device == x.device
+
+
+VERSIONS = {"version": sys.version_info, "hexversion": sys.hexversion, "cache_tag": None}
