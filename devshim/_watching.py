@@ -39,8 +39,6 @@ _PYTHONS = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 """Where files of Python's own library are: logging formats what it is given, statistics adds it up."""
 _MADE = "<eval_with_key>"
 """What files are called that are none, of functions that torch.fx has written: compiled ones."""
-_MADE = "<eval_with_key>"
-"""What files are called that are none, of functions that torch.fx has written: compiled ones."""
 
 
 class Block:
@@ -117,8 +115,6 @@ def _is_on_the_way(frame: FrameType) -> bool:
     root = module.partition(".")[0]
     if root in sys.stdlib_module_names:  # a user's module may be called so as well
         return frame.f_code.co_filename.startswith(_PYTHONS)
-    if frame.f_code.co_filename.startswith(_MADE):
-        return True
     if frame.f_code.co_filename.startswith(_MADE):
         return True
     return root in _NOT_THEIRS and not module.startswith("devshim.testing.")
