@@ -219,7 +219,8 @@ def _kept_as_it_is(found: F) -> F:
 
 
 _AS_IT_IS = _AsItIs()
-_kept_as_it_is(device)
+for _here in (device, Device, cpu, gpu):
+    _kept_as_it_is(_here)
 
 
 def __getattr__(name: str) -> object:

@@ -68,6 +68,8 @@ class guard:
                 raise bad_argument(name, value, f"one of {', '.join(map(repr, MODES))}")
         self.modes = {name: value or mode for name, value in zip(DIRECTIONS, asked, strict=True)}
         self._opened: list[_watching.Block] = []
+        self.refused: TransferError | None = None
+        """The last refusal."""
 
     def __enter__(self) -> None:
         _outside.refuse("guard", "enter it around the call of the compiled function")
@@ -138,8 +140,8 @@ def _reporter(backend: Backend) -> Callable[[Device, Device, str], None]:
         problem = f"{backend.title} copies from {source} to {target} for {what}, unasked, at {file}:{line}"
         if mode == "error":
             written = f"ds.place(x, {str(target)!r})" + (" or ds.to_numpy(x)" if target is CPU else "")
-            guards[-1].refused = TransferError(problem, f"write it down: {written}, outside the guard or inside")
-            raise guards[-1].refused
+            innermost.refused = TransferError(problem, f"write it down: {written}, outside the guard or inside")
+            raise innermost.refused
         if mode == "log":
             _LOGGER.warning("%s", problem)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 
 import numpy as np
@@ -40,12 +41,18 @@ READS = {
     "bool, the older interface": lambda x: bool(x.as_nd_ndarray()[0:1]),
     "nonzero": lambda x: x.nonzero(),
     "tolist": lambda x: x.tolist(),
+    "pickled": pickle.dumps,
 }
+NATIVE = "device" if hasattr(mx, "Device") else "ctx"
 GOES_ON = {
     "moved": lambda x: x.copyto(mx.cpu()),
     "computed": lambda x: (x * 2 + x).sum(),
     "waited for": lambda x: x.wait_to_read(),
     "written": lambda x: x.__setitem__(slice(None), 1.0),
+    "made there": lambda x: mx.np.array(np.ones(3, "float32"), **{NATIVE: mx.cpu(2)}),
+    "made there, the older interface": lambda x: mx.nd.array([1.0, 2.0], ctx=mx.cpu(2)),
+    "split": lambda x: mx.gluon.utils.split_and_load(np.ones((2, 2), "float32"), [mx.cpu(1), mx.cpu(2)]),
+    "indexed by a list": lambda x: x[[0, 1]],
 }
 
 
@@ -80,9 +87,29 @@ def test_the_line_in_a_block(x):
 
 def test_what_numpy_hides_is_shown(x):
     """NumPy asks each number of an array for its value, and says of a refusal that it cannot do that."""
-    refused = ds.TransferError if hasattr(mx, "Device") else ValueError  # 1.9's arrays NumPy cannot take apart at all
-    with pytest.raises(refused), ds.guard("error"):
+    number = x[0]
+    with pytest.raises(ds.TransferError), ds.guard("error"):
         np.asarray(x, dtype="float64")
+    with pytest.raises(ds.TransferError), ds.guard("error"):
+        mx.np.array([number, number])
+
+
+def test_files_of_parameters_say_what_they_do(x, tmp_path):
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize()
+    ds.place(net, "gpu:1")
+    trainer = mx.gluon.Trainer(net.collect_params(), "adam")
+    batch = ds.ones((4, 3), dtype="float32", device="gpu:1")
+    with ds.guard("error"):
+        with mx.autograd.record():
+            loss = net(batch if NATIVE == "device" else batch.as_nd_ndarray()).sum()
+        loss.backward()
+        trainer.step(4)
+        net.save_parameters(str(tmp_path / "net"))
+        net.load_parameters(str(tmp_path / "net"), **{NATIVE: mx.cpu(2)})
+        trainer.save_states(str(tmp_path / "trainer"))
+        trainer.load_states(str(tmp_path / "trainer"))
+    assert ds.placement_of(net).devices == {ds.gpu(1)}
 
 
 def test_operands_of_real_cards(backend, x, monkeypatch):

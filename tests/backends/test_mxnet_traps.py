@@ -365,6 +365,19 @@ class TestHybridize:
 
         self.check(scoped)
 
+    @pytest.mark.skipif(not IS_2, reason="1.9 compiles with symbols, which have no shape to split")
+    def test_copies_in_a_static_graph_wait_for_what_they_copy(self):
+        """Natively ``x[:1].copy()`` is done too early in a block with ``static_shape=True`` (2.0.0b1)."""
+
+        class Joined(mx.gluon.HybridBlock):
+            def forward(self, x):
+                return ds.gather(ds.split(x * 2, ["gpu:1", "gpu:1"]), "gpu:1")
+
+        block = Joined()
+        block.hybridize(static_alloc=True, static_shape=True)
+        x = ds.asarray([1.0, 2.0], device="gpu:1")
+        assert [block(x).asnumpy().tolist() for _ in range(9)] == [[2.0, 4.0]] * 9
+
     @pytest.mark.parametrize("target", ["cpu", "gpu:1"])
     def test_what_would_be_ignored_is_refused(self, target):
         def scoped(x):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim._hidden import meetings_told, reads_told
+from devshim._hidden import meetings_told, reads_told, replaced, said
 from devshim.backend import Backend
 from devshim.device import CPU
 
@@ -16,8 +17,13 @@ if TYPE_CHECKING:
 
     from devshim.device import Device
 
-_MORE = (("asnumpy", "asnumpy()"), ("asscalar", "asscalar()"), ("nonzero", "nonzero()"))
+_MORE = (
+    *(("asnumpy", "asnumpy()"), ("asscalar", "asscalar()"), ("nonzero", "nonzero()")),
+    ("__reduce__", "pickle"),  # and copy.copy(x), which asks for the same
+)
 _ARRAYS = (mx.nd.NDArray, mx.np.ndarray)
+_WRITTEN = ("__setitem__", "__reduce__")
+"""Methods by which MXNet's own functions do what their names say."""
 
 
 class MxnetHidden(Backend):
@@ -25,10 +31,14 @@ class MxnetHidden(Backend):
 
     @contextmanager
     def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
+        own = {cls: {name: getattr(cls, name) for name in _WRITTEN} for cls in _ARRAYS}
         with ExitStack() as stack:
             for cls in _ARRAYS:
                 stack.enter_context(reads_told(cls, self._where, report, _MORE))
                 stack.enter_context(meetings_told(cls, self._where, report, self._carried))
+            for cls in _ARRAYS:
+                written = {name: _where_written(own[cls][name], getattr(cls, name)) for name in _WRITTEN}
+                stack.enter_context(replaced(cls, written))
             yield
 
     def _carried(self, x: Any) -> Device | None:
@@ -39,3 +49,21 @@ class MxnetHidden(Backend):
 
     def _where(self, x: Any) -> Device | None:
         return None if self.is_tracer(x) else self.device_of(x)
+
+
+def _where_written(own: Any, telling: Any) -> Any:
+    """A method that tells only where a program's own line needs it.
+
+    ``mx.nd.array(a, ctx=...)``, ``split_and_load``, ``load_parameters``, ``Parameter.set_data`` all end in ``x[:] = a``,
+    and ``Trainer.save_states`` in ``pickle``: they say what they do.
+    """
+
+    def method(x: Any, *args: Any) -> Any:
+        if not (sys._getframe(1).f_globals.get("__name__") or "").startswith("mxnet."):
+            return telling(x, *args)
+        with said():
+            return own(x, *args)
+
+    method.__name__ = own.__name__
+    method.__doc__ = own.__doc__
+    return method

@@ -41,7 +41,14 @@ from devshim_backends._mxnet.native import (
     place_number,
     where,
 )
-from devshim_backends._mxnet.tracing import OUTSIDE, copy_symbol, device_of_block, is_deferred, require_recorded
+from devshim_backends._mxnet.tracing import (
+    OUTSIDE,
+    copy_recorded,
+    copy_symbol,
+    device_of_block,
+    is_deferred,
+    require_recorded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -142,7 +149,8 @@ class MxnetTensors(MxnetDevices):
         if isinstance(x, mx.sym.Symbol):
             return copy_symbol(x)
         with numpy_shapes():
-            return x.copyto(self.to_native(device))
+            # A block hybridized with static_shape=True does not wait for what its ``copyto`` reads (2.0.0b1).
+            return copy_recorded(x) if dtype_code(x) in _COPYABLE else x.copyto(self.to_native(device))
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if self.is_tracer(x):

@@ -92,3 +92,8 @@ def require_symbol(backend: Backend) -> None:
 def copy_symbol(x: Any) -> Any:
     """Return a symbol for a copy of what a symbol stands for."""
     return mx.sym.np.copy(x) if isinstance(x, mx.sym.np._Symbol) else mx.sym.identity(x)
+
+
+def copy_recorded(x: Any) -> Any:
+    """Return a copy of an array, on its device, as an operator that 2.0 records."""
+    return mx.np.copy(x) if isinstance(x, mx.np.ndarray) else mx.nd.identity(x)
