@@ -87,11 +87,12 @@ def test_the_line_in_a_block(x):
 
 def test_what_numpy_hides_is_shown(x):
     """NumPy asks each number of an array for its value, and says of a refusal that it cannot do that."""
-    number = x[0]
-    with pytest.raises(ds.TransferError), ds.guard("error"):
+    refused = ds.TransferError if hasattr(mx, "Device") else ValueError  # 1.9's arrays NumPy cannot take apart at all
+    with pytest.raises(refused), ds.guard("error"):
         np.asarray(x, dtype="float64")
+    number = x.sum()
     with pytest.raises(ds.TransferError), ds.guard("error"):
-        mx.np.array([number, number])
+        np.array([number, number], dtype="float32")
 
 
 def test_files_of_parameters_say_what_they_do(x, tmp_path):

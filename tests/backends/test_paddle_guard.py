@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
 import numpy as np
@@ -37,11 +38,16 @@ READS = {
     "unique": lambda x: x.unique(),
     "tolist": lambda x: x.tolist(),
     "a mask": lambda x: x[x > 1],
+    "a number as an index": lambda x: x[x.argmin()],
+    "a number as a slice's end": lambda x: x[: x.argmax() + 1],
+    "a number as an index to write at": lambda x: x.__setitem__(x.argmin(), 1.0),
 }
 GOES_ON = {
     "moved": lambda x: x.cpu(),
     "computed": lambda x: (x * 2 + x).sum(),
     "written": lambda x: x.__setitem__(0, 1.0),
+    "indexed": lambda x: x[1:, None],
+    "saved": lambda x: paddle.save({"x": x}, os.devnull),
 }
 
 
@@ -61,6 +67,17 @@ def test_reads_are_refused(x, name):
 def test_what_says_so_is_let_pass(x, name):
     with ds.guard("error"):
         GOES_ON[name](x)
+
+
+@pytest.mark.skipif(paddle.__version__.startswith("2."), reason="2.6 reads a shape without a method of the tensor's")
+def test_what_code_in_c_drops_is_raised_when_the_guard_ends(x):
+    """Asked for a shape, Paddle takes a refusal for -1, and says that a shape cannot be."""
+    with pytest.raises(ds.TransferError, match="for an index"), ds.guard("error"):
+        paddle.zeros(x.argmin())
+    with pytest.raises(KeyError), ds.guard("error"):
+        with pytest.raises(ds.TransferError):
+            float(x.sum())
+        raise KeyError
 
 
 def test_the_line_in_a_layer_and_a_hook(x):

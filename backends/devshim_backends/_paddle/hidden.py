@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from devshim._hidden import meetings_told, reads_told
+from devshim._hidden import meetings_told, quiet, reads_told, replaced
 from devshim.backend import Backend
+from devshim.device import CPU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +27,23 @@ class PaddleHidden(Backend):
     def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
         reads = reads_told(paddle.Tensor, self._where, report, _MORE)
         with reads, meetings_told(paddle.Tensor, self._where, report, self._carried):
-            yield
+            own = {name: getattr(paddle.Tensor, name) for name in ("__getitem__", "__setitem__")}
+            with replaced(paddle.Tensor, {name: self._counting(each, report) for name, each in own.items()}):
+                yield
+
+    def _counting(self, indexed: Any, report: Callable[[Device, Device, str], None]) -> Any:
+        """An index method that tells of the card's single numbers among its indices: the host waits for their values."""
+
+        def method(x: Any, index: Any, *value: Any) -> Any:
+            if not quiet():
+                for source in {self._where(number) for number in _numbers(index)}:
+                    if source is not None:
+                        report(source, CPU, "an index")
+            return indexed(x, index, *value)
+
+        method.__name__ = indexed.__name__
+        method.__doc__ = indexed.__doc__
+        return method
 
     def _carried(self, x: Any) -> Device | None:
         """Where an operand is that real cards let pass, copied or read as it is; simulated ones refuse it."""
@@ -35,3 +52,11 @@ class PaddleHidden(Backend):
 
     def _where(self, x: Any) -> Device | None:
         return None if self.is_tracer(x) or self.compiling() else self.device_of(x)
+
+
+def _numbers(index: Any) -> Iterator[Any]:
+    """The tensors of no axis among indices and the ends of slices; a mask of no axis is none of them."""
+    for part in index if isinstance(index, tuple) else (index,):
+        for end in (part.start, part.stop, part.step) if isinstance(part, slice) else (part,):
+            if isinstance(end, paddle.Tensor) and not end.ndim and end.dtype != paddle.bool:
+                yield end
