@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 
@@ -55,6 +56,15 @@ CARRIED = {
     "where": lambda x: jnp.where(x > 1, x, HOST),
     "in a gradient": lambda x: jax.grad(lambda y: (y * HOST).sum())(x),
     "in vmap": lambda x: jax.vmap(jnp.add)(x, HOST),
+    "the first of two, committed nowhere": lambda x: jnp.ones((2, 2)) + x,
+    "stack": lambda x: jnp.stack([x, HOST]),
+    "concatenate, committed nowhere": lambda x: jnp.concatenate([jnp.ones((2, 2)), x]),
+    "einsum": lambda x: jnp.einsum("ij,jk", x, HOST),
+    "select": lambda x: jnp.select([x > 1], [HOST]),
+    "an array of both": lambda x: jnp.array([x, HOST]),
+    "values to choose from": lambda x: jax.random.choice(
+        jax.device_put(jax.random.key(0), ds.gpu(1).native()), np.arange(3)
+    ),
 }
 UPDATES = {
     "set": lambda x: x.at[0].set(HOST[0]),
@@ -71,11 +81,19 @@ GOES_ON = {
     "at, a number": lambda x: x.at[0].set(1.0).at[0, 1].add(2),
     "creation": lambda x: (jnp.zeros(3), jnp.arange(4), jnp.eye(2), jnp.full((2,), 7)),
     "device_put": lambda x: jax.device_put(HOST, x.sharding),
+    "stack": lambda x: (jnp.stack([x, x]), jnp.concatenate([x[0], x[1]]), jnp.einsum("ij,jk", x, x)),
     "device_get": jax.device_get,
     "a gradient": lambda x: jax.grad(lambda y: (y * y).sum())(x),
     "scan": lambda x: jax.lax.scan(lambda total, row: (total + row, row), x[0], x),
     "draws": lambda x: jax.random.normal(jax.device_put(jax.random.PRNGKey(0), x.sharding), (2, 2)) + x,
 }
+
+
+if "device" in inspect.signature(jnp.asarray).parameters:  # from JAX 0.4.31 on
+    GOES_ON["asarray, which says where"] = lambda x: (
+        jnp.asarray(HOST, device=x.sharding),
+        jnp.array([1.0], device=x.sharding),
+    )
 
 
 @pytest.mark.parametrize("name", CARRIED)
@@ -115,6 +133,36 @@ def test_on_a_card_numpys_arrays_are_refused():
         with ds.on("gpu:1"), pytest.raises(ds.TransferError) as caught:
             jnp.sin(HOST)
     assert f"cpu to gpu:1 for an argument of a compiled function, unasked, at {__file__}:" in caught.value.problem
+
+
+READS = {
+    "NumPy": np.asarray,
+    "print()": str,
+    "tolist()": lambda y: y.tolist(),
+    "float()": lambda y: float(y.mean()),
+    "bool()": lambda y: bool(y.mean() > 0),
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_an_array_on_several_cards_is_one_of_cards(what):
+    mesh = jax.sharding.Mesh(np.array([ds.gpu(0).native(), ds.gpu(1).native()]), ("card",))
+    y = jax.device_put(HOST, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("card")))
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        READS[what](y)
+    assert caught.value.problem.startswith(f"JAX copies from gpu:0 to cpu for {what}, unasked, at {__file__}:")
+    with ds.guard("error"):
+        jax.device_get(y)
+        assert (y * 2 + 1).shape == (2, 2)
+
+
+def test_what_pmap_carries_is_refused():
+    doubled = jax.pmap(lambda row: row * 2, devices=[ds.gpu(0).native(), ds.gpu(1).native()])
+    if tuple(map(int, jax.__version__.split(".")[:2])) < (0, 8):
+        pytest.skip("pmap is no compiled function there, and carries by itself")
+    for batch in (HOST, jnp.ones((2, 2))):
+        with ds.guard("error"), pytest.raises(ds.TransferError, match="cpu to gpu:0 for an argument"):
+            doubled(batch)
 
 
 def test_each_is_told_once(x):

@@ -274,19 +274,38 @@ def _on(t):
 
 
 @pytest.mark.parametrize("call", [*CALLS.values(), _on], ids=[*CALLS, "on"])
-@pytest.mark.parametrize("compiler", ["jit", "checkpoint", "scan"])
+@pytest.mark.parametrize("compiler", ["jit", "checkpoint", "scan", "shard_map"])
 def test_inside_jit_nothing_is_ignored_silently(call, compiler):
-    """Trap: inside jit JAX ignores device_put and default_device, and a draw would be the same at every call."""
+    """Trap: inside jit JAX ignores device_put and default_device, and a draw would be the same at every call.
+
+    Inside shard_map, outside of jit, it has an error of its own for some of it, and answers for all devices for others.
+    """
     x = ds.ones(2, device=GPU1)
     CLOSURE[:] = [ds.ones(2, device=CPU)]
     compiled = {
         "jit": lambda: jax.jit(call)(x),
         "checkpoint": lambda: jax.grad(lambda t: jax.checkpoint(call)(t).sum())(x),
         "scan": lambda: jax.lax.scan(lambda carry, row: (carry, call(row)), 0.0, ds.ones((3, 2), device=GPU1)),
+        "shard_map": lambda: _sharded(call)(np.ones(2, np.float32)),
     }[compiler]
     with pytest.raises(ds.TracingError, match="JAX is compiling"):
         compiled()
     CLOSURE.clear()
+
+
+def _sharded(fn):
+    """A function of one device's part, run on two devices at once, outside of jit."""
+    from jax.sharding import Mesh, PartitionSpec
+
+    shard_map = getattr(jax, "shard_map", None)
+    if shard_map is None:  # before JAX 0.6
+        from jax.experimental.shard_map import shard_map
+    mesh = Mesh(np.array([GPU0.native("jax"), GPU1.native("jax")]), ("i",))
+    return shard_map(fn, mesh=mesh, in_specs=PartitionSpec("i"), out_specs=PartitionSpec("i"))
+
+
+def test_run_inside_shard_map_calls_the_function():
+    assert np.array_equal(_sharded(lambda t: ds.run(jnp.square, t))(np.array([2, 3], np.float32)), [4, 9])
 
 
 def test_run_inside_jit_computes_where_the_whole_function_does():

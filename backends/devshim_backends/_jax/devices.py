@@ -42,9 +42,12 @@ _HOST_VALUES = (np.ndarray, np.generic, bool, int, float, complex)
 
 
 def concrete(x: Tensor) -> Any | None:
-    """Return the array (or host value) inside ``grad`` and ``vmap`` tracers, or None where `jit` left none."""
+    """Return the array (or host value) inside ``grad`` and ``vmap`` tracers, or None where `jit` left none.
+
+    Nor has a tracer of ``jax.shard_map`` outside `jit` one: what is inside it is cut in another way than it is.
+    """
     while isinstance(x, Tracer):
-        if isinstance(x, partial_eval.DynamicJaxprTracer):
+        if isinstance(x, partial_eval.DynamicJaxprTracer) or type(x).__name__ == "ShardMapTracer":
             return None
         x = x.primal if hasattr(x, "primal") else getattr(x, "val", None)
     return x if isinstance(x, (jax.Array, *_HOST_VALUES)) else None

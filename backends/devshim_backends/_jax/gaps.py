@@ -44,7 +44,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "guard": (
             "what Python and NumPy read, NumPy's arrays and uncommitted ones as operands, in updates and as arguments"
-            " of compiled functions; not those that jnp.stack and its like make arrays of first, nor what pmap carries"
+            " of JAX's functions and compiled ones; not what jax.debug.print and callbacks read, nor what pmap carries"
+            " before JAX 0.8"
         ),
     }
 )

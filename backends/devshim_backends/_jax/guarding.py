@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from inspect import getargvalues
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["arguments_told", "asked_for", "updates_told"]
 
-_CALLERS = frozenset({"core", "dispatch", "pjit", "profiler", "pxla", "traceback_util", "ufunc_api"})
-"""Modules of JAX's that call compiled functions as they were called."""
+_JAXS = frozenset({"jax", "jaxlib", "devshim_backends"})
+"""Root packages between the user's line and a compiled function."""
 _UPDATES = ("get", "set", "add", "subtract", "multiply", "mul", "divide", "power", "min", "max")
 _flags = getattr(config, "guard_lib", None) or config.transfer_guard_lib  # the latter up to JAX 0.4.36
 
@@ -55,8 +56,9 @@ def arguments_told(
 ) -> Iterator[None]:
     """Have JAX tell of what a compiled function carries, while the block is open.
 
-    That is arrays of NumPy's, and such that are committed nowhere where a line of the user's hands them over.  JAX
-    makes the latter itself of numbers, in ``x.at[0].set(1)`` and ``jax.grad``.
+    That is arrays of NumPy's, and such that are committed nowhere, as JAX makes of the former in `jax.numpy.stack` and
+    the like.  It makes them of numbers, too, in ``x.at[0].set(1)`` and ``jax.grad``: so of those is told only where
+    the function that the user's line calls was given such an array.
 
     Args:
         where: Returns an array's device, or None.
@@ -68,14 +70,19 @@ def arguments_told(
     def call(handler: Any, args: Any) -> Any:
         if not quiet():
             for x, sharding in zip(args, handler.in_shardings, strict=False):
-                source = _source(x, where)
+                source = where_from(x)
                 if source is not None:
-                    _tell(source, sharding)
+                    _tell(x, source, sharding)
         return theirs(handler, args)
 
-    def _tell(source: Device, sharding: Any) -> None:
+    def where_from(x: Any) -> Device | None:
+        if not _is_carried(x):  # JAX refuses what is committed elsewhere
+            return None
+        return CPU if isinstance(x, np.ndarray) else where(x)
+
+    def _tell(x: Any, source: Device, sharding: Any) -> None:
         targets = {named(native) for native in getattr(sharding, "device_set", ())}
-        if source not in targets:
+        if source not in targets and _is_hidden(x):
             for target in sorted(each for each in targets if each is not None):
                 report(source, target, "an argument of a compiled function")
 
@@ -83,24 +90,29 @@ def arguments_told(
         yield
 
 
-def _source(x: Any, where: Callable[[ArrayImpl], Device | None]) -> Device | None:
-    """Where an argument is carried from, if it may be carried at all: what is committed is refused elsewhere."""
-    if isinstance(x, np.ndarray):
-        return CPU if x.ndim else None
-    return where(x) if type(x) is ArrayImpl and not x._committed and x.ndim and _handed_over() else None
+def _is_hidden(x: Any) -> bool:
+    """Whether the user's line says not where an argument goes, and JAX did not make it of numbers for itself."""
+    called = _called()
+    if called is None:
+        return True
+    names, variable, keywords, given = getargvalues(called)
+    if "device" in names and given["device"] is not None:  # jnp.asarray(array, device=card)
+        return False
+    handed = [given.get(name) for name in (*names, variable, keywords) if name is not None]
+    return isinstance(x, np.ndarray) or any(map(_is_carried, jax.tree_util.tree_leaves(handed)))
 
 
-def _handed_over() -> bool:
-    """Whether nothing of JAX's stands between the user's line and the compiled function but what calls it."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        root, _, module = (frame.f_globals.get("__name__") or "").partition(".")
-        if root not in ("jax", "jaxlib", "devshim_backends"):
-            return True
-        if root == "jax" and module.rpartition(".")[2] not in _CALLERS:
-            return False
-        frame = frame.f_back
-    return True
+def _is_carried(x: Any) -> bool:
+    """Whether JAX would carry it to where it is wanted, and it is no number."""
+    return (isinstance(x, np.ndarray) or (type(x) is ArrayImpl and not x._committed)) and x.ndim > 0
+
+
+def _called() -> FrameType | None:
+    """The function of JAX's that the nearest line of somebody else's has called."""
+    called, frame = None, sys._getframe(1)
+    while frame is not None and (frame.f_globals.get("__name__") or "").partition(".")[0] in _JAXS:
+        called, frame = frame, frame.f_back
+    return called
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from jax._src.array import ArrayImpl
 
 from devshim._hidden import meetings_told, reads_told
 from devshim.backend import Backend
+from devshim.device import CPU
 from devshim_backends._jax.guarding import arguments_told, asked_for, updates_told
 
 if TYPE_CHECKING:
@@ -36,4 +37,9 @@ class JaxHidden(Backend):
         return self._where(x) if type(x) is ArrayImpl and not x._committed and x.ndim else None
 
     def _where(self, x: Any) -> Device | None:
-        return self.device_of(x) if len(x.sharding.device_set) == 1 and not asked_for() else None
+        if asked_for():
+            return None
+        if len(x.sharding.device_set) == 1:
+            return self.device_of(x)
+        found = {self.from_native(native) for native in x.sharding.device_set}
+        return min((each for each in found if each not in (None, CPU)), default=CPU)  # the first of its cards

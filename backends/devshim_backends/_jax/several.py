@@ -21,8 +21,9 @@ from jax._src.core import trace_state_clean
 
 from devshim import _refusals
 from devshim.backend import Backend
+from devshim.device import CPU
 from devshim_backends._jax.devices import JaxDevices
-from devshim_backends._jax.tensors import enable_x64, primal, wide
+from devshim_backends._jax.tensors import enable_x64, primal, snapshot, wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,15 +53,19 @@ class JaxSeveral(JaxDevices, Backend):
             return _divided(made, len(xs)) if op == "mean" else made
 
     def snapshot(self, x: Tensor) -> Tensor:
-        found = primal(x)  # of `jax.grad`, whose tracer must not outlive it; else the array itself, which cannot change
+        found = primal(x)  # of `jax.grad`, whose tracer must not outlive it
         if found is None:
             raise self._untraceable("MetricLog.append")
-        return found
+        if isinstance(found, jax.Array):
+            return snapshot(found)
+        return self.from_numpy(
+            np.asarray(found, x.dtype), CPU, copy=True
+        )  # `jax.grad` takes Python's numbers as they are
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
-        dtype = np.result_type(*{x.dtype for x in xs})
+        dtype = np.result_type(*{_read_by_numpy(x.dtype) for x in xs})
         with self._at(xs[0]), wide(dtype):
-            return jnp.concatenate([jax.lax.convert_element_type(x.reshape(1), _read_by_numpy(dtype)) for x in xs])
+            return jnp.concatenate([jax.lax.convert_element_type(x.reshape(1), dtype) for x in xs])
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
         if op not in ("sum", "mean") or self.simulated or self.compiling():
@@ -83,8 +88,10 @@ class JaxSeveral(JaxDevices, Backend):
 
 
 def _read_by_numpy(dtype: Any) -> Any:
-    """A dtype that NumPy has by itself."""
-    return np.dtype("float32") if dtype == jnp.bfloat16 else dtype
+    """A dtype that NumPy has by itself, for those with which it can do nothing: bfloat16, and 8 and 4 bits' floats."""
+    if dtype.isbuiltin == 1:
+        return dtype
+    return np.dtype("float32" if jnp.issubdtype(dtype, jnp.floating) else "int8")
 
 
 def over_cards(natives: Sequence[Any], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:

@@ -1,0 +1,77 @@
+"""A MetricLog on JAX, whose arrays can be taken away: donated to a compiled function, or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+
+
+@pytest.fixture(autouse=True, params=["cpu", "gpu:1"])
+def where(request: pytest.FixtureRequest) -> Iterator[str]:
+    ds.use("jax")
+    with ds.simulate(2):
+        yield request.param
+
+
+def test_what_was_donated_since_is_kept(where: str) -> None:
+    """A training state is donated as a whole, and the loss in it."""
+    step = jax.jit(lambda state: {"loss": state["loss"] / 2, "w": state["w"] * 2}, donate_argnums=0)
+    state = {"loss": ds.asarray(8.0, device=where), "w": ds.ones(4, device=where)}
+    log = ds.MetricLog(where)
+    with ds.transfers() as copies, ds.guard("error"):
+        for _ in range(4):
+            before = state["loss"]
+            log.append(before)
+            state = step(state)
+            assert before.is_deleted()
+        assert log.flush().tolist() == [8.0, 4.0, 2.0, 1.0]
+    assert [(record.bytes, record.target) for record in copies.records] == [(16, ds.cpu())]
+
+
+def test_what_was_deleted_since_is_kept_and_what_was_before_is_refused(where: str) -> None:
+    log, x = ds.MetricLog(), ds.asarray(3.0, device=where)
+    log.append(x)
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        log.append(x)
+    assert log.flush().tolist() == [3.0]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bfloat16", "bool", "complex64"])
+def test_what_is_kept_keeps_its_width(where: str, dtype: str) -> None:
+    log = ds.MetricLog(where)
+    log.append(ds.ones((), dtype=dtype, device=where))
+    log.append(ds.ones((1, 1), dtype=dtype, device=where))
+    assert log.flush().dtype.name == {"bfloat16": "float32"}.get(dtype, dtype)
+
+
+def test_an_array_that_is_committed_nowhere_is_kept_where_it_is() -> None:
+    log, x = ds.MetricLog("cpu"), jnp.float32(2)
+    with ds.on("gpu:1"):
+        log.append(x)
+    assert log.flush().tolist() == [2.0]
+
+
+def test_dtypes_of_which_numpy_knows_nothing_come_together(where: str) -> None:
+    """Trap: NumPy finds no dtype for float16 and bfloat16."""
+    log = ds.MetricLog(where)
+    for dtype in (jnp.float16, jnp.bfloat16, jnp.float8_e5m2, jnp.int8):
+        log.append(jax.device_put(jnp.ones((), dtype), ds.device(where).native()))
+    values = log.flush()
+    assert values.dtype == np.float32
+    assert values.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("x", [2.0, np.float32(2)])
+def test_a_number_whose_gradient_is_asked_for(x: Any) -> None:
+    log = ds.MetricLog()
+    jax.grad(lambda t: (log.append(t), t * t)[1])(x)
+    assert log.flush().tolist() == [2.0]
