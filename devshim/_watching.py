@@ -33,7 +33,8 @@ GUARDED: ContextVar[tuple[Block, ...]] = ContextVar("devshim_guarded", default=(
 _COUNTING = threading.Lock()
 _INSIDE = threading.local()
 _open = 0
-_NOT_THEIRS = {"devshim", "devshim_backends", "optree", "keras", "tf_keras", *_registry.ROOTS}
+_OURS = {"devshim", "devshim_backends"}
+_NOT_THEIRS = {*_OURS, "optree", "keras", "tf_keras", *_registry.ROOTS}
 """Root packages between a line of the user's and a copy: devshim, the frameworks, and what they call on the way."""
 _PYTHONS = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 """Where files of Python's own library are: logging formats what it is given, statistics adds it up."""
@@ -107,6 +108,12 @@ def user_frame() -> FrameType:
     while frame.f_back is not None and _is_on_the_way(frame):
         frame = frame.f_back
     return frame
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Whether a frame's lines are devshim's or an adapter's; the conformance kit is a user."""
+    module = frame.f_globals.get("__name__") or ""
+    return module.partition(".")[0] in _OURS and not module.startswith("devshim.testing.")
 
 
 def _is_on_the_way(frame: FrameType) -> bool:

@@ -90,8 +90,7 @@ class guard:
         """
         refused, self.refused = self.refused, None
         trace = None if refused is None else refused.__traceback__
-        name = "" if trace is None else trace.tb_frame.f_globals.get("__name__") or ""
-        return refused if name.partition(".")[0] in ("devshim", "devshim_backends") else None
+        return refused if trace is not None and _watching.is_ours(trace.tb_frame) else None
 
 
 def _swallowed(failure: object) -> object:
