@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import io
 import logging
+import pickle
 import sys
 import threading
 import warnings
@@ -30,6 +32,10 @@ HIDDEN: dict[str, Any] = {
     "str": str,
     "format": lambda x: f"{x}",
     "condition": lambda x: 1 if x > 0 else 2,
+    "bytes": lambda x: x.tobytes(),
+    "a file": lambda x: x.dump(io.BytesIO()),
+    "pickle": pickle.dumps,
+    "numpy's own": lambda x: x.dumps(),
 }
 EXPLICIT: dict[str, Any] = {
     "place": lambda x: ds.place(x, "cpu"),
@@ -39,6 +45,7 @@ EXPLICIT: dict[str, Any] = {
     "asarray": lambda x: ds.asarray([1.0, 2.0], device="gpu:1"),
     "compute": lambda x: x + 1,
     "tree": lambda x: ds.place([x], "cpu"),
+    "copied where it is": copy.deepcopy,
 }
 
 

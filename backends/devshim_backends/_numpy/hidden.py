@@ -11,6 +11,8 @@ from devshim.device import Device
 
 from .simulation import SimulatedArray
 
+_MORE = (*((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")), ("__reduce_ex__", "pickle"))
+
 
 class NumpyHidden(Backend):
     """The room of hidden transfers."""
@@ -18,7 +20,7 @@ class NumpyHidden(Backend):
     @contextmanager
     def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
         indexing = meetings_told(SimulatedArray, _card, report, names=("__getitem__", "__setitem__"))  # else it refuses
-        with reads_told(SimulatedArray, _card, report), indexing:
+        with reads_told(SimulatedArray, _card, report, _MORE), indexing:
             yield
 
 
