@@ -211,7 +211,7 @@ class _AsItIs:
 
 
 def _kept_as_it_is(found: F) -> F:
-    """Keep a function, or those of a class or module, from compilers that would rewrite its source."""
+    """Keep a function, or those of a class, from compilers that would rewrite its source."""
     for each in (found, *vars(found).values()):
         if type(each) is type(_kept_as_it_is) and each.__module__.startswith("devshim"):
             each.___jit_transform_options___ = each.__jst_not_to_static = _AS_IT_IS  # type: ignore[attr-defined]
@@ -227,7 +227,7 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name == "random":
-        return _kept_as_it_is(import_module("devshim.random"))
+        return import_module("devshim.random")
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'devshim' has no attribute {name!r}")

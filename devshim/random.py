@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _arguments, _context, _explain, _outside, _transfer
+from devshim import _arguments, _context, _explain, _kept_as_it_is, _outside, _transfer
 from devshim._refusals import bad_argument
 
 if TYPE_CHECKING:
@@ -80,3 +80,7 @@ def seed(n: int) -> None:
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "seed", None, (value,))
     backend.seed(value)
+
+
+for _public in (normal, seed, uniform):
+    _kept_as_it_is(_public)

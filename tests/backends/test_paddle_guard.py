@@ -74,10 +74,8 @@ def test_what_code_in_c_drops_is_raised_when_the_guard_ends(x):
     """Asked for a shape, Paddle takes a refusal for -1, and says that a shape cannot be."""
     with pytest.raises(ds.TransferError, match="for an index"), ds.guard("error"):
         paddle.zeros(x.argmin())
-    with pytest.raises(KeyError), ds.guard("error"):
-        with pytest.raises(ds.TransferError):
-            float(x.sum())
-        raise KeyError
+    with ds.guard("error"), pytest.raises(ds.TransferError):
+        float(x.sum())  # nothing more when the guard ends: a line has seen it
 
 
 def test_the_line_in_a_layer_and_a_hook(x):

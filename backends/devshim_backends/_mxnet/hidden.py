@@ -54,8 +54,8 @@ class MxnetHidden(Backend):
 def _where_written(own: Any, telling: Any) -> Any:
     """A method that tells only where a program's own line needs it.
 
-    ``mx.nd.array(a, ctx=...)``, ``split_and_load``, ``load_parameters``, ``Parameter.set_data`` all end in ``x[:] = a``,
-    and ``Trainer.save_states`` in ``pickle``: they say what they do.
+    ``mx.nd.array(a, ctx=...)``, ``split_and_load``, ``load_parameters`` and ``Parameter.set_data`` end in ``x[:] = a``,
+    ``Trainer.save_states`` in ``pickle``: they say what they do.
     """
 
     def method(x: Any, *args: Any) -> Any:

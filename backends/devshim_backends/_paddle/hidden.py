@@ -32,7 +32,7 @@ class PaddleHidden(Backend):
                 yield
 
     def _counting(self, indexed: Any, report: Callable[[Device, Device, str], None]) -> Any:
-        """An index method that tells of the card's single numbers among its indices: the host waits for their values."""
+        """An index method that tells of the card's single numbers among its indices: the host waits for those."""
 
         def method(x: Any, index: Any, *value: Any) -> Any:
             if not quiet():

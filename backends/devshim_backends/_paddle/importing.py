@@ -10,6 +10,8 @@ Requirements this module answers:
 * ``paddle.jit.to_static`` rewrites what it traces: the source of every function called (``full_graph=True``), or its
   bytecode.  It gets early returns (2.6 to 3.3) and keyword-only arguments (2.6, 3.0) wrong, so it is told, before
   it traces anything, to call devshim as it is.
+* The compiler of bytecode (3.x) follows what it is not told to break off at, and fails with an error of its own where
+  it loses its way: in classes that hash by what their ``__init__`` sets, in iterators of tensors, in ``pathlib``.
 * Simulated GPUs are a plug-in, which Paddle looks for while it is imported: see ``plugin.py``.
 * Paddle's import warns of a missing ``ccache``, which is an error where a program treats warnings as errors.
 """
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["around", "by_adapter", "clashes", "keep_compilers_out", "simulating"]
 
 _by_adapter = False
+
+_LOST_IN = ("Placement", "all_reduce_", "backends", "gather", "save")
+"""What the compiler of bytecode is to call as it is (Paddle 3.3)."""
 
 
 @contextmanager
@@ -70,7 +75,26 @@ def keep_compilers_out(paddle: Any) -> None:
     skip = getattr(paddle.base.core, "eval_frame_skip_file_prefix", None)
     if skip is not None:
         homes = (import_module("devshim").__file__, import_module("devshim_backends").__file__)
-        skip(tuple(os.path.dirname(str(home)) for home in homes))
+        paths = str(import_module("pathlib").__file__).removesuffix("__init__.py")  # a package as of Python 3.13
+        skip((*(os.path.dirname(str(home)) for home in homes), paths))
+        _break_off(import_module("paddle.jit.dy2static.program_translator").SymbolicStaticFunction)
+
+
+def _break_off(compiled: Any) -> None:
+    """Have the compiler of bytecode break off at some functions, when it is first used: its import takes 0.15 s."""
+    own = compiled._perform_call
+    if own.__module__ == __name__:
+        return
+
+    def perform(self: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled._perform_call = own
+        settings: Any = import_module("paddle.jit.sot.utils.paddle_api_config")
+        if hasattr(settings, "add_break_graph_function"):  # as of 3.0
+            for name in _LOST_IN:
+                settings.add_break_graph_function(getattr(import_module("devshim"), name))
+        return own(self, *args, **kwargs)
+
+    compiled._perform_call = perform
 
 
 def clashes() -> tuple[str, ...]:
