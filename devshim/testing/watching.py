@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import devshim as ds
+from devshim._dtypes import DTYPES
 from devshim.testing.base import Kit
 from devshim.testing.sites import line
 from devshim.testing.values import feature, numbers
@@ -103,6 +104,23 @@ class Watching(Kit):
         log.append(ds.asarray([3], dtype="int32", device=other_device))
         log.append(0.5)
         assert log.flush().tolist() == [3, 0.5]
+
+    @feature("several")
+    def test_scalars_of_every_dtype_are_taken(self, other_device: Device) -> None:
+        """Each as it is; bfloat16, which NumPy lacks, as float32; and two of a kind that only a third holds."""
+        log = ds.MetricLog(other_device)
+        for name in DTYPES:
+            try:
+                values = [ds.full((), value, dtype=name, device=other_device) for value in (1, 0)]
+            except ds.ConversionError:
+                continue
+            for value in values:
+                log.append(value)
+            found = log.flush()
+            assert (found.dtype, found.tolist()) == ("float32" if name == "bfloat16" else name, [1, 0])
+        log.append(ds.full((), 200, dtype="uint8", device=other_device))
+        log.append(ds.full((), -1, dtype="int8", device=other_device))
+        assert log.flush().tolist() == [200, -1]
 
     @feature("several")
     def test_scalars_without_axes_are_taken_too(self, other_device: Device) -> None:

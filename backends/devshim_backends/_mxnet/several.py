@@ -10,10 +10,10 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import mxnet as mx
-import numpy as np
 
+from devshim._dtypes import widest
 from devshim_backends._mxnet.creation import MxnetCreation
-from devshim_backends._mxnet.native import numpy_shapes
+from devshim_backends._mxnet.native import CODES, numpy_shapes
 from devshim_backends._mxnet.tracing import require_recorded
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _OPS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
 _OLD = {"add": "broadcast_add", "maximum": "broadcast_maximum", "minimum": "broadcast_minimum"}
 """What ``mx.nd`` calls them."""
+
+_JOINED = {"int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
+"""What goes between for dtypes that 2.0 has and joins none of; 1.9 has none of them."""
 
 _SUMMED = frozenset({"float16", "float32", "float64", "int32", "int64"})
 """The dtypes of which a kvstore takes sums on cards."""
@@ -65,10 +68,12 @@ class MxnetSeveral(MxnetCreation):
             return self.copy_to(x.detach(), self.device_of(x))
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
-        names = {self.dtype_name(x) for x in xs}
-        dtype = np.result_type(*("float32" if name == "bfloat16" else name for name in names)).name
+        name = widest({self.dtype_name(x) for x in xs})
+        joined = _JOINED.get(name, name)
         with numpy_shapes(), mx.autograd.pause():
-            return self.concatenate([self.cast(x.reshape((1,)), dtype) for x in xs], 0)
+            # Cast first: 2.0 cannot give a bfloat16 of no axis one (oneDNN).
+            made = self.concatenate([self.cast(x, joined).reshape((1,)) for x in xs], 0)
+            return made if joined == name or name not in CODES else self.cast(made, name)
 
     def assign(self, x: Tensor, value: Tensor) -> None:
         with numpy_shapes(), mx.autograd.pause():
