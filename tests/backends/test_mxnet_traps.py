@@ -194,6 +194,19 @@ def test_shapes_of_no_axis_and_no_element_work_in_every_thread(two):
     assert seen == [(), (0, 3), before, (), (0, 3), False]
 
 
+def test_what_a_sparse_array_holds_is_what_is_copied(two):
+    """Its values and where they are, also on the way to NumPy, for which MXNet makes it dense on the card."""
+    rows = mx.nd.sparse.row_sparse_array((np.ones((2, 4), "float32"), np.array([1, 3])), shape=(100, 4))
+    grid = mx.nd.sparse.csr_matrix(np.eye(50, dtype="float32"))
+    for x, nbytes in ((rows, 2 * 16 + 2 * 8), (grid, 50 * 4 + 50 * 8 + 51 * 8), (mx.nd.sparse.zeros("csr", (4, 5)), 40)):
+        with ds.transfers() as log:
+            there = ds.place(x, "gpu:1")
+            values = ds.to_numpy(there)
+        assert [record.bytes for record in log.records] == [nbytes, nbytes]
+        assert type(there) is type(x)
+        assert np.array_equal(values, x.asnumpy())
+
+
 @pytest.mark.parametrize("dtype", ["int64", "float64", "bool", "uint8", "float16"])
 def test_numpy_values_keep_their_dtype(dtype):
     """``mx.np.array`` makes float32 of NumPy's int64 and float64 in 2.0."""

@@ -157,6 +157,8 @@ class MxnetTensors(MxnetDevices):
             raise _refusals.tracing(self, "to_numpy", "return the array from the block and read it outside")
         if not copy:
             return _shared_view(x)
+        if isinstance(x, _SPARSE):
+            x = x.copyto(mx.cpu())  # MXNet would make it dense where it is, and copy that
         with numpy_shapes():
             array: np.ndarray = x.asnumpy()
         return array if array.dtype != BFLOAT16 else array.view(np.uint16).view(numpy_dtype("bfloat16"))
@@ -201,6 +203,8 @@ class MxnetTensors(MxnetDevices):
     def nbytes(self, x: Tensor) -> int:
         if isinstance(x, mx.sym.Symbol):
             return 0  # a graph node holds nothing
+        if isinstance(x, _SPARSE):
+            return sum(map(self.nbytes, (x.data, *map(x._aux_data, range(x._num_aux)))))
         elements: int = prod(x.shape)
         return elements * itemsize(self.dtype_name(x))
 
