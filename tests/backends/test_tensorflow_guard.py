@@ -73,6 +73,52 @@ def test_what_is_read_past_methods_is_refused(x, name):
     assert {each.category for each in seen} == {ds.TransferWarning}
 
 
+@pytest.fixture(scope="module")
+def variables():
+    import keras
+
+    with ds.on("gpu:1"):
+        return {"tf": tf.Variable(HOST), "keras": keras.Variable(HOST)}
+
+
+SHOWN = {
+    "repr": repr,
+    "str": str,
+    "a text": "{}".format,
+    "a list of them": lambda v: str([v]),
+}
+
+
+@pytest.mark.parametrize("kind", ["tf", "keras"])
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_variable_that_is_shown_is_read(variables, name, kind):
+    """Trap: TensorFlow and Keras show no value where reading it raises whatever error."""
+    v, show = variables[kind], SHOWN[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # NumPy 2 of TensorFlow's __array__, an error here, and Keras would show no value
+        expected = show(v)
+    assert "1." in expected
+    with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
+        show(v)
+    assert caught.value.problem.startswith("TensorFlow copies from gpu:1 to cpu for print(), unasked, at " + __file__)
+    with warnings.catch_warnings(record=True) as seen, ds.guard("warn"):
+        warnings.simplefilter("always")
+        assert show(v) == expected
+    assert [each.category for each in seen if each.category is not DeprecationWarning] == [ds.TransferWarning]
+
+
+@pytest.mark.parametrize("kind", ["tf", "keras"])
+def test_what_a_variable_meets_is_refused(variables, kind):
+    v = variables[kind]
+    with ds.guard("error"), ds.on("gpu:1"):
+        assert ds.device_of(v + 1) is ds.device_of(v * v) is ds.gpu(1)
+        for meet in (lambda: v + HOST, lambda: v @ HOST, lambda: v > HOST):
+            with pytest.raises(ds.TransferError, match=r"from cpu to gpu:1 for (an operand of [+@]|a comparison), una"):
+                meet()
+
+
 def test_threads_without_a_guard_read_as_they_like(x):
     from devshim.testing.base import in_thread
 

@@ -94,6 +94,24 @@ def test_both_ways_of_a_copy_on_the_host_are_new_memory(name):
         assert name in ("string", "qint8", "bool", "bfloat16") or pointer(made) != pointer(x)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: ds.place(tf.cast(x, tf.int32), "gpu:1"),
+        lambda x: ds.zeros((2,), dtype="int32", device="gpu:1"),
+        lambda x: ds.arange(3, device="gpu:1"),
+        lambda x: ds.asarray([1, 2], device="gpu:1"),
+    ],
+)
+def test_int32_reaches_no_card_inside_a_function_and_is_refused(call):
+    """Trap: operators of a tf.function leave int32 in host memory, in a card's scope, too."""
+    x = ds.ones((2,), device="gpu:0")
+    assert ds.device_of(call(x)) is ds.gpu(1)
+    with pytest.raises(ds.TracingError, match=r"keep int32 in host memory: (place|make) it outside"):
+        tf.function(call, autograph=False)(x)
+    assert ds.device_of(tf.function(lambda: ds.arange(3, device=CPU))()) is CPU
+
+
 def test_what_a_function_takes_from_outside_is_copied_when_it_runs():
     """A tensor that has values while the function is compiled: its copy belongs into the graph all the same."""
     x = tf.constant([1.0, 2.0])

@@ -26,6 +26,7 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
+from devshim._dtypes import DTYPES
 from devshim.errors import DevshimError
 from devshim_backends._tensorflow.cards import APART, LOCK, Block, Held, TensorflowCard, note, settle
 from devshim_backends._tensorflow.failures import FAILURES
@@ -33,10 +34,13 @@ from devshim_backends._tensorflow.failures import FAILURES
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["LOCAL", "UNCOUNTED", "VARIABLES", "During", "Variable", "count", "refresh"]
+__all__ = ["BUFFERED", "LOCAL", "UNCOUNTED", "VARIABLES", "During", "Variable", "count", "over", "refresh"]
 
 UNCOUNTED = frozenset(dtype.as_datatype_enum for dtype in (tf.string, tf.resource, tf.variant))
 """Dtypes whose tensors hold no numbers."""
+
+BUFFERED = frozenset(tf.as_dtype(name).as_datatype_enum for name in DTYPES if name != "bfloat16")
+"""Dtypes that Python's buffers know.  Asked for others, they fail, and under a guard without an error that says so."""
 
 _EXECUTE = pywrap_tfe.TFE_Py_Execute  # as TensorFlow made it: what is read here is neither counted nor differentiated
 _INT32 = tf.int32.as_datatype_enum
@@ -124,22 +128,22 @@ def _hold(held: Held, block: Block) -> None:
 
 def _span(tensor: Any) -> tuple[int, int]:
     """The addresses of a tensor's first byte and of the one behind its last."""
-    array = tensor._numpy_internal()  # over the tensor's own memory; the public `numpy` copies
-    if not isinstance(array, np.ndarray):  # 0-d tensors come as numbers
-        array = _lengthened(tensor)
+    array = over(tensor)
     start: int = array.ctypes.data
     return start, start + array.nbytes
 
 
-def _lengthened(tensor: Any) -> np.ndarray:
-    """An array over a 0-d tensor's own memory."""
-    try:
+def over(tensor: Any) -> np.ndarray:
+    """An array over an eager tensor's own memory; of one axis where the tensor has none."""
+    array = tensor._numpy_internal()  # the public `numpy` copies
+    if isinstance(array, np.ndarray):
+        return array
+    if tensor._datatype_enum() in BUFFERED:  # 0-d tensors come as numbers
         return np.asarray(memoryview(tensor))
-    except ValueError:  # Python's buffers know no bfloat16, nor narrower floats
-        shape = ops.EagerTensor([1], "/device:CPU:0", _INT32)
-        types = ("T", tensor._datatype_enum(), "Tshape", _INT32)
-        asked = context.context()._handle, tensor.device, "Reshape", [tensor, shape], types, 1
-        return _EXECUTE(*asked)[0]._numpy_internal()  # type: ignore[no-any-return]  # TensorFlow is Any
+    shape = ops.EagerTensor([1], "/device:CPU:0", _INT32)
+    types = ("T", tensor._datatype_enum(), "Tshape", _INT32)
+    asked = context.context()._handle, tensor.device, "Reshape", [tensor, shape], types, 1
+    return _EXECUTE(*asked)[0]._numpy_internal()  # type: ignore[no-any-return]  # TensorFlow is Any
 
 
 def _gone(held: Held) -> None:

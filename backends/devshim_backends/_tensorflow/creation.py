@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from devshim.device import Device
 
 _DTYPES = {name: tf.as_dtype(name) for name in NAMES}
+_SMALL = {name: dtype for name, dtype in vars(tf.dtypes.experimental).items() if isinstance(dtype, tf.DType)}
+"""Numbers of 8 bits and less, which are stored and copied, and which few operators know."""
 _NUMPY_DTYPES = {name: dtype.as_numpy_dtype for name, dtype in _DTYPES.items()}
 
 
@@ -36,7 +38,7 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
     """The room of creation."""
 
     def dtype(self, name: str) -> Any:
-        found = _DTYPES.get(name)
+        found = _DTYPES.get(name) or _SMALL.get(name)
         if found is None:
             raise _refusals.no_dtype(self, name)
         return found

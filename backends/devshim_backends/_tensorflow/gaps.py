@@ -39,7 +39,12 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
         "guard": (
             "what Python and NumPy read, masks, and what eager operators carry between devices (TensorFlow's device "
-            "policy); not what calls of a tf.function carry, nor tf.print"
+            "policy); not what calls of a tf.function and Keras' own carry, nor tf.print, nor NumPy's arrays that "
+            "functions such as tf.add are given"
+        ),
+        "trace_place": (
+            "what leaves a branch or the body of a loop (tf.cond, tf.while_loop, AutoGraph's if and for), a function of "
+            "tf.data or tf.vectorized_map, or a SavedModel is where that as a whole runs: place it behind"
         ),
     }
 )

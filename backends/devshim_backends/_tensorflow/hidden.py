@@ -1,34 +1,76 @@
-"""What of a card's values TensorFlow reads into Python or NumPy without saying that it copies."""
+"""What of a card's values TensorFlow reads into Python or NumPy without saying that it copies.
+
+A variable's reads are those of its value, an eager tensor.  But where TensorFlow and Keras cannot read the value that
+they show (``print(variable)``), they show none, whatever the reason: so that is told before they try.
+"""
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+import sys
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from devshim._hidden import meetings_told, reads_told
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
+
+from devshim._hidden import meetings_told, quiet, reads_told, replaced, said
+from devshim.device import CPU
 from devshim_backends._tensorflow.counting import LOCAL
 from devshim_backends._tensorflow.guarding import operators_told
 from devshim_backends._tensorflow.places import EAGER, TensorflowPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from devshim.device import Device
+
+    Report = Callable[[Device, Device, str], None]
 
 _MORE = (("_numpy", "NumPy"),)
 """What all reads go by: pickling, and TensorFlow's own, too."""
 
 
 class TensorflowHidden(TensorflowPlaces):
-    """The room of hidden transfers: those of eager tensors' methods, and of operators."""
+    """The room of hidden transfers: those of eager tensors' and variables' methods, and of operators."""
 
     @contextmanager
-    def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
-        reads = reads_told(EAGER, self._where, report, _MORE, buffers=True)
-        real = self.count("gpu") and not self.simulated
-        operators = operators_told(self, report) if real else nullcontext()
-        with reads, meetings_told(EAGER, self._where, report), operators:
+    def watch(self, report: Report) -> Iterator[None]:
+        with ExitStack() as watched:
+            watched.enter_context(reads_told(EAGER, self._where, report, _MORE, buffers=True))
+            watched.enter_context(meetings_told(EAGER, self._where, report))
+            for cls in _variables():
+                watched.enter_context(meetings_told(_defining("__add__", cls), self._where, report, indices=False))
+                watched.enter_context(self._showing(_defining("__repr__", cls), report))
+            if self.count("gpu") and not self.simulated:
+                watched.enter_context(operators_told(self, report))
             yield
 
+    def _showing(self, cls: type, report: Report) -> AbstractContextManager[None]:
+        theirs: Callable[[Any], str] = cls.__repr__
+
+        def shown(x: Any) -> str:
+            source = None if quiet() else self._where(x)
+            if source is not None:
+                report(source, CPU, "print()")
+            with said():
+                return theirs(x)
+
+        return replaced(cls, {"__repr__": shown})
+
     def _where(self, x: Any) -> Device | None:
-        return None if LOCAL.counting else self.device_of(x)  # who counts a card's memory looks where it is
+        if LOCAL.counting or not (isinstance(x, EAGER) or tf.executing_eagerly()):
+            return None  # who counts a card's memory looks where it is, and what is traced is read later
+        return self.device_of(x)
+
+
+def _variables() -> list[type]:
+    """The classes of variables: TensorFlow's, and Keras' where it is loaded."""
+    keras = sys.modules.get("keras")
+    theirs = [keras.Variable] if keras is not None and keras.config.backend() == "tensorflow" else []
+    return [resource_variable_ops.BaseResourceVariable, *theirs]
+
+
+def _defining(name: str, cls: type) -> type:
+    """The class that a class has a method of."""
+    return next(base for base in cls.__mro__ if name in vars(base))

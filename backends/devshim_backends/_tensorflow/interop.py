@@ -63,8 +63,11 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """A tensor over a plain capsule (see `Backend.borrower`)."""
+    handle = context()._context_handle
+    if handle is None:  # TensorFlow has not started yet; given nothing, the function below ends the process
+        return None
     # What `tf.experimental.dlpack.from_dlpack` does, without its two wrappers, which take a third of its time.
-    x = TFE_FromDlpackCapsule(capsule, context()._context_handle)
+    x = TFE_FromDlpackCapsule(capsule, handle)
     faithful = x._datatype_enum() == _NUMBERS.get(dtype) and x._shape_tuple() == shape
     return x if faithful and PLACES.get(x.backing_device) is CPU else None
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from devshim import _refusals
+from devshim.device import CPU
 from devshim.errors import UnsupportedError
 from devshim_backends._tensorflow.devices import PLACES, TensorflowDevices
 
@@ -101,7 +102,10 @@ class TensorflowPlaces(TensorflowDevices):
                 return self.device_of(outside)
         found = self.named(x.device) if x.device else None
         # Soft placement, and operators that keep int32 on the host, make a card's name no promise.
-        if found is None or (self.is_card(found) and (found.index >= self.count(found.kind) or x.dtype in ON_HOST)):
+        promised = found is CPU or (
+            found is not None and found.index < self.count(found.kind) and x.dtype not in ON_HOST
+        )
+        if not promised:
             raise self._untold()
         return found
 

@@ -23,7 +23,7 @@ from devshim import _refusals
 from devshim._dtypes import DTYPES
 from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
-from devshim_backends._tensorflow.counting import During
+from devshim_backends._tensorflow.counting import BUFFERED, During, over
 from devshim_backends._tensorflow.devices import PLACES
 from devshim_backends._tensorflow.places import COMPOSITES, EAGER, ON_HOST, TensorflowPlaces, parts_of
 from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
@@ -41,6 +41,9 @@ NAMES = frozenset(DTYPES)
 
 _HANDLES = frozenset({tf.string, tf.resource, tf.variant})
 """Dtypes that only host memory can hold."""
+
+_REGISTERED = 2
+"""What NumPy answers to ``isbuiltin`` for the dtypes of ``ml_dtypes``, whose memory TensorFlow shows it."""
 
 _DUPLICABLE = frozenset({"float16", "float32", "float64", "int64"})
 """Dtypes for which every card has ``DeepCopy``."""
@@ -99,12 +102,14 @@ class TensorflowTensors(TensorflowPlaces):
             raise _refusals.tracing(self, "place", "place outside the function, or leave out jit_compile=True")
         if isinstance(x, COMPOSITES):
             return partial(self._copied_rarely, device=device)
-        if not self.is_card(device):
-            return _DEEP_COPY
-        if tf.as_dtype(x.dtype) in ON_HOST:
-            instead = f"TensorFlow's operators keep {self.dtype_name(x)} in host memory: place it outside the function"
-            raise _refusals.tracing(self, "place", instead)
-        return _IDENTITY
+        self._refuse_hosted(x, device, "place", "place")
+        return _IDENTITY if self.is_card(device) else _DEEP_COPY
+
+    def _refuse_hosted(self, x: Tensor, device: Device, call: str, verb: str) -> None:
+        """Refuse what TensorFlow's operators leave in host memory, in a card's scope, too; outside of them it moves."""
+        if device is not CPU and tf.as_dtype(x.dtype) in ON_HOST:
+            instead = f"TensorFlow's operators keep {self.dtype_name(x)} in host memory: {verb} it outside the function"
+            raise _refusals.tracing(self, call, instead)
 
     def _copied_rarely(self, x: Tensor, device: Device) -> Tensor:
         """A copy, in the scope of its device, of what is no plain tensor of numbers."""
@@ -143,6 +148,7 @@ class TensorflowTensors(TensorflowPlaces):
         if not isinstance(made, EAGER):
             if in_xla():
                 raise refused_in_xla(self)
+            self._refuse_hosted(made, device, "zeros and its like", "make")
             return True
         if self.device_of(made) is device:
             return True
@@ -188,12 +194,13 @@ class TensorflowTensors(TensorflowPlaces):
             raise _refusals.copy_needed(self.device_of(x), CPU)
         if not isinstance(x, EAGER):
             raise _refusals.cannot_share("a variable", "its values are replaced as a whole, and a view would miss that")
-        bits = tf.bitcast(x, tf.uint16) if x.dtype == tf.bfloat16 else x  # Python's buffers know no bfloat16
-        try:
-            array = np.asarray(memoryview(bits))
-        except (TypeError, ValueError, BufferError) as error:
-            raise _refusals.cannot_share("this tensor", f"NumPy has no buffer of {x.dtype.name}") from error
-        return array.view(x.dtype.as_numpy_dtype) if bits is not x else array
+        if x._datatype_enum() in BUFFERED:
+            return np.asarray(memoryview(x))
+        if np.dtype(x.dtype.as_numpy_dtype).isbuiltin != _REGISTERED:
+            raise _refusals.cannot_share("this tensor", f"NumPy has no buffer of {x.dtype.name}")
+        array = over(x).reshape(x.shape)
+        array.flags.writeable = False
+        return array
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         try:
