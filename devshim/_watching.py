@@ -110,10 +110,17 @@ def user_frame() -> FrameType:
     return frame
 
 
-def is_ours(frame: FrameType) -> bool:
-    """Whether a frame's lines are devshim's or an adapter's; the conformance kit is a user."""
+def keeps_errors(frame: FrameType) -> bool:
+    """Whether an error that went no farther than a frame was seen by no line of the user's.
+
+    Lines of devshim and of an adapter, past which it did not get because they were called by code in C, and those of
+    `logging`, whose handlers print every error and go on.  The conformance kit is a user.
+    """
     module = frame.f_globals.get("__name__") or ""
-    return module.partition(".")[0] in _OURS and not module.startswith("devshim.testing.")
+    root = module.partition(".")[0]
+    if root == "logging":
+        return frame.f_code.co_filename.startswith(_PYTHONS)
+    return root in _OURS and not module.startswith("devshim.testing.")
 
 
 def _is_on_the_way(frame: FrameType) -> bool:

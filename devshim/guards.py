@@ -84,13 +84,13 @@ class guard:
             raise refused from None
 
     def _dropped(self) -> TransferError | None:
-        """A refusal that code in C has met and dropped, maybe for an error of its own; no line of Python has seen it.
+        """A refusal that code in C or `logging` has kept for itself; no line of the user's has seen it.
 
-        An error's traceback begins with the outermost frame that it has come through: ours, then.
+        An error's traceback begins with the outermost frame that it has come through: theirs, then.
         """
         refused, self.refused = self.refused, None
         trace = None if refused is None else refused.__traceback__
-        return refused if trace is not None and _watching.is_ours(trace.tb_frame) else None
+        return refused if trace is not None and _watching.keeps_errors(trace.tb_frame) else None
 
 
 def _swallowed(failure: object) -> object:

@@ -296,6 +296,20 @@ def test_pythons_own_lines_are_nobodys(x: Any) -> None:
     assert [(each.filename, each.lineno) for each in seen] == [(__file__, at)]
 
 
+def test_a_refusal_that_a_logger_prints_is_raised_where_the_block_ends(
+    x: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger = logging.Logger("somebody")
+    logger.addHandler(logging.StreamHandler(io.StringIO()))
+    before = line()
+    with pytest.raises(ds.TransferError) as caught, ds.guard("error"):
+        logger.warning("the loss is %s", x)
+    assert caught.value.problem.endswith(f" at {__file__}:{before + 2}")
+    assert "Logging error" in capsys.readouterr().err
+    with ds.guard("error"), pytest.raises(ds.TransferError):
+        float(x)  # one that is caught is not raised again
+
+
 def test_a_guard_that_cannot_be_entered_leaves_nothing(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = _registry.load("numpy")
 
