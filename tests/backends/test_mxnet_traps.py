@@ -198,7 +198,11 @@ def test_what_a_sparse_array_holds_is_what_is_copied(two):
     """Its values and where they are, also on the way to NumPy, for which MXNet makes it dense on the card."""
     rows = mx.nd.sparse.row_sparse_array((np.ones((2, 4), "float32"), np.array([1, 3])), shape=(100, 4))
     grid = mx.nd.sparse.csr_matrix(np.eye(50, dtype="float32"))
-    for x, nbytes in ((rows, 2 * 16 + 2 * 8), (grid, 50 * 4 + 50 * 8 + 51 * 8), (mx.nd.sparse.zeros("csr", (4, 5)), 40)):
+    for x, nbytes in (
+        (rows, 2 * 16 + 2 * 8),
+        (grid, 50 * 4 + 50 * 8 + 51 * 8),
+        (mx.nd.sparse.zeros("csr", (4, 5)), 40),
+    ):
         with ds.transfers() as log:
             there = ds.place(x, "gpu:1")
             values = ds.to_numpy(there)
@@ -332,14 +336,20 @@ def test_scopes_nest_and_end_with_an_exception(two):
     assert current() == mx.cpu(0)
 
 
-def hybridized(body, x):
-    """A hybridized block with this body, called twice: the second call runs the compiled graph."""
+def compiled(body):
+    """A hybridized block with this body."""
 
     def forward(self, *inputs):
         return body(inputs[-1])
 
     block = type("Block", (mx.gluon.HybridBlock,), {"forward" if IS_2 else "hybrid_forward": forward})()
     block.hybridize()
+    return block
+
+
+def hybridized(body, x):
+    """A hybridized block with this body, called twice: the second call runs the compiled graph."""
+    block = compiled(body)
     return [block(x), block(x * 2)]
 
 
@@ -377,6 +387,31 @@ class TestHybridize:
                 return x * 2
 
         self.check(scoped)
+
+    def test_a_block_that_asks_is_compiled_for_each_device(self):
+        """Gluon compiles once, for inputs on any device; what devshim answered then is true of one."""
+
+        def asks(x):
+            return x * (2.0 if ds.device_of(x) is GPU0 else 3.0)
+
+        def moves(x):
+            return ds.place(x, "gpu:0") * 2.0
+
+        first, second = ds.asarray([1.0], device="gpu:0"), ds.asarray([1.0], device="gpu:1")
+        block = compiled(asks)
+        assert [float(block(x)[0]) for x in (first, second, second, first)] == [2.0, 3.0, 3.0, 2.0]
+        block = compiled(moves)
+        block(first)
+        with pytest.raises(ds.TracingError):
+            block(second)
+        assert float(block(first)[0]) == 2.0
+
+    def test_a_block_that_does_not_ask_is_compiled_once(self):
+        runs = []
+        block = compiled(lambda x: (runs.append(x), x * 2)[1])
+        found = [ds.device_of(block(ds.ones(1, device=each))) for each in ("gpu:0", "gpu:1")]
+        assert found == [ds.gpu(0), ds.gpu(1)]
+        assert len(runs) == 1
 
     @pytest.mark.skipif(not IS_2, reason="1.9 compiles with symbols, which have no shape to split")
     def test_copies_in_a_static_graph_wait_for_what_they_copy(self):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devshim import _refusals
+from devshim_backends._mxnet import recompiling
 from devshim_backends._mxnet.native import IS_2
 from devshim_backends._mxnet.tensors import MxnetTensors
 from devshim_backends._mxnet.tracing import OUTSIDE, device_of_block, is_deferred, is_symbolic
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 class MxnetScopes(MxnetTensors):
     """The room of scopes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        recompiling.attend(self)
 
     # `compiling` stays False: Gluon runs a block's Python as it is while it compiles, context variables included.
 

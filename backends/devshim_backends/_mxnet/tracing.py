@@ -50,7 +50,7 @@ def device_of_block(device_of: Callable[[Tensor], Device]) -> Device | None:
     """Return the device of the arrays with which the block that is being compiled was called; None where none is."""
     frame = _call_of_block()
     while frame is not None:
-        for x in _arrays(frame.f_locals.get("args", ())):
+        for x in arrays(frame.f_locals.get("args", ())):
             return device_of(x)
         frame = _call_of_block(frame.f_back)
     return None
@@ -66,15 +66,15 @@ def _call_of_block(frame: FrameType | None = None) -> FrameType | None:
     return None
 
 
-def _arrays(values: Any) -> Iterator[Tensor]:
-    """The real arrays among a block's arguments, which may be nested."""
+def arrays(values: Any) -> Iterator[Tensor]:
+    """Yield the real arrays among a block's arguments, which may be nested."""
     if isinstance(values, mx.nd.NDArray):
         yield values
     elif isinstance(values, (list, tuple)):
         for value in values:
-            yield from _arrays(value)
+            yield from arrays(value)
     elif isinstance(values, dict):
-        yield from _arrays(list(values.values()))
+        yield from arrays(list(values.values()))
 
 
 def require_recorded(backend: Backend, call: str = "asarray", instead: str = "make it outside, and pass it in") -> None:

@@ -135,9 +135,10 @@ def _check(args: Iterable[Any]) -> None:
     backend, found = _backend, [*arrays_among(args)]
     if backend is None or not found:
         return
-    first = backend.device_of(found[0])
+    device_of = type(backend).device_of  # the backend's own may be `recompiling`'s, and this is no block that asks
+    first = device_of(backend, found[0])
     for x in found[1:]:
-        device = backend.device_of(x)
+        device = device_of(backend, x)
         if device is not first and not (CPU in (first, device) and _called_back()):
             raise _mixed(first, device)
     if first is not CPU:
