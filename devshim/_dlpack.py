@@ -25,6 +25,7 @@ __all__ = [
     "FORMS",
     "HOST",
     "ROCM",
+    "SMALL",
     "Checked",
     "DLManagedTensor",
     "DLManagedTensorVersioned",
@@ -49,6 +50,9 @@ _FAMILIES = (("int", 0, (8, 16, 32, 64)), ("uint", 1, (8, 16, 32, 64)), ("float"
 FORMS = {f"{family}{bits}": (code, bits, 1) for family, code, widths in _FAMILIES for bits in widths}
 """A dtype's array-API name -> DLDataType's ``(code, bits, lanes)``."""
 FORMS |= {"bool": (6, 8, 1), "bfloat16": (4, 16, 1), "complex64": (5, 64, 1), "complex128": (5, 128, 1)}
+
+SMALL = {"float8_e4m3fn": (10, 8, 1), "float8_e5m2": (12, 8, 1)}
+"""The same of floats of 8 bits, for those who read them; what is offered is called by its numbers."""
 
 _NAMES = {form: name for name, form in FORMS.items()}
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
@@ -196,7 +200,7 @@ def _numbers(address: int, count: int) -> tuple[int, ...]:
 def label(capsule: Any, dtype: str) -> Any:
     """Write another dtype of the same size into a capsule, and return the capsule."""
     tensor = managed(capsule, versioned=True).tensor
-    tensor.code, tensor.bits, tensor.lanes = FORMS[dtype]
+    tensor.code, tensor.bits, tensor.lanes = FORMS.get(dtype) or SMALL[dtype]
     return capsule
 
 

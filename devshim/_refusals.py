@@ -112,6 +112,15 @@ def not_taken(backend: Backend, source: object, error: Exception) -> ConversionE
     return ConversionError(f"{backend.title} does not take {what}: {why}", "leave copy out to copy it")
 
 
+def not_converted(source: Backend, target: Backend, error: Exception) -> ConversionError:
+    """A framework fails to read or to make a tensor, with an error of its own."""
+    why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()
+    return ConversionError(
+        f"{source.title}'s tensor cannot become {target.title}'s: {why}",
+        "make a plain tensor of its values first: dense, initialized, and of as many axes as both frameworks have",
+    )
+
+
 def no_dtype(backend: Backend, name: str, instead: str = "float32") -> ConversionError:
     """The framework has no such dtype."""
     return ConversionError(

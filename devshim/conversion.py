@@ -20,8 +20,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devshim import _arguments, _context, _explain, _installed, _refusals, _registry, _spec, _transfer
+from devshim._dtypes import DTYPES
 from devshim.device import CPU
-from devshim.errors import ConversionError, CopyNeededError
+from devshim.errors import ConversionError, CopyNeededError, DevshimError
 from devshim.tensors import tensor_backend
 
 if TYPE_CHECKING:
@@ -85,24 +86,30 @@ def convert(
 
 def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool | None) -> Tensor:
     """Check everything that was asked for, and go the long way; from then on a short cut is known, if there is one."""
+    asked = None if device is None else _spec.device(device)  # before ``x``'s own is met: see `devshim.device`
     source = tensor_backend(x, "convert")
     target = _registry.load(_installed.canonical(backend))
+    if source is not target and source.is_tracer(x):
+        raise _refusals.tracing(source, "convert", "convert before or after the compiled function")
     here = source.device_of(x)
-    there = _transfer.require(target, here if device is None else _spec.device(device))
+    there = _transfer.require(target, here if asked is None else asked)
     if source is target:
         from devshim.tensors import place
 
         return place(x, there, copy=copy)
     if copy is not None and type(copy) is not bool:
         raise _refusals.bad_argument("copy", copy, "None, True or False")
-    if source.is_tracer(x):
-        raise _refusals.tracing(source, "convert", "convert before or after the compiled function")
     if _explain.HOOK is not None:
         _explain.HOOK(target, "convert", there)
     short_cut = _short_cut(source, target, type(x))
     if short_cut is not None:
         _SHORT_CUTS[type(x), backend] = short_cut
-    return _the_long_way(source, target, x, here, there, copy)
+    try:
+        return _the_long_way(source, target, x, here, there, copy)
+    except (DevshimError, MemoryError):
+        raise
+    except Exception as error:  # a framework's own, of a tensor that it cannot read or make
+        raise _refusals.not_converted(source, target, error) from error
 
 
 def _short_cut(source: Backend, target: Backend, kind: type) -> Callable[[Tensor], Tensor | None] | None:
@@ -145,7 +152,10 @@ def _through_the_host(source: Backend, target: Backend, x: Tensor, here: Device,
     """New memory with the same values."""
     try:
         array = _values(source, x, here is CPU and there is not CPU)
-    except ConversionError as error:  # NumPy has no such dtype: bfloat16 without ml_dtypes
+    except ConversionError as error:
+        name = source.dtype_name(x)
+        if name in DTYPES and name != "bfloat16":  # which `ml_dtypes` gives NumPy; without it DLPack may still do
+            raise
         return _by_way_of_shared(source, target, x, here, there, error)
     array = _arguments.numpy_array(array)  # NumPy's own tensors may be of the other byte order
     if there is CPU:

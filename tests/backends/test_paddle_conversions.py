@@ -129,3 +129,41 @@ def test_an_import_that_changes_something_is_not_believed(monkeypatch):
         x = ds.convert(PLAIN, "paddle", copy=False)
         assert told
         assert (x.dtype, x.shape, x.data_ptr()) == (paddle.float32, [2, 3], PLAIN.ctypes.data)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
+def test_floats_of_8_bits_are_kept_to_the_bit(name, shape):
+    """``x.numpy()`` gives their bytes as int8."""
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed")
+    if not hasattr(paddle, name):
+        pytest.skip("hardware: this PaddlePaddle has no 8-bit floats")
+    a = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(getattr(ml_dtypes, name))
+    for copy in (None, True):
+        x = ds.convert(a, "paddle", copy=copy)
+        assert (x.dtype, tuple(x.shape)) == (getattr(paddle, name), shape)
+        assert x.astype("float32").tolist() == a.astype("float32").tolist()
+        for back in (ds.convert(x, "numpy", copy=copy), ds.to_numpy(x, copy=False)):
+            assert (back.dtype, back.shape, back.tobytes()) == (a.dtype, a.shape, a.tobytes())
+    turned = ds.convert(x.T, "numpy") if len(shape) == 2 and a.size else a.T
+    assert turned.tobytes() == a.T.tobytes()
+    with pytest.raises(ds.CopyNeededError, match="DLPack has no form"):
+        ds.convert(x, "numpy", copy=False)
+
+
+@pytest.mark.parametrize("copy", [None, True, False])
+def test_more_axes_than_paddle_has_are_refused(copy):
+    with pytest.raises((ds.ConversionError, ds.CopyNeededError), match="at most 9 axes, and this has 10") as caught:
+        ds.convert(np.ones((1,) * 10), "paddle", copy=copy)
+    assert caught.value.hint
+    assert ds.convert(np.ones((1,) * 9), "paddle", copy=copy).shape == [1] * 9
+
+
+def test_a_parameter_without_memory_is_refused():
+    if not hasattr(paddle, "LazyGuard"):
+        pytest.skip("hardware: this PaddlePaddle makes every parameter at once")
+    with paddle.LazyGuard():
+        layer = paddle.nn.Linear(2, 3)
+    with pytest.raises(ds.UnsupportedError, match="no memory yet") as caught:
+        ds.convert(layer.weight, "numpy")
+    assert caught.value.hint

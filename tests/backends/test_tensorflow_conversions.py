@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -91,6 +93,39 @@ def test_a_variable_that_is_assigned_to_does_not_change_what_was_viewed():
     z = ds.convert(x.read_value(), "numpy")
     x.assign([3.0, 4.0])
     assert (y.tolist(), z.tolist()) == ([1, 2], [1, 2])
+
+
+def test_a_refusal_before_tensorflow_has_started_does_no_harm():
+    """The short cut is known from then on, and handed a context that is not there TensorFlow ends the process."""
+    code = """
+import numpy as np, devshim as ds
+try:
+    ds.convert(np.array([None]), "tensorflow")
+except ds.ConversionError:
+    room = np.zeros(128, np.uint8)
+    start = -room.ctypes.data % 64
+    print(ds.convert(room[start : start + 3], "tensorflow").numpy())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (0, "[0 0 0]\n"), done.stderr
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "int4"])
+@pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
+def test_narrow_numbers_are_kept_to_the_bit(name, shape):
+    """Under a guard, too, where Python's buffers cannot say that they know no such dtype."""
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed")
+    a = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(getattr(ml_dtypes, name))
+    with ds.guard("error"):
+        for copy in (None, True):
+            x = ds.convert(a, "tensorflow", copy=copy)
+            assert (x.dtype.name, x.shape) == (name, shape)
+            back = ds.convert(x, "numpy")
+            assert (back.dtype, back.tobytes()) == (a.dtype, a.tobytes())
+        with tf.device("/CPU:0"):
+            seen = ds.to_numpy(x, copy=False)
+    assert (seen.dtype, seen.shape, seen.tobytes()) == (a.dtype, a.shape, a.tobytes())
+    assert not seen.flags.writeable
 
 
 def test_inside_a_compiled_function():

@@ -87,6 +87,16 @@ def test_every_dtype_and_shape_is_counted(dtype, shape):
     assert used() == before
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_under_a_guard_a_number_is_counted(dtype):
+    """A guard reads along in Python's buffers, which cannot say under it that they know no bfloat16."""
+    x, before = ds.full((), 1, dtype=dtype, device="cpu"), used()
+    with ds.guard("error"):
+        y = ds.place(x, "gpu:1")
+    assert used() - before == ROUND
+    assert ds.device_of(y) is ds.gpu(1)
+
+
 def test_strings_and_handles_take_nothing():
     before = used()
     with ds.on("gpu:1"):

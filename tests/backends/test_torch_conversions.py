@@ -58,6 +58,7 @@ REFUSED = {
     "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
     "fake": _fake,
     "without memory": _without_memory,
+    "without a shape": torch.nn.UninitializedParameter,
 }
 
 
@@ -103,9 +104,22 @@ def test_what_has_no_values_is_refused(odd):
     x = REFUSED[odd]()
     with pytest.raises((ds.ConversionError, ds.CopyNeededError)):
         ds.convert(x, "numpy", copy=False)
+    for copy in (None, True):  # of an emptied storage PyTorch shows NumPy memory that is not its own
+        with pytest.raises(ds.ConversionError) as caught:
+            ds.convert(x, "numpy", copy=copy)
+        assert caught.value.hint
     for short in (interop._view, lambda x: interop._lend(x, 1)):
-        with contextlib.suppress(RuntimeError, TypeError, NotImplementedError):  # as good: the long way is next
+        with contextlib.suppress(
+            RuntimeError, TypeError, ValueError, NotImplementedError
+        ):  # as good: the long way is next
             assert short(x) is None
+
+
+@pytest.mark.parametrize("copy", [None, True, False])
+def test_each_of_numpys_equal_dtypes_is_read(copy):
+    """NumPy has two of 64 unsigned bits on Linux; they are equal, and ``torch.from_numpy`` takes one of them."""
+    for kind in (np.uint64, np.ulonglong, np.int64, np.longlong):
+        assert ds.convert(np.array([1, 2**62], kind), "torch", copy=copy).tolist() == [1, 2**62]
 
 
 def test_what_torch_func_wraps_is_refused():
@@ -118,6 +132,14 @@ def test_what_torch_func_wraps_is_refused():
 
     torch.vmap(inside)(torch.ones(2, 3))
     torch.func.grad(inside)(torch.ones(3))
+
+
+def test_what_escaped_from_a_transformed_function_is_refused():
+    kept = []
+    torch.vmap(lambda v: kept.append(v) or v)(torch.ones(2, 3))
+    with pytest.raises(ds.ConversionError, match="escaped from inside a function being vmapped") as caught:
+        ds.convert(kept[0], "numpy")
+    assert isinstance(caught.value.__cause__, RuntimeError)
 
 
 def test_an_import_that_changes_something_is_not_believed(monkeypatch):

@@ -40,6 +40,11 @@ NUMPY = {
 PADDLE: dict[str, Any] = {name: getattr(paddle, name) for name in (*NUMPY, "bfloat16")}
 """Paddle's dtype for every name."""
 
+SMALL: dict[str, Any] = {
+    name: getattr(paddle, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(paddle, name)
+}
+"""Dtypes that Paddle stores, copies and casts, and hardly computes with."""
+
 NAMES: dict[Any, str] = {dtype: name for name, dtype in PADDLE.items()}
 """The name of each of them; Paddle's dtypes, unlike its places, can be keys."""
 
@@ -54,7 +59,7 @@ class PaddleCreation(Backend):
     """The room of creation."""
 
     def dtype(self, name: str) -> Any:
-        found = PADDLE.get(name)
+        found = PADDLE.get(name) or SMALL.get(name)
         if found is None:
             raise _refusals.no_dtype(self, name, "int64" if name.startswith("uint") else "float32")
         return found

@@ -20,9 +20,9 @@ from paddle.utils import dlpack
 
 from devshim import _dlpack, _refusals
 from devshim.errors import ConversionError
-from devshim_backends._paddle.creation import EAGER, NAMES, NUMPY, PADDLE
+from devshim_backends._paddle.creation import EAGER, NAMES, NUMPY, PADDLE, SMALL
 from devshim_backends._paddle.devices import HOST, core
-from devshim_backends._paddle.tensors import PaddleTensors
+from devshim_backends._paddle.tensors import MOST_AXES, PaddleTensors, too_many_axes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +33,7 @@ _KINDS = {"cpu": _dlpack.CPU, "gpu": _dlpack.CUDA}
 """devshim's kind -> DLPack's DLDeviceType, of those that Paddle exports."""
 
 _STRIDED = "FLAGS_use_stride_kernel"
+_SMALL = frozenset(SMALL.values())
 _UNKNOWN = frozenset({"uint16", "uint32", "uint64"})
 """What Paddle 3.x takes in, and can then not even copy."""
 
@@ -104,6 +105,8 @@ class PaddleInterop(PaddleTensors):
     borrower = (1, _borrow) if _SHARES else None
 
     def to_dlpack(self, x: Tensor) -> Any:
+        if x.is_dense() and x.dtype in _SMALL:
+            raise ConversionError(f"DLPack has no form for PaddlePaddle's {self.dtype_name(x)}", "let it be copied")
         if not x.is_dense() or x.dtype not in NAMES:
             raise self._unusable(x, "be shared")
         device = self.device_of(x)
@@ -158,6 +161,8 @@ class PaddleInterop(PaddleTensors):
 def _look(capsule: Any) -> _dlpack.Offer:
     """What a capsule offers, if Paddle can read it."""
     offered = _dlpack.read(capsule)
+    if len(offered.shape) > MOST_AXES:
+        raise BufferError(too_many_axes(len(offered.shape)))
     if offered.has_negative_strides:
         raise BufferError("it has negative strides, and PaddlePaddle knows none")
     if offered.dtype in _UNKNOWN:

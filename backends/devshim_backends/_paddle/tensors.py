@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import paddle
 from paddle.autograd import PyLayer
+from paddle.utils.dlpack import from_dlpack
 
-from devshim import _refusals
+from devshim import _dlpack, _refusals
 from devshim._dtypes import numpy_dtype
 from devshim.backend import Backend
 from devshim.device import CPU
-from devshim.errors import DevshimError, UnsupportedError
+from devshim.errors import ConversionError, DevshimError, UnsupportedError
 from devshim_backends._paddle import devices
-from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, shown
+from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, SMALL, shown
 from devshim_backends._paddle.devices import HOST, device_at
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ WHOLES = (
 
 _SYMBOLIC = frozenset(SYMBOLS)
 _HOST_PLACE = paddle.CPUPlace()
-_ITEM_SIZES = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, "bfloat16": 2}
+_ITEM_SIZES = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, **dict.fromkeys(SMALL, 1), "bfloat16": 2}
+MOST_AXES = 9
+"""What a tensor's shape has room for (``kMaxRank`` in Paddle's ``ddim.h``, 2.6 to 3.3)."""
 _OUTSIDE = "call it before or after the compiled function, or compile with to_static(full_graph=False)"
 
 
@@ -91,6 +94,10 @@ class PaddleTensors(Backend):
 
     def _on_card(self, place: Any) -> Device:
         found = device_at(place)
+        if found is None and "undefined" in str(place):  # a parameter made under `paddle.LazyGuard`
+            raise UnsupportedError(
+                "this tensor has no memory yet, so it is on no device", "give it values first: layer.initialize()"
+            )
         if found is None:
             raise UnsupportedError(
                 f"PaddlePaddle has this tensor on {place}, a kind of device that devshim does not know"
@@ -124,9 +131,9 @@ class PaddleTensors(Backend):
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if self.is_tracer(x):
             raise _refusals.tracing(self, "to_numpy", _OUTSIDE)
-        if not x.is_dense() or x.dtype not in NAMES:
+        name = self.dtype_name(x)
+        if not x.is_dense() or name not in _ITEM_SIZES:
             raise self._unusable(x, "become a NumPy array")
-        name = NAMES[x.dtype]
         if copy:
             array = np.asarray(x.detach().numpy())
         elif x.place._type() not in HOST:
@@ -135,22 +142,33 @@ class PaddleTensors(Backend):
             plain = x.detach()
             array = np.asarray(_Memory(plain, plain.data_ptr(), tuple(x.shape), plain.strides, name))
         else:
-            array = np.empty(tuple(x.shape), NUMPY.get(name, "uint16"))
-        return array.view(numpy_dtype(name)) if name == "bfloat16" else array
+            array = np.empty(tuple(x.shape), _type_of_memory(name))
+        return array if name in NUMPY else array.view(numpy_dtype(name))
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         name = array.dtype.name
-        if name == "bfloat16":
-            array = array.view("uint16")
-        elif name not in NUMPY:
-            raise _refusals.no_dtype(self, name, "int64" if name.startswith("uint") else "float32")
+        self.dtype(name)  # refuses what Paddle lacks
+        if array.ndim > MOST_AXES:
+            raise ConversionError(too_many_axes(array.ndim), "reshape it first")
+        if name not in NUMPY:
+            array = array.view(_type_of_memory(name))
         if not copy:
             if device is not CPU:
                 raise _refusals.copy_needed(CPU, device)
             if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
                 why = "it is not contiguous" if array.flags.writeable else "it is read-only"
                 raise _refusals.cannot_share("this array", why)
+        if name in SMALL:
+            return self._small(array, name, device, copy)
         return EAGER(value=array, place=self.to_native(device), zero_copy=not copy, **NEW)
+
+    def _small(self, array: np.ndarray, name: str, device: Device, copy: bool) -> Tensor:
+        """A tensor of a dtype that Paddle reads of DLPack alone, not of NumPy, over or of the bytes of an array."""
+        array = np.array(array, order="C") if copy else array
+        capsule = _dlpack.label(array.__dlpack__(), name)
+        _dlpack.managed(capsule).tensor.strides = None  # C order; of no elements Paddle takes NumPy's for another
+        made = from_dlpack(capsule)
+        return made if device is CPU else made._copy_to(self.to_native(device), True)
 
     def dtype_name(self, x: Tensor) -> str:
         return NAMES.get(x.dtype) or shown(x.dtype)
@@ -176,6 +194,16 @@ class PaddleTensors(Backend):
         return _refusals.no_dtype(self, shown(x.dtype), "int64")
 
 
+def too_many_axes(count: int) -> str:
+    """Why Paddle cannot have a tensor, which it says in words about itself."""
+    return f"PaddlePaddle's tensors have at most {MOST_AXES} axes, and this has {count}"
+
+
+def _type_of_memory(name: str) -> np.dtype:
+    """NumPy's dtype for memory of a dtype's: its own, or integers of its width, which Paddle reads as bfloat16."""
+    return NUMPY.get(name) or np.dtype(f"u{_ITEM_SIZES[name]}")
+
+
 class Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
     """A copy on another place, whose gradient is copied back; itself differentiable, for gradients of gradients."""
 
@@ -199,7 +227,7 @@ class _Memory:
         size = _ITEM_SIZES[name]
         self.__array_interface__ = {
             "shape": shape,
-            "typestr": "<u2" if name == "bfloat16" else NUMPY[name].str,
+            "typestr": _type_of_memory(name).str,
             "data": (address, False),
             "strides": tuple(step * size for step in steps),
             "version": 3,

@@ -110,8 +110,9 @@ class TorchTensors(Backend):
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if not copy and type(x) is torch.Tensor and x.is_cpu is True and x.dtype in _READ and not x.requires_grad:
             with suppress(RuntimeError, TypeError):  # PyTorch looks at all that is asked below, and has other words
-                shared: np.ndarray = x.numpy()
-                return shared
+                if x.data_ptr():  # else it is empty, or has been emptied
+                    shared: np.ndarray = x.numpy()
+                    return shared
         self._require_dense(x, "NumPy")
         seen = x.detach()
         if self.device_of(x) is not CPU:
@@ -160,7 +161,8 @@ class TorchTensors(Backend):
             raise _refusals.cannot_share("this array", why)
         if name in SMALL:
             return torch.from_numpy(array.view(_plain(name))).view(TORCH[name])
-        return torch.from_numpy(array)
+        # Of NumPy's two dtypes of 64 unsigned bits, which are equal, PyTorch knows one by itself.
+        return torch.from_numpy(array if array.dtype is NUMPY[name] else array.view(NUMPY[name]))
 
     def dtype_name(self, x: Tensor) -> str:
         return _NAMES.get(x.dtype) or str(x.dtype).removeprefix("torch.")
@@ -187,15 +189,29 @@ class TorchTensors(Backend):
     def _require_dense(self, x: Tensor, whom: str) -> None:
         """Refuse what has no plain block of memory, with the call that gives it one."""
         self.device_of(x)
-        if x.is_nested:
+        if torch.nn.parameter.is_lazy(x):
+            what, instead = "a parameter without a shape yet", "call its module once first, which gives it values"
+        elif x.is_nested:
             what, instead = "a nested tensor", "pad it first: x.to_padded_tensor(0.0)"
         elif x.layout is not torch.strided:
             what, instead = f"a tensor of layout {str(x.layout).removeprefix('torch.')}", "call x.to_dense() first"
+        elif _is_emptied(x):
+            what, instead = "a tensor whose storage was emptied", "give it memory and values again first"
         elif x.dtype in _QUANTIZED:
             what, instead = f"a quantized tensor ({self.dtype_name(x)})", "call x.dequantize() or x.int_repr() first"
         else:
             return
         raise ConversionError(f"{what} has no counterpart in {whom}", instead)
+
+
+def _is_emptied(x: Tensor) -> bool:
+    """Whether a tensor's memory was given back, as FSDP does; PyTorch shows NumPy other memory then, or crashes."""
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or not x.numel() or x._is_zerotensor():
+        return False
+    try:
+        return not x.data_ptr()
+    except RuntimeError:  # a transformed function's: whoever reads it says so
+        return False
 
 
 def _parts(x: Tensor) -> list[Tensor]:
