@@ -43,13 +43,12 @@ def refuse_where_read(call: str, instead: str) -> None:
 
 
 @_registry.settled_when_compiled
-def not_found(name: str, kind: str, index: int) -> NoReturn:
+def not_found(name: str, device: str) -> NoReturn:
     """Raise `DeviceNotFoundError`, in a form that a compiler hands on: its arguments are plain for that."""
-    from devshim import _refusals
-    from devshim.device import Device
+    from devshim import _refusals, _spec
 
     backend = _registry.load(name)
-    raise backend.untraceable(_refusals.not_found(backend, Device(kind, index)))
+    raise backend.untraceable(_refusals.not_found(backend, _spec.device(device)))
 
 
 @_registry.settled_when_compiled

@@ -25,6 +25,8 @@ DeviceLike: TypeAlias = "Device | str | int | tuple[int, int] | object"
 _LONGEST = 80
 _REMEMBERED = 512
 _TEXTS: dict[str, Device] = {}
+_CARDS = tuple(Device("gpu", i) for i in range(16))
+"""What small indices mean: torch.compile takes an ``int`` for one that may vary, until something is indexed by it."""
 _LOCAL_JOB = "/job:localhost/replica:0/task:0"
 _DLPACK_KINDS = {1: "cpu", 2: "gpu", 3: "cpu", 8: "mps", 10: "gpu", 11: "cpu", 13: "gpu", 14: "xpu"}
 """DLPack's DLDeviceType (dlpack.h): pinned host memory (3 and 11) is the host, managed memory (13) a GPU."""
@@ -49,12 +51,14 @@ def device(spec: DeviceLike) -> Device:
         DeviceSpecError: Anything else, with the nearest valid spelling.  Text is never evaluated.
     """
     kind = type(spec)
-    if kind is Device:
+    if kind is Device and spec.text:  # type: ignore[attr-defined]  # see `devshim.device`
         return spec  # type: ignore[return-value]
     if kind is str:
         # Even a dictionary reads a text to its end: a long one is not looked up.
         found = _TEXTS.get(spec) if len(spec) <= _LONGEST else None  # type: ignore[arg-type]
         return _remember(spec) if found is None else found  # type: ignore[arg-type]
+    if kind is int and 0 <= spec < len(_CARDS):  # type: ignore[operator]
+        return _CARDS[spec]  # type: ignore[call-overload,no-any-return]
     return _from_object(spec)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _context, _outside, _registry, _transfer, _trees
+from devshim import _context, _outside, _registry, _spec, _transfer, _trees
 from devshim.device import Device
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool
 
     backend = _registry.serving(node)
     if backend is not None:
-        target = to if isinstance(to, Device) else to("", path)
+        target = to if isinstance(to, Device) else _spec.device(to("", path))
         if stays(backend, node, target, copy):
             return node, False
         return _transfer.move(backend, node, target, non_blocking), True

@@ -38,7 +38,7 @@ def require(backend: Backend, device: Device) -> Device:
         if backend.reads_code and backend.compiling():
             from devshim import _outside
 
-            _outside.not_found(backend.name, device.kind, device.index)
+            _outside.not_found(backend.name, device.text)
         from devshim import _refusals
 
         raise _refusals.not_found(backend, device)

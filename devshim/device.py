@@ -5,6 +5,9 @@ Requirements this module answers:
 * One spelling for one device.  ``cuda``, ``cuda:0``, ``GPU:0`` and ``/device:GPU:0`` are all ``gpu:0``;
   every ``cpu:N`` is ``cpu``, because a CPU has no index that means anything to a user.
 * A device is compared on every placement, so equality must be identity: devices are interned.
+* torch.compile guards what it reads of an object that is an argument, not which one it is: so whatever is given a
+  device reads its text before all else, if only to ask whether there is one, or what was compiled for ``cpu`` would
+  serve every other.
 * A value, not a handle: it names a device without asking whether that device exists.
 
 The parser for everything a user might write instead of a `Device` is in `devshim._spec`.
@@ -62,9 +65,11 @@ class Device:
     ('cpu', 'gpu:0')
     """
 
-    __slots__ = ("__weakref__", "index", "kind")
+    __slots__ = ("__weakref__", "index", "kind", "text")
     kind: str
     index: int
+    text: str
+    """What `str` gives: ``cpu``, ``gpu:1``."""
 
     def __new__(cls, kind: str, index: int = 0) -> Device:  # noqa: D102, the class docstring describes it
         found = _INTERNED.get((kind, index)) if type(kind) is str and type(index) is int else None
@@ -88,7 +93,7 @@ class Device:
         from devshim import _context, _registry
 
         serving: Backend = _context.current() if backend is None else _registry.load(backend)
-        return serving.to_native(self)
+        return serving.to_native(self if self.text else CPU)
 
     def __init_subclass__(cls) -> NoReturn:
         raise TypeError("Device cannot be subclassed: equal devices are the same object")
@@ -109,7 +114,7 @@ class Device:
         return self
 
     def __str__(self) -> str:
-        return "cpu" if self.kind == "cpu" else f"{self.kind}:{self.index}"
+        return self.text
 
     def __repr__(self) -> str:
         return "Device('cpu')" if self.kind == "cpu" else f"Device({self.kind!r}, {self.index})"
@@ -171,6 +176,7 @@ def _intern(kind: object, index: object) -> Device:
         made = object.__new__(Device)
         object.__setattr__(made, "kind", canonical)
         object.__setattr__(made, "index", number)
+        object.__setattr__(made, "text", canonical if canonical == "cpu" else f"{canonical}:{number}")
         made = _INTERNED.setdefault((canonical, number), made)  # atomic: two threads get one object
     return made
 

@@ -92,7 +92,7 @@ def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None
         return _trees.place(x, device.of_leaf, copy, non_blocking)
     else:
         target = _spec.device(device)
-    if target is CPU and _explain.HOOK is None:
+    if target.text == "cpu" and _explain.HOOK is None:  # its text, for torch.compile: see `devshim.device`
         if copy is None or copy is False:
             flag = _HOSTED.get(type(x))  # tells what the lines below find out, at half the price
             if flag is not None and getattr(x, flag) is True:
@@ -182,7 +182,13 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
         DeviceNotFoundError: The framework does not have that device.
         OutOfMemoryError: The device is full.
     """
-    if device is CPU and _transfer.LEDGER is None and _transfer.FAULTS is None and _explain.HOOK is None:
+    if (
+        device is CPU
+        and device.text
+        and _transfer.LEDGER is None
+        and _transfer.FAULTS is None
+        and _explain.HOOK is None
+    ):
         copier = _COPIERS.get(type(x))  # as `_copied_to_host`, written out: a call less
         if copier is not None:
             try:
@@ -192,7 +198,7 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
                 raise
             if made is not None:
                 return made
-    target = device if type(device) is Device else _spec.device(device)
+    target = device if type(device) is Device and device.text else _spec.device(device)
     backend = _TENSORS.get(type(x)) or _registry.serving(x)
     if backend is None:
         from devshim import _trees

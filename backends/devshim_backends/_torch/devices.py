@@ -51,7 +51,8 @@ def native(device: Device) -> Any:
     """Return the ``torch.device`` of a `Device`."""
     found = NATIVE.get(device)
     if found is None:
-        found = NATIVE[device] = torch.device(TYPES[device.kind], device.index)
+        # By its text: of a device that is an argument torch.compile takes the index for one that may vary.
+        found = NATIVE[device] = torch.device(device.text.replace(device.kind, TYPES[device.kind], 1))
     return found
 
 
