@@ -43,8 +43,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "functions such as tf.add are given"
         ),
         "trace_place": (
-            "what leaves a branch or the body of a loop (tf.cond, tf.while_loop, AutoGraph's if and for), a function of "
-            "tf.data or tf.vectorized_map, or a SavedModel is where that as a whole runs: place it behind"
+            "what leaves a branch or the body of a loop (tf.cond, tf.while_loop, AutoGraph's if and for), a function "
+            "of tf.data or tf.vectorized_map, or a SavedModel is where that as a whole runs: place it behind"
         ),
     }
 )

@@ -5,7 +5,7 @@ logical CPUs stand for cards, and refuses ``tf.reduce_sum(x)`` for its axis; so 
 done where TensorFlow's tensors agree:
 
 * 0-d tensors, and int32, which TensorFlow keeps on the host by itself, may be there beside tensors on a card.
-* So may the zeros that a tape fills in, which TensorFlow makes where it happens to be.
+* So may the zeros that a tape fills in, and the array in ``x + array``, which TensorFlow makes where it happens to be.
 * In a card's scope an operator computes there on tensors that are all on the host, as `ds.on` says it does.
 * While something over several devices runs, a mix is brought together (`.meeting`).
 * Outside of any scope an operator computes where its tensors are, if they are on one device.  A real TensorFlow

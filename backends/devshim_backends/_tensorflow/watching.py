@@ -6,7 +6,8 @@ each of them is wrapped, and put back afterwards:
 
 * ``TFE_Py_FastPathExecute``, ``TFE_Py_Execute`` and ``TFE_Py_ExecuteCancelable``: results on a card are counted, a full
   card is an error, variables written to are noted, and a mix of devices is refused or put right (`.mixing`).
-* ``constant_op.convert_to_eager_tensor`` and ``_EagerTensorBase._copy_nograd``: results are counted.
+* ``constant_op.convert_to_eager_tensor`` and ``_EagerTensorBase._copy_nograd``: results are counted; what
+  Python's operators make of arrays and lists, with no device in mind, is marked.
 * ``backprop._fast_fill`` and ``imperative_grad.imperative_grad``: the ones that a tape begins with are made where its
   target is, and the zeros it fills in, made with no device in mind, are marked.
 
@@ -16,6 +17,7 @@ process (2.16 to 2.21); the tests use it to show that nothing is missed.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -52,6 +54,9 @@ _ENTRIES: tuple[tuple[Any, str], ...] = (
     (imperative_grad, "imperative_grad"),
 )
 _FAST, _EXECUTE, _CANCELABLE, _CONSTANT, _COPY, _FILL, _GRADIENT = (getattr(owner, name) for owner, name in _ENTRIES)
+
+_OPERATORS = frozenset({"binary_op_wrapper", "r_binary_op_wrapper"})
+"""TensorFlow's functions behind Python's operators (2.16 to 2.21)."""
 
 _backend: TensorflowPlaces
 _epoch = 0
@@ -187,8 +192,23 @@ def _slow(execute: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 def _constant(value: Any, *args: Any, **kwargs: Any) -> Any:
     made = _CONSTANT(value, *args, **kwargs)
     if made is not value:
+        if made.shape.rank and not context.context().device_name and _is_operand():
+            made._devshim_anywhere = True
         told(made)
     return made
+
+
+def _is_operand() -> bool:
+    """Whether a tensor is being made of what stands beside another in ``x + array``; it belongs to no device yet.
+
+    A refusal would not be seen there: TensorFlow takes a `ValueError` for the array's turn, and NumPy reads the card.
+    """
+    frame = sys._getframe(2)
+    while frame is not None and (frame.f_globals.get("__name__") or "").startswith("tensorflow."):
+        if frame.f_code.co_name in _OPERATORS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _copy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
