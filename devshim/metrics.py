@@ -84,14 +84,15 @@ class MetricLog:
             if backend is None or isinstance(value, np.generic):
                 self._numbers[self._length] = _number(value)
             else:
-                self._check(backend, value)
+                here = self._checked(backend, value)
                 if len(self._kept) >= self.capacity:
                     self._bring()
                 self._kept.append(backend.snapshot(value))
-                self._backend, self._device = backend, backend.device_of(value)
+                self._backend, self._device = backend, here
             self._length += 1
 
-    def _check(self, backend: Backend, value: Any) -> None:
+    def _checked(self, backend: Backend, value: Any) -> Device:
+        """Return where a tensor is that this log may take; else refuse it."""
         here = backend.device_of(value)
         device = here if self._device is None else self._device
         if here is not device:
@@ -117,6 +118,7 @@ class MetricLog:
                 f"a MetricLog of {self._backend.title} got a {type_name(value)} of {backend.title}",
                 "keep a log for each framework",
             )
+        return here
 
     def _bring(self) -> None:
         """Bring what is on the device to the host, in one transfer."""

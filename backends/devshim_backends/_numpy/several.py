@@ -45,8 +45,8 @@ class NumpySeveral(NumpyTensors):
         return x.copy()
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
-        dtype = widest({self.dtype_name(x) for x in xs})
-        return np.concatenate([x.reshape(1).astype(dtype, copy=False) for x in xs])
+        dtype = np.dtype(widest({self.dtype_name(x) for x in xs}))
+        return np.concatenate([x.reshape(1) if x.dtype == dtype else x.reshape(1).astype(dtype) for x in xs])
 
     def assign(self, x: Tensor, value: Tensor) -> None:
         x[...] = value
