@@ -198,15 +198,23 @@ def placement_of(obj: object) -> Placement:
 
 def _table(places: Mapping[str, Device], default: Device | None, sizes: Mapping[str, int]) -> str:
     """The placement as lines of a table, with totals per device where bytes are known."""
-    rows = [(key or "(the tensor itself)", str(place), _bytes(sizes.get(key))) for key, place in places.items()]
+    rows = [(key or "(the tensor itself)", _shown(place), _bytes(sizes.get(key))) for key, place in places.items()]
     if default is not None:
-        rows.append(("(everything else)", str(default), ""))
+        rows.append(("(everything else)", _shown(default), ""))
     for device in sorted(set(places.values())) if sizes else ():
         total = sum(sizes.get(key, 0) for key, place in places.items() if place is device)
-        rows.append(("(together)", str(device), _bytes(total)))
+        rows.append(("(together)", _shown(device), _bytes(total)))
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
     lines = (f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}" for row in rows)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _shown(device: Device) -> str:
+    """A device in a table; a simulated card is called so."""
+    from devshim import simulation
+
+    simulated = device.kind == "gpu" and device.index < simulation.simulated_gpus()
+    return f"{device} (simulated)" if simulated else str(device)
 
 
 def _bytes(size: int | None) -> str:

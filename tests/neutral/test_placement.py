@@ -101,6 +101,13 @@ def test_other_text_is_no_placement(text: Any) -> None:
 def test_its_table() -> None:
     assert repr(ds.Placement()) == "<Placement of nothing>"
     plan = ds.Placement({"a.weight": "gpu:1", "b": "cpu"}, default=0)
+    ds.simulate(2)
+    assert repr(plan).splitlines() == [
+        "a.weight           gpu:1 (simulated)",
+        "b                  cpu",
+        "(everything else)  gpu:0 (simulated)",
+    ]
+    ds.simulate(0)
     assert repr(plan) == "a.weight           gpu:1\nb                  cpu\n(everything else)  gpu:0"
     assert repr(plan.sized({"a.weight": 2048, "b": 8})).splitlines()[0] == "a.weight           gpu:1  2,048 bytes"
     assert "(together)         gpu:1  2,048 bytes" in repr(plan.sized({"a.weight": 2048, "b": 8}))
