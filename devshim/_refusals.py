@@ -114,7 +114,8 @@ def not_taken(backend: Backend, source: object, error: Exception) -> ConversionE
 
 def not_converted(source: Backend, target: Backend, error: Exception) -> ConversionError:
     """A framework fails to read or to make a tensor, with an error of its own."""
-    why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    why = lines[-1 if lines[0].startswith("Traceback") else 0]  # MXNet's errors begin with one of its own
     return ConversionError(
         f"{source.title}'s tensor cannot become {target.title}'s: {why}",
         "make a plain tensor of its values first: dense, initialized, and of as many axes as both frameworks have",

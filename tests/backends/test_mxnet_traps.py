@@ -385,6 +385,18 @@ class TestHybridize:
 
         self.check(scoped)
 
+    def test_an_error_names_the_call(self):
+        calls = {"from_numpy": lambda x: x * ds.from_numpy(np.ones(2), "gpu:0")}
+        if not IS_2:  # whose graphs hold no arrays at all
+            calls |= {
+                "zeros_like": ds.zeros_like,
+                "split": lambda x: ds.split(x, ["gpu:0"])[0],
+                "random.normal": lambda x: x * ds.random.normal(size=2, device="gpu:0"),
+            }
+        for name, body in calls.items():
+            with pytest.raises(ds.TracingError, match=f"ds.{name} cannot work"):
+                self.check(body)
+
     def test_a_block_that_asks_is_compiled_for_each_device(self):
         """Gluon compiles once, for inputs on any device; what devshim answered then is true of one."""
 

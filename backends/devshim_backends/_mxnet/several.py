@@ -49,7 +49,7 @@ class MxnetSeveral(MxnetCreation):
             return mx.nd.concat(*xs, dim=axis)
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
-        require_recorded(self, "all_reduce_", "sum with MXNet's own operators here, or the block's results outside")
+        require_recorded(self, "sum with MXNet's own operators here, or the block's results outside")
         name = _OPS[op]
         with numpy_shapes(), mx.autograd.pause():
             new = isinstance(xs[0], mx.np.ndarray)

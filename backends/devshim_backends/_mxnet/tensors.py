@@ -43,6 +43,7 @@ from devshim_backends._mxnet.native import (
 )
 from devshim_backends._mxnet.tracing import (
     OUTSIDE,
+    called,
     copy_recorded,
     copy_symbol,
     device_of_block,
@@ -189,12 +190,12 @@ class MxnetTensors(MxnetDevices):
 
     def dtype_name(self, x: Tensor) -> str:
         if isinstance(x, mx.sym.Symbol):
-            raise _refusals.tracing(self, "convert", OUTSIDE)
+            raise _refusals.tracing(self, called(), OUTSIDE)
         return NAMES[dtype_code(x)]
 
     def shape(self, x: Tensor) -> tuple[int, ...]:
         if isinstance(x, mx.sym.Symbol):
-            raise _refusals.tracing(self, "convert", OUTSIDE)
+            raise _refusals.tracing(self, called(), OUTSIDE)
         return tuple(x.shape)
 
     def is_writable(self, x: Tensor) -> bool:

@@ -77,16 +77,28 @@ def arrays(values: Any) -> Iterator[Tensor]:
         yield from arrays(list(values.values()))
 
 
-def require_recorded(backend: Backend, call: str = "asarray", instead: str = "make it outside, and pass it in") -> None:
+def require_recorded(backend: Backend, instead: str = "make it outside, and pass it in") -> None:
     """Refuse, while a block is compiled, what its graph cannot hold: arrays of values."""
     if is_deferred() if IS_2 else is_symbolic():
-        raise _refusals.tracing(backend, call, instead)
+        raise _refusals.tracing(backend, called(), instead)
 
 
 def require_symbol(backend: Backend) -> None:
     """Refuse to make arrays while 1.9 compiles a block with symbols, with which they do not mix; 2.0 records it."""
     if not IS_2:
-        require_recorded(backend, "zeros", "make it outside and pass it in, or use what ``F`` offers")
+        require_recorded(backend, "make it outside and pass it in, or use what ``F`` offers")
+
+
+def called() -> str:
+    """Return the name of the function of devshim's that a program has called, for an error in the middle of it."""
+    frame, name = sys._getframe(1), "place"
+    while frame.f_back is not None:
+        module = frame.f_globals.get("__name__") or ""
+        if module.partition(".")[0] not in ("devshim", "devshim_backends"):
+            break
+        name = f"random.{frame.f_code.co_name}" if module == "devshim.random" else frame.f_code.co_name
+        frame = frame.f_back
+    return name
 
 
 def copy_symbol(x: Any) -> Any:
