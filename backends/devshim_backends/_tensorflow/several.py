@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tensorflow as tf
 
+from devshim._dtypes import widest
 from devshim_backends._tensorflow.collectives import TAKES, over_cards
 from devshim_backends._tensorflow.tensors import TensorflowTensors
 
@@ -50,9 +51,8 @@ class TensorflowSeveral(TensorflowTensors):
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         with self._at(xs[0]):
-            dtype = reduce(_wider, {x.dtype for x in xs})
-            read = tf.float32 if dtype == tf.bfloat16 else dtype  # NumPy has no bfloat16
-            return tf.concat([tf.reshape(tf.cast(x, read), [1]) for x in xs], 0)
+            dtype = tf.as_dtype(widest({self.dtype_name(x) for x in xs}))
+            return tf.concat([tf.reshape(tf.cast(x, dtype), [1]) for x in xs], 0)
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
         if op not in ("sum", "mean") or self.simulated or xs[0].dtype not in TAKES or not tf.executing_eagerly():
@@ -68,10 +68,3 @@ class TensorflowSeveral(TensorflowTensors):
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
         return nullcontext  # a tape records for its own thread alone
-
-
-def _wider(a: Any, b: Any) -> Any:
-    """The dtype that holds the numbers of both."""
-    if {a, b} == {tf.float16, tf.bfloat16}:
-        return tf.float32
-    return tf.as_dtype(tf.experimental.numpy.result_type(a.as_numpy_dtype, b.as_numpy_dtype))
