@@ -83,6 +83,7 @@ class using:
         _CHOSEN.set(_CHOSEN.get()[:-1])
 
 
+@_registry.settled_when_compiled
 def _choose(backend: str) -> str:
     name = _installed.canonical(backend)
     if not _installed.is_installed(name):
@@ -197,7 +198,12 @@ def backends() -> dict[str, BackendInfo]:
 
 def default_device() -> Device:
     """Return the device of the innermost `on` or of `set_device`, else the CPU."""
-    return TRACED.devices[-1] if TRACED.devices else DEVICE.get() or CPU
+    if TRACED.devices:
+        return TRACED.devices[-1]
+    for backend in COMPILERS:
+        if backend.reads_code and backend.compiling():
+            _outside.refuse_default_where_read()
+    return DEVICE.get() or CPU
 
 
 for _public in (backends, framework, use, using):

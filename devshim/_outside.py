@@ -43,6 +43,18 @@ def refuse_where_read(call: str, instead: str) -> None:
 
 
 @_registry.settled_when_compiled
+def refuse_default_where_read() -> None:
+    """Raise `TracingError` likewise where what is created would follow an `on` that the compiler cannot see."""
+    from devshim.errors import TracingError
+
+    for backend in _registry.loaded():
+        if backend.reads_code and backend.tracing():
+            told = f"a function that {backend.title} is compiling cannot know the default device set outside of it"
+            instead = "name the device, for example device=ds.device_of(x), or enter ds.on inside the function"
+            raise backend.untraceable(TracingError(told, instead))
+
+
+@_registry.settled_when_compiled
 def not_found(name: str, device: str) -> NoReturn:
     """Raise `DeviceNotFoundError`, in a form that a compiler hands on: its arguments are plain for that."""
     from devshim import _refusals, _spec

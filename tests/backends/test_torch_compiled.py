@@ -50,6 +50,25 @@ def test_what_is_wrong_outside_is_the_same_error_inside(way, whole):
     assert ds.device_of(ds.zeros(1)) is ds.cpu()
 
 
+@pytest.mark.parametrize("make", ["zeros", "asarray", "normal", "from outside"])
+def test_a_default_device_of_outside_is_asked_for_by_name(make):
+    """Nothing tells the compiler that another `on` is open, so what it made of the first would hold for all."""
+    makes = {
+        "zeros": lambda x: x * 0 + ds.zeros(2, dtype="float32").to(x.device),
+        "asarray": lambda x: x * 0 + ds.asarray([1.0, 2.0]).to(x.device),
+        "normal": lambda x: x * 0 + ds.random.normal(size=2).to(x.device),
+        "from outside": lambda x: ds.arange(2),
+    }
+    fn, x = makes[make], torch.ones(2)
+    error = told(torch.compile(fn, fullgraph=True, backend="eager"), x)[1]
+    assert isinstance(error, ds.TracingError)
+    assert "device=ds.device_of(x)" in error.hint
+    broken = torch.compile(fn, backend="eager")
+    for name in ("cpu", "gpu:1", "gpu:0"):
+        with ds.on(name):
+            assert str(ds.device_of(broken(x))) == (name if make == "from outside" else "cpu")
+
+
 def test_a_refusal_is_a_plain_error_elsewhere():
     fn = torch.compile(lambda x: (ds.memory("cpu"), x)[1], fullgraph=True, backend="eager")
     error = told(fn, ds.zeros(2))[1]

@@ -490,9 +490,26 @@ CALL
         "whole(lambda x: ds.place(x, 'cpu') + 1)(x)",
         "whole(lambda x, w: ds.run(torch.add, x, w))(x, w)",
         "whole(scoped)(x)",
+        REFUSED,
     )
     for call in calls:
         python(program.replace("CALL", call), tmp_path)
+
+
+REFUSED = """
+ds.use(None)  # the only one there is, then; what cannot be done is refused in devshim's words
+def chosen(x):
+    with ds.using("torch"):
+        return x + 1
+for fn in chosen, lambda x: x + ds.zeros(2):
+    try:
+        whole(fn)(x)
+    except ds.TracingError as error:
+        assert "inside a function" in str(error) or "cannot know the default device" in str(error)
+    else:
+        raise AssertionError("it was compiled")
+    assert torch.compile(fn, backend="eager")(x).shape == (2,)
+"""
 
 
 def test_torch_fx_cannot_know():
