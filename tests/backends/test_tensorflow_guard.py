@@ -119,6 +119,42 @@ def test_what_a_variable_meets_is_refused(variables, kind):
                 meet()
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_a_training_loop_is_let_pass(compiled):
+    """Shapes, counters and what a card's memory is counted by are read on the host, where cards are real."""
+    import keras
+
+    layers = keras.layers
+    model = keras.Sequential([layers.Dense(3), layers.BatchNormalization(), layers.Dropout(0.5), layers.Dense(1)])
+    model.build((None, 2))
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+    ds.place([model, optimizer], "gpu:1")
+    criterion = keras.losses.MeanSquaredError()
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = criterion(y, model(x, training=True))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    step = tf.function(step, autograph=False) if compiled else step
+    log = ds.MetricLog("gpu:1")
+    with ds.guard("error"), ds.on("gpu:1"):
+        for _ in range(2):
+            log.append(ds.place(step(ds.from_numpy(HOST, "gpu:1"), ds.from_numpy(HOST[:, :1], "gpu:1")), "gpu:1"))
+        assert log.flush().shape == (2,)
+
+
+def test_int32_that_was_put_on_a_card_is_read_from_there(x):
+    placed = ds.asarray(1, dtype="int32", device="gpu:1")
+    for read in (placed, ds.place(ds.asarray(1, dtype="int32"), "gpu:1"), ds.copy(placed, "gpu:1")):
+        with ds.guard("error"), pytest.raises(ds.TransferError, match="for int"):
+            int(read)
+    with ds.guard("error"), ds.on("gpu:1"):
+        assert int(tf.shape(x)[0]) == 2
+
+
 def test_threads_without_a_guard_read_as_they_like(x):
     from devshim.testing.base import in_thread
 

@@ -188,7 +188,8 @@ class Variable:
         """Count what an operator has just read from it; raises as `count` does."""
         if LOCAL.aside or LOCAL.counting:
             return
-        start, block = _span(tensor)[0], self.block
+        with During("counting"):  # a guard would take it for a read of the user's
+            start, block = _span(tensor)[0], self.block
         if block is None or (not block.start <= start < block.end and block.start != APART):
             self.look()
         count(tensor, self.card, known=True)

@@ -17,11 +17,12 @@ from devshim._hidden import meetings_told, quiet, reads_told, replaced, said
 from devshim.device import CPU
 from devshim_backends._tensorflow.counting import LOCAL
 from devshim_backends._tensorflow.guarding import operators_told
-from devshim_backends._tensorflow.places import EAGER, TensorflowPlaces
+from devshim_backends._tensorflow.places import EAGER, ON_HOST, PLACED, TensorflowPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from types import FrameType
 
     from devshim.device import Device
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 _MORE = (("_numpy", "NumPy"),)
 """What all reads go by: pickling, and TensorFlow's own, too."""
+
+
+_COMPILER = "tensorflow.python.eager.polymorphic_function."
+"""Where TensorFlow compiles functions."""
 
 
 class TensorflowHidden(TensorflowPlaces):
@@ -59,9 +64,23 @@ class TensorflowHidden(TensorflowPlaces):
         return replaced(cls, {"__repr__": shown})
 
     def _where(self, x: Any) -> Device | None:
-        if LOCAL.counting or not (isinstance(x, EAGER) or tf.executing_eagerly()):
-            return None  # who counts a card's memory looks where it is, and what is traced is read later
+        if LOCAL.counting:  # who counts a card's memory looks where it is
+            return None
+        if _is_compiling(sys._getframe(2)) or not (isinstance(x, EAGER) or tf.executing_eagerly()):
+            return None
+        if self.simulated and isinstance(x, EAGER) and x.dtype in ON_HOST and not hasattr(x, PLACED):
+            return None  # an operator's result, which is on the host where cards are real
         return self.device_of(x)
+
+
+def _is_compiling(frame: FrameType) -> bool:
+    """Whether a read is TensorFlow's own, once, to compile a function: small values, and what is initialized yet.
+
+    The latter it has on the host, where cards are real; and a function that is left in the middle leaves an optimizer
+    that it was building without its variables.
+    """
+    module = frame.f_globals.get("__name__") or ""
+    return module.startswith("tensorflow.") and (module.startswith(_COMPILER) or not tf.executing_eagerly())
 
 
 def _variables() -> list[type]:

@@ -31,6 +31,9 @@ COMPOSITES = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)
 ON_HOST = frozenset({tf.int32, tf.string, tf.resource, tf.variant})
 """Dtypes that TensorFlow's operators keep in host memory even on a card."""
 
+PLACED = "_devshim_placed"
+"""The mark of a tensor of such a dtype that devshim has put on a simulated card; operators' results have none."""
+
 EAGER = tf.__internal__.EagerTensor
 """The class of the tensors that have values."""
 

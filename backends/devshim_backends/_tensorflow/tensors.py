@@ -25,7 +25,7 @@ from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
 from devshim_backends._tensorflow.counting import BUFFERED, During, over
 from devshim_backends._tensorflow.devices import PLACES
-from devshim_backends._tensorflow.places import COMPOSITES, EAGER, ON_HOST, TensorflowPlaces, parts_of
+from devshim_backends._tensorflow.places import COMPOSITES, EAGER, ON_HOST, PLACED, TensorflowPlaces, parts_of
 from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
 from devshim_backends._tensorflow.watching import Making, counted
 
@@ -88,6 +88,12 @@ class TensorflowTensors(TensorflowPlaces):
         """What copies a tensor in the scope of the device it goes to: TensorFlow's own function, but for rare ones."""
         if not eager:
             return self._later_copier(x, device)
+        if self.simulated and dtype in ON_HOST:
+            copy = self._eager_copier(x, dtype, device)
+            return lambda x: _placed(copy(x))
+        return self._eager_copier(x, dtype, device)
+
+    def _eager_copier(self, x: Tensor, dtype: Any, device: Device) -> Callable[[Tensor], Tensor]:
         if not isinstance(x, EAGER) or dtype.name not in NAMES:
             return partial(self._copied_rarely, device=device)
         if self.device_of(x) is not device:
@@ -167,7 +173,7 @@ class TensorflowTensors(TensorflowPlaces):
             made = made._copy()
         if self.simulated:
             counted(made)
-        return made
+        return _placed(made)
 
     def _not_on(self, x: Tensor, device: Device) -> Exception:
         return UnsupportedError(f"TensorFlow cannot have a {x.dtype.name} tensor on {device}")
@@ -254,6 +260,13 @@ class TensorflowTensors(TensorflowPlaces):
 def _across(x: Tensor) -> Tensor:
     """A copy of another simulated device's tensor, in the scope of the device it goes to."""
     return _DEEP_COPY(_renamed(x))
+
+
+def _placed(x: Tensor) -> Tensor:
+    """A tensor that was put where it is, which is marked where an operator's result would be on the host."""
+    if isinstance(x, EAGER) and x.dtype in ON_HOST:
+        setattr(x, PLACED, True)
+    return x
 
 
 def _renamed(x: Tensor) -> Tensor:
