@@ -206,6 +206,8 @@ def test_what_a_sparse_array_holds_is_what_is_copied(two):
         assert [record.bytes for record in log.records] == [nbytes, nbytes]
         assert type(there) is type(x)
         assert np.array_equal(values, x.asnumpy())
+    with pytest.raises(ds.UnsupportedError, match="tostype"):
+        ds.split(rows, ["gpu:0", "gpu:1"])
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float64", "bool", "uint8", "float16"])

@@ -121,6 +121,8 @@ def test_sparse_tensors_are_refused(paddle: Any) -> None:
     assert ds.device_of(sparse) is ds.cpu()
     with pytest.raises(ds.UnsupportedError, match="sparse"):
         ds.copy(sparse, "cpu")
+    with pytest.raises(ds.UnsupportedError, match="sparse"):
+        ds.split(sparse, ["cpu", "cpu"])
 
 
 def test_missing_card_is_refused_before_paddle_sees_it(paddle: Any) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import mxnet as mx
 
 from devshim._dtypes import widest
+from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.creation import MxnetCreation
 from devshim_backends._mxnet.native import CODES, numpy_shapes
 from devshim_backends._mxnet.tracing import require_recorded
@@ -37,6 +38,8 @@ class MxnetSeveral(MxnetCreation):
     """The room of several devices."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        if isinstance(x, mx.nd.sparse.BaseSparseNDArray):
+            raise UnsupportedError("a sparse array of MXNet's cannot be cut up", "call x.tostype('default') first")
         with numpy_shapes():
             return x[(slice(None),) * axis + (slice(start, stop),)]
 

@@ -24,6 +24,8 @@ class PaddleSeveral(PaddleTensors):
     """The room of several devices."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        if not self.is_tracer(x) and not x.is_dense():
+            raise self._unusable(x, "be cut up")
         return x[(slice(None),) * axis + (slice(start, stop),)]
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
