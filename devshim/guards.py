@@ -79,9 +79,12 @@ class guard:
     def __exit__(self, kind: object, failure: object, traceback: object) -> None:
         _watching.leave(_watching.GUARDED, self._opened)
         _count(-1)
-        refused = _buffers.refusal(failure) or _swallowed(failure) or self._dropped()
+        dropped = self._dropped()
+        refused = _buffers.refusal(failure) or _swallowed(failure)
         if isinstance(refused, TransferError):
             raise refused from None
+        if dropped is not None and (failure is None or isinstance(failure, Exception)):  # not in the place of Ctrl-C
+            raise dropped
 
     def _dropped(self) -> TransferError | None:
         """A refusal that code in C or `logging` has kept for itself; no line of the user's has seen it.

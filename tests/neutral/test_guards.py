@@ -306,6 +306,17 @@ def test_a_refusal_that_a_logger_prints_is_raised_where_the_block_ends(
         logger.warning("the loss is %s", x)
     assert caught.value.problem.endswith(f" at {__file__}:{before + 2}")
     assert "Logging error" in capsys.readouterr().err
+
+    def and_fail(error: BaseException) -> None:
+        with ds.guard("error"):
+            logger.warning("the loss is %s", x)
+            raise error
+
+    with pytest.raises(ds.TransferError) as caught:
+        and_fail(ZeroDivisionError())
+    assert isinstance(caught.value.__context__, ZeroDivisionError)
+    with pytest.raises(KeyboardInterrupt):
+        and_fail(KeyboardInterrupt())
     with ds.guard("error"), pytest.raises(ds.TransferError):
         float(x)  # one that is caught is not raised again
 
