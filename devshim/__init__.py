@@ -212,7 +212,8 @@ class _AsItIs:
 
 def _kept_as_it_is(found: F) -> F:
     """Keep a function, or those of a class, from compilers that would rewrite its source."""
-    for each in (found, *vars(found).values()):
+    for member in (found, *vars(found).values()):
+        each = getattr(member, "__func__", member)  # of a class method
         if type(each) is type(_kept_as_it_is) and each.__module__.startswith("devshim"):
             each.___jit_transform_options___ = each.__jst_not_to_static = _AS_IT_IS  # type: ignore[attr-defined]
     return found

@@ -375,6 +375,7 @@ FIRST = {
     "device": "ds.place(x, ds.device('cpu'))",
     "split": "ds.split(x, ['cpu'])[0]",
     "find": "(placement.find('w'), x)[1]",
+    "balanced": "ds.place([x], ds.Placement.balanced([x], ['cpu']))[0]",
     "native": "(ds.cpu().native(), x)[1]",
 }
 COMPILED_FIRST = """
