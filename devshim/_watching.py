@@ -114,13 +114,14 @@ def keeps_errors(frame: FrameType) -> bool:
     """Whether an error that went no farther than a frame was seen by no line of the user's.
 
     Lines of devshim and of an adapter, past which it did not get because they were called by code in C, and those of
-    `logging`, whose handlers print every error and go on.  The conformance kit is a user.
+    `logging`, whose handlers print every error and go on.  The conformance kit is a user, and `devshim.parallel` hands
+    on what it has kept.
     """
     module = frame.f_globals.get("__name__") or ""
     root = module.partition(".")[0]
     if root == "logging":
         return frame.f_code.co_filename.startswith(_PYTHONS)
-    return root in _OURS and not module.startswith("devshim.testing.")
+    return root in _OURS and not module.startswith(("devshim.testing.", "devshim._parallel"))
 
 
 def _is_on_the_way(frame: FrameType) -> bool:

@@ -321,6 +321,14 @@ def test_a_refusal_that_a_logger_prints_is_raised_where_the_block_ends(
         float(x)  # one that is caught is not raised again
 
 
+def test_what_parallel_has_told_of_is_not_raised_again(x: Any) -> None:
+    """Of two that are refused it raises the first, and notes the other."""
+    with ds.guard("error"):
+        with pytest.raises(ds.TransferError, match="callable 0 of"):
+            ds.parallel([float, float], [x, ds.ones((), device="gpu:0")])
+        ds.parallel([ds.to_numpy], [x])
+
+
 def test_a_guard_that_cannot_be_entered_leaves_nothing(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = _registry.load("numpy")
 
