@@ -52,7 +52,7 @@ def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False
     if target is not CPU or FAULTS is not None:
         require(backend, target)
     if LEDGER is not None and _is_copied_now(backend, x):
-        recording = LEDGER(backend, backend.device_of(x), target, backend.nbytes(x), 1)
+        recording = _recording(backend, x, target)
         if recording is not None:
             with recording:
                 return move(backend, x, target, non_blocking)
@@ -75,10 +75,24 @@ def _is_copied_now(backend: Backend, x: Tensor) -> bool:
     if backend.compiling():
         return False
     try:
-        backend.device_of(x)
+        backend.sources(x)
     except TracingError:
         return False
     return True
+
+
+def _recording(backend: Backend, x: Tensor, target: Device) -> AbstractContextManager[object] | None:
+    """What is entered around a tensor's copy while anybody watches: for each device that the bytes come from."""
+    ledger: Any = LEDGER
+    found = [ledger(backend, source, target, nbytes, 1) for source, nbytes in backend.sources(x)]
+    if len(found) == 1 or None in found:
+        return found[0]  # type: ignore[no-any-return]
+    from contextlib import ExitStack
+
+    entered = ExitStack()
+    for each in found:
+        entered.enter_context(each)
+    return entered
 
 
 def move_many(
@@ -221,7 +235,7 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray:
     if FAULTS is not None:
         FAULTS(backend, backend.device_of(x), CPU, f"a copy of {backend.nbytes(x):,} bytes")
     if LEDGER is not None and copy:
-        recording = LEDGER(backend, backend.device_of(x), CPU, backend.nbytes(x), 1)
+        recording = _recording(backend, x, CPU)
         if recording is not None:
             with recording:
                 return backend.to_numpy(x, copy)

@@ -220,6 +220,14 @@ class Backend(Wholes, ABC):
     def nbytes(self, x: Tensor) -> int:
         """How many bytes the tensor's values take: elements times element size."""
 
+    def sources(self, x: Tensor) -> Sequence[tuple[Device, int]]:
+        """From which devices a copy of ``x`` takes how many bytes; override where data can be on several.
+
+        Raises:
+            TracingError: As `device_of` does.
+        """
+        return ((self.device_of(x), self.nbytes(x)),)
+
     @abstractmethod
     def synchronize(self, device: Device) -> None:
         """Wait until an existing device has done all that was asked of it."""

@@ -82,6 +82,7 @@ GOES_ON = {
     "creation": lambda x: (jnp.zeros(3), jnp.arange(4), jnp.eye(2), jnp.full((2,), 7)),
     "device_put": lambda x: jax.device_put(HOST, x.sharding),
     "stack": lambda x: (jnp.stack([x, x]), jnp.concatenate([x[0], x[1]]), jnp.einsum("ij,jk", x, x)),
+    "an insertion": lambda x: jnp.insert(x[0], 1, 2.0),
     "device_get": jax.device_get,
     "a gradient": lambda x: jax.grad(lambda y: (y * y).sum())(x),
     "scan": lambda x: jax.lax.scan(lambda total, row: (total + row, row), x[0], x),

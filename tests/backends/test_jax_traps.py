@@ -333,6 +333,13 @@ def test_a_sharded_array_has_no_single_device():
     with pytest.raises(ds.UnsupportedError, match="gpu:0, gpu:1"):
         ds.device_of(sharded)
     assert np.array_equal(ds.to_numpy(sharded), [0, 1, 2, 3])
+    with ds.transfers() as log, ds.guard("error"):  # who watches changes nothing
+        assert np.array_equal(ds.to_numpy(sharded), [0, 1, 2, 3])
+        assert ds.device_of(ds.copy(sharded, GPU1)) is GPU1
+    assert [(record.source, record.target, record.bytes) for record in sorted(log.records, key=lambda r: r.start)] == [
+        *((GPU0, CPU, 8), (GPU1, CPU, 8)),
+        *((GPU0, GPU1, 8), (GPU1, GPU1, 8)),
+    ]
     alone = jax.device_put(np.ones(2, np.float32), NamedSharding(Mesh(natives[1:], ("i",)), PartitionSpec()))
     assert ds.device_of(alone) is GPU1
 

@@ -95,11 +95,23 @@ def _is_hidden(x: Any) -> bool:
     called = _called()
     if called is None:
         return True
-    names, variable, keywords, given = getargvalues(called)
+    names, _, _, given = getargvalues(called)
     if "device" in names and given["device"] is not None:  # jnp.asarray(array, device=card)
         return False
+    return isinstance(x, np.ndarray) or _is_given(called)
+
+
+def _is_the_users() -> bool:
+    """Whether an update is the user's, or of a function of JAX's that was given an array: `jnp.insert` makes one."""
+    called = _called()
+    return called is None or called.f_globals.get("__name__") == __name__ or _is_given(called)
+
+
+def _is_given(called: FrameType) -> bool:
+    """Whether a function was given an array that JAX would carry."""
+    names, variable, keywords, given = getargvalues(called)
     handed = [given.get(name) for name in (*names, variable, keywords) if name is not None]
-    return isinstance(x, np.ndarray) or any(map(_is_carried, jax.tree_util.tree_leaves(handed)))
+    return any(map(_is_carried, jax.tree_util.tree_leaves(handed)))
 
 
 def _is_carried(x: Any) -> bool:
@@ -109,7 +121,8 @@ def _is_carried(x: Any) -> bool:
 
 def _called() -> FrameType | None:
     """The function of JAX's that the nearest line of somebody else's has called."""
-    called, frame = None, sys._getframe(1)
+    called: FrameType | None = None
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and (frame.f_globals.get("__name__") or "").partition(".")[0] in _JAXS:
         called, frame = frame, frame.f_back
     return called
@@ -142,7 +155,7 @@ def updates_told(
                 (CPU if each.ndim else None) if isinstance(each, np.ndarray) else carried(each) for each in found
             ]
             for source in sources:
-                if source is not None and source is not target:
+                if source is not None and source is not target and _is_the_users():
                     report(source, target, "an index or a value")
             with said():
                 return theirs(update, *args, **kwargs)

@@ -195,6 +195,17 @@ class JaxTensors(JaxDevices, Backend):
         # Not `x.nbytes`: JAX 0.4.30 halves it for 64-bit arrays while x64 is off.
         return int(x.size) * int(x.dtype.itemsize)
 
+    def sources(self, x: Tensor) -> Sequence[tuple[Device, int]]:
+        value = concrete(x)
+        if not isinstance(value, jax.Array) or len(value.sharding.device_set) == 1:
+            return super().sources(x)
+        parts: dict[Device, int] = {}
+        for shard in value.addressable_shards:
+            device = self.from_native(shard.device) or CPU
+            if shard.replica_id == 0:  # of equal parts one is copied
+                parts[device] = parts.get(device, 0) + self.nbytes(shard.data)
+        return tuple(parts.items())
+
     def synchronize(self, device: Device) -> None:
         if not started():
             return

@@ -52,14 +52,15 @@ class TensorflowHidden(TensorflowPlaces):
             yield
 
     def _showing(self, cls: type, report: Report) -> AbstractContextManager[None]:
-        theirs: Callable[[Any], str] = cls.__repr__
+        theirs: Any = cls.__repr__
 
         def shown(x: Any) -> str:
             source = None if quiet() else self._where(x)
             if source is not None:
                 report(source, CPU, "print()")
             with said():
-                return theirs(x)
+                text: str = theirs(x)
+            return text
 
         return replaced(cls, {"__repr__": shown})
 

@@ -105,10 +105,9 @@ class TensorflowPlaces(TensorflowDevices):
                 return self.device_of(outside)
         found = self.named(x.device) if x.device else None
         # Soft placement, and operators that keep int32 on the host, make a card's name no promise.
-        promised = found is CPU or (
-            found is not None and found.index < self.count(found.kind) and x.dtype not in ON_HOST
-        )
-        if not promised:
+        if found is not None and found is not CPU and (found.index >= self.count(found.kind) or x.dtype in ON_HOST):
+            found = None
+        if found is None:
             raise self._untold()
         return found
 

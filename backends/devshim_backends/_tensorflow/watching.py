@@ -34,6 +34,7 @@ from devshim_backends._tensorflow.places import EAGER
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from types import FrameType
 
     from devshim.device import Device
     from devshim_backends._tensorflow.cards import TensorflowCard
@@ -203,7 +204,7 @@ def _is_operand() -> bool:
 
     A refusal would not be seen there: TensorFlow takes a `ValueError` for the array's turn, and NumPy reads the card.
     """
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and (frame.f_globals.get("__name__") or "").startswith("tensorflow."):
         if frame.f_code.co_name in _OPERATORS:
             return True
