@@ -41,6 +41,8 @@ class TransferWarning(UserWarning):
 class guard:
     """A ``with`` block in which hidden transfers are told or refused, in this thread or task.
 
+    Where code in C meets a refusal and drops it, the refusal is raised when the block ends.
+
     A block that a generator opens holds for its caller, too, between two values: that is one thread and one task.
 
     Args:
