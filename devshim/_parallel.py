@@ -15,12 +15,13 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from devshim import _context, _outside, _refusals, _registry, scopes
+from devshim import _context, _outside, _refusals, _registry, _transfer, scopes
 from devshim._show import type_name
 from devshim.errors import ArgumentError, DevshimError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import FrameType
 
     from devshim.device import Device
 
@@ -81,6 +82,12 @@ class _Call:
         self.result: Any = None
         self.error: BaseException | None = None
 
+    def told_of(self, caller: FrameType) -> None:
+        """Have copies of the thread that no line of the user's in it has caused told of as that one's."""
+        from devshim import _watching
+
+        self._context.run(_watching.CALLER.set, caller)
+
     def work(self) -> None:
         """Run in the thread."""
         try:
@@ -128,7 +135,14 @@ def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
         if not callable(fn):
             raise _refusals.bad_argument(f"fns[{i}]", fn, "a callable of one argument")
     modes = [backend.modes() for backend in _registry.loaded()]
-    return [_Call(i, fn, given, modes) for i, (fn, given) in enumerate(zip(fns, inputs, strict=True))]
+    calls = [_Call(i, fn, given, modes) for i, (fn, given) in enumerate(zip(fns, inputs, strict=True))]
+    if _transfer.LEDGER is not None:
+        from devshim import _watching
+
+        caller = _watching.user_frame()
+        for call in calls:
+            call.told_of(caller)
+    return calls
 
 
 def _join(threads: list[threading.Thread]) -> None:

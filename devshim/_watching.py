@@ -29,6 +29,8 @@ LISTENING: ContextVar[tuple[Block, ...]] = ContextVar("devshim_listening", defau
 """Who of this context listens, and whether the devices shall be waited for."""
 GUARDED: ContextVar[tuple[Block, ...]] = ContextVar("devshim_guarded", default=())
 """The guards of this context (`devshim.guards`), the innermost last."""
+CALLER: ContextVar[FrameType | None] = ContextVar("devshim_caller", default=None)
+"""The user's frame that waits for what a thread of `devshim.parallel` does."""
 
 _COUNTING = threading.Lock()
 _INSIDE = threading.local()
@@ -105,7 +107,9 @@ def site() -> str:
 def user_frame() -> FrameType:
     """Return the frame of that line; the outermost one where there is none, as in a thread of a framework's."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and _is_on_the_way(frame):
+    while _is_on_the_way(frame):
+        if frame.f_back is None:
+            return CALLER.get() or frame
         frame = frame.f_back
     return frame
 

@@ -90,6 +90,20 @@ def test_the_site_is_the_users_line() -> None:
     assert log.records[0].site == f"{__file__}:{before + 1}"
 
 
+def test_the_site_is_the_users_in_parallel_too() -> None:
+    """The line in the callable, or that of `parallel` where all of that is nobody's."""
+    x = there()
+    with ds.transfers() as log:
+        before = line()
+        ds.parallel([ds.to_numpy], [x])
+        ds.parallel(
+            [lambda x: ds.place(x, "cpu")],
+            [x],
+        )
+        ds.parallel([lambda x: ds.parallel([ds.to_numpy], [x])], [x])
+    assert [record.site for record in log.records] == [f"{__file__}:{before + n}" for n in (1, 3, 6)]
+
+
 def test_a_failed_copy_is_none() -> None:
     held = ds.memory(0).used  # by what other tests left
     with ds.simulate(1, memory=held + 1024), ds.transfers() as log:
