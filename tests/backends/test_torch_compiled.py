@@ -78,6 +78,15 @@ def test_a_refusal_is_a_plain_error_elsewhere():
         assert (other.problem, other.hint) == (error.problem, error.hint)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # `torch.jit.trace` itself, from 2.12 on
+def test_a_trace_moves_as_well():
+    """``torch.jit.trace`` shows real tensors, whose sizes are tensors: it warns where a decision hangs on one."""
+    traced = torch.jit.trace(lambda x: ds.place(x, "gpu:1") * 2, torch.ones(2))
+    made = traced(torch.full((2,), 3.0))
+    assert ds.device_of(made) is ds.gpu(1)
+    assert made.tolist() == [6.0, 6.0]
+
+
 def test_a_function_that_breaks_off_still_computes_in_graphs():
     graphs = []
 

@@ -275,6 +275,10 @@ def test_what_goes_in_pieces(card, monkeypatch):
     assert packing.is_large(torch.ones(1000), card)
     for x in (torch.ones(999), torch.ones(1000, requires_grad=True), torch.ones(40, 50).t()):
         assert not packing.is_large(x, card)
+    assert packing.can_help(torch.device("cuda", 0))
+    monkeypatch.setattr(torch._C, "_get_tracing_state", lambda: "a graph")
+    assert not packing.is_large(torch.ones(1000), card)
+    assert not packing.can_help(torch.device("cuda", 0))
     monkeypatch.undo()
     assert not packing.is_large(torch.ones(1 << 24), HOST), "from the host to the host"
 

@@ -72,7 +72,13 @@ def _has_plain_strides(x: Tensor) -> bool:
 
 def can_help(place: Any) -> bool:
     """Whether anything that goes to a device may be on its way between the host and a CUDA card."""
-    return bool(place.type == "cuda" or (place.type == "cpu" and torch.cuda.is_initialized()))
+    possible = place.type == "cuda" or (place.type == "cpu" and torch.cuda.is_initialized())
+    return bool(possible and not _is_traced())
+
+
+def _is_traced() -> bool:
+    """Whether ``torch.jit.trace`` writes down what is done, which is one copy, and warns of decisions about sizes."""
+    return torch._C._get_tracing_state() is not None
 
 
 def is_on_the_way(x: Tensor, place: Any) -> bool:
@@ -235,6 +241,6 @@ def _empty(arrived: Any, buffer: Tensor, target: Tensor) -> None:
 
 def is_large(x: Tensor, place: Any) -> bool:
     """Whether a tensor goes in pieces: large, plain, and not in memory that is pinned already."""
-    if x.numel() * x.element_size() < LARGE or not is_on_the_way(x, place):
+    if not is_on_the_way(x, place) or _is_traced() or x.numel() * x.element_size() < LARGE:
         return False
     return is_plain(x) and not (x.is_cpu and x.is_pinned())
