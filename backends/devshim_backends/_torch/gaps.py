@@ -27,7 +27,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         ),
         "guard": (
             "what Python and NumPy read, host operands, and operators that wait for the card inside, such as nonzero"
-            " (CUDA's sync debug mode, and simulated cards); not torch.distributed's and torch.sparse's"
+            " (CUDA's sync debug mode, and simulated cards); not torch.distributed's and torch.sparse's,"
+            " nor what its own threads do"
         ),
     }
 )
