@@ -51,14 +51,14 @@ def device(spec: DeviceLike) -> Device:
         DeviceSpecError: Anything else, with the nearest valid spelling.  Text is never evaluated.
     """
     kind = type(spec)
-    if kind is Device and spec.text:  # type: ignore[attr-defined]  # see `devshim.device`
+    if kind is Device and spec.text:  # type: ignore[union-attr]  # see `devshim.device`
         return spec  # type: ignore[return-value]
     if kind is str:
         # Even a dictionary reads a text to its end: a long one is not looked up.
         found = _TEXTS.get(spec) if len(spec) <= _LONGEST else None  # type: ignore[arg-type]
         return _remember(spec) if found is None else found  # type: ignore[arg-type]
     if kind is int and 0 <= spec < len(_CARDS):  # type: ignore[operator]
-        return _CARDS[spec]  # type: ignore[call-overload,no-any-return]
+        return _CARDS[spec]  # type: ignore[index]
     return _from_object(spec)
 
 

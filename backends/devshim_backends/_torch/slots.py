@@ -47,8 +47,9 @@ def put_back(cls: type, items: Mapping[type, int | None]) -> None:
 
 def _family(cls: type) -> Iterator[type]:
     yield cls
-    for below in type.__subclasses__(cls):
-        yield from _family(below)
+    children: list[type] = type.__subclasses__(cls)
+    for each in children:
+        yield from _family(each)
 
 
 def _slot(cls: type) -> ctypes.c_void_p | None:
