@@ -8,6 +8,9 @@ Requirements this module answers:
 * ``__dlpack_device__`` of a Paddle tensor names the host ``(1, None)``, which JAX refuses; here it has an index.
 * uint16, uint32 and uint64 are refused: Paddle 3.x takes them in, and can then not even copy them.
 * Never a writable tensor over memory whose owner says that it is read-only.
+* No deadlock.  Memory that Paddle 3.3 takes by DLPack it gives back under a lock of its own: where that memory is, at
+  the end of whatever chain, a tensor's that was taken so, too, the thread waits for itself, for ever.  So host memory
+  comes in by NumPy, whose arrays Paddle holds without a lock.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from paddle.utils import dlpack
 
 from devshim import _dlpack, _refusals
 from devshim.errors import ConversionError
-from devshim_backends._paddle.creation import EAGER, NAMES, NUMPY, PADDLE, SMALL
+from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, PADDLE, SMALL
 from devshim_backends._paddle.devices import HOST, core
 from devshim_backends._paddle.tensors import MOST_AXES, PaddleTensors, too_many_axes
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 _KINDS = {"cpu": _dlpack.CPU, "gpu": _dlpack.CUDA}
 """devshim's kind -> DLPack's DLDeviceType, of those that Paddle exports."""
 
+_HOST_PLACE = paddle.CPUPlace()
 _STRIDED = "FLAGS_use_stride_kernel"
 _SMALL = frozenset(SMALL.values())
 _UNKNOWN = frozenset({"uint16", "uint32", "uint64"})
@@ -50,6 +54,16 @@ _TELLS_ITS_VERSION = hasattr(getattr(core, "DenseTensor", None), "_to_dlpack_ver
 def _is_plain(x: Tensor) -> bool:
     """Whether a tensor of a known dtype is on the host, and has memory in which its values stand in C order."""
     return bool(x.is_dense() and x._is_initialized() and x.is_contiguous() and x.place._type() in HOST)
+
+
+class _Writable:
+    """An array's memory without the mark that it is read-only, which NumPy sets where a capsule cannot tell."""
+
+    __slots__ = ("__array_interface__", "_array")
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
 class _Once:
@@ -85,12 +99,35 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     return None if alignment > 1 and _dlpack.address(capsule) % alignment else (capsule, name, tuple(x.shape))
 
 
+def _array(capsule: Any) -> np.ndarray:
+    """NumPy over a capsule's memory, as memory that may be written."""
+    array: np.ndarray = np.from_dlpack(_Once(capsule))
+    return array if array.flags.writeable else np.asarray(_Writable(array))
+
+
+def _held(array: np.ndarray) -> Tensor:
+    """A tensor over the memory of an array in C order."""
+    return EAGER(value=array, place=_HOST_PLACE, zero_copy=True, **NEW)
+
+
+def _strided(capsule: Any, offered: _dlpack.Offer) -> Tensor:
+    """A tensor over a capsule's memory, whatever its strides."""
+    if offered.dtype == "bfloat16":
+        _dlpack.label(capsule, "uint16")  # as which Paddle reads it
+    array = _array(capsule)
+    if offered.is_contiguous:
+        return _held(array.reshape(offered.shape))
+    last = sum((size - 1) * step for size, step in zip(offered.shape, offered.strides, strict=True))
+    flat = np.lib.stride_tricks.as_strided(array, (last + 1,), (array.itemsize,))
+    return paddle.as_strided(_held(flat), list(offered.shape), list(offered.strides))
+
+
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """A tensor over a plain capsule (see `Backend.borrower`)."""
     native, address = PADDLE.get(dtype), _dlpack.address(capsule)
     if native is None or not address or not paddle.in_dynamic_mode():
         return None
-    x = EAGER(core.from_dlpack(capsule))  # what `dlpack.from_dlpack` does, in two thirds of its time
+    x = _held(_array(capsule))
     faithful = x.dtype == native and tuple(x.shape) == shape and x.data_ptr() == address
     return x if faithful and x.is_contiguous() and x.place._type() in HOST else None
 
@@ -143,7 +180,8 @@ class PaddleInterop(PaddleTensors):
         offered = _look(capsule)
         if not (offered.is_contiguous or paddle.get_flags(_STRIDED)[_STRIDED]):
             raise BufferError(f"it is not contiguous, and {_STRIDED} is off")
-        made = dlpack.from_dlpack(capsule)
+        on_host = offered.device[0] in _dlpack.HOST
+        made = _strided(capsule, offered) if _SHARES and on_host else dlpack.from_dlpack(capsule)
         if not self._is_same(offered, made):
             raise BufferError("PaddlePaddle took it for another dtype, shape or order of values")
         return made

@@ -159,13 +159,14 @@ class PaddleTensors(Backend):
                 why = "it is not contiguous" if array.flags.writeable else "it is read-only"
                 raise _refusals.cannot_share("this array", why)
         if name in SMALL:
-            return self._small(array, name, device, copy)
+            if not copy:
+                raise _refusals.cannot_share("this array", f"PaddlePaddle reads no {name} of NumPy's in place")
+            return self._small(array, name, device)
         return EAGER(value=array, place=self.to_native(device), zero_copy=not copy, **NEW)
 
-    def _small(self, array: np.ndarray, name: str, device: Device, copy: bool) -> Tensor:
-        """A tensor of a dtype that Paddle reads of DLPack alone, not of NumPy, over or of the bytes of an array."""
-        array = np.array(array, order="C") if copy else array
-        capsule = _dlpack.label(array.__dlpack__(), name)
+    def _small(self, array: np.ndarray, name: str, device: Device) -> Tensor:
+        """A tensor of a dtype that Paddle reads of DLPack alone, not of NumPy, of the bytes of an array."""
+        capsule = _dlpack.label(np.array(array, order="C").__dlpack__(), name)
         _dlpack.managed(capsule).tensor.strides = None  # C order; of no elements Paddle takes NumPy's for another
         made = from_dlpack(capsule)
         return made if device is CPU else made._copy_to(self.to_native(device), True)
