@@ -163,7 +163,8 @@ def test_more_axes_than_paddle_has_are_refused(copy):
     with pytest.raises((ds.ConversionError, ds.CopyNeededError), match="at most 9 axes, and this has 10") as caught:
         ds.convert(np.ones((1,) * 10), "paddle", copy=copy)
     assert caught.value.hint
-    assert ds.convert(np.ones((1,) * 9), "paddle", copy=copy).shape == [1] * 9
+    if copy is not False or interop._SHARES:
+        assert ds.convert(np.ones((1,) * 9), "paddle", copy=copy).shape == [1] * 9
 
 
 def test_a_parameter_without_memory_is_refused():
