@@ -61,9 +61,15 @@ class _Writable:
 
     __slots__ = ("__array_interface__", "_array")
 
-    def __init__(self, array: np.ndarray) -> None:
+    def __init__(self, array: np.ndarray, address: int) -> None:
         self._array = array
-        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": array.shape,
+            "strides": None if array.flags.c_contiguous else array.strides,
+            "typestr": array.dtype.str,
+            "version": 3,
+        }
 
 
 class _Once:
@@ -99,10 +105,10 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     return None if alignment > 1 and _dlpack.address(capsule) % alignment else (capsule, name, tuple(x.shape))
 
 
-def _array(capsule: Any) -> np.ndarray:
+def _array(capsule: Any, address: int) -> np.ndarray:
     """NumPy over a capsule's memory, as memory that may be written."""
     array: np.ndarray = np.from_dlpack(_Once(capsule))
-    return array if array.flags.writeable else np.asarray(_Writable(array))
+    return array if array.flags.writeable else np.asarray(_Writable(array, address))
 
 
 def _held(array: np.ndarray) -> Tensor:
@@ -114,7 +120,7 @@ def _strided(capsule: Any, offered: _dlpack.Offer) -> Tensor:
     """A tensor over a capsule's memory, whatever its strides."""
     if offered.dtype == "bfloat16":
         _dlpack.label(capsule, "uint16")  # as which Paddle reads it
-    array = _array(capsule)
+    array = _array(capsule, offered.address)
     if offered.is_contiguous:
         return _held(array.reshape(offered.shape))
     last = sum((size - 1) * step for size, step in zip(offered.shape, offered.strides, strict=True))
@@ -127,7 +133,7 @@ def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     native, address = PADDLE.get(dtype), _dlpack.address(capsule)
     if native is None or not address or not paddle.in_dynamic_mode():
         return None
-    x = _held(_array(capsule))
+    x = _held(_array(capsule, address))
     faithful = x.dtype == native and tuple(x.shape) == shape and x.data_ptr() == address
     return x if faithful and x.is_contiguous() and x.place._type() in HOST else None
 
