@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["buffers_told", "refusal"]
+__all__ = ["buffers_told", "refusal", "slot_of"]
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _BASICSIZE, _AS_BUFFER, _FLAGS = 4, 20, 21
@@ -39,7 +39,7 @@ _OURS: dict[type, Any] = {}
 @contextmanager
 def buffers_told(cls: type, tell: Callable[[Any], object]) -> Iterator[None]:
     """Have a class call ``tell(x)`` before it gives a buffer of ``x``; if that raises, none is given."""
-    slot = _slot(cls)
+    slot = slot_of(cls, _AS_BUFFER)
     if slot is None or not slot.value:
         yield
         return
@@ -75,8 +75,14 @@ def refusal(error: object) -> BaseException | None:
     return refused if isinstance(error, SystemError) and "without setting an exception" in str(error) else None
 
 
-def _slot(cls: type) -> ctypes.c_void_p | None:
-    """The place of the function that gives a class's buffers, if it is where it is known to be."""
+def slot_of(cls: type, table: int, function: int = 0) -> ctypes.c_void_p | None:
+    """Return the place of a function in a table that the struct behind a class points to; None where it is not known.
+
+    Args:
+        cls: The class.
+        table: Where, in words, its struct points to the table.
+        function: Where, in words, the table has the function.
+    """
 
     def field(number: int) -> int | None:
         return ctypes.c_void_p.from_address(id(cls) + number * _WORD).value
@@ -85,5 +91,5 @@ def _slot(cls: type) -> ctypes.c_void_p | None:
         return None
     if cls.__basicsize__ != field(_BASICSIZE) or cls.__flags__ != field(_FLAGS):
         return None
-    table = field(_AS_BUFFER)
-    return None if table is None else ctypes.c_void_p.from_address(table)
+    found = field(table)
+    return None if found is None else ctypes.c_void_p.from_address(found + function * _WORD)

@@ -14,7 +14,7 @@ import threading
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from devshim._buffers import buffers_told
+from devshim._buffers import buffers_told, slot_of
 from devshim.device import CPU
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from devshim.device import Device
 
-__all__ = ["MEETINGS", "READS", "meetings_told", "quiet", "reads_told", "replaced", "said"]
+__all__ = ["MEETINGS", "READS", "meetings_told", "quiet", "reads_told", "replaced", "said", "slot_of"]
 
 READS = {
     "item": "item()",

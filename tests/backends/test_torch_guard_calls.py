@@ -138,9 +138,7 @@ def test_a_guard_breaks_no_graph(x):
 
 
 def test_where_pythons_insides_are_unknown_indices_are_not_told(monkeypatch, x):
-    from devshim_backends._torch import slots
-
-    monkeypatch.setattr(slots.sys, "implementation", type(sys.implementation)(name="other", **VERSIONS))
+    monkeypatch.setattr(sys, "implementation", type(sys.implementation)(name="other", **VERSIONS))
     before = torch.Tensor.__dict__.get("__getitem__")
     with ds.guard("error"):
         assert torch.Tensor.__dict__.get("__getitem__") is before

@@ -349,7 +349,7 @@ def test_a_guard_that_cannot_be_entered_leaves_nothing(x: Any, monkeypatch: pyte
 def test_the_slot_for_buffers(cls: type) -> None:
     """Where it is known to be, it gives what memoryview gives; where a class has none, nothing is exchanged."""
     told: list[Any] = []
-    slot = _buffers._slot(cls)
+    slot = _buffers.slot_of(cls, _buffers._AS_BUFFER)
     assert (slot is not None and bool(slot.value)) == (cls is not int)
     x = cls(b"abc") if cls is bytearray else cls(3)
     with _buffers.buffers_told(cls, told.append):

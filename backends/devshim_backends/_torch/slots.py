@@ -10,27 +10,24 @@ Where the struct behind a class is not what CPython has had since 3.8, there is 
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from typing import TYPE_CHECKING
+
+from devshim._hidden import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = ["items_of", "put_back"]
 
-_WORD = ctypes.sizeof(ctypes.c_void_p)
-_BASICSIZE, _AS_SEQUENCE, _FLAGS = 4, 13, 21
-"""Where, in words, a type's struct has these fields."""
-_ITEM = 3
-"""Where, in words, what the second points to has ``sq_item``."""
+_AS_SEQUENCE, _ITEM = 13, 3
+"""Where, in words, a type's struct points to the functions of sequences, and where these have ``sq_item``."""
 
 
 def items_of(cls: type) -> Mapping[type, int | None] | None:
     """Return what stands in the slot, of a class and of all below it; None where the slot cannot be found."""
     found: dict[type, int | None] = {}
     for each in _family(cls):
-        slot = _slot(each)
+        slot = slot_of(each, _AS_SEQUENCE, _ITEM)
         if slot is None:
             return None
         found[each] = slot.value
@@ -40,7 +37,7 @@ def items_of(cls: type) -> Mapping[type, int | None] | None:
 def put_back(cls: type, items: Mapping[type, int | None]) -> None:
     """Put back what has stood there; in classes that were made meanwhile, what they would have got."""
     for each in _family(cls):
-        slot, item = _slot(each), items.get(each, items[cls])
+        slot, item = slot_of(each, _AS_SEQUENCE, _ITEM), items.get(each, items[cls])
         if slot is not None and slot.value != item:
             slot.value = item
 
@@ -50,17 +47,3 @@ def _family(cls: type) -> Iterator[type]:
     children: list[type] = type.__subclasses__(cls)
     for each in children:
         yield from _family(each)
-
-
-def _slot(cls: type) -> ctypes.c_void_p | None:
-    """The place of ``sq_item``, if it is where it is known to be."""
-
-    def field(number: int) -> int | None:
-        return ctypes.c_void_p.from_address(id(cls) + number * _WORD).value
-
-    if sys.implementation.name != "cpython":  # elsewhere `id` is no address
-        return None
-    if cls.__basicsize__ != field(_BASICSIZE) or cls.__flags__ != field(_FLAGS):
-        return None
-    table = field(_AS_SEQUENCE)
-    return None if table is None else ctypes.c_void_p.from_address(table + _ITEM * _WORD)
