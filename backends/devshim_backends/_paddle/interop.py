@@ -25,7 +25,7 @@ from devshim import _dlpack, _refusals
 from devshim.errors import ConversionError
 from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, PADDLE, SMALL
 from devshim_backends._paddle.devices import HOST, core
-from devshim_backends._paddle.tensors import MOST_AXES, PaddleTensors, too_many_axes
+from devshim_backends._paddle.tensors import HOST_PLACE, MOST_AXES, Memory, PaddleTensors, too_many_axes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _KINDS = {"cpu": _dlpack.CPU, "gpu": _dlpack.CUDA}
 """devshim's kind -> DLPack's DLDeviceType, of those that Paddle exports."""
 
-_HOST_PLACE = paddle.CPUPlace()
 _STRIDED = "FLAGS_use_stride_kernel"
 _SMALL = frozenset(SMALL.values())
 _UNKNOWN = frozenset({"uint16", "uint32", "uint64"})
@@ -54,22 +53,6 @@ _TELLS_ITS_VERSION = hasattr(getattr(core, "DenseTensor", None), "_to_dlpack_ver
 def _is_plain(x: Tensor) -> bool:
     """Whether a tensor of a known dtype is on the host, and has memory in which its values stand in C order."""
     return bool(x.is_dense() and x._is_initialized() and x.is_contiguous() and x.place._type() in HOST)
-
-
-class _Writable:
-    """An array's memory without the mark that it is read-only, which NumPy sets where a capsule cannot tell."""
-
-    __slots__ = ("__array_interface__", "_array")
-
-    def __init__(self, array: np.ndarray, address: int) -> None:
-        self._array = array
-        self.__array_interface__ = {
-            "data": (address, False),
-            "shape": array.shape,
-            "strides": None if array.flags.c_contiguous else array.strides,
-            "typestr": array.dtype.str,
-            "version": 3,
-        }
 
 
 class _Once:
@@ -106,14 +89,17 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
 
 
 def _array(capsule: Any, address: int) -> np.ndarray:
-    """NumPy over a capsule's memory, as memory that may be written."""
+    """NumPy over a capsule's memory, without the mark that it is read-only, set where a capsule cannot tell."""
     array: np.ndarray = np.from_dlpack(_Once(capsule))
-    return array if array.flags.writeable else np.asarray(_Writable(array, address))
+    if array.flags.writeable:
+        return array
+    strides = None if array.flags.c_contiguous else array.strides
+    return np.asarray(Memory(array, address, array.shape, strides, array.dtype))
 
 
 def _held(array: np.ndarray) -> Tensor:
     """A tensor over the memory of an array in C order."""
-    return EAGER(value=array, place=_HOST_PLACE, zero_copy=True, **NEW)
+    return EAGER(value=array, place=HOST_PLACE, zero_copy=True, **NEW)
 
 
 def _strided(capsule: Any, offered: _dlpack.Offer) -> Tensor:

@@ -51,7 +51,7 @@ WHOLES = (
 """What moves as a whole."""
 
 _SYMBOLIC = frozenset(SYMBOLS)
-_HOST_PLACE = paddle.CPUPlace()
+HOST_PLACE = paddle.CPUPlace()
 _ITEM_SIZES = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, **dict.fromkeys(SMALL, 1), "bfloat16": 2}
 MOST_AXES = 9
 """What a tensor's shape has room for (``kMaxRank`` in Paddle's ``ddim.h``, 2.6 to 3.3)."""
@@ -62,7 +62,7 @@ def _copied_to_host(x: Tensor) -> Tensor | None:
     """A copy in host memory of a plain tensor that needs no gradient: what `copy_to` makes, at a third of its price."""
     if not x.stop_gradient or not x.is_dense():
         return None
-    made = x._copy_to(_HOST_PLACE, True)
+    made = x._copy_to(HOST_PLACE, True)
     made.name = ""  # it has the source's, if that has been asked for; now it gets one of its own when it is
     return made if devices.only_host or made.place._type() in HOST else None
 
@@ -140,7 +140,9 @@ class PaddleTensors(Backend):
             raise _refusals.copy_needed(self.device_of(x), CPU)
         elif prod(x.shape):
             plain = x.detach()
-            array = np.asarray(_Memory(plain, plain.data_ptr(), tuple(x.shape), plain.strides, name))
+            kind = _type_of_memory(name)
+            strides = tuple(step * kind.itemsize for step in plain.strides)
+            array = np.asarray(Memory(plain, plain.data_ptr(), tuple(x.shape), strides, kind))
         else:
             array = np.empty(tuple(x.shape), _type_of_memory(name))
         return array if name in NUMPY else array.view(numpy_dtype(name))
@@ -220,16 +222,27 @@ class Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type ch
         return Copy.apply(gradient, ctx.source, True)
 
 
-class _Memory:
-    """A host tensor's memory as NumPy's array interface, version 3; keeps the tensor alive."""
+class Memory:
+    """Host memory as NumPy's array interface, version 3, which may be written; keeps its owner alive.
 
-    def __init__(self, x: Tensor, address: int, shape: tuple[int, ...], steps: list[int], name: str) -> None:
-        self._x = x
-        size = _ITEM_SIZES[name]
+    Args:
+        owner: Whose memory it is.
+        address: Of its first element.
+        shape: The array's.
+        strides: In bytes; None for C order.
+        dtype: NumPy's.
+    """
+
+    __slots__ = ("__array_interface__", "_owner")
+
+    def __init__(
+        self, owner: object, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype
+    ) -> None:
+        self._owner = owner
         self.__array_interface__ = {
             "shape": shape,
-            "typestr": _type_of_memory(name).str,
+            "typestr": dtype.str,
             "data": (address, False),
-            "strides": tuple(step * size for step in steps),
+            "strides": strides,
             "version": 3,
         }
