@@ -32,6 +32,14 @@ on every framework; an error of the framework's own is chained as ``__cause__``.
 
 from __future__ import annotations
 
+from sys import modules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    Joined = TypeVar("Joined", bound="type[DevshimError]")
+
 __all__ = [
     "AlreadyStartedError",
     "ArgumentError",
@@ -84,9 +92,12 @@ class DevshimError(Exception):
     def __str__(self) -> str:
         return str(self.args[0])  # ImportError keeps a text of its own, which add_leaf would not reach
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Exception pickles its args, which here are the joined text: give back the two parts.
-        return (type(self), (self.problem, self.hint))
+        home = vars(type(self)).get("_home")
+        if home is None:
+            return (type(self), (self.problem, self.hint))
+        return (_restored, (*home, type(self).__name__, self.problem, self.hint))
 
 
 class ArgumentError(DevshimError, ValueError):
@@ -171,6 +182,27 @@ class OutOfMemoryError(DevshimError, MemoryError):
 
 class UnsupportedError(DevshimError, NotImplementedError):
     """The backend declares that it cannot do this; the message carries its reason."""
+
+
+def joined(cls: Joined) -> Joined:
+    """Show an adapter's error, devshim's and its framework's in one class, under devshim's public name.
+
+    A traceback and ``type(error).__name__`` then say ``devshim.OutOfMemoryError``, a name that a program can catch.
+    """
+    public = next(base.__name__ for base in cls.__mro__ if base.__name__ in __all__)
+    cls._home = (cls.__module__, cls.__name__)  # type: ignore[attr-defined]  # for `DevshimError.__reduce__`
+    cls.__module__, cls.__name__, cls.__qualname__ = "devshim", public, public
+    return cls
+
+
+def _restored(module: str, name: str, public: str, problem: str, hint: str | None) -> DevshimError:
+    """Return a pickled error of a `joined` class: devshim's own alone where the framework is not loaded."""
+    from importlib import import_module
+
+    framework = module.split(".")[1].lstrip("_")  # devshim_backends._torch.simulated.mixing
+    home = import_module(module) if framework in modules else None
+    found: DevshimError = getattr(home, name, globals()[public])(problem, hint)
+    return found
 
 
 for _name in __all__:  # users meet these as devshim.DeviceSpecError, so that is what they should read

@@ -138,6 +138,10 @@ class Kit:
         """
         raise NotImplementedError
 
+    def mixing_error(self) -> type[Exception]:
+        """Return the class of what the framework's own operators raise where they refuse tensors on several devices."""
+        return ValueError
+
     training_tolerance: ClassVar[float] = 1e-5
     """How far weights trained on a simulated card may be from those trained on the CPU, relative to the largest."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +131,24 @@ class Mixing(Kit):
         for mix in mixes:
             with pytest.raises(Exception):  # noqa: B017, PT011 - each framework has an error of its own for this
                 ds.to_numpy(mix())
+
+    @feature("simulate")
+    def test_a_refused_operator_raises_devshims_error(self, away: tuple[Device, Device]) -> None:
+        """On simulated GPUs the error is `ds.DeviceMismatchError` and the framework's own, under a name of ``ds``."""
+        if not self.adapter.simulated:
+            pytest.skip("hardware: on real cards the framework raises its own error")
+        x, y = self.tensor(away[0], (2, 2)), self.tensor(away[1], (2, 2))
+        mixes: list[Callable[[], Tensor]] = [lambda: x + y, lambda: self.matmul(x, y)]
+        for mix in mixes:
+            with pytest.raises(ds.DeviceMismatchError) as caught:
+                mix()
+            error = caught.value
+            assert isinstance(error, self.mixing_error())
+            assert error.hint
+            assert type(error).__qualname__ == "DeviceMismatchError"
+            assert traceback.format_exception_only(error)[0].startswith("devshim.DeviceMismatchError: ")
+            again = pickle.loads(pickle.dumps(error))
+            assert (type(again), str(again), again.hint) == (type(error), str(error), error.hint)
 
     @feature("follow_data")
     def test_python_numbers_mix_with_anything(self, device: Device) -> None:

@@ -13,6 +13,9 @@ from devshim.testing import Conformance
 class TestMxnet(Conformance):
     backend = "mxnet"
 
+    def mixing_error(self) -> Any:
+        return ds.framework("mxnet").MXNetError
+
     def gradient(self, fn: Any, x: Any) -> Any:
         mx = ds.framework("mxnet")
         leaf = x.copy()

@@ -11,6 +11,9 @@ from devshim.testing import Conformance
 class TestTensorflow(Conformance):
     backend = "tensorflow"
 
+    def mixing_error(self) -> Any:
+        return ds.framework("tensorflow").errors.InvalidArgumentError
+
     def gradient(self, fn: Any, x: Any) -> Any:
         import tensorflow as tf
 

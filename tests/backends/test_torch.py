@@ -10,6 +10,9 @@ from devshim.testing import Conformance
 class TestTorch(Conformance):
     backend = "torch"
 
+    def mixing_error(self) -> type[Exception]:
+        return RuntimeError
+
     def gradient(self, fn: Any, x: Any) -> Any:
         leaf = x.detach().clone().requires_grad_()
         y = fn(leaf)

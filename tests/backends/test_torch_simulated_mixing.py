@@ -79,6 +79,9 @@ REFUSED = {
     "grad": lambda o: x().requires_grad_().mul(2).backward(x(on=o)),
 }
 
+REFUSED_BY_PYTORCH = {"attention", "lstm", "grad"}
+"""What PyTorch's own code refuses before any kernel runs, by a plain ``RuntimeError``."""
+
 
 @pytest.mark.parametrize("other", ["cpu", "sim:0"])
 @pytest.mark.parametrize("form", REFUSED)
@@ -88,6 +91,7 @@ def test_refused(form, other):
     told = str(caught.value)
     assert "INTERNAL ASSERT" not in told
     assert re.search(r"same device|device|is on|on sim", told), told
+    assert isinstance(caught.value, ds.DeviceMismatchError) is (form not in REFUSED_BY_PYTORCH)
 
 
 @pytest.mark.parametrize("other", ["cpu", "sim:0"])

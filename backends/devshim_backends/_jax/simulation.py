@@ -19,7 +19,7 @@ from jax._src.lib import xla_client
 
 from devshim import _refusals
 from devshim.backend import Backend
-from devshim.errors import OutOfMemoryError
+from devshim.errors import OutOfMemoryError, joined
 from devshim_backends._jax import counting, devices, watching
 from devshim_backends._jax.counting import JaxCards
 from devshim_backends._jax.interop import JaxInterop
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from devshim._cards import Fault
 
 
+@joined
 class FullCardError(OutOfMemoryError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
     """What a simulated card that is full answers in JAX's place."""
 

@@ -17,11 +17,12 @@ import threading
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from jax._src import dispatch, pjit
+from jax._src import dispatch, pjit, stages
 from jax._src.interpreters import pxla
 
 from devshim import _refusals
 from devshim._cards import ROUND
+from devshim.errors import DeviceMismatchError
 from devshim_backends._jax import counting
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ _put_impl = dispatch.device_put_p.impl
 _put_many, _put_parts = dispatch._batched_device_put_impl, pxla.batched_device_put
 _CACHES = ("_cpp_pjit_cache", "_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
 """Where the short cuts are remembered; the first before JAX 0.4.36."""
+
+_SAYS_MIXED = "_device_assignment_mismatch_error"
+_mixed = [(module, getattr(module, _SAYS_MIXED)) for module in (pjit, stages) if hasattr(module, _SAYS_MIXED)]
+"""What makes the text of JAX's refusal of arrays on several devices, right before JAX raises it."""
 
 _moving = threading.local()
 _cards: Mapping[Any, JaxCard] = {}
@@ -52,12 +57,16 @@ def watch(cards: JaxCards, by_native: Mapping[Any, JaxCard]) -> None:
     dispatch.device_put_p.def_impl(_watched_put_impl)
     dispatch._batched_device_put_impl = _watched_put_many
     pxla.batched_device_put = _watched_put_parts
+    for module, says in _mixed:
+        setattr(module, _SAYS_MIXED, _refusing(says))
 
 
 def unwatch() -> None:
     """Put everything back."""
     global _cards
     _cards = {}
+    for module, says in _mixed:
+        setattr(module, _SAYS_MIXED, says)
     pxla.batched_device_put = _put_parts
     dispatch._batched_device_put_impl = _put_many
     dispatch.device_put_p.def_impl(_put_impl)
@@ -71,6 +80,17 @@ def forget_short_cuts() -> None:
     for name in _CACHES:
         if hasattr(pjit, name):
             getattr(pjit, name).clear()
+
+
+def _refusing(says: Callable[..., str]) -> Callable[..., str]:
+    """Raise JAX's refusal as devshim's, which is a ``ValueError`` as well, in place of a plain one."""
+
+    def refuse(*args: Any, **kwargs: Any) -> str:
+        raise DeviceMismatchError(
+            says(*args, **kwargs), "bring one of them to the other: ds.place(x, ds.device_of(y))"
+        ) from None
+
+    return refuse
 
 
 def _watched_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:

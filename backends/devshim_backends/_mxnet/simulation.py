@@ -17,7 +17,7 @@ import mxnet as mx
 
 from devshim import _refusals
 from devshim._cards import Cards
-from devshim.errors import OutOfMemoryError
+from devshim.errors import OutOfMemoryError, joined
 from devshim_backends._mxnet import chunks, counting, watching
 from devshim_backends._mxnet.devices import HAS_CUDA
 from devshim_backends._mxnet.tensors import MxnetTensors
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from devshim._cards import Fault
 
 
+@joined
 class FullCardError(OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
     """What a simulated card that is full answers in MXNet's place."""
 

@@ -25,7 +25,7 @@ from mxnet._ffi._ctypes.function import FunctionBase
 from mxnet.base import _LIB, check_call
 
 from devshim.device import CPU
-from devshim.errors import DeviceMismatchError
+from devshim.errors import DeviceMismatchError, joined
 from devshim_backends._mxnet import counting
 from devshim_backends._mxnet.devices import read
 from devshim_backends._mxnet.native import is_recording, place_number, where
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from devshim_backends._mxnet.tensors import MxnetTensors
 
 
+@joined
 class MixedDevicesError(DeviceMismatchError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
     """What a simulated card answers in MXNet's place: caught as MXNet's error, and as devshim's."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import core
 
-from devshim.errors import DeviceMismatchError, DevshimError, OutOfMemoryError
+from devshim.errors import DeviceMismatchError, DevshimError, OutOfMemoryError, joined
 
 __all__ = ["FAILURES", "FullCardError", "MixedDevicesError"]
 
@@ -18,6 +18,7 @@ FAILURES: tuple[type[Exception], ...] = (core._NotOkStatusException, tf.errors.O
 """What an operator's failure comes as: the fast path's status, and the slow path's error."""
 
 
+@joined
 class FullCardError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type: ignore[misc]  # TensorFlow is Any
     """A simulated card is full."""
 
@@ -25,6 +26,7 @@ class FullCardError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type
         _begin(self, tf.errors.ResourceExhaustedError, args)
 
 
+@joined
 class MixedDevicesError(DeviceMismatchError, tf.errors.InvalidArgumentError):  # type: ignore[misc]  # TensorFlow is Any
     """Tensors on different simulated cards met in one operator."""
 

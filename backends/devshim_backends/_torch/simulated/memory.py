@@ -7,17 +7,16 @@ from typing import Any
 import torch
 
 from devshim._cards import Cards
-from devshim.errors import OutOfMemoryError
+from devshim.errors import OutOfMemoryError, joined
 from devshim_backends._torch.simulated import sparse
 from devshim_backends._torch.simulated.relabel import CODES, lazily, not_simulated, relabel
 from devshim_backends._torch.simulated.state import NAME
 
 
+@joined
 class SimulatedOutOfMemoryError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore[misc]  # PyTorch is Any
     """A simulated card is full: devshim's error and PyTorch's in one."""
 
-
-SimulatedOutOfMemoryError.__name__ = SimulatedOutOfMemoryError.__qualname__ = "OutOfMemoryError"
 
 CARDS = Cards(SimulatedOutOfMemoryError)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from devshim.errors import DeviceMismatchError, joined
+
 HOST_SCALARS = frozenset(
     {
         *("fill", "fill_", "masked_fill", "masked_fill_", "index_fill", "index_fill_"),
@@ -32,21 +34,23 @@ HOST_PLACES: Mapping[str, frozenset[int]] = {
 """Operator -> positions of arguments that may be on the host: indices, lengths, and cuDNN's targets."""
 
 
-class MixedDevicesError(RuntimeError):
-    """Tensors of one call are on several devices."""
+@joined
+class MixedDevicesError(DeviceMismatchError, RuntimeError):
+    """Tensors of one call are on several devices: devshim's error, and the ``RuntimeError`` of a real card in one."""
 
 
-MixedDevicesError.__name__ = MixedDevicesError.__qualname__ = "RuntimeError"  # what a real card raises
+_HINT = "bring one of them to the other: ds.place(x, ds.device_of(y))"
 
 
-def mixed(plan: Any, card: str, other: Any, at: int) -> RuntimeError:
+def mixed(plan: Any, card: str, other: Any, at: int) -> MixedDevicesError:
     """The error of PyTorch's own kernels, where the argument at a position is not on the card of the first ones."""
     if plan.indexes and at in (0, 1):
         tensor = other if at == 0 else card
         return MixedDevicesError(
-            f"indices should be either on cpu or on the same device as the indexed tensor ({tensor})"
+            f"indices should be either on cpu or on the same device as the indexed tensor ({tensor})", _HINT
         )
     return MixedDevicesError(
         "Expected all tensors to be on the same device, but found at least two devices, "
-        f"{card} and {other}! (when checking arguments for {plan.name})"
+        f"{card} and {other}! (when checking arguments for {plan.name})",
+        _HINT,
     )
