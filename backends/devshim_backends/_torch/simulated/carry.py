@@ -66,10 +66,14 @@ class Carry:
             if isinstance(value, torch.device):
                 self.target = index_of(value) if value.type == NAME else ELSEWHERE
                 value = _CPU if value.type == NAME else value
-            elif name in self.plan.named and value is not None:
+            elif name in self.plan.named and value is not None and not self._is_hosts(name, value):
                 value = [self.tensor(v, -1) for v in value] if self.plan.named[name] else self.tensor(value, -1)
             moved[name] = value
         return moved
+
+    def _is_hosts(self, name: str, value: Any) -> bool:
+        """Return True for a host tensor of one element where a real card's kernel reads it."""
+        return name in self.plan.host_names and _get_device(value) < 0 and value.numel() == 1
 
     def tensor(self, value: Any, at: int) -> Any:
         """Return a tensor as the host sees it, noting where it is; ``at`` is its argument's position."""

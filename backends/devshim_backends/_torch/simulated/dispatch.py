@@ -9,8 +9,10 @@ import torch
 
 from devshim_backends._torch.simulated import sparse
 from devshim_backends._torch.simulated.carry import Carry
+from devshim_backends._torch.simulated.cuda_dtypes import serve
 from devshim_backends._torch.simulated.generators import generator_for
 from devshim_backends._torch.simulated.memory import adopt
+from devshim_backends._torch.simulated.mixing import MixedDevicesError
 from devshim_backends._torch.simulated.relabel import not_simulated, to_host
 from devshim_backends._torch.simulated.schemas import PLANS, Plan, plan_of, sparse_plan_of
 from devshim_backends._torch.simulated.state import SHOWN, missing
@@ -61,9 +63,14 @@ def _apart(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def run(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute one call of an operator whose plan is known."""
-    if _modes() or _autocasts():
-        return _unseen(_compute, plan, args, kwargs)
-    return _compute(plan, args, kwargs)
+    try:
+        if _modes() or _autocasts():
+            return _unseen(_compute, plan, args, kwargs)
+        return _compute(plan, args, kwargs)
+    except RuntimeError as error:  # the CPU may lack a kernel in a dtype that CUDA has
+        if isinstance(error, MixedDevicesError):
+            raise
+        return _unseen(serve, plan, args, kwargs, error)
 
 
 def unseen(kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,6 +33,11 @@ HOST_PLACES: Mapping[str, frozenset[int]] = {
 }
 """Operator -> positions of arguments that may be on the host: indices, lengths, and cuDNN's targets."""
 
+HOST_NAMES: Mapping[str, frozenset[str]] = dict.fromkeys(
+    ("_fused_adagrad_", "_fused_adam_", "_fused_adamw_", "_fused_sgd_"), frozenset({"lr"})
+)
+"""Operator -> names of arguments that may be on the host: CUDA's fused optimizers read a learning rate from there."""
+
 
 @joined
 class MixedDevicesError(DeviceMismatchError, RuntimeError):

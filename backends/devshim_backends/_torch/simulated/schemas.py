@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulated.mixing import HOST_PLACES, HOST_SCALARS, INDEXED
+from devshim_backends._torch.simulated.mixing import HOST_NAMES, HOST_PLACES, HOST_SCALARS, INDEXED
 
 
 def _several(argument: Any) -> bool | None:
@@ -33,14 +33,17 @@ class Plan:
         scalars: On a real card it takes 0-d host tensors beside the card's.
         indexes: It is given its indices as a list of tensors.
         hosts: Positions of arguments that may be on the host.
+        host_names: Names of arguments that may be on the host.
         lazy: It may be given tensors whose conjugation or negation is still to be done.
         plain: It only computes: nothing is written to, viewed or drawn.
+        writes: It writes to an argument.
     """
 
     __slots__ = (
         *(
             "call",
             "generator",
+            "host_names",
             "hosts",
             "indexes",
             "inplace",
@@ -52,7 +55,7 @@ class Plan:
             "out",
             "places",
         ),
-        *("plain", "scalars", "view"),
+        *("plain", "scalars", "view", "writes"),
     )
 
     def __init__(self, op: Any) -> None:
@@ -65,7 +68,7 @@ class Plan:
         self.places = tuple((n, kind) for n, kind, a in kinds if kind is not None and not a.kwarg_only)
         self.named = {a.name: kind for _, kind, a in kinds if kind is not None}
         self.out = tuple(a.name for _, a in arguments if a.kwarg_only and _written(a))
-        writes = any(_written(a) for _, a in arguments)
+        self.writes = any(_written(a) for _, a in arguments)
         returned = schema.returns
         self.view = any(r.alias_info is not None and not r.alias_info.is_write for r in returned)
         first = bool(arguments) and _written(arguments[0][1])
@@ -75,9 +78,10 @@ class Plan:
         self.numbers = torch._C._should_allow_numbers_as_tensors(plain)
         self.scalars = torch.Tag.pointwise in op.tags or plain in HOST_SCALARS
         self.hosts = HOST_PLACES.get(plain, frozenset())
+        self.host_names = HOST_NAMES.get(plain, frozenset())
         self.indexes = plain in INDEXED
         self.lazy = self.name in _resolves_itself() or f"{self.name}.{schema.overload_name}" in _resolves_itself()
-        self.plain = not (self.view or self.out or writes or self.generator)
+        self.plain = not (self.view or self.out or self.writes or self.generator)
 
 
 @cache

@@ -12,6 +12,7 @@ from devshim_backends._torch.simulated import (
     attention,
     autocast,
     comm,
+    cuda_dtypes,
     defaults,
     engine,
     generators,
@@ -137,6 +138,8 @@ def _kernels() -> list[Any]:
         aten.impl(name, kernel, "PrivateUse1")
     for key in ("PrivateUse1", "AutogradPrivateUse1"):  # the second in place of the CPU's way to take it apart
         aten.impl("scaled_dot_product_attention", attention.attention, key)
+        for name, kernel in cuda_dtypes.transforms().items():
+            aten.impl(name, kernel, key)
     for key in ("Conjugate", "Negative"):  # else C++ resolves these bits by a copy, which resolves them by a copy, ...
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
     for name, kernel in autocast.kernels().items():

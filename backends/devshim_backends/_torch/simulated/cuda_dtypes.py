@@ -1,0 +1,168 @@
+"""Operators that CUDA computes in a dtype in which PyTorch's CPU build has no kernel.
+
+Source: ``dtypesIfCUDA`` against ``dtypes`` in PyTorch 2.13's operator database, each pair tried on the CPU; ``nox -s
+opinfo`` tries all of them again.  The CPU's kernel is called first, so that an operator that a later PyTorch serves
+natively takes its own way again.  What neither has (``torch.linalg.inv`` of float16) is refused on both.
+
+Most of them are computed as CUDA computes them: in the next wider dtype, and rounded to the dtype at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+_HALVES = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_COMPLEX = {torch.complex32: torch.complex64}
+
+WIDER: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
+    **dict.fromkeys(("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh"), _COMPLEX),
+    **dict.fromkeys(("tan", "tanh", "tanh_backward", "exp", "log", "logaddexp", "pow", "sqrt", "rsqrt"), _COMPLEX),
+    **dict.fromkeys(("sigmoid", "sigmoid_backward", "angle", "lerp", "div", "sum", "prod", "reciprocal"), _COMPLEX),
+    **dict.fromkeys(("avg_pool3d", "avg_pool3d_backward"), _HALVES),
+    **dict.fromkeys(("_upsample_bilinear2d_aa", "_upsample_bilinear2d_aa_backward"), _HALVES),
+    **dict.fromkeys(("multi_margin_loss", "multi_margin_loss_backward"), _HALVES),
+    **dict.fromkeys(("multilabel_margin_loss_forward", "multilabel_margin_loss_backward"), _HALVES),
+    **dict.fromkeys(("rrelu_with_noise", "rrelu_with_noise_backward"), _HALVES),
+    "abs": {torch.bool: torch.uint8},
+}
+"""Operator -> the dtypes that CUDA alone has, and those to compute them in."""
+
+_NARROW = {torch.complex64: torch.complex32, torch.float32: torch.float16, torch.uint8: torch.bool}
+
+
+def serve(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: RuntimeError) -> Any:
+    """Compute a call that the CPU's kernel has refused with an error, as CUDA does; raise the error for any other."""
+    name = plan.name.removeprefix("aten::")
+    own = _FORMULAS.get(name)
+    if own is not None:
+        result = own(*args, **{key: value for key, value in kwargs.items() if key not in plan.out})
+        if result is not None:
+            return _written(kwargs[plan.out[0]], result) if plan.out else result
+    wider = WIDER.get(name) or WIDER.get(name.removesuffix("_"), {})
+    asked = {value.dtype for value in _tensors((*args, *kwargs.values()))} & wider.keys()
+    if not asked:
+        raise error
+    return _widened(plan, args, kwargs, wider, asked.pop())
+
+
+def _widened(
+    plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wider: Mapping[Any, Any], dtype: torch.dtype
+) -> Any:
+    """Compute a call in a wider dtype, and round the results, and what was written to, to the one that was given."""
+    pairs: list[tuple[Any, Any]] = []
+
+    def widen(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dtype in wider:
+            pairs.append((value, value.to(wider[value.dtype])))
+            return pairs[-1][1]
+        return wider.get(value, value) if isinstance(value, torch.dtype) else value
+
+    result = plan.call(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})
+    for given, wide in pairs if plan.writes else ():
+        _written(given, wide)
+    originals = {id(wide): given for given, wide in pairs}
+    chosen = kwargs.get("dtype")
+    narrow = {wider[dtype]: dtype} if dtype in _HALVES else _NARROW
+    keeps = chosen is not None and chosen not in wider
+
+    def back(value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(back, value))
+        if id(value) in originals:
+            return originals[id(value)]
+        return value if keeps or not isinstance(value, torch.Tensor) else value.to(narrow.get(value.dtype, value.dtype))
+
+    return back(result)
+
+
+def _written(target: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    if target.shape != result.shape:
+        target.resize_(result.shape)
+    return target.copy_(result)
+
+
+def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def _histc(x: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> torch.Tensor | None:
+    """Count integers in bins, in integers, as CUDA does; floating point is the CPU's."""
+    if x.dtype.is_floating_point or x.dtype.is_complex or x.dtype is torch.bool:
+        return None
+    values, low, high = x.flatten().to(torch.int64), int(min), int(max)
+    if low == high and values.numel():
+        low, high = int(values.min()), int(values.max())
+    if low == high:
+        low, high = low - 1, high + 1
+    if low > high:
+        raise RuntimeError("max must be larger than min")
+    inside = values[(values >= low) & (values <= high)]
+    at = torch.div((inside - low) * bins, high - low, rounding_mode="floor").clamp_(max=bins - 1)
+    return torch.bincount(at, minlength=bins).to(x.dtype)
+
+
+def _trace(x: torch.Tensor) -> torch.Tensor | None:
+    """Sum the diagonal, in any dtype that a sum has."""
+    return x.diagonal().sum() if x.dim() == 2 else None
+
+
+def _nansum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor | None:
+    """Sum what is not NaN; a complex number is NaN where one of its parts is."""
+    if not x.dtype.is_complex:
+        return None
+    kept = torch.where(torch.isnan(x), torch.zeros((), dtype=x.dtype, device=x.device), x)
+    return torch.sum(kept, [] if dim is None else dim, keepdim, dtype=dtype)
+
+
+_FORMULAS: Mapping[str, Callable[..., torch.Tensor | None]] = {"histc": _histc, "trace": _trace, "nansum": _nansum}
+"""Operator -> its formula, which gives None for what is not its."""
+
+# ---------------------------------------------------------------------- Fourier transforms
+
+_TRANSFORMS = [f"fft_{kind}fft{form}" for kind in ("", "i", "r", "ir", "h", "ih") for form in ("", "2", "n")]
+_HALF = {torch.float16: torch.float32, torch.complex32: torch.complex64}
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+def transforms() -> dict[str, Callable[..., Any]]:
+    """Return kernels of the Fourier transforms, which cuFFT has for float16 and complex32 as well."""
+    return {name: _transform(getattr(aten, name).default) for name in _TRANSFORMS}
+
+
+def _transform(op: Any) -> Callable[..., Any]:
+    names = [argument.name for argument in op._schema.arguments]
+    real = op._schema.name.removeprefix("aten::fft_").startswith(("rfft", "ihfft"))
+
+    def kernel(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if x.dtype not in _HALF:
+            return op._op_dk(_COMPOSITE, x, *args, **kwargs)
+        result = op._op_dk(_COMPOSITE, x.to(_HALF[x.dtype]), *args, **kwargs)
+        _require_powers_of_two(x, result, dict(zip(names[1:], args, strict=False)) | kwargs, names, real)
+        return result.to(torch.complex32 if result.dtype.is_complex else torch.float16)
+
+    return kernel
+
+
+def _require_powers_of_two(
+    x: torch.Tensor, result: torch.Tensor, given: dict[str, Any], names: list[str], real: bool
+) -> None:
+    """Refuse the sizes that cuFFT refuses in half precision; of a real signal, half of the result is not kept."""
+    size = given.get("n", given.get("s"))
+    dims = given.get("dim", -1 if "n" in names else [-2, -1] if names[0] == "fft_fft2" else None)
+    sizes = [size] if isinstance(size, int) else size
+    if dims is None:
+        dims = list(range(-(len(sizes) if sizes else x.dim()), 0))
+    dims = [dims] if isinstance(dims, int) else list(dims)
+    signal = [result.shape[dim] for dim in dims]
+    if real:
+        signal[-1] = sizes[-1] if sizes and sizes[-1] != -1 else x.shape[dims[-1]]
+    if any(each & (each - 1) for each in signal):
+        raise RuntimeError(
+            "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got "
+            f"a signal size of {signal}"
+        )

@@ -1,0 +1,180 @@
+"""Operators on simulated GPUs in dtypes that CUDA has and the CPU has not, and learning rates that stay on the host."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+import devshim as ds
+
+GPU = "sim:1"
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+
+
+@pytest.fixture(autouse=True)
+def cards():
+    ds.use("torch")
+    with ds.simulate(gpus=2):
+        yield
+
+
+def same_bits(card, host):
+    """Compare to the bit, also complex32, which PyTorch cannot compare."""
+    card = card.detach().cpu()
+    if card.dtype.is_complex:
+        card, host = torch.view_as_real(card), torch.view_as_real(host)
+    return torch.equal(card, host)
+
+
+def counted(values, bins, low, high):
+    """Count whole numbers in bins, by Python's own arithmetic; the last bin has both its ends."""
+    counts = [0] * bins
+    for value in values:
+        if low <= value <= high:
+            counts[min((value - low) * bins // (high - low), bins - 1)] += 1
+    return counts
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize(("bins", "low", "high"), [(4, 0, 3), (10, 0, 10), (100, 1, 50), (1, 7, 9)])
+def test_integers_are_counted_in_bins(dtype, bins, low, high):
+    host = torch.randint(0, 60, (4, 25), generator=torch.Generator().manual_seed(3)).to(dtype)
+    found = torch.histc(host.to(GPU), bins=bins, min=low, max=high)
+    assert (found.dtype, str(found.device)) == (dtype, GPU)
+    assert found.tolist() == counted(host.flatten().tolist(), bins, low, high)
+
+
+def test_bins_without_a_range_take_that_of_the_data():
+    x = torch.tensor([-3, 4, 4, 11], device=GPU)
+    assert torch.histc(x, bins=7).tolist() == counted([-3, 4, 4, 11], 7, -3, 11)
+    assert torch.histc(torch.full((5,), 2, device=GPU), bins=2).tolist() == [0, 5]
+    assert torch.histc(torch.zeros(0, dtype=torch.int64, device=GPU), bins=2).tolist() == [0, 0]
+    with pytest.raises(RuntimeError, match="max must be larger than min"):
+        torch.histc(x, bins=2, min=3, max=1)
+
+
+def test_counts_beyond_double_precision_are_exact():
+    x = torch.tensor([2**60, 2**60 + 1, 2**60 + 3], device=GPU)
+    assert torch.histc(x, bins=4, min=2**60, max=2**60 + 4).tolist() == [1, 1, 0, 1]
+
+
+def test_results_are_written_where_out_says():
+    x, out = torch.tensor([0, 1, 1], device=GPU), torch.zeros(0, dtype=torch.int64, device=GPU)
+    assert torch.histc(x, bins=2, out=out) is out
+    assert out.tolist() == [1, 2]
+    z = torch.tensor([1 + 2j, 0.5j], dtype=torch.complex32, device=GPU)
+    into = torch.empty_like(z)
+    assert torch.exp(z, out=into) is into
+    assert same_bits(into, torch.exp(z.cpu().to(torch.complex64)).to(torch.complex32))
+
+
+def test_complex32_is_computed_and_written_in_place():
+    z = torch.tensor([0.5 + 1j, -1j], dtype=torch.complex32, device=GPU)
+    before = z.cpu()
+    assert z.cos_() is z
+    assert same_bits(z, before.to(torch.complex64).cos().to(torch.complex32))
+    assert z.angle().dtype is torch.float16
+    assert z.sum(dtype=torch.complex64).dtype is torch.complex64
+    assert z.sum().dtype is torch.complex32
+
+
+def test_a_trace_of_bool_and_of_complex32():
+    assert torch.eye(3, dtype=torch.bool, device=GPU).trace().tolist() == 3
+    assert torch.eye(3, device=GPU).to(torch.complex32).trace().item() == 3
+    assert torch.tensor([True, False], device=GPU).abs().tolist() == [True, False]
+
+
+def test_a_complex_number_is_nan_where_one_of_its_parts_is():
+    x = torch.tensor([[1 + 1j, complex(float("nan"), 2)], [complex(3, float("nan")), 4]], device=GPU)
+    assert torch.nansum(x).item() == 5 + 1j
+    assert torch.nansum(x, dim=0, keepdim=True).tolist() == [[1 + 1j, 4]]
+    assert torch.nanmean(x).item() == 2.5 + 0.5j
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_pooling_in_half_precision_with_its_gradient(dtype):
+    x = torch.arange(64.0, dtype=dtype).reshape(1, 1, 4, 4, 4)
+    there = x.to(GPU).requires_grad_()
+    torch.nn.functional.avg_pool3d(there, 2).sum().backward()
+    wide = x.float().requires_grad_()
+    torch.nn.functional.avg_pool3d(wide, 2).sum().backward()
+    assert torch.equal(there.grad.cpu(), wide.grad.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.complex32])
+def test_fourier_transforms_in_half_precision(dtype):
+    x = torch.arange(8.0).to(dtype)
+    there = x.to(GPU).requires_grad_()
+    result = torch.fft.fft(there)
+    wide = torch.fft.fft(x.to(torch.complex64 if dtype.is_complex else torch.float32))
+    assert (result.dtype, str(result.device)) == (torch.complex32, GPU)
+    assert same_bits(result, wide.to(torch.complex32))
+    result.abs().float().sum().backward()
+    assert there.grad.dtype is dtype
+    with torch.inference_mode():
+        assert same_bits(torch.fft.fft(x.to(GPU)), wide.to(torch.complex32))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("fft", {"n": 3}),
+        ("rfft", {"n": 6}),
+        ("irfft", {"n": 6}),
+        ("ihfft", {"n": 5}),
+        ("fftn", {"s": (4, 3)}),
+        ("rfft2", {"s": (3, 4)}),
+        ("fft2", {"dim": (0, 1)}),
+    ],
+)
+def test_sizes_that_cufft_refuses_in_half_precision_are_refused(name, options):
+    x = torch.ones((3, 4, 8) if "dim" in options else (4, 8), dtype=torch.float16, device=GPU)
+    with pytest.raises(RuntimeError, match="powers of two"):
+        getattr(torch.fft, name)(x, **options)
+    getattr(torch.fft, name)(x.float(), **options)
+
+
+def test_what_neither_has_is_refused():
+    with pytest.raises(RuntimeError, match="Half"):
+        torch.linalg.inv(torch.eye(2, dtype=torch.float16, device=GPU))
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.pow(torch.ones(2, dtype=torch.complex32, device=GPU), torch.ones(2, dtype=torch.complex32))
+
+
+FUSED = [
+    (torch.optim.SGD, {"momentum": 0.9}),
+    (torch.optim.SGD, {}),
+    (torch.optim.Adagrad, {}),
+    (torch.optim.Adam, {"amsgrad": True}),
+    (torch.optim.AdamW, {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), FUSED)
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_fused_optimizers_read_a_learning_rate_from_the_host(kind, options, shape):
+    def train(device):
+        weight = torch.nn.Parameter(torch.arange(5.0, device=device))
+        optimizer = kind([weight], lr=torch.full(shape, 0.1), fused=True, **copy.deepcopy(options))
+        for _ in range(3):
+            optimizer.zero_grad()
+            (weight**2).sum().backward()
+            optimizer.step()
+        return weight.detach().cpu()
+
+    assert torch.equal(train(GPU), train("cpu"))
+
+
+def test_a_fused_optimizer_takes_nothing_else_from_the_host():
+    weight = torch.nn.Parameter(torch.ones(3, device=GPU))
+    weight.grad = torch.ones(3, device=GPU)
+    steps, host = [torch.ones((), device=GPU)], torch.tensor(1.0)
+    options = {"lr": host, "lr_decay": 0.0, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
+    with pytest.raises(RuntimeError, match="same device"):
+        torch._fused_adagrad_(
+            [weight.detach()], [weight.grad], [torch.ones(3, device=GPU)], steps, found_inf=host, **options
+        )
