@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim import _context, _explain, _registry, _spec, _transfer
+from devshim import _context, _explain, _misuse_values, _registry, _spec, _transfer
 from devshim._dtypes import DTYPES
 from devshim._refusals import bad_argument, masked
 from devshim.device import CPU, as_int
@@ -51,11 +51,11 @@ def shape(value: Any) -> tuple[int, ...]:
         sizes = (value,) if hasattr(value, "__index__") else tuple(value)
         found = tuple([as_int(size) for size in sizes])  # no generator: torch.compile hands those on to sympy
     except TypeError as error:
-        raise bad_argument("shape", value, "an int or a tuple of ints") from error
+        raise _misuse_values.no_shape(value) from error
     if any(size < 0 for size in found):
-        raise bad_argument("shape", value, "made of non-negative ints")
+        raise _misuse_values.negative_length(value)
     if prod([size or 1 for size in found]) >= _MOST:
-        raise bad_argument("shape", value, "of fewer than 2**59 elements")
+        raise bad_argument("shape", value, "of fewer than 2**59 elements", "no device holds so many: check the lengths")
     return found
 
 
@@ -63,9 +63,14 @@ def steps(start: object, stop: object, step: object) -> tuple[float, float, floa
     """Return the bounds and the step of `arange` as real, finite numbers that give a countable length."""
     low, high, by = finite("start", start), finite("stop", stop), finite("step", step)
     if by == 0:
-        raise bad_argument("step", step, "a number other than 0")
+        raise bad_argument("step", step, "a number other than 0", "ds.arange(start, stop, 1) counts in steps of 1")
     if (high - low) // by >= _MOST:
-        raise bad_argument("start, stop, step", (low, high, by), "of fewer than 2**59 values")
+        raise bad_argument(
+            "(start, stop, step)",
+            (low, high, by),
+            "of fewer than 2**59 values",
+            "ds.linspace(start, stop, 100) makes 100 values in the same range",
+        )
     return low, high, by
 
 
@@ -80,7 +85,7 @@ def dtype(backend: Backend, value: object) -> Any:
         return value
     name = value if isinstance(value, str) else _numpy_name(value)
     if name not in DTYPES:
-        raise bad_argument("dtype", value, f"one of {', '.join(DTYPES)}, a NumPy dtype, or {backend.title}'s own")
+        raise _misuse_values.no_dtype(value, tuple(DTYPES), backend.title)
     return backend.dtype(name)
 
 
@@ -95,7 +100,7 @@ def numpy_array(value: object) -> np.ndarray:
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):
-        raise bad_argument("a", value, "a NumPy array")
+        raise _misuse_values.no_array(value)
     if type(value) is not np.ndarray:
         _refuse_kind(value)
     if value.dtype.hasobject or value.dtype.fields is not None or value.dtype.kind in "SUMm":
@@ -124,14 +129,14 @@ def number(name: str, value: Any) -> Any:
         return value.item()  # first: some NumPy numbers are Python ones, too
     if isinstance(value, (bool, int, float, complex)):
         return value
-    raise bad_argument(name, value, "a number")
+    raise bad_argument(name, value, "a number", _misuse_values.number_hint(name, value))
 
 
 def real(name: str, value: Any) -> Any:
     """Return a Python or NumPy number as a Python number that is not complex."""
     found = number(name, value)
     if isinstance(found, complex):
-        raise bad_argument(name, value, "a real number")
+        raise bad_argument(name, value, "a real number", f"pass its real part: {name}={found.real}")
     return found
 
 
@@ -139,7 +144,7 @@ def finite(name: str, value: Any) -> Any:
     """Return a Python or NumPy number as a finite real Python number."""
     found = real(name, value)
     if not (isinstance(found, int) or isfinite(found)):
-        raise bad_argument(name, value, "a finite number")
+        raise bad_argument(name, value, "a finite number", f"write {name}=1.0, or another number that has an end")
     return found
 
 
@@ -148,7 +153,7 @@ def integer(name: str, value: Any) -> int:
     try:
         return as_int(value)
     except TypeError as error:
-        raise bad_argument(name, value, "an int") from error
+        raise bad_argument(name, value, "an int", _misuse_values.int_hint(name, value)) from error
 
 
 __all__ = ["dtype", "finite", "integer", "number", "numpy_array", "plan", "planned", "real", "shape", "steps"]

@@ -15,7 +15,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from devshim import _context, _outside, _refusals, _registry, _transfer, scopes
+from devshim import _context, _misuse, _outside, _refusals, _registry, _transfer, scopes
 from devshim._show import type_name
 from devshim.errors import ArgumentError, DevshimError
 
@@ -41,7 +41,8 @@ def parallel(fns: Iterable[Callable[[Any], Any]], inputs: Iterable[Any]) -> list
         What each returned, in the order of ``fns``.
 
     Raises:
-        ArgumentError: There are not as many inputs as callables, or one cannot be called; none was called.
+        ArgumentError: ``fns`` or ``inputs`` is one function, tensor or dict instead of a list, there are not as many
+            inputs as callables, or one cannot be called; none was called.
         DeviceMismatchError: The tensors of one input are on different devices; none was called.
         BaseException: What a callable raised; of several, the first in the order of ``fns``, with a note on the others.
             It names the callable's number and its device. All have ended by then.
@@ -49,6 +50,9 @@ def parallel(fns: Iterable[Callable[[Any], Any]], inputs: Iterable[Any]) -> list
     Python code of the threads takes turns; the frameworks compute at the same time.
     """
     _outside.refuse("parallel", "compile each of the functions, and call ds.parallel with them outside")
+    wrong = _misuse.no_pairs(fns, inputs)
+    if wrong is not None:
+        raise wrong
     calls = _calls(list(fns), list(inputs))
     threads = [threading.Thread(target=call.work, name=f"devshim-parallel-{i}") for i, call in enumerate(calls)]
     started = []
@@ -129,11 +133,13 @@ def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
         raise ArgumentError(
             f"ds.parallel was given {len(fns)} callable{'' if len(fns) == 1 else 's'} and {len(inputs)} "
             f"input{'' if len(inputs) == 1 else 's'}",
-            "pass one input for each: [fn] * len(inputs) calls one function with all",
+            "to call one function with each input: ds.parallel([fn] * len(inputs), inputs)",
         )
     for i, fn in enumerate(fns):
         if not callable(fn):
-            raise _refusals.bad_argument(f"fns[{i}]", fn, "a callable of one argument")
+            swapped = all(map(callable, inputs)) and not any(map(callable, fns))
+            hint = "the arguments are swapped: ds.parallel(fns, inputs)" if swapped else "ds.parallel([fn], [x])"
+            raise _refusals.bad_argument(f"fns[{i}]", fn, "a function of one argument", hint)
     modes = [backend.modes() for backend in _registry.loaded()]
     calls = [_Call(i, fn, given, modes) for i, (fn, given) in enumerate(zip(fns, inputs, strict=True))]
     if _transfer.LEDGER is not None:

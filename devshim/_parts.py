@@ -8,10 +8,10 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from devshim import _arguments, _refusals, _spec, _transfer
+from devshim import _arguments, _misuse, _registry, _spec, _transfer
 from devshim._lockstep import place_text
 from devshim.device import Device
-from devshim.errors import ArgumentError, DevshimError
+from devshim.errors import ArgumentError, DeviceSpecError, DevshimError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,15 +22,26 @@ if TYPE_CHECKING:
 __all__ = ["at", "axis_of", "bounds_of", "check_devices", "length_of", "listed"]
 
 
-def listed(devices: Any) -> list[Device]:
-    """Return the devices a call was given, parsed; one alone is refused, because there it must be a list of one."""
-    one = isinstance(devices, (str, bytes, int, Device))
+def listed(devices: Any, call: str, first: str, x: object) -> list[Device]:
+    """Return the devices a call was given, parsed; one alone is refused, because there it must be a list of one.
+
+    Args:
+        devices: What the call was given.
+        call: The public call.
+        first: What its documentation calls the argument before the devices.
+        x: That argument.
+    """
+    one = isinstance(devices, (str, bytes, int, Device)) or _registry.serving(devices) is not None
     try:
         found = None if one else [_spec.device(each) for each in devices]
     except TypeError:
         found = None
+    except DeviceSpecError:
+        if _misuse.devices_in(x) is None:
+            raise
+        found = None  # the two are swapped
     if not found:
-        raise _refusals.bad_argument("devices", devices, "a list of devices that is not empty")
+        raise _misuse.no_devices(call, first, x, devices)
     return found
 
 

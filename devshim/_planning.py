@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _transfer, _trees, simulation
+from devshim import _parts, _transfer, _trees, simulation
 from devshim._moving import joined
 from devshim._spec import device as as_device
 from devshim.device import CPU
@@ -49,9 +49,13 @@ def plan(
     obj: object, devices: Sequence[DeviceLike], budgets: Mapping[Any, Any] | Sequence[Any] | None
 ) -> tuple[dict[str, Device], dict[str, int]]:
     """Return the device of every leaf of an object, and its bytes; see `Placement.balanced`."""
-    chosen = [as_device(device) for device in devices]
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise ArgumentError("devices must be a list of different devices", "pass ds.try_all_gpus()")
+    chosen = _parts.listed(devices, "Placement.balanced", "obj", obj)
+    if len(set(chosen)) < len(chosen):
+        once = [str(device) for device in dict.fromkeys(chosen)]
+        raise ArgumentError(
+            f"ds.Placement.balanced takes different devices, and {len(chosen) - len(once)} of these are named before",
+            f"name each device once: ds.Placement.balanced(obj, {once})",
+        )
     parts, backends = parts_of(obj)
     caps = _read_budgets(chosen, budgets, backends)
     whole = sum(dict(pair for part in parts for pair in part.leaves.values()).values())

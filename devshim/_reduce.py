@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _explain, _lockstep, _moving, _outside, _refusals, _registry, _transfer, _trees
+from devshim import _explain, _lockstep, _misuse_values, _moving, _outside, _refusals, _registry, _transfer, _trees
 from devshim._lockstep import place_text
 from devshim._show import show
 from devshim.device import CPU
@@ -58,9 +58,9 @@ def all_reduce_(tensors: list[Any], op: Op = "sum") -> list[Any]:
     """
     _outside.refuse_where_read("all_reduce_", "sum with the framework's own operators here, or the results outside")
     if op not in _OPS:
-        raise _refusals.bad_argument("op", op, f"one of {', '.join(map(repr, _OPS))}")
+        raise _misuse_values.no_op(tensors, op, _OPS)
     if not isinstance(tensors, list) or not tensors:
-        raise _refusals.bad_argument("tensors", tensors, "a list of tensors that is not empty")
+        raise _misuse_values.no_tensors(tensors)
     groups = _groups(tensors)
     for group in groups:
         group.check(op)

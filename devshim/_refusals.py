@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from devshim._show import type_name
+from devshim._show import described, type_name
 from devshim.errors import (
     AlreadyStartedError,
     ArgumentError,
@@ -204,15 +204,28 @@ def not_a_tensor(x: object, call: str) -> NotATensorError:
     )
 
 
-def bad_argument(name: str, value: object, accepted: str) -> ArgumentError:
-    """An argument that makes no sense: what was given and what is accepted."""
-    try:
-        shown = repr(value)
-    except Exception:  # a foreign object's repr may fail, and the message is about something else
-        shown = f"an object of type {type_name(value)}"
-    if len(shown) > 60:
-        shown = shown[:57] + "..."
-    return ArgumentError(f"{name} is {shown}, and it must be {accepted}", f"pass {name} as {accepted}")
+def bad_argument(name: str, value: object, accepted: str, hint: str) -> ArgumentError:
+    """An argument that makes no sense.
+
+    Args:
+        name: What the call's documentation calls it.
+        value: What was given.
+        accepted: What it must be.
+        hint: What to type; not ``accepted`` again.
+    """
+    return ArgumentError(f"{name} is {described(value)}, and it must be {accepted}", hint)
+
+
+def no_float(dtype: object) -> ArgumentError:
+    """Random numbers were asked for in a dtype that is not a floating one."""
+    hint = "leave dtype out, or write dtype='float32', and cast what was drawn"
+    return bad_argument("dtype", dtype, "a floating dtype", hint)
+
+
+def bad_flag(copy: object) -> ArgumentError:
+    """The argument ``copy`` of a placement or conversion is not None, True or False."""
+    hint = "copy=True always copies, copy=False never does; leave it out to copy where it is needed"
+    return bad_argument("copy", copy, "None, True or False", hint)
 
 
 def mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchError:

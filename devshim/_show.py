@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["show", "type_name"]
+__all__ = ["article", "described", "show", "type_name"]
 
 _LONGEST = 40
 _NAME_OF_TYPE = type.__dict__["__name__"]  # a metaclass can hide it behind a property of its own
@@ -23,12 +23,27 @@ def type_name(value: object) -> str:
 
 
 def show(value: object) -> str:
-    """Return at most about 40 characters of text for a value; a short tuple of plain values is shown by its items."""
+    """Return at most about 40 characters of text for a value; a short tuple or list is shown by its items."""
     cls = type(value)
     if cls is tuple and len(value) <= 3:  # type: ignore[arg-type]
         items = [_plain(item) or type_name(item) for item in value]  # type: ignore[attr-defined]
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    if cls is list and len(value) <= 3:  # type: ignore[arg-type]
+        return f"[{', '.join([_plain(item) or type_name(item) for item in value])}]"  # type: ignore[attr-defined]
     return _plain(value) or f"an object of type {type_name(value)}"
+
+
+def described(value: object) -> str:
+    """Return a few words for a value in a sentence: a plain value as Python writes it, another one by its type."""
+    if type(value).__name__ in ("function", "builtin_function_or_method", "method"):
+        return "a function"
+    shown = show(value)
+    return article(type_name(value)) if shown.startswith("an object of type ") else shown
+
+
+def article(name: str) -> str:
+    """Return a type's name with its article."""
+    return f"{'an' if name[:1].lower() in 'aeio' or name[:2].lower() == 'nd' else 'a'} {name}"
 
 
 def _plain(value: Any) -> str | None:

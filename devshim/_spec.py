@@ -159,13 +159,58 @@ def _from_framework(spec: object) -> Device | None:
     return None if maker is None else _registry.load(maker).from_native(spec)
 
 
+def of_call(call: str, x: object, spec: Any) -> Device:
+    """Return the device that an argument of a call names, such as ``ds.place(x, spec)``.
+
+    Raises:
+        DeviceSpecError: It names none; where the two arguments are swapped, or ``spec`` is something that another call
+            takes, the hint says what to type.
+    """
+    try:
+        return device(spec)
+    except DeviceSpecError as error:
+        from devshim import _misuse
+
+        raise _misuse.no_device(call, x, spec, error) from error.__cause__
+
+
 def _refusal(spec: object) -> DeviceSpecError:
-    return DeviceSpecError(f"{show(spec)} names no device", _hint(spec))
+    problem = f"{show(spec)} names no device"
+    if not issubclass(type(spec), str):
+        return DeviceSpecError(problem, f"{_instead(spec)}write {_ACCEPTED}")
+    index = _bad_index(spec)  # type: ignore[arg-type]
+    if index is None:
+        return DeviceSpecError(problem, _hint(spec))
+    kind, text = index
+    return DeviceSpecError(
+        f"{problem}: {text!r} is not an index",
+        f"write the index as a number, such as '{kind}:0'; accepted are {_ACCEPTED}",
+    )
 
 
 def _hint(spec: object) -> str:
     near = _nearest(spec) if issubclass(type(spec), str) else None  # type: ignore[arg-type]
     return f"write {_ACCEPTED}" if near is None else f"did you mean {near!r}? Accepted are {_ACCEPTED}"
+
+
+def _instead(spec: object) -> str:
+    """The start of a hint, for something that is not text."""
+    from devshim import _registry
+
+    try:
+        is_tensor = _registry.serving(spec) is not None
+    except Exception:  # a foreign type may raise anything when it is looked at
+        is_tensor = False
+    return "ds.device_of(x) is the device of a tensor x; else " if is_tensor else ""
+
+
+def _bad_index(text: str) -> tuple[str, str] | None:
+    """The kind, as it was written, and the index of short text such as ``cuda:a``, whose index has no digit."""
+    start = str.__getitem__(text, slice(24))
+    name, separator, index = start.partition(":")
+    if not separator or not index or str.__len__(text) > 24 or any(c in "0123456789" for c in index):
+        return None
+    return (name, index) if name.lower() in ALIASES and index.isprintable() else None
 
 
 def _nearest(text: str) -> str | None:

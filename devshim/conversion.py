@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devshim import _arguments, _context, _explain, _installed, _refusals, _registry, _spec, _transfer
+from devshim import _arguments, _context, _explain, _installed, _misuse, _refusals, _registry, _spec, _transfer
 from devshim._dtypes import DTYPES
 from devshim.device import CPU
-from devshim.errors import ConversionError, CopyNeededError, DevshimError
+from devshim.errors import BackendNotFoundError, ConversionError, CopyNeededError, DevshimError
 from devshim.tensors import tensor_backend
 
 if TYPE_CHECKING:
@@ -87,8 +87,13 @@ def convert(
 def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool | None) -> Tensor:
     """Check everything that was asked for, and go the long way; from then on a short cut is known, if there is one."""
     asked = None if device is None else _spec.device(device)  # before ``x``'s own is met: see `devshim.device`
+    if _registry.serving(x) is None and _misuse.is_tensor(backend):
+        raise _misuse.swapped_conversion(x)
     source = tensor_backend(x, "convert")
-    target = _registry.load(_installed.canonical(backend))
+    try:
+        target = _registry.load(_installed.canonical(backend))
+    except BackendNotFoundError as error:
+        raise _misuse.no_backend(backend, error) from error.__cause__
     if source is not target and source.is_tracer(x):
         raise _refusals.tracing(source, "convert", "convert before or after the compiled function")
     here = source.device_of(x)
@@ -98,7 +103,7 @@ def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool
 
         return place(x, there, copy=copy)
     if copy is not None and type(copy) is not bool:
-        raise _refusals.bad_argument("copy", copy, "None, True or False")
+        raise _refusals.bad_flag(copy)
     if _explain.HOOK is not None:
         _explain.HOOK(target, "convert", there)
     short_cut = _short_cut(source, target, type(x))

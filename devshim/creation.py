@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim import _arguments, _context, _explain, _registry, _spec, _transfer
+from devshim import _arguments, _context, _explain, _misuse_values, _registry, _spec, _transfer
 from devshim._dtypes import DTYPES
 from devshim._refusals import bad_argument, cannot_share
 from devshim.device import CPU
@@ -122,7 +122,7 @@ def _cast(backend: Backend, x: Tensor, wanted: Any, copy: bool | None) -> tuple[
     return cast, None
 
 
-def empty(shape: object, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+def empty(shape: object, *_more: object, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return a tensor of a shape whose values are not set.
 
     Args:
@@ -130,20 +130,28 @@ def empty(shape: object, *, dtype: object = None, device: DeviceLike | None = No
         dtype: The framework's default float without it.
         device: Where to; the CPU, or `on`'s device, without it.
     """
+    if _more:
+        raise _misuse_values.too_many("empty", 1, (shape, *_more))
     return _transfer.make(*_arguments.plan("empty", (_arguments.shape(shape),), dtype, device))
 
 
-def zeros(shape: object, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+def zeros(shape: object, *_more: object, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return a tensor of zeros; arguments as for `empty`."""
+    if _more:
+        raise _misuse_values.too_many("zeros", 1, (shape, *_more))
     return _transfer.make(*_arguments.plan("zeros", (_arguments.shape(shape),), dtype, device))
 
 
-def ones(shape: object, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+def ones(shape: object, *_more: object, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return a tensor of ones; arguments as for `empty`."""
+    if _more:
+        raise _misuse_values.too_many("ones", 1, (shape, *_more))
     return _transfer.make(*_arguments.plan("ones", (_arguments.shape(shape),), dtype, device))
 
 
-def full(shape: object, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+def full(
+    shape: object, fill_value: complex, *_more: object, dtype: object = None, device: DeviceLike | None = None
+) -> Tensor:
     """Return a tensor of one value; other arguments as for `empty`.
 
     Args:
@@ -152,6 +160,10 @@ def full(shape: object, fill_value: complex, *, dtype: object = None, device: De
         dtype: The result's dtype.
         device: Where to.
     """
+    if _more:
+        raise _misuse_values.too_many("full", 2, (shape, fill_value, *_more))
+    if isinstance(fill_value, tuple) and not _misuse_values.is_shape(shape):
+        raise _misuse_values.swapped_fill(shape, fill_value)
     args = (_arguments.shape(shape), _fill(fill_value))
     return _transfer.make(*_arguments.plan("full", args, dtype, device))
 
@@ -160,7 +172,9 @@ def _fill(value: object) -> complex:
     """A fill value as a Python number; integers in 64 bits, the most any framework has."""
     number: complex = _arguments.number("fill_value", value)
     if isinstance(number, int) and not -(2**63) <= number < 2**64:
-        raise bad_argument("fill_value", value, "in the range of 64-bit integers")
+        raise bad_argument(
+            "fill_value", value, "in the range of 64-bit integers", "pass it as a float: float(fill_value)"
+        )
     return number
 
 
@@ -182,6 +196,8 @@ def arange(
         dtype: Without it an integer dtype where all three are ints, else the framework's default float.
         device: Where to.
     """
+    if _misuse_values.is_shape(start):
+        raise _misuse_values.one_by_one("arange", "start", start)
     low, high = (0, start) if stop is None else (start, stop)
     return _transfer.make(*_arguments.plan("arange", _arguments.steps(low, high, step), dtype, device))
 
@@ -234,6 +250,8 @@ def eye(
         dtype: The framework's default float without it.
         device: Where to.
     """
+    if _misuse_values.is_shape(n_rows):
+        raise _misuse_values.one_by_one("eye", "n_rows", n_rows)
     rows, columns = _arguments.shape((n_rows, n_rows if n_cols is None else n_cols))
     return _transfer.make(*_arguments.plan("eye", (rows, columns, _arguments.integer("k", k)), dtype, device))
 
@@ -266,5 +284,7 @@ def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value
     return plan if dtype is not None else (*plan[:-2], backend.dtype(backend.dtype_name(x)), target)
 
 
+for _name in ("empty", "full", "ones", "zeros"):
+    _misuse_values.given_by_name(globals()[_name])
 for _name in __all__:
     globals()[_name].__module__ = "devshim"

@@ -13,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from devshim import _buffers, _outside, _registry, _watching
-from devshim._refusals import bad_argument
+from devshim._misuse_values import unknown_choice
 from devshim.device import CPU
 from devshim.errors import TransferError
 
@@ -67,7 +67,7 @@ class guard:
         asked = (host_to_device, device_to_host, device_to_device)
         for name, value in zip(("mode", *DIRECTIONS), (mode, *asked), strict=True):
             if value not in MODES and (value is not None or name == "mode"):
-                raise bad_argument(name, value, f"one of {', '.join(map(repr, MODES))}")
+                raise unknown_choice(name, value, MODES)
         self.modes = {name: value or mode for name, value in zip(DIRECTIONS, asked, strict=True)}
         self._opened: list[_watching.Block] = []
         self.refused: TransferError | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim import _arguments, _context, _outside, _registry, _spec, _transfer
+from devshim import _arguments, _context, _misuse, _outside, _registry, _spec, _transfer
 from devshim._refusals import bad_argument
 from devshim._show import show, type_name
 from devshim.errors import ArgumentError, DeviceMismatchError
@@ -49,11 +49,13 @@ class MetricLog:
 
     def __init__(self, device: DeviceLike | None = None, capacity: int = 1024) -> None:
         self._device: Device | None = None
+        if not hasattr(type(capacity), "__index__") and _misuse.named(capacity) is not None:
+            raise _misuse.swapped_log(device, capacity)
         if device is not None:
             self._device = _transfer.require(_context.current(), _spec.device(device))
         self.capacity = _arguments.integer("capacity", capacity)
         if self.capacity < 1:
-            raise bad_argument("capacity", capacity, "at least 1")
+            raise bad_argument("capacity", capacity, "at least 1", "leave capacity out to keep 1024 at most")
         self._backend: Backend | None = None
         self._kept: list[Tensor] = []
         self._numbers: dict[int, float] = {}  # those of Python's, by their place among all
@@ -165,7 +167,9 @@ def _number(value: Any) -> float:
     try:
         rounded = float(found)
     except OverflowError as error:
-        raise bad_argument("value", value, "a number that float64 can hold") from error
+        raise bad_argument(
+            "value", value, "a number that float64 can hold", "append a smaller number, such as its logarithm"
+        ) from error
     return found if isinstance(found, int) else rounded
 
 

@@ -38,10 +38,18 @@ class Placement:
     __slots__ = ("_default", "_globs", "_places", "_sizes")
 
     def __init__(self, places: Mapping[str, DeviceLike] | None = None, default: DeviceLike | None = None) -> None:
+        if places is not None and not hasattr(places, "items"):
+            from devshim import _misuse
+
+            raise _misuse.no_places(places)
         given = {} if places is None else dict(places)
         for key in given:
             if not isinstance(key, str):
-                raise ArgumentError(f"a placement's key is {show(key)}, and it must be text", "pass a leaf's path")
+                raise ArgumentError(
+                    f"a placement's key is {show(key)}, and it must be text",
+                    f"write a leaf's path, such as {{{str(key) if type(key) is int else '0.weight'!r}: 'gpu:0'}}; "
+                    "ds.placement_of(model) shows the paths",
+                )
         self._places = {key: _spec.device(place) for key, place in given.items()}
         self._globs = [key for key in self._places if any(sign in key for sign in "*?[")]
         self._default = None if default is None else _spec.device(default)
@@ -71,7 +79,7 @@ class Placement:
         if found is None:
             raise ArgumentError(
                 f"the placement says nothing of the leaf {path!r}",
-                "add its path, a glob that fits it, or a default",
+                f"add {path!r}: 'cpu' to it, or a default: ds.Placement(places, default='cpu')",
             )
         return found
 

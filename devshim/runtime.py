@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from devshim import _arguments, _context, _explain, _outside, _registry, _spec, _transfer, simulation
+from devshim import _arguments, _context, _explain, _misuse, _outside, _registry, _spec, _transfer, simulation
 from devshim._refusals import already_started, bad_argument, unsupported
-from devshim.device import CPU, Device
+from devshim.device import CPU, Device, as_int
 from devshim.errors import DeviceNotFoundError, OutOfMemoryError
 
 if TYPE_CHECKING:
@@ -84,7 +84,12 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
     _outside.refuse("memory_policy", "call it at the top of the program")
     fraction = isinstance(policy, (int, float)) and not isinstance(policy, bool) and 0 < policy <= 1
     if not fraction and not (isinstance(policy, str) and policy == "grow"):
-        raise bad_argument("policy", policy, "'grow' or a fraction above 0 and at most 1")
+        raise bad_argument(
+            "policy",
+            policy,
+            "'grow' or a fraction above 0 and at most 1",
+            "ds.memory_policy('grow'), or ds.memory_policy(0.5) for half of each card",
+        )
     backend = _context.current()
     if "memory_policy" in backend.gaps:
         raise unsupported(backend, "memory_policy")
@@ -107,9 +112,11 @@ def shrink_batch(fn: Callable[[int], R], start: int) -> tuple[R, int]:
         OutOfMemoryError: Not even a size of 1 fits.
     """
     _outside.refuse("shrink_batch", "let it call the compiled function: inside one nothing runs out of memory")
+    if not callable(fn):
+        raise _misuse.no_callable("shrink_batch", fn, (start,))
     size = _arguments.integer("start", start)
     if size < 1:
-        raise bad_argument("start", start, "at least 1")
+        raise bad_argument("start", start, "at least 1", "ds.shrink_batch(fn, 64) begins with 64")
     while True:
         try:
             return fn(size), size
@@ -154,11 +161,15 @@ def set_visible_devices(indices: Iterable[int]) -> None:
     """
     _outside.refuse("set_visible_devices", "call it at the top of the program")
     try:
-        wanted = [_arguments.integer("indices", index) for index in indices]
+        wanted = [] if isinstance(indices, (str, bytes)) else [as_int(index) for index in indices]
     except TypeError as error:
-        raise bad_argument("indices", indices, "a list of ints") from error
+        raise _misuse.no_indices(indices) from error
+    if isinstance(indices, (str, bytes)):
+        raise _misuse.no_indices(indices)
     if len(set(wanted)) != len(wanted) or any(index < 0 for index in wanted):
-        raise bad_argument("indices", wanted, "made of distinct non-negative ints")
+        valid = [index for index in dict.fromkeys(wanted) if index >= 0]
+        hint = f"name each card once, from 0 on: ds.set_visible_devices({valid})"
+        raise bad_argument("indices", wanted, "made of different ints of 0 or more", hint)
     call = f"ds.set_visible_devices({wanted})"
     concerned = _registry.present()
     for backend in concerned:

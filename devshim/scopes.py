@@ -13,6 +13,7 @@ from _thread import _local
 from contextvars import ContextVar
 
 from devshim import _context, _explain, _outside, _registry, _spec, _transfer
+from devshim._misuse_values import given_by_name
 from devshim.device import Device
 
 TYPE_CHECKING = False
@@ -162,6 +163,10 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     Raises:
         DeviceMismatchError: The arguments are on different devices; ``fn`` is not called.
     """
+    if not callable(fn):
+        from devshim import _misuse
+
+        raise _misuse.no_callable("run", fn, args)
     where = of_arguments("run", args, kwargs)
     if where is None:
         return fn(*args, **kwargs)
@@ -225,12 +230,20 @@ def same_device(*objs: object) -> bool:
     return len({owner.device_of(x) for _, x, owner in _labelled(objs, {})}) <= 1
 
 
-def require_same_device(**objs: object) -> Device | None:
+def require_same_device(*_unnamed: object, **objs: object) -> Device | None:
     """Return the one device of all tensors among the named arguments, or None where there are none.
 
+    Args:
+        **objs: Tensors, or trees of them, by the names that an error shall give them: ``x=x, y=y``.
+
     Raises:
+        ArgumentError: An argument has no name.
         DeviceMismatchError: They are on different ones; names each argument, its device, and the line that mends it.
     """
+    if _unnamed:
+        from devshim import _misuse
+
+        raise _misuse.unnamed(len(_unnamed))
     located = {label: (owner, owner.device_of(x)) for label, x, owner in _labelled((), objs)}
     return _agree(located, "require_same_device")[1] if located else None
 
@@ -247,5 +260,6 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
     return backend, device
 
 
+given_by_name(require_same_device)
 for _public in (on, require_same_device, run, same_device, set_device):
     _public.__module__ = "devshim"

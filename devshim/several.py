@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _explain, _lockstep, _outside, _parts, _refusals, _registry, _spec, _transfer, _trees
+from devshim import _explain, _lockstep, _misuse, _misuse_values, _outside, _parts, _registry, _spec, _transfer, _trees
 from devshim._lockstep import place_text
 from devshim._parallel import parallel
 from devshim._reduce import all_reduce_
@@ -65,9 +65,9 @@ def split(
         DeviceNotFoundError: The framework of a tensor does not have one of the devices; nothing was copied.
         OutOfMemoryError: A device is full.
     """
-    targets = _parts.listed(devices)
+    targets = _parts.listed(devices, "split", "tree", tree)
     if uneven not in _UNEVEN:
-        raise _refusals.bad_argument("uneven", uneven, f"one of {', '.join(map(repr, _UNEVEN))}")
+        raise _misuse_values.unknown_choice("uneven", uneven, _UNEVEN)
     done: list[Any] = []
     wholes: list[Any] = []
     found = list(_trees.scan(tree, done, wholes))
@@ -112,12 +112,15 @@ def gather(parts: Iterable[Any], device: DeviceLike, axis: int = 0) -> Any:
         A new tensor, or a new tree as the first part is one. Gradients flow back to each part, where it is.
 
     Raises:
-        ArgumentError: There are no parts, they differ where they must not (the message names each), or a tensor has no
-            such axis.
+        ArgumentError: ``parts`` is one tensor or dict, or empty, the parts differ where they must not (the message
+            names each), or a tensor has no such axis.
         DeviceNotFoundError: The framework does not have the device; nothing was copied.
         OutOfMemoryError: The device is full.
     """
-    target = _spec.device(device)
+    target = _spec.of_call("gather", parts, device)
+    wrong = _misuse.no_parts(parts)
+    if wrong is not None:
+        raise wrong
     trees = list(parts)
     if not trees:
         raise ArgumentError("ds.gather was given no parts", "pass what ds.split returned")
@@ -167,7 +170,7 @@ def broadcast(tree: Any, devices: Iterable[DeviceLike]) -> list[Any]:
         DeviceNotFoundError: The framework does not have one of the devices; nothing was copied.
         OutOfMemoryError: A device is full; the copies made until then are released.
     """
-    targets = _parts.listed(devices)
+    targets = _parts.listed(devices, "broadcast", "tree", tree)
     _parts.check_devices([backend for _, _, backend in _trees.scan(tree, None, [])], targets)
     copies: list[Any] = []
     try:
@@ -197,7 +200,7 @@ def replicate(model: Any, devices: Iterable[DeviceLike]) -> list[Any]:
         OutOfMemoryError: A device is full; the replicas made until then are released.
     """
     _outside.refuse_where_read("replicate", "make the replicas outside the compiled function")
-    targets = _parts.listed(devices)
+    targets = _parts.listed(devices, "replicate", "model", model)
     wholes: list[Any] = []
     owners = [backend for _, _, backend in _trees.scan(model, None, wholes)]
     owners += [backend for _, _, backend in wholes]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from os import environ
 from sys import modules
 
-from devshim import _context, _installed, _outside, _registry, _transfer
+from devshim import _context, _installed, _misuse, _outside, _registry, _transfer
 from devshim._show import show
 from devshim.device import as_int
 from devshim.errors import ArgumentError, SimulationError, UnsupportedError
@@ -86,6 +86,8 @@ def simulate(gpus: int = 2, memory: str | int | None = None, *, faults: Fault | 
     ``devshim run --gpus 2 script.py``.  The logger ``devshim`` is told of each framework that shows such cards.
     """
     _outside.refuse("simulate", "call it at the top of the program")
+    if isinstance(gpus, str) and not gpus.strip().isdecimal() and _misuse.is_size(gpus):
+        raise _misuse.swapped_simulate(gpus, memory)
     before = _request()
     request = (_read_count(gpus), _read_limit(memory), _read_faults(faults))
     _switch(*request)

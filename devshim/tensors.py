@@ -91,7 +91,7 @@ def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None
 
         return _trees.place(x, device.of_leaf, copy, non_blocking)
     else:
-        target = _spec.device(device)
+        target = _spec.of_call("place", x, device)
     if target.text == "cpu" and _explain.HOOK is None:  # its text, for torch.compile: see `devshim.device`
         if copy is None or copy is False:
             flag = _HOSTED.get(type(x))  # tells what the lines below find out, at half the price
@@ -157,7 +157,7 @@ def _settled(backend: Backend, x: Tensor, target: Device, copy: bool) -> bool:
 def _refuse_flag(copy: object) -> NoReturn:
     from devshim import _refusals
 
-    raise _refusals.bad_argument("copy", copy, "None, True or False")
+    raise _refusals.bad_flag(copy)
 
 
 def _refuse_copy(backend: Backend, x: Tensor, target: Device) -> NoReturn:
@@ -198,7 +198,7 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
                 raise
             if made is not None:
                 return made
-    target = device if type(device) is Device and device.text else _spec.device(device)
+    target = device if type(device) is Device and device.text else _spec.of_call("copy", x, device)
     backend = _TENSORS.get(type(x)) or _registry.serving(x)
     if backend is None:
         from devshim import _trees
@@ -263,7 +263,7 @@ def from_numpy(a: np.ndarray, device: DeviceLike | None = None, *, copy: bool | 
     backend = _context.current()
     if backend.compiling():
         _outside.refuse("from_numpy", "make the tensor outside, and pass it in")
-    target = _arguments.target(backend, device)
+    target = _arguments.target(backend, None if device is None else _spec.of_call("from_numpy", a, device))
     array = _arguments.numpy_array(a)
     return _transfer.make(*from_array(backend, array, target, copy))
 
@@ -273,7 +273,7 @@ def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool |
     if copy is not None and type(copy) is not bool:
         from devshim import _refusals
 
-        raise _refusals.bad_argument("copy", copy, "None, True or False")
+        raise _refusals.bad_flag(copy)
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "from_numpy", target, (array,))
     return _transfer.from_host(backend, array, target, copy is not False)

@@ -34,7 +34,7 @@ REFUSED: dict[str, tuple[Callable[[Any], object], type[ds.DevshimError], type[Ex
         lambda x: ds.zeros(-1),
         ds.ArgumentError,
         ValueError,
-        "shape is -1, and it must be made of non-negat",
+        "shape is -1, and it must be made of lengths of 0 or more",
     ),
     "bad dtype": (
         lambda x: ds.zeros(1, dtype="f7"),

@@ -234,8 +234,8 @@ def test_a_block_is_opened_only_where_it_must_be() -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (([0, 0],), "devices must be a list of different devices"),
-        (([],), "devices must be a list of different devices"),
+        (([0, 0],), "takes different devices, and 1 of these are named before"),
+        (([],), "empty list of devices"),
         (([0], [1, 2]), "2 budgets for 1 devices"),
         (([0], {1: 5}), "budgets name gpu:1, not among the devices"),
         (([0], ["much"]), "the budget of gpu:0 is 'much'"),

@@ -144,7 +144,7 @@ def test_every_spelling_of_a_device_and_any_iterable() -> None:
 @pytest.mark.parametrize("devices", ["gpu:0", G0, 0, [], None, (), 1.5])
 @pytest.mark.parametrize("call", [ds.split, ds.broadcast, ds.replicate])
 def test_one_device_alone_is_refused(call: Any, devices: Any) -> None:
-    with pytest.raises(ds.ArgumentError, match="a list of devices that is not empty"):
+    with pytest.raises(ds.ArgumentError, match=r"takes a list of devices, and was|empty list of devices"):
         call(rows(2), devices)
 
 
@@ -358,7 +358,7 @@ def read_only() -> np.ndarray:
 
 WRONG_REDUCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "tuple": (lambda: ds.all_reduce_((np.ones(2), np.ones(2))), "a list of tensors"),  # type: ignore[arg-type]
-    "empty": (lambda: ds.all_reduce_([]), "not empty"),
+    "empty": (lambda: ds.all_reduce_([]), "an empty list"),
     "op": (lambda: ds.all_reduce_([np.ones(2)], "prod"), "'sum', 'mean', 'max', 'min'"),  # type: ignore[arg-type]
     "shapes": (lambda: ds.all_reduce_([np.ones(2), np.ones(3)]), r"tensor 0 has \(2,\), tensor 1 has \(3,\)"),
     "dtypes": (lambda: ds.all_reduce_([np.ones(2), np.ones(2, int)]), "tensor 0 has float64, tensor 1 has int64"),
