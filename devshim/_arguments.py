@@ -9,11 +9,13 @@ import numpy as np
 
 from devshim import _context, _explain, _misuse_values, _registry, _spec, _transfer
 from devshim._dtypes import DTYPES
-from devshim._refusals import bad_argument, masked
+from devshim._refusals import bad_argument, masked, refuse_for_numpy
 from devshim.device import CPU, as_int
 from devshim.errors import ArgumentError, ConversionError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from devshim._spec import DeviceLike
     from devshim.backend import Backend
     from devshim.device import Device
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
 def target(backend: Backend, device: DeviceLike | None) -> Device:
     """Return the device asked for, or the default one; it exists."""
     return _transfer.require(backend, _context.default_device() if device is None else _spec.device(device))
+
+
+def reach(backend: Backend, device: Device, xs: Sequence[Any]) -> Device:
+    """Return a device to which tensors of a backend may be copied, or raise `DeviceNotFoundError`."""
+    if backend.name == "numpy" and device is not CPU and any(backend.device_of(x) is CPU for x in xs):
+        refuse_for_numpy(device)
+    return _transfer.require(backend, device)
 
 
 def plan(call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None) -> tuple[Any, ...]:
@@ -156,4 +165,4 @@ def integer(name: str, value: Any) -> int:
         raise bad_argument(name, value, "an int", _misuse_values.int_hint(name, value)) from error
 
 
-__all__ = ["dtype", "finite", "integer", "number", "numpy_array", "plan", "planned", "real", "shape", "steps"]
+__all__ = ["dtype", "finite", "integer", "number", "numpy_array", "plan", "planned", "reach", "real", "shape", "steps"]

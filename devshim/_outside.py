@@ -72,12 +72,28 @@ def copy_needed(name: str, source: str, target: str) -> NoReturn:
 
 
 @_registry.settled_when_compiled
-def mismatch(name: str, located: tuple[tuple[str, str], ...], call: str) -> NoReturn:
+def mismatch(name: str, located: tuple[tuple[str, str, str], ...], call: str) -> NoReturn:
     """Raise `DeviceMismatchError` likewise."""
     from devshim import _refusals, _spec
 
-    devices = {label: _spec.device(device) for label, device in located}
-    raise _registry.load(name).untraceable(_refusals.mismatch(devices, call))
+    devices = {label: _spec.device(device) for label, device, _ in located}
+    frameworks = {label: framework for label, _, framework in located}
+    raise _registry.load(name).untraceable(_refusals.mismatch(devices, call, frameworks))
+
+
+@_registry.settled_when_compiled
+def not_a_tensor(call: str, name: str) -> NoReturn:
+    """Raise `NotATensorError` likewise, for an object of a class of that name."""
+    from devshim.errors import NotATensorError
+
+    error = NotATensorError(
+        f"ds.{call} takes a tensor, a tree of tensors, a model or an optimizer, and was given an object of type {name}",
+        "pass a tensor, or a dict or list of them; ds.asarray(x) makes one of a number",
+    )
+    for backend in _registry.loaded():
+        if backend.tracing():
+            raise backend.untraceable(error)
+    raise error
 
 
 def _raise(backend: Backend, call: str, instead: str) -> None:

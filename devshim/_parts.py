@@ -92,7 +92,7 @@ def bounds_of(length: int, count: int, uneven: str) -> list[tuple[int, int]]:
     return list(zip([0, *stops], stops, strict=False))
 
 
-def at(cell: Cell, how: Callable[..., Tensor], *args: Any) -> Tensor:
+def at(cell: Cell, how: Callable[..., Any], *args: Any) -> Any:
     """Do something for the tensor at a place of a tree; an error says which it was."""
     try:
         return how(*args)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
     """The device does not exist here: how many there are, why, and what to type instead."""
+    if backend.name == "numpy" and _chosen() != "numpy":
+        return not_for_numpy(device)
     count = backend.count(device.kind)
     have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
     if backend.simulated and device.kind == "gpu":
@@ -51,6 +53,36 @@ def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
         if "simulate" not in backend.gaps:
             hint += "; ds.simulate(gpus=2) goes on without cards"
     return DeviceNotFoundError(f"{device} was asked for, and {backend.title} has {have}: {why}", hint)
+
+
+def _chosen() -> str | None:
+    from devshim import _context
+
+    return _context.chosen()
+
+
+def refuse_for_numpy(device: Device) -> None:
+    """Raise `DeviceNotFoundError` for a NumPy array that is to go to a GPU, unless NumPy is the current framework.
+
+    The simulated GPUs are the current framework's, which would take such an array for one in host memory.
+    """
+    if _chosen() != "numpy":
+        raise not_for_numpy(device)
+
+
+def not_for_numpy(device: Device) -> DeviceNotFoundError:
+    """A NumPy array is to go to a GPU of another framework."""
+    current = _chosen()
+    if current is None:
+        told, first = "no framework is chosen", "choose one, such as ds.use('torch'), then call "
+    else:
+        from devshim._installed import TITLES
+
+        told, first = f"the current framework is {TITLES.get(current, current)}", ""
+    return DeviceNotFoundError(
+        f"{device} was asked for, and this is a NumPy array: NumPy has no GPUs, and {told}",
+        f"{first}ds.from_numpy(x, {str(device)!r}), which makes a tensor of the current framework there",
+    )
 
 
 def copy_needed(source: Device, target: Device) -> CopyNeededError:
@@ -228,12 +260,33 @@ def bad_flag(copy: object) -> ArgumentError:
     return bad_argument("copy", copy, "None, True or False", hint)
 
 
-def mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchError:
-    """Arguments on different devices: each with its device, and the line that mends it."""
+def mismatch(
+    located: Mapping[str, Device], call: str, frameworks: Mapping[str, str] | None = None
+) -> DeviceMismatchError:
+    """Arguments on different devices: each with its device, and the line that fixes it.
+
+    Args:
+        located: Each argument's device.
+        call: The public call.
+        frameworks: Each argument's framework, where a NumPy array may be among them.
+    """
     counted = Counter(located.values())
     best = max(counted, key=lambda device: (counted[device], device))  # most arguments; among equals not the host
     told = ", ".join(f"{name} is on {device}" for name, device in located.items())
-    mend = "; ".join(
-        f"{name} = ds.place({name}, {str(best)!r})" for name, device in located.items() if device is not best
-    )
-    return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {told}", mend)
+    owners = frameworks or {}
+    there = next((owners[name] for name, device in located.items() if device is best and name in owners), "numpy")
+    fixes = [
+        f"{name} = {_brought(name, owners.get(name), there, device, best)}"
+        for name, device in located.items()
+        if device is not best
+    ]
+    return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {told}", "; ".join(fixes))
+
+
+def _brought(name: str, framework: str | None, there: str, device: Device, target: Device) -> str:
+    """The call that brings an argument to a device: a NumPy array becomes a tensor of the framework there."""
+    if framework != "numpy" or there == "numpy" or device.kind != "cpu":
+        return f"ds.place({name}, {str(target)!r})"
+    if _chosen() == there:
+        return f"ds.from_numpy({name}, {str(target)!r})"
+    return f"ds.convert({name}, {there!r}, {str(target)!r})"

@@ -65,11 +65,13 @@ class Going:
 
     def copy(self, non_blocking: bool = False) -> dict[Any, Tensor]:
         """Move them all, and return the results by their keys."""
+        from devshim._arguments import reach
+
         for group in self._groups.values():  # a device that does not exist is refused before anything is copied
             try:
-                _transfer.require(group.backend, group.target)
+                reach(group.backend, group.target, group.xs)
             except DevshimError as error:
-                if self._blames:
+                if self._blames or group.backend.name == "numpy":
                     error.add_leaf(self._name(group.places[0]))
                 raise
         moved: dict[Any, Tensor] = {}

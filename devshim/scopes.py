@@ -253,10 +253,12 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
     backend, device = next(iter(located.values()))
     if any(other is not device for _, other in located.values()):
         if backend.reads_code and backend.compiling():
-            _outside.mismatch(backend.name, tuple([(name, str(where)) for name, (_, where) in located.items()]), call)
+            found = [(name, str(where), owner.name) for name, (owner, where) in located.items()]
+            _outside.mismatch(backend.name, tuple(found), call)
         from devshim import _refusals
 
-        raise _refusals.mismatch({name: where for name, (_, where) in located.items()}, call)
+        frameworks = {name: owner.name for name, (owner, _) in located.items()}
+        raise _refusals.mismatch({name: where for name, (_, where) in located.items()}, call, frameworks)
     return backend, device
 
 

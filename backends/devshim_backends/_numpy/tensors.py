@@ -34,6 +34,8 @@ class NumpyTensors(Backend):
         return x._card if type(x) is SimulatedArray else CPU
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
+        if device is not CPU and self.name == "numpy" and type(x) is not SimulatedArray:
+            _refusals.refuse_for_numpy(device)
         return self.settle(np.array(_host_view(x), copy=True, subok=True), device)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
