@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from devshim._cards import Fault
     from devshim._context import backends, framework, use, using
     from devshim._explain import explain
+    from devshim._left_behind import NotMovedWarning
     from devshim._queries import describe, device_count, devices, require, try_all_gpus, try_gpu
     from devshim.checkpoints import load, save
     from devshim.conversion import convert
@@ -86,6 +87,7 @@ _LAZY = {
     **dict.fromkeys(("describe", "device_count", "devices"), "devshim._queries"),
     **dict.fromkeys(("require", "try_all_gpus", "try_gpu"), "devshim._queries"),
     "explain": "devshim._explain",
+    "NotMovedWarning": "devshim._left_behind",
     **dict.fromkeys(("Placement", "placement_of"), "devshim.placement"),
     "simulate": "devshim.simulation",
     **dict.fromkeys(("BackendInfo", "DeviceInfo", "MemoryInfo"), "devshim.info"),
@@ -124,6 +126,7 @@ __all__ = [
     "MemoryInfo",
     "MetricLog",
     "NotATensorError",
+    "NotMovedWarning",
     "OutOfMemoryError",
     "Placement",
     "PlacementError",

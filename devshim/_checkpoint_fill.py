@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _lockstep, _moving, _registry, _trees
+from devshim import _arguments, _lockstep, _moving, _parts, _registry, _trees
 from devshim._checkpoint_fit import fit
 from devshim._checkpoint_read import facts_of
 from devshim._checkpoint_source import Source, StoredTensor, StoredWhole
+from devshim._containers import children
 from devshim._lockstep import place_text
 from devshim._show import show, type_name
 from devshim.device import CPU, Device
@@ -55,7 +56,7 @@ class Filling:
         try:
             _lockstep.mapped([into, stored], self._look, _unlike)
             for cell, x, backend, source in self._tensors:
-                target = self._target_of(cell, backend.device_of(x))
+                target = _parts.at(cell, _arguments.reach, backend, self._target_of(cell, backend.device_of(x)), (x,))
                 new.append(self._read(self._file, backend, source, target, place_text(cell)))
             arrived = iter(new)
             result = _lockstep.mapped([into, stored], lambda cell, nodes: self._result(nodes, arrived), _unlike)
@@ -165,7 +166,7 @@ def _as_whole(stored: Any) -> StoredWhole | None:
 
 
 def _is_plain(node: Any) -> bool:
-    return _lockstep.is_leaf(node) or _trees.children(node) is None
+    return _lockstep.is_leaf(node) or children(node) is None
 
 
 def _called(stored: Any) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import keyword
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def encoded(tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refe
 
     for node, (keys, children, _) in done:
         refs = [child(value, node, key) for key, value in zip(keys, children, strict=True)]
-        kind, more = _kind(node)
+        kind, more = _kind(node, keys)
         if kind in ("dict", "ordered", "registered"):
             more = [*more, [add_key(key, cells.get(id(node))) for key in keys]]
         known[id(node)] = add([kind, refs, *more])
@@ -77,19 +78,22 @@ def encoded(tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refe
     return table
 
 
-def _kind(node: Any) -> tuple[str, list[Any]]:
+def _kind(node: Any, keys: list[Any]) -> tuple[str, list[Any]]:
     """What a container is called in the table, and what is kept of it besides its children."""
     cls = type(node)
     if isinstance(node, dict):
         return ("ordered" if isinstance(node, collections.OrderedDict) else "dict"), []
-    if isinstance(node, list):
+    if isinstance(node, (list, collections.UserList)):
         return "list", []
-    if isinstance(node, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_make"):
-        return "named", [cls.__name__, list(cls._fields)]
+    if isinstance(node, Mapping) and not hasattr(node, "maps"):
+        return "dict", []
+    fields = getattr(cls, "_fields", None) if isinstance(node, tuple) and hasattr(cls, "_make") else None
+    if fields is not None:
+        return ("named", [cls.__name__, keys]) if list(fields) == keys else ("registered", [type_name(node)])
     if isinstance(node, tuple):
         return "tuple", []
-    if dataclasses.is_dataclass(node):
-        return "data", [cls.__name__, [f.name for f in dataclasses.fields(node) if hasattr(node, f.name)]]
+    if dataclasses.is_dataclass(node) and set(keys) <= {field.name for field in dataclasses.fields(node)}:
+        return "data", [cls.__name__, list(keys)]  # a registered one may leave fields out
     return "registered", [type_name(node)]
 
 

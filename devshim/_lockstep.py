@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim import _registry, _trees
+from devshim._containers import children
 from devshim._show import show, type_name
 from devshim.errors import ArgumentError
 
@@ -51,7 +52,7 @@ def mapped(trees: list[Any], visit: Visit, unlike: Unlike) -> Any:
         level = stack[-1]
         for key, nodes in level.items:
             cell = (level.cell, key)
-            flat = None if is_leaf(nodes[0]) else _trees.children(nodes[0])
+            flat = None if is_leaf(nodes[0]) else children(nodes[0])
             if flat is None:
                 level.done.append(visit(cell, nodes))
                 continue
@@ -83,7 +84,7 @@ def is_leaf(node: Any) -> bool:
 
 def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unlike: Unlike) -> list[Any]:
     """The children of another tree's container in the order of the first one's."""
-    flat = None if is_leaf(node) else _trees.children(node)
+    flat = None if is_leaf(node) else children(node)
     if flat is None:
         raise unlike(cell, which, "no container")
     if flat[0] == keys:

@@ -12,6 +12,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+import sys
 from _thread import RLock  # threading costs 3 ms to import, and only its lock is wanted
 
 from devshim._installed import (
@@ -24,7 +25,7 @@ from devshim._installed import (
     not_installed,
     third_party,
 )
-from devshim.errors import BackendBrokenError, BackendConflictError, DevshimError
+from devshim.errors import BackendBrokenError, BackendConflictError, BackendError, DevshimError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,6 +81,21 @@ def present() -> list[Backend]:
     return list(dict.fromkeys([*builtin, *loaded()]))
 
 
+_WITH_CONTAINERS = ("torch", "tensorflow", "jax")
+"""The frameworks that have a registry of containers."""
+
+
+def with_containers() -> list[Backend]:
+    """Return the backends that know containers of their own (`Backend.flatten_once`), of frameworks imported here."""
+    for name in _WITH_CONTAINERS:
+        if name in sys.modules and name not in _LOADED and is_imported(name):
+            try:
+                load(name)
+            except BackendError:
+                continue  # what has no adapter here has no tensors that could move, either
+    return [backend for backend in _LOADED.values() if backend.has_containers]
+
+
 def load(name: str) -> Backend:
     """Return the one backend of a name, importing its framework the first time.
 
@@ -108,6 +124,7 @@ def _adopt(backend: Backend) -> None:
     from devshim import _context, _transfer, simulation
     from devshim.backend import Backend as Contract
 
+    backend.has_containers = type(backend).flatten_once is not Contract.flatten_once
     backend.hosted = type(backend).hosted  # read on every placement, and on Python 3.11 an instance's own is faster
     simulation.apply_request(backend)
     if _transfer.LEDGER is not None:  # somebody watches: a guard, perhaps

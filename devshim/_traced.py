@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim import _context, _outside, _registry, _spec, _transfer, _trees
+from devshim._containers import children
 from devshim.device import Device
 
 if TYPE_CHECKING:
+    from devshim._containers import Flat
     from devshim._moving import Where
     from devshim.backend import Backend, Tensor
 
@@ -25,11 +27,18 @@ def compiling() -> bool:
     return False
 
 
+def _children(node: Any) -> Flat | None:
+    """A container's children; only the framework that compiles is asked what it knows: it can follow its own code."""
+    return children(node, [each for each in _context.COMPILERS if each.compiling() and each.has_containers])
+
+
 def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) -> Any:
     """Have every tensor of a tree moved when the compiled function runs; the tree itself where none has to be."""
     if _has_whole(tree):
         _outside.refuse("place", _trees.OUTSIDE)
         return _trees.placed(tree, to, copy, non_blocking)
+    if tree is not None and _registry.serving(tree) is None and _children(tree) is None:
+        _outside.not_a_tensor("place", type(tree).__name__)
     return _placed(tree, to, copy, non_blocking, "")[0]
 
 
@@ -39,7 +48,7 @@ def _has_whole(node: Any) -> bool:
         return False
     if not isinstance(node, (dict, list, tuple)) and _is_whole(type(node)):
         return True
-    flat = _trees.children(node)
+    flat = _children(node)
     for child in () if flat is None else flat[1]:  # noqa: SIM110 - a generator would break the graph
         if _has_whole(child):
             return True
@@ -63,7 +72,7 @@ def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool
         if stays(backend, node, target, copy):
             return node, False
         return _transfer.move(backend, node, target, non_blocking), True
-    flat = None if type(node) in _registry.ATOMS else _trees.children(node)
+    flat = None if type(node) in _registry.ATOMS else _children(node)
     if flat is None:
         return node, False
     keys, children, rebuild = flat
@@ -94,7 +103,7 @@ def _collect(node: Any, path: tuple[object, ...], found: list[Any]) -> None:
         for leaf in owner.leaves(node):
             found.append(((*path, leaf.path), leaf.read(), owner))
         return
-    flat = _trees.children(node)
+    flat = _children(node)
     if flat is not None:
         for key, child in zip(flat[0], flat[1], strict=True):
             _collect(child, (*path, key), found)

@@ -2,8 +2,7 @@
 
 Requirements this module answers:
 
-* dicts, lists, tuples (and their subclasses), named tuples, dataclasses, and whatever is registered as a
-  pytree with optree (globally, or in the namespace ``"devshim"``) or with a framework that is loaded.
+* Containers are those of `devshim._containers`.
 * Nothing half-moved: all tensors are found first, then moved, then the containers are rebuilt; the tree given is
   never written to.
 * The same container object where nothing in it moved; a tensor or container that stands in two places is
@@ -13,116 +12,35 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from devshim import _registry, _together, _transfer
+from devshim._containers import children
 from devshim._settled import settled
 from devshim.device import Device
 from devshim.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
+    from devshim._containers import Flat
     from devshim._moving import Where
     from devshim.backend import Backend, Tensor
 
     Path = tuple[object, ...]
     Cell = tuple[Any, object]
     """Where a tensor stands: the container's own cell and the key in it; a path of 10,000 keys costs nothing so."""
-    Flat = tuple[list[Any], list[Any], Callable[[list[Any]], Any]]
-    """A container's keys, its children, and how to rebuild it around others."""
-
-NAMESPACE = "devshim"
-"""The optree namespace in which node types may be registered for devshim alone."""
-
 
 OUTSIDE = "place models and optimizers before the compiled function is called"
 
 
-def children(node: Any) -> Flat | None:
-    """Return a container's keys, its children, and how to rebuild it around others; None for a leaf."""
-    cls = type(node)
-    if cls in _registry.ATOMS:
-        return None
-    if isinstance(node, dict):
-        if cls is dict:  # torch.compile knows no copy.copy
-            return list(node), list(node.values()), lambda new: dict(zip(node, new, strict=True))
-        return list(node), list(node.values()), lambda new: _refilled(node, zip(node, new, strict=True))
-    if cls is list:
-        return list(range(len(node))), list(node), list
-    if isinstance(node, list):
-        return list(range(len(node))), list(node), lambda new: _refilled(node, enumerate(new))
-    if cls is tuple:
-        return list(range(len(node))), list(node), tuple
-    if isinstance(node, tuple):
-        return _of_tuple(node)
-    if hasattr(cls, "__dataclass_fields__"):
-        names = [field.name for field in dataclasses.fields(node) if hasattr(node, field.name)]
-        return list(names), [getattr(node, name) for name in names], lambda new: _replaced(node, names, new)
-    return _registered(node)
-
-
-def _of_tuple(node: Any) -> Flat:
-    """A named tuple, a registered one (C's named tuples among them), or any other subclass."""
-    fields = getattr(type(node), "_fields", None)
-    if fields is not None and hasattr(type(node), "_make"):
-        return list(fields), list(node), type(node)._make
-    return _registered(node) or (list(range(len(node))), list(node), lambda new: _retupled(node, new))
-
-
-def _retupled(node: Any, values: list[Any]) -> Any:
-    """An instance of a subclass of tuple with other items and the same attributes; ``__new__`` is not run again."""
-    new = tuple.__new__(type(node), values)
-    if hasattr(node, "__dict__"):
-        vars(new).update(vars(node))
-    return new
-
-
-def _refilled(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
-    """A shallow copy of a dict or list with its items replaced: subclass, order and extras are kept."""
-    new = copy.copy(node)
-    for key, value in items:
-        new[key] = value
-    return new
-
-
-def _replaced(node: Any, names: list[str], values: list[Any]) -> Any:
-    """A shallow copy of a dataclass instance with its fields set, frozen or not; ``__init__`` is not run again."""
-    try:
-        new = copy.copy(node)
-    except AttributeError:  # frozen, with __slots__ written by hand: copy sets what may not be set
-        new = object.__new__(type(node))
-        reduced: Any = object.__reduce_ex__(node, 2)
-        for state in reduced[2]:  # the instance's dict and its slots
-            for name, value in (state or {}).items():
-                object.__setattr__(new, name, value)
-    for name, value in zip(names, values, strict=True):
-        if getattr(new, name) is not value:
-            object.__setattr__(new, name, value)
-    return new
-
-
-def _registered(node: Any) -> Flat | None:
-    """A node some registry knows: optree's, or that of a loaded framework."""
-    import optree
-
-    # Asked first: what refuses a leaf has its whole text in the message, which may be pages, and a transfer.
-    if not optree.tree_is_leaf(node, none_is_leaf=True, namespace=NAMESPACE):
-        found, metadata, entries, rebuild = optree.tree_flatten_one_level(node, none_is_leaf=True, namespace=NAMESPACE)
-        return list(entries), list(found), lambda new: rebuild(metadata, tuple(new))
-    for backend in _registry.loaded():
-        flat = backend.flatten_once(node)
-        if flat is not None:
-            return list(range(len(flat[0]))), flat[0], flat[1]
-    return None
-
-
 def scan(
-    tree: Any, done: list[tuple[Any, Flat]] | None = None, wholes: list[tuple[Cell, Any, Backend]] | None = None
+    tree: Any,
+    done: list[tuple[Any, Flat]] | None = None,
+    wholes: list[tuple[Cell, Any, Backend]] | None = None,
+    others: list[tuple[Cell, Any]] | None = None,
 ) -> Iterator[tuple[Cell, Tensor, Backend]]:
     """Yield every tensor of a tree with where it stands and its backend; other leaves are passed over.
 
@@ -130,6 +48,7 @@ def scan(
         tree: Anything.
         done: Takes every container with its children, each after the containers in it.
         wholes: Takes the models and optimizers, with where they stand; without it the tensors in them are yielded.
+        others: Takes the objects that are none of these, with where they stand; numbers, text and None are left out.
 
     Raises:
         ArgumentError: The tree contains itself.
@@ -166,6 +85,8 @@ def scan(
                     above.add(id(child))
                     stack.append((child, below, (cell, key), zip(below[0], below[1], strict=True)))
                     break
+                if others is not None:
+                    others.append(((cell, key), child))
         else:
             stack.pop()
             above.discard(id(node))
@@ -212,16 +133,16 @@ def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
         yield path_of(cell), x, backend
 
 
-def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) -> Any:
+def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> Any:
     """Move every tensor of a tree: `devshim.place` for everything that is not itself a tensor."""
     from devshim import _traced
 
     if _traced.compiling():
         return _traced.place(tree, to, copy, non_blocking)
-    return placed(tree, to, copy, non_blocking)
+    return placed(tree, to, copy, non_blocking, call)
 
 
-def placed(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) -> Any:
+def placed(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> Any:
     """Do so where no compiler reads along."""
     from devshim.tensors import stays
 
@@ -229,17 +150,42 @@ def placed(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool)
         return tree
     done: list[tuple[Any, Flat]] = []
     wholes: list[tuple[Cell, Any, Backend]] = []
+    others: list[tuple[Cell, Any]] = []
     going = _together.Going(_brackets)
     one, where = (to, lambda prefix, path: to) if isinstance(to, Device) else (None, to)
-    for cell, x, backend in scan(tree, done, wholes):
+    x = None
+    for cell, x, backend in scan(tree, done, wholes, others):
         target = one or where("", path_text(cell))
         if not stays(backend, x, target, copy):
             going.add(id(x), backend, x, target, cell)
+    if others or (x is None and not done):
+        look_at_others(call, tree, bool(done or wholes or x is not None), others, one)
     new: dict[int, Any] = {}
     with _moved_with(wholes, where, copy) as clones:
         new.update(clones)
         new.update(going.copy(non_blocking))
     return rebuilt(tree, done, new)
+
+
+def look_at_others(
+    call: str, tree: Any, is_tree: bool, others: list[tuple[Cell, Any]], device: Device | None = None
+) -> None:
+    """Refuse what is neither tensor, model nor container, and warn of what a tree holds of that kind.
+
+    None is an empty tree: what is optional can be placed as it is.
+
+    Raises:
+        NotATensorError: It is all that was given.
+    """
+    if is_tree or tree is None:
+        if others:
+            from devshim import _left_behind
+
+            _left_behind.warn(call, others)
+        return
+    from devshim import _left_behind
+
+    raise _left_behind.refuse(call, tree, device)
 
 
 def rebuilt(tree: Any, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> Any:
@@ -284,8 +230,10 @@ def placement_of(tree: Any) -> dict[str, Device]:
     from devshim import _outside
     from devshim._moving import joined
 
+    done: list[Any] = []
     wholes: list[tuple[Cell, Any, Backend]] = []
-    found = {path_text(cell): backend.device_of(x) for cell, x, backend in scan(tree, None, wholes)}
+    found = {path_text(cell): backend.device_of(x) for cell, x, backend in scan(tree, done, wholes)}
+    look_at_others("placement_of", tree, bool(done or wholes or found), [])
     for cell, whole, backend in wholes:
         prefix = path_text(cell)
         _outside.refuse_where_read("placement_of", "ask of models outside the compiled function")

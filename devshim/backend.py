@@ -97,6 +97,9 @@ class Backend(Wholes, ABC):
     reads_code: ClassVar[bool] = False
     """Whether the compiler reads code instead of running it, and meets what is no tensor's with a refusal (PyTorch)."""
 
+    has_containers: bool = False
+    """True if `flatten_once` is written; set when the backend is loaded."""
+
     simulated: int = 0
     """How many simulated GPUs this backend shows; 0 where none are."""
 
@@ -378,10 +381,11 @@ class Backend(Wholes, ABC):
             ConversionError: The memory cannot be shared, with the reason; never an abort.
         """
 
-    def flatten_once(self, node: object) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
-        """The children of a container registered with the framework's own pytree registry, and how to rebuild it.
+    def flatten_once(self, node: object) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]] | None:
+        """Return the keys and children of a container that the framework knows, and how to rebuild it around others.
 
-        None for anything else, and where the framework has no such registry.
+        A container registered with the framework's pytree registry, or one of its own. Never asked for dicts, lists
+        and their subclasses. None for anything else, named tuples and dataclasses that are not registered among it.
         """
         return None
 

@@ -70,7 +70,8 @@ def split(
         raise _misuse_values.unknown_choice("uneven", uneven, _UNEVEN)
     done: list[Any] = []
     wholes: list[Any] = []
-    found = list(_trees.scan(tree, done, wholes))
+    others: list[Any] = []
+    found = list(_trees.scan(tree, done, wholes, others))
     if wholes:
         raise ArgumentError(
             f"ds.split cuts tensors up, and {place_text(wholes[0][0]) or 'this'} is a {type_name(wholes[0][1])}",
@@ -82,6 +83,7 @@ def split(
             "pass a tensor, or a dict or list of them; ds.asarray(...) makes one",
         )
     _parts.check_devices([backend for _, _, backend in found], targets)
+    _trees.look_at_others("split", tree, True, others)
     axes = [_parts.axis_of(axis, backend.shape(x), cell, "split") for cell, x, backend in found]
     bounds = _parts.bounds_of(_parts.length_of(found, axes), len(targets), uneven)
     parts: list[Any] = []
@@ -175,7 +177,7 @@ def broadcast(tree: Any, devices: Iterable[DeviceLike]) -> list[Any]:
     copies: list[Any] = []
     try:
         for target in targets:
-            copies.append(_trees.place(tree, target, True, False))
+            copies.append(_trees.place(tree, target, True, False, "broadcast"))
     except BaseException:
         copies.clear()
         raise

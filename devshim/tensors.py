@@ -57,8 +57,10 @@ def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None
     """Return a tensor, or every tensor of a tree, on a device; models and optimizers move as they are.
 
     Args:
-        x: A tensor, or a tree of them: dicts, lists, tuples, named tuples, dataclasses and registered
-            pytrees, nested at will.  Whatever is no tensor passes through.  A model or optimizer, alone or in a
+        x: A tensor, or a tree of them: dicts, lists, tuples and their subclasses, named tuples, dataclasses, attrs
+            classes, mappings of any class, `UserList`, `SimpleNamespace`, and pytrees registered with the framework,
+            with Keras or with optree, nested at will.  Whatever is no tensor passes through.  None is an empty tree.
+            A model or optimizer, alone or in a
             tree, is moved in place: parameters, buffers, gradients and state; it and its parameters stay the objects
             they are, and ties stay ties.
         device: Where to; anything `ds.device` accepts, or a `Placement` that says it for each leaf.
@@ -74,7 +76,10 @@ def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None
 
     Raises:
         DeviceSpecError: ``device`` names nothing.
-        DeviceNotFoundError: The framework does not have that device.
+        NotATensorError: There is nothing to move: ``x`` is a number, text, a loader, a generator, or an object that is
+            no container. Inside a tree such things pass through; one that holds tensors warns with `NotMovedWarning`.
+        DeviceNotFoundError: The framework does not have that device; or ``x`` is a NumPy array, and the current
+            framework is another, whose GPUs take it by ``ds.from_numpy(x, device)``.
         CopyNeededError: ``copy=False``, and the tensor is elsewhere.
         OutOfMemoryError: The device is full. Whatever is raised, and Ctrl-C, too: nothing has moved. Until all copies
             have arrived, the source keeps what it has; the target needs room for what moves there, and no more.
@@ -161,9 +166,9 @@ def _refuse_flag(copy: object) -> NoReturn:
 
 
 def _refuse_copy(backend: Backend, x: Tensor, target: Device) -> NoReturn:
-    from devshim import _outside, _refusals
+    from devshim import _arguments, _outside, _refusals
 
-    _transfer.require(backend, target)
+    _arguments.reach(backend, target, (x,))
     if backend.reads_code and backend.compiling():
         _outside.copy_needed(backend.name, str(backend.device_of(x)), str(target))
     raise _refusals.copy_needed(backend.device_of(x), target)
@@ -203,7 +208,7 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
     if backend is None:
         from devshim import _trees
 
-        return _trees.place(x, target, True, False)
+        return _trees.place(x, target, True, False, "copy")
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "copy", target)
     return _transfer.move(backend, x, target)

@@ -103,6 +103,13 @@ class Kit:
         """Return a new tensor the framework's own way, no device named, such as ``torch.zeros(2, 2)``. Optional."""
         raise NotImplementedError
 
+    def containers(self, x: Tensor) -> dict[str, tuple[Any, Callable[[Any], Tensor]]]:
+        """Return containers registered with the framework, or its own, around a tensor, each with the way to it.
+
+        At least a class registered by each of the framework's calls for that. Optional: some have no registry.
+        """
+        raise NotImplementedError
+
     def model(self) -> Any:
         """Return a small model in training mode, always with the same weights: (n, 4) to (n, 3), float32.
 

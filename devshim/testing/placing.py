@@ -110,8 +110,10 @@ class Placing(Kit):
     @feature("place")
     @pytest.mark.parametrize("value", [3, 2.5, None, "text", True, b"bytes"], ids=repr)
     def test_what_is_no_tensor_passes_through(self, device: Device, value: object) -> None:
-        """`place` hands back what it need not move."""
-        assert ds.place(value, device) is value
+        """Inside a tree, what need not move is handed back; None alone, too, is an empty tree."""
+        tree = [value]
+        assert ds.place(tree, device) is tree
+        assert ds.copy(tree, device) is tree
 
     @feature("place")
     @pytest.mark.parametrize("value", [3, "text", None, [1.0], {}, object], ids=repr)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict, defaultdict, namedtuple
+from collections import ChainMap, OrderedDict, UserDict, UserList, defaultdict, namedtuple
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.values import feature, numbers
+from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
     from devshim.device import Device
@@ -84,6 +85,77 @@ class Trees(Kit):
         """What holds no tensor is handed back."""
         assert ds.place(tree, device) is tree
         assert ds.copy(tree, device) is tree
+
+    # ------------------------------------------------------------------ containers that the framework knows
+    @feature("place")
+    @hook("containers")
+    def test_registered_containers_move(self, away: tuple[Device, Device]) -> None:
+        """Each comes back as the same type, its tensor on the device; the one given is untouched."""
+        for kind, (tree, tensor) in self.containers(self.tensor(away[0])).items():
+            before = ds.to_numpy(tensor(tree))
+            moved = ds.place({"in": [tree]}, away[1])["in"][0]
+            assert type(moved) is type(tree), kind
+            assert ds.device_of(tensor(moved)) is away[1], kind
+            assert ds.device_of(tensor(tree)) is away[0], kind
+            assert (ds.to_numpy(tensor(moved)) == before).all(), kind
+            assert ds.place(moved, away[1]) is moved, kind
+            assert ds.device_of(tensor(ds.copy(tree, away[1]))) is away[1], kind
+
+    @feature("several")
+    @hook("containers")
+    def test_every_call_sees_into_registered_containers(self, away: tuple[Device, Device], tmp_path: Any) -> None:
+        """`split`, `gather`, `broadcast`, `placement_of`, `same_device`, `run`, `save`, `load` walk them as `place`."""
+        for kind, (tree, tensor) in self.containers(self.tensor(away[0])).items():
+            values = ds.to_numpy(tensor(tree))
+            plan = ds.placement_of(tree)
+            assert plan.devices == {away[0]}, kind
+            assert ds.placement_of(ds.place(tree, ds.Placement(dict.fromkeys(plan, away[1])))).devices == {away[1]}
+            assert not ds.same_device(tree, self.tensor(away[1])), kind
+            with pytest.raises(ds.DeviceMismatchError):
+                ds.run(lambda *_: None, tree, self.tensor(away[1]))
+            (copied,) = ds.broadcast(tree, [away[1]])
+            assert ds.device_of(tensor(copied)) is away[1], kind
+            with ds.transfers() as log:
+                ds.place(tree, away[1])
+            assert log.total_bytes >= values.nbytes, kind
+            ds.save(tree, tmp_path / kind)
+            filled = ds.load(tmp_path / kind, away[1], into=tree)
+            assert type(filled) is type(tree), kind
+            assert ds.device_of(tensor(filled)) is away[1], kind
+            assert (ds.to_numpy(tensor(filled)) == values).all(), kind
+
+    @feature("place")
+    def test_what_holds_no_tensor_is_refused_at_the_top(self, other_device: Device) -> None:
+        """A number, text, a set, a generator and an object are no trees; None is an empty one."""
+        things: list[Any] = [1, 2.5, "text", {1}, iter([self.tensor()]), object(), len]
+        for thing in things:
+            with pytest.raises(ds.NotATensorError):
+                ds.place(thing, other_device)
+        assert ds.place(None, other_device) is None
+
+    @feature("place")
+    def test_mappings_of_other_classes_move(self, journey: tuple[Device, Device]) -> None:
+        """A `UserDict` and what derives from it, a read-only view, a chain of dicts, a namespace."""
+        x = self.tensor(journey[0])
+        for tree in (UserDict(k=x), MappingProxyType({"k": x}), ChainMap({"k": x}), UserDict(k=UserList([x, 1]))):
+            moved = ds.copy(tree, journey[1])
+            assert type(moved) is type(tree)
+            assert ds.placement_of(moved).devices == {journey[1]}
+        assert ds.device_of(ds.copy(SimpleNamespace(x=x), journey[1]).x) is journey[1]
+
+    @feature("place")
+    def test_a_numpy_array_does_not_go_to_another_frameworks_gpu(self, other_device: Device) -> None:
+        """The line that makes a tensor of it is the hint, whether the GPUs are simulated or not; in a tree, too."""
+        if self.backend == "numpy" or other_device.kind == "cpu":
+            assert ds.device_of(ds.place(numbers(), other_device)) is other_device
+            return
+        for tree in (numbers(), {"x": numbers()}, [self.tensor(other_device), numbers()]):
+            with pytest.raises(ds.DeviceNotFoundError) as caught:
+                ds.place(tree, other_device)
+            assert f"ds.from_numpy(x, {str(other_device)!r})" in str(caught.value.hint)
+        with pytest.raises(ds.DeviceMismatchError) as mixed:
+            ds.require_same_device(x=self.tensor(other_device), y=numbers())
+        assert mixed.value.hint == f"y = ds.from_numpy(y, {str(other_device)!r})"
 
     @feature("place")
     def test_what_did_not_move_is_shared(self, away: tuple[Device, Device]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,23 @@ class TestJax(Conformance):
 
         return {"jit": (jax.jit, True), "scan": (scan, True), "vmap": (vmap, False), "grad": (grad, False)}
 
+    def containers(self, x: Any) -> Any:
+        import jax
+        from jax.experimental import sparse
+
+        made = {
+            "class": (_registered()(x, "note"), lambda t: t.x),
+            "keyed": (_keyed()(x, "note"), lambda t: t.x),
+            "partial": (jax.tree_util.Partial(max, x), lambda t: t.args[0]),
+        }
+        if ds.device_of(x) is ds.cpu():  # JAX computes the entries with its own operators
+            made["sparse"] = (sparse.BCOO.fromdense(x), lambda t: t.data)
+        else:
+            made["sparse"] = (ds.place(sparse.BCOO.fromdense(ds.place(x, "cpu")), ds.device_of(x)), lambda t: t.data)
+        if hasattr(jax.tree_util, "register_dataclass"):
+            made["dataclass"] = (_dataclass()(x, "note"), lambda t: t.x)
+        return made
+
     def native_zeros(self) -> Any:
         import jax.numpy as jnp
 
@@ -67,6 +86,57 @@ class TestJax(Conformance):
             weights = jax.tree.map(_adam(step), weights, *moments)
         assert {ds.device_of(leaf) for leaf in [*weights.values(), loss]} == {device}
         return [ds.to_numpy(leaf) for tree in (weights, *moments) for leaf in tree.values()]
+
+
+@functools.cache
+def _registered() -> Any:
+    """A class registered by a decorator."""
+    import jax
+
+    @jax.tree_util.register_pytree_node_class
+    class Registered:
+        def __init__(self, x: Any, note: str) -> None:
+            self.x, self.note = x, note
+
+        def tree_flatten(self) -> Any:
+            return (self.x,), self.note
+
+        @classmethod
+        def tree_unflatten(cls, note: Any, children: Any) -> Any:
+            return cls(*children, note)
+
+    return Registered
+
+
+@functools.cache
+def _keyed() -> Any:
+    """A class registered with the names of its children."""
+    import jax
+
+    class Keyed:
+        def __init__(self, x: Any, note: str) -> None:
+            self.x, self.note = x, note
+
+    jax.tree_util.register_pytree_with_keys(
+        Keyed,
+        lambda node: (((jax.tree_util.GetAttrKey("x"), node.x),), node.note),
+        lambda note, children: Keyed(*children, note),
+    )
+    return Keyed
+
+
+@functools.cache
+def _dataclass() -> Any:
+    """A dataclass whose second field is no child."""
+    import jax
+
+    @dataclasses.dataclass
+    class Data:
+        x: Any
+        note: str
+
+    jax.tree_util.register_dataclass(Data, data_fields=["x"], meta_fields=["note"])
+    return Data
 
 
 def _loss(weights: Any, x: Any, y: Any, key: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any
 
 import devshim as ds
@@ -42,6 +44,22 @@ class TestTensorflow(Conformance):
             return tf.function(fn, jit_compile=True)
 
         return {"function": (self.compiled, True), "xla": (xla, True)}
+
+    def containers(self, x: Any) -> Any:
+        import keras
+        import tensorflow as tf
+
+        keyed = tf.train.Checkpoint(d={"x": x, "n": 1}, l=[x, 1])  # whose attributes TensorFlow wraps
+        with tf.device(x.device):
+            extension = _extension()(x, 3)
+        return {
+            "extension": (extension, lambda t: t.x),
+            "protocol": (_protocol()(x, 3), lambda t: t.x),
+            "keras": (_of_keras()(x, 3), lambda t: t.x),
+            "wrapped dict": (keyed.d, lambda t: t["x"]),
+            "wrapped list": (keyed.l, lambda t: t[0]),
+            "tracked list": (keras.src.utils.tracking.TrackedList([x, 1]), lambda t: t[0]),
+        }
 
     def native_zeros(self) -> Any:
         import tensorflow as tf
@@ -162,3 +180,47 @@ def _beside(model: Any, make: Any) -> Any:
         optimizer = make()
         optimizer.build(model.trainable_variables)
     return optimizer
+
+
+@functools.cache
+def _extension() -> Any:
+    """A class that TensorFlow takes for a tensor of several."""
+    import tensorflow as tf
+
+    base: Any = tf.experimental.ExtensionType
+    fields = {"x": tf.Tensor, "n": int}  # written in a class of this file they would be text
+    return type(base)("Extension", (base,), {"__annotations__": fields, "__module__": __name__})
+
+
+@functools.cache
+def _protocol() -> Any:
+    """A dataclass that says how `tf.nest` is to see it."""
+
+    @dataclasses.dataclass
+    class Protocol:
+        x: Any
+        n: int
+
+        def __tf_flatten__(self) -> Any:
+            return (self.n,), (self.x,)
+
+        @classmethod
+        def __tf_unflatten__(cls, metadata: Any, components: Any) -> Any:
+            return cls(components[0], metadata[0])
+
+    return Protocol
+
+
+@functools.cache
+def _of_keras() -> Any:
+    """A class registered with Keras' trees, which are optree's."""
+    import optree
+
+    class OfKeras:
+        def __init__(self, x: Any, n: int) -> None:
+            self.x, self.n = x, n
+
+    optree.register_pytree_node(
+        OfKeras, lambda node: ((node.x,), node.n), lambda n, xs: OfKeras(*xs, n), namespace="keras"
+    )
+    return OfKeras

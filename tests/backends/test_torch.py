@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any
 
+import devshim as ds
 from devshim.testing import Conformance
 
 
@@ -49,6 +52,20 @@ class TestTorch(Conformance):
 
     def is_trainable(self, x: Any) -> bool:
         return bool(x.requires_grad)
+
+    def containers(self, x: Any) -> Any:
+        import torch
+        from torch.nn.utils.rnn import PackedSequence
+
+        order = ds.place(torch.arange(3), ds.device_of(x))
+        packed = PackedSequence(x, torch.tensor([3]), order, order)
+        assert packed.batch_sizes.is_cpu
+        return {
+            "class": (_registered()(x, "note"), lambda t: t.x),
+            "keyed": (_keyed()(x, "note"), lambda t: t.x),
+            "dataclass": (_dataclass()(x, "note"), lambda t: t.x if t.note == "note" else None),
+            "packed": (packed, lambda t: t.data),
+        }
 
     def native_zeros(self) -> Any:
         import torch
@@ -133,3 +150,50 @@ def _made(cls: Any, **options: Any) -> Any:
         return cls(parameters, lr=0.05, **more, **options)
 
     return make
+
+
+class Pair:
+    def __init__(self, x: Any, note: str) -> None:
+        self.x, self.note = x, note
+
+
+class Keyed(Pair):
+    pass
+
+
+@dataclasses.dataclass
+class Data:
+    x: Any
+    note: str
+
+
+@functools.cache
+def _registered() -> Any:
+    """A class registered with functions."""
+    from torch.utils import _pytree
+
+    _pytree.register_pytree_node(Pair, lambda node: ([node.x], node.note), lambda xs, note: Pair(*xs, note))
+    return Pair
+
+
+@functools.cache
+def _keyed() -> Any:
+    """A class registered with the names of its children."""
+    from torch.utils import _pytree
+
+    _pytree.register_pytree_node(
+        Keyed,
+        lambda node: ([node.x], node.note),
+        lambda xs, note: Keyed(*xs, note),
+        flatten_with_keys_fn=lambda node: ([(_pytree.GetAttrKey("x"), node.x)], node.note),
+    )
+    return Keyed
+
+
+@functools.cache
+def _dataclass() -> Any:
+    """A dataclass, of which one field is no child."""
+    from torch.utils import _pytree
+
+    _pytree.register_dataclass(Data, field_names=["x"], drop_field_names=["note"])
+    return Data

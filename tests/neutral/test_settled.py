@@ -142,7 +142,7 @@ def a_tree(draw: random.Random, here: Any, away: Any, depth: int = 0) -> Any:
 def test_a_glance_says_what_a_closer_look_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never the tree where something must move; and a plain tree in which nothing must is seen to be one."""
     here, away = ds.ones(2, device=GPU), ds.ones(2)
-    tree = a_tree(random.Random(seed), here, away)
+    tree = [a_tree(random.Random(seed), here, away)]  # alone, a number is refused
     glance = _settled.settled(tree, GPU)
     placed = ds.place(tree, GPU)
     monkeypatch.setattr(_trees, "settled", lambda *_: False)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import warnings
 import weakref
-from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
+from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
+from collections.abc import Mapping, MutableMapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,7 +16,8 @@ import optree
 import pytest
 
 import devshim as ds
-from devshim import _trees
+from devshim import _left_behind
+from devshim._containers import NAMESPACE
 
 GPU = ds.gpu(1)
 
@@ -93,7 +97,7 @@ optree.register_pytree_node(
     Registered,
     lambda node: (node.parts, node.note),
     lambda note, parts: Registered(*parts, note=note),
-    namespace=_trees.NAMESPACE,
+    namespace=NAMESPACE,
 )
 
 
@@ -172,7 +176,7 @@ def test_children_made_anew_at_every_look_are_moved() -> None:
             self.data = data
 
     optree.register_pytree_node(
-        Lazy, lambda node: ((node.data[:],), None), lambda _, parts: Lazy(*parts), namespace=_trees.NAMESPACE
+        Lazy, lambda node: ((node.data[:],), None), lambda _, parts: Lazy(*parts), namespace=NAMESPACE
     )
     assert on(ds.place([Lazy(np.zeros(2))], GPU)[0].data)
 
@@ -181,7 +185,260 @@ def test_what_is_no_tensor_passes_through() -> None:
     parts = [1, "s", b"b", None, ..., object(), len, int, {1}, UserDict(a=1), range(3), 1.5, Point, sys]
     tree = dict(enumerate(parts))
     assert ds.place(tree, GPU) is tree
-    assert all(ds.place(part, GPU) is part for part in parts)
+    assert ds.place(None, GPU) is None
+    empty: list[Any] = [{}, [], (), UserDict(), Point(1, 2), Open(1), ChainMap(), SimpleNamespace()]
+    assert all(ds.place(each, GPU) is each for each in empty)
+
+
+class Store(MutableMapping):  # type: ignore[type-arg]
+    """A mapping with memory of its own, an argument of its own, and no `__copy__`."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.held = name, {}
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.held[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.held[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self.held[key]
+
+    def __iter__(self) -> Any:
+        return iter(self.held)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+
+class Lazy(Store):
+    """A mapping that makes its values at each look, as one over a file does."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.held[key].copy()
+
+
+class Fixed(Mapping):  # type: ignore[type-arg]
+    """A mapping that cannot be written to, made of a dict."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: Any) -> None:
+        self._held = dict(held)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._held[key]
+
+    def __iter__(self) -> Any:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+class Encoding(UserDict):  # type: ignore[type-arg]
+    """What `transformers.BatchEncoding` is: attributes of its own, and items that are attributes, too."""
+
+    def __init__(self, data: Any, encodings: Any) -> None:
+        super().__init__(data)
+        self.encodings = encodings
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.data[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def store(**items: Any) -> Store:
+    made = Store("mine")
+    made.update(items)
+    return made
+
+
+MAPPINGS = {
+    "user": lambda x: UserDict(b=x, a=1),
+    "encoding": lambda x: Encoding({"b": x, "a": 1}, ["kept"]),
+    "store": lambda x: store(b=x, a=1),
+    "fixed": lambda x: Fixed({"b": x, "a": 1}),
+    "view": lambda x: MappingProxyType({"b": x, "a": 1}),
+    "chain": lambda x: ChainMap({"b": x}, {"a": 1, "b": np.zeros(3)}),
+}
+
+
+@pytest.mark.parametrize("kind", MAPPINGS)
+def test_mappings_of_every_class(kind: str, x: np.ndarray) -> None:
+    tree = MAPPINGS[kind](x)
+    moved = ds.place([tree], GPU)[0]
+    assert type(moved) is type(tree)
+    assert list(moved) == list(tree)
+    assert on(moved["b"])
+    assert moved["a"] == 1
+    assert tree["b"] is x, "the mapping given is not written to"
+    assert ds.place(moved, GPU) is moved
+    assert ds.placement_of(moved).devices == {GPU}
+    (back,) = ds.split(moved, ["cpu"])
+    assert type(back) is type(tree)
+    assert np.array_equal(back["b"], x)
+
+
+def test_what_a_mapping_carries_is_kept(x: np.ndarray) -> None:
+    assert ds.place(Encoding({"b": x}, ["kept"]), GPU).encodings == ["kept"]
+    assert on(ds.place(Encoding({"b": x}, []), GPU).b)
+    assert ds.place(store(b=x), GPU).name == "mine"
+    moved = ds.place(ChainMap({"a": x}, {"a": x + 1}), GPU)
+    assert all(on(each["a"]) for each in moved.maps), "what an earlier map hides moves, too"
+
+
+def test_a_mapping_that_cannot_be_rebuilt_is_refused(x: np.ndarray) -> None:
+    lazy = Lazy("file")
+    lazy.held["a"] = x
+    with pytest.raises(ds.ArgumentError, match="a Lazy cannot be rebuilt around moved tensors"):
+        ds.place({"l": lazy}, GPU)
+    assert lazy.held["a"] is x
+    assert ds.place(lazy, "cpu") is lazy
+
+
+def test_other_containers_of_python(x: np.ndarray) -> None:
+    class Rows(UserList):  # type: ignore[type-arg]
+        label = "none"
+
+    rows, space = Rows([x, 1]), SimpleNamespace(x=x, n=1)
+    rows.label = "mine"
+    moved = ds.place([rows, space], GPU)
+    assert type(moved[0]) is Rows
+    assert moved[0].label == "mine"
+    assert on(moved[0][0])
+    assert rows[0] is space.x is x
+    assert on(moved[1].x)
+    assert moved[1].n == 1
+    assert dict(ds.placement_of(moved).items()) == {"0.0": GPU, "1.x": GPU}
+
+
+def test_classes_of_attrs(x: np.ndarray) -> None:
+    """As attrs marks them: by the names of their fields."""
+
+    class Made:
+        __attrs_attrs__ = (SimpleNamespace(name="x"), SimpleNamespace(name="n"))
+
+        def __init__(self) -> None:
+            self.x, self.n, self.beside = x, 1, "kept"
+
+    moved = ds.place(Made(), GPU)
+    assert on(moved.x)
+    assert (moved.n, moved.beside) == (1, "kept")
+
+
+# ---------------------------------------------------------------------- nothing to move
+class Holder:
+    def __init__(self, **held: Any) -> None:
+        vars(self).update(held)
+
+
+class SlottedHolder:
+    __slots__ = ("never", "x")
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+def batches() -> Any:
+    yield np.zeros(2)
+
+
+class Loader:
+    def __iter__(self) -> Any:
+        return batches()
+
+
+@pytest.mark.parametrize(
+    ("thing", "hint"),
+    [
+        (3, "ds.asarray(x, device='gpu:1')"),
+        (2.5, "ds.asarray(x, device='gpu:1')"),
+        (np.float32(3), "ds.asarray(x, device='gpu:1')"),
+        (range(3), "ds.asarray(x, device='gpu:1')"),
+        ("text", "turn text into numbers first"),
+        (b"bytes", "turn text into numbers first"),
+        ({1, 2}, "pass a list, ds.place(list(x), 'gpu:1')"),
+        (batches(), "[ds.place(item, 'gpu:1') for item in x]"),
+        (Loader(), "for batch in x: batch = ds.place(batch, 'gpu:1')"),
+        (len, "ds.run(fn, x)"),
+        (int, "ds.run(fn, x)"),
+        (sys, "ds.run(fn, x)"),
+        (object(), "pass the tensors in it"),
+        (Holder(a=1, w=np.zeros(2)), "x.w = ds.place(x.w, 'gpu:1')"),
+        (SlottedHolder(np.zeros(2)), "x.x = ds.place(x.x, 'gpu:1')"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " in value else type(value).__name__,
+)
+def test_what_holds_no_tensor_at_the_top_is_refused(thing: Any, hint: str) -> None:
+    for to in (GPU, ds.Placement(default=GPU)):
+        with pytest.raises(ds.NotATensorError, match=r"ds\.place takes a tensor, a tree of tensors, a model"):
+            ds.place(thing, to)
+    with pytest.raises(ds.NotATensorError) as caught:
+        ds.place(thing, GPU)
+    assert hint in str(caught.value.hint)
+    for call, name in ((ds.copy, "copy"), (lambda x, d: ds.broadcast(x, [d]), "broadcast")):
+        with pytest.raises(ds.NotATensorError, match=rf"ds\.{name} takes"):
+            call(thing, "cpu")
+    with pytest.raises(ds.NotATensorError):
+        ds.split(thing, ["cpu"])
+    with pytest.raises(ds.NotATensorError, match=r"ds\.placement_of takes"):
+        ds.placement_of(thing)
+
+
+def test_a_generator_that_is_refused_is_not_begun() -> None:
+    items = batches()
+    with pytest.raises(ds.NotATensorError):
+        ds.place(items, GPU)
+    assert len(list(items)) == 1
+
+
+@pytest.mark.parametrize("make", [lambda x: Holder(w=x, b=[x]), SlottedHolder])
+def test_an_object_that_keeps_its_tensors_warns_once_for_its_type(
+    make: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_left_behind, "_WARNED", set())
+    with pytest.warns(ds.NotMovedWarning, match="did not move the tensors of the .*Holder at 'a.0'") as seen:
+        moved = ds.place({"a": [make(x)], "b": make(x), "x": x}, GPU)
+    assert [each.filename for each in seen] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds.copy({"a": make(x)}, GPU)
+        ds.split({"a": make(x), "x": x}, [GPU])
+    assert on(moved["x"])
+
+
+@pytest.mark.parametrize("call", [ds.place, ds.copy, lambda x, d: ds.split(x, [d]), lambda x, d: ds.broadcast(x, [d])])
+def test_every_call_that_moves_warns(call: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_left_behind, "_WARNED", set())
+    with pytest.warns(ds.NotMovedWarning):
+        call([x, Holder(w=x)], GPU)
+
+
+def test_objects_without_tensors_do_not_warn(x: np.ndarray) -> None:
+    class Watched:
+        """Code of its own is not run."""
+
+        @property
+        def tensor(self) -> Any:
+            raise AssertionError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds.place([Holder(a=1, b="text", c=[1]), Watched(), object(), {1}, len, sys, range(3)], GPU)
+
+
+def test_a_callers_own_error_while_it_warns_changes_nothing(x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_left_behind, "_WARNED", set())
+    used = ds.memory(GPU).used
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ds.NotMovedWarning):
+            ds.place([Holder(w=x), x], GPU)
+    assert ds.memory(GPU).used == used
 
 
 def test_the_same_object_where_nothing_moved(x: np.ndarray) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from devshim.device import CPU, Device
+from devshim_backends._jax.containers import JaxContainers
 from devshim_backends._jax.hidden import JaxHidden
 from devshim_backends._jax.lines import LINES
 from devshim_backends._jax.several import JaxSeveral
@@ -14,7 +15,7 @@ __all__ = ["JaxBackend"]
 
 
 @final
-class JaxBackend(JaxHidden, JaxSimulation, JaxSeveral):
+class JaxBackend(JaxHidden, JaxSimulation, JaxSeveral, JaxContainers):
     """JAX, from 0.4.30 on."""
 
     name = "jax"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from devshim_backends._tensorflow.containers import TensorflowContainers
 from devshim_backends._tensorflow.creation import TensorflowCreation
 from devshim_backends._tensorflow.draws import TensorflowDraws
 from devshim_backends._tensorflow.gaps import GAPS, LIMITS
@@ -32,6 +33,7 @@ class TensorflowBackend(
     TensorflowDraws,
     TensorflowSimulation,  # with it TensorflowRuntime
     TensorflowInterop,
+    TensorflowContainers,
 ):
     """TensorFlow, 2.16 to 2.21, with Keras 3 on its TensorFlow backend."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from devshim_backends._torch.containers import TorchContainers
 from devshim_backends._torch.creation import TorchCreation
 from devshim_backends._torch.devices import TorchDevices
 from devshim_backends._torch.draws import TorchDraws
@@ -37,6 +38,7 @@ class TorchBackend(
     TorchResuming,
     TorchLayers,
     TorchSeveral,
+    TorchContainers,
     TorchInterop,  # with it TorchTensors, on which it builds
 ):
     """PyTorch, 2.10 and newer: CUDA and ROCm cards as ``gpu``, and ``mps``, ``xpu`` and plug-ins by their names."""

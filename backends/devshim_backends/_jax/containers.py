@@ -1,0 +1,34 @@
+"""Containers that are registered with JAX: sparse arrays, equinox modules, flax's states, classes of the user's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jax import tree_util
+
+from devshim.backend import Backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NAMES = ("name", "key", "idx")
+"""What JAX's kinds of keys call what stands between the brackets."""
+
+
+class JaxContainers(Backend):
+    """The room of containers."""
+
+    def flatten_once(self, node: object) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]] | None:
+        # JAX takes every named tuple for a container: only those that are registered would be another kind.
+        if (isinstance(node, tuple) and hasattr(node, "_fields")) or tree_util.all_leaves((node,)):
+            return None
+        found, structure = tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)
+        keys = [_key(path[-1]) for path, _ in found]
+        return keys, [child for _, child in found], lambda new: tree_util.tree_unflatten(structure, new)
+
+
+def _key(key: Any) -> Any:
+    for name in _NAMES:
+        if hasattr(key, name):
+            return getattr(key, name)
+    return str(key)  # a class of the user's own

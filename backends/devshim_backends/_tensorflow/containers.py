@@ -1,0 +1,53 @@
+"""Containers that TensorFlow knows: extension types and other composites, and classes with ``__tf_flatten__``.
+
+A composite that is made of handles (a dataset, an iterator, a table) is not one: its data is not in tensors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from devshim.backend import Backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Flat = tuple[list[Any], list[Any], Callable[[list[Any]], Any]]
+
+_COMPOSITE: Any = tf.__internal__.CompositeTensor
+_HANDLES = (tf.resource, tf.variant)
+
+
+class TensorflowContainers(Backend):
+    """The room of containers."""
+
+    def flatten_once(self, node: object) -> Flat | None:
+        if isinstance(node, _COMPOSITE):
+            return _of_composite(node)
+        cls: Any = type(node)
+        if hasattr(cls, "__tf_flatten__") and hasattr(cls, "__tf_unflatten__"):
+            metadata, components = node.__tf_flatten__()  # type: ignore[attr-defined]
+            keys = list(range(len(components)))
+            return keys, list(components), lambda new: cls.__tf_unflatten__(metadata, tuple(new))
+        return None
+
+
+def _of_composite(node: Any) -> Flat | None:
+    parts = tf.nest.flatten(node, expand_composites=True)
+    if any(part.dtype in _HANDLES for part in parts):
+        return None
+    return _keys(node, len(parts)), parts, lambda new: tf.nest.pack_sequence_as(node, new, expand_composites=True)
+
+
+def _keys(node: Any, count: int) -> list[Any]:
+    """The names of an extension type's fields, with numbers where one is of several tensors; else numbers."""
+    if not isinstance(node, tf.experimental.ExtensionType):
+        return list(range(count))
+    keys: list[Any] = []
+    for field in type(node)._tf_extension_type_fields():
+        parts = tf.nest.flatten(getattr(node, field.name), expand_composites=True)
+        tensors = [part for part in parts if tf.is_tensor(part)]
+        keys += [field.name] if len(tensors) == 1 else [f"{field.name}.{i}" for i in range(len(tensors))]
+    return keys if len(keys) == count else list(range(count))

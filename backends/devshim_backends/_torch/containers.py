@@ -1,0 +1,57 @@
+"""Containers that PyTorch knows: those registered with ``torch.utils._pytree``, and packed sequences.
+
+A `PackedSequence` is a named tuple whose ``batch_sizes`` belong on the host, wherever its data is: so PyTorch's own
+``to`` has it, and recurrent layers refuse others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import SUPPORTED_NODES
+
+from devshim.backend import Backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Flat = tuple[list[Any], list[Any], Callable[[list[Any]], Any]]
+
+_NAMES = ("name", "key", "idx")
+"""What PyTorch's kinds of keys call what stands between the brackets."""
+
+
+class TorchContainers(Backend):
+    """The room of containers."""
+
+    def flatten_once(self, node: object) -> Flat | None:
+        if isinstance(node, PackedSequence):
+            return _of_packed(node)
+        registered = SUPPORTED_NODES.get(type(node))
+        if registered is None:
+            return None
+        if registered.flatten_with_keys_fn is None:
+            children, context = registered.flatten_fn(node)
+            keys: list[Any] = list(range(len(children)))
+        else:
+            pairs, context = registered.flatten_with_keys_fn(node)
+            keys, children = [_key(key) for key, _ in pairs], [child for _, child in pairs]
+        return keys, list(children), lambda new: registered.unflatten_fn(new, context)
+
+
+def _of_packed(node: Any) -> Flat:
+    names = ["data", "sorted_indices", "unsorted_indices"]
+
+    def rebuild(new: list[Any]) -> Any:
+        data, ordered, back = new
+        return type(node)(data, node.batch_sizes, ordered, back)
+
+    return names, [getattr(node, name) for name in names], rebuild
+
+
+def _key(key: Any) -> Any:
+    for name in _NAMES:
+        if hasattr(key, name):
+            return getattr(key, name)
+    return str(key)
