@@ -134,6 +134,14 @@ def core(session: nox.Session) -> None:
     pytests(session, [*once, *runs])
 
 
+@nox.session(python=DEFAULT, default=False)
+def mutants(session: nox.Session) -> None:
+    """Make small faults in the neutral half, and see which of them its tests notice."""
+    session.install(*group("test", "kit", "mutants", "numpy"), ".")
+    session.run("pytest", "-q", "tests/mutants")
+    session.run("python", "tests/mutants", *session.posargs)
+
+
 @nox.session(python=DEFAULT)
 @nox.parametrize("name", list(FRAMEWORKS), ids=list(FRAMEWORKS))
 def framework(session: nox.Session, name: str) -> None:

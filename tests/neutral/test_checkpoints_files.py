@@ -169,6 +169,14 @@ def nodes(*table: Any) -> Callable[[Any], Any]:
     return lambda told: {**told, "nodes": list(table)}
 
 
+def linear(*weight: Any) -> Callable[[Any], Any]:
+    """Describe a model of one linear layer."""
+    layer = {"kind": "linear", "path": "w", "weights": {"weight": list(weight)}, "facts": {}}
+    leaves = [["w", "parameter", 0]]
+    whole = {"framework": "numpy", "title": "", "class": "", "leaves": leaves, "layers": [layer], "facts": None}
+    return nodes(["whole", whole])
+
+
 LEAF = ["value", 1]
 TELLINGS: dict[str, Callable[[Any], Any]] = {
     "no object": lambda told: [],
@@ -233,19 +241,13 @@ TELLINGS: dict[str, Callable[[Any], Any]] = {
     "a model's name": nodes(
         ["whole", {"framework": {}, "title": "", "class": "", "leaves": [], "layers": [], "facts": None}]
     ),
-    "a model's axes": nodes(
-        [
-            "whole",
-            {
-                "framework": "numpy",
-                "title": "",
-                "class": "",
-                "leaves": [["w", "parameter", 0]],
-                "facts": None,
-                "layers": [{"kind": "linear", "path": "w", "weights": {"weight": ["w", [0, 5]]}, "facts": {}}],
-            },
-        ]
-    ),
+    "a model's axes": linear("w", [0, 5]),
+    "a model's axes in floating point": linear("w", [0.0, 1.0]),
+    "a model's axes as truth values": linear("w", [False, True]),
+    "a model's axes as a text": linear("w", "01"),
+    "a model's axes as an object": linear("w", {"0": 0, "1": 1}),
+    "a weight's order in floating point": linear("w", [0, 1], {"order": [0.0, 1.0]}),
+    "a weight's part as truth values": linear("w", [0, 1], {"part": [False, True]}),
 }
 
 

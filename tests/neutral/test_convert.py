@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
+from devshim import _registry
 
 
 def test_shares_where_it_can(fake: Any) -> None:
@@ -165,3 +166,35 @@ def test_the_result_of_every_placement_is_checked(fake: Any) -> None:
     for call in (lambda: ds.place(x, "gpu:1"), lambda: ds.copy([x], "gpu:1"), lambda: ds.place({"a": x}, "gpu:1")):
         with pytest.raises(ds.PlacementError, match="gpu:1 was asked for, and Fakeframe put the result on gpu:0"):
             call()
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_memory_of_a_simulated_card_is_shared_with_no_other_framework(fake: Any, cards: object, both: bool) -> None:
+    """The other framework's card may be a real one: then the two are not the same device either."""
+    fake.simulated = 2 if both else 0
+    x = ds.asarray([1.0, 2.0], device=1)
+    with pytest.raises(ds.CopyNeededError, match="label"):
+        ds.convert(x, "fakeframe", copy=False)
+
+
+def test_host_memory_is_shared_while_cards_are_simulated(fake: Any, cards: object) -> None:
+    x = np.arange(3.0)
+    assert np.shares_memory(ds.convert(x, "fakeframe", copy=False), x)
+
+
+def test_memory_of_one_real_card_is_offered_to_the_other_framework(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two frameworks on one real card: nothing is simulated, so the memory is shared there."""
+    x = fake.settle(np.arange(3.0), ds.gpu(1))
+    numpy = _registry.load("numpy")
+    shared: list[Any] = []
+
+    def from_dlpack(source: Any) -> Any:
+        shared.append(source)
+        return x
+
+    monkeypatch.setattr(numpy, "count", lambda kind: 2)
+    monkeypatch.setattr(numpy, "from_dlpack", from_dlpack)
+    monkeypatch.setattr(numpy, "device_of", lambda tensor: ds.gpu(1))
+    monkeypatch.setattr(fake, "to_dlpack", lambda tensor: tensor)
+    assert ds.convert(x, "numpy", "gpu:1", copy=False) is x
+    assert len(shared) == 1

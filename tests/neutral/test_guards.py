@@ -369,3 +369,29 @@ def test_a_buffer_that_is_refused() -> None:
     assert isinstance(_buffers.refusal(caught.value), ds.TransferError)
     assert _buffers.refusal(caught.value) is None, "it is told once"
     assert memoryview(bytearray(b"abc")).nbytes == 3
+
+
+class Sequence:
+    """An object whose number comes from a GPU: NumPy puts an error of its own in front of the refusal."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> float:
+        raise IndexError(index)
+
+    def __float__(self) -> float:
+        raise ds.TransferError("a card's number was read", "write it down")
+
+
+def test_a_refusal_behind_an_error_of_numpy_is_raised(x: Any) -> None:
+    with pytest.raises(ds.TransferError, match="a card's number was read"), ds.guard("error"):
+        np.zeros(2)[0] = Sequence()
+    with pytest.raises(ValueError, match="setting an array element"):
+        np.zeros(2)[0] = Sequence()
+
+
+def test_other_errors_of_numpy_are_left_alone(x: Any) -> None:
+    with pytest.raises(ValueError, match="setting an array element with a sequence") as caught, ds.guard("error"):
+        np.zeros(2)[0] = [1.0, 2.0]
+    assert caught.value.__cause__ is None or not isinstance(caught.value.__cause__, ds.TransferError)

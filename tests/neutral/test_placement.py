@@ -193,8 +193,13 @@ def test_what_is_free_is_the_budget() -> None:
         plan = ds.Placement.balanced(tree, [0, 1])
         assert loads(plan, tree) == {"gpu:0": 4, "gpu:1": 6}
         ds.place(tree, plan)
-        with pytest.raises(ds.OutOfMemoryError, match=r"16,384 bytes, 2,048 of them in one piece \(0\), have no room"):
+        with pytest.raises(
+            ds.OutOfMemoryError, match=r"16,384 bytes, 2,048 of them in one piece \(0\), have no room"
+        ) as no:
             ds.Placement.balanced(tree_of(*[2] * 8), [0, 1])
+        assert "(gpu:0: 4,096, gpu:1: 8,192 bytes)" in str(no.value)
+        with pytest.raises(ds.OutOfMemoryError, match=r"\(the tensor itself\)"):
+            ds.Placement.balanced(tree_of(64)[0], [0, 1])
         del kept
 
 

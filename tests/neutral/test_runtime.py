@@ -216,3 +216,11 @@ def test_memory_is_counted(cards: object) -> None:
     del x
     assert ds.memory(1).used == before.used
     assert ds.memory(1).peak >= before.used + 8192
+
+
+def test_amd_cards_are_numbered_as_asked() -> None:
+    """Nothing light counts them, so the framework refuses what is not there."""
+    from devshim.runtime import _visible
+
+    assert _visible("HIP_VISIBLE_DEVICES", [2, 0]) == (["0", "1", "2"], "")
+    assert _visible("HIP_VISIBLE_DEVICES", []) == ([], "")

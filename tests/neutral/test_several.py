@@ -589,3 +589,12 @@ def test_training_on_several_devices_is_training_on_one(devices: list[ds.Device]
         assert ds.device_of(w) is device
         np.testing.assert_allclose(ds.to_numpy(w), alone, rtol=1e-12)
         assert ds.to_numpy(w).tobytes() == ds.to_numpy(replicas[0]).tobytes(), "replicas never drift apart"
+
+
+def test_a_model_is_named_with_its_place(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = type("Net", (), {"__module__": "fakeframe"})
+    monkeypatch.setattr(fake, "is_model", lambda cls: cls is net, raising=False)
+    with pytest.raises(ds.ArgumentError, match=r"^ds\.split cuts tensors up, and this is a Net\b"):
+        ds.split(net(), [0, 1])
+    with pytest.raises(ds.ArgumentError, match=r"^ds\.split cuts tensors up, and \['a'\]\[1\] is a Net\b"):
+        ds.split({"a": [rows(2), net()]}, [0, 1])

@@ -323,3 +323,8 @@ def test_the_picture(tmp_path: Path) -> None:
     assert named == [["cpu"], ["gpu:0", "(simulated)"], ["gpu:1", "(simulated)"]]
     assert (tmp_path / "who.png").read_bytes().startswith(b"\x89PNG")
     assert ds.TransferLog().plot() is not None
+
+
+def test_a_record_is_of_real_devices_unless_it_says_otherwise() -> None:
+    record = ds.Transfer(ds.cpu(), ds.gpu(0), 4, 0.0, 1, "here.py:1", "torch", 0.0, 1)
+    assert record.simulated is False

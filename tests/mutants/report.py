@@ -1,0 +1,37 @@
+"""Writes the page that says how many mutants the tests kill."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+HEAD = """# Mutation testing
+
+`nox -s mutants` makes small faults in the neutral half of devshim, one at a time, and runs the tests that reach the
+faulty line: `tests/neutral`, and the conformance kit on two simulated GPUs of NumPy. A fault that no test notices
+survives. This page is generated from a random sample, drawn with seed {seed}.
+
+**{killed} of {total} faults were killed ({share:.1f} %).**
+
+| file | killed | survived |
+|---|---|---|
+{rows}
+"""
+
+
+def page(outcome: dict[str, Any]) -> str:
+    """Return the page of an outcome, in Markdown."""
+    results = outcome["results"]
+    total = Counter(each["path"] for each in results)
+    alive = Counter(each["path"] for each in results if each["fate"] == "survived")
+    rows = "\n".join(f"| `{path}` | {total[path] - alive[path]} | {alive[path]} |" for path in sorted(total))
+    killed = len(results) - sum(alive.values())
+    share = 100 * killed / max(len(results), 1)
+    text = HEAD.format(seed=outcome["seed"], killed=killed, total=len(results), share=share, rows=rows)
+    survivors = [each for each in results if each["fate"] == "survived"]
+    if survivors:
+        text += "\n## Survivors\n\n| where | change | line | why |\n|---|---|---|---|\n"
+        for each in survivors:
+            where, line = f"{each['path']}:{each['line']}", each["text"].replace("|", "\\|")
+            text += f"| `{where}` | {each['change']} | `{line}` | {each['reason'] or 'not looked into'} |\n"
+    return text

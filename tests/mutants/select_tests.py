@@ -1,0 +1,81 @@
+"""Finds which tests run which lines: a mutant is judged by the tests that run its line, and by no others."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+SUITES: dict[str, tuple[list[str], list[str]]] = {
+    "neutral": ([], ["tests/neutral"]),
+    "kit": (["-p", "devshim.testing.plugin", "--devshim-gpus=2"], ["tests/backends/test_numpy.py"]),
+}
+"""Suite -> options of pytest, and what it runs."""
+UNRELATED = ("test_architecture.py", "test_import_cost.py", "test_imports.py", "test_benchmarks.py")
+"""Files whose tests read the source, time it, or import it in processes of their own."""
+
+
+def environment(tree: Path) -> dict[str, str]:
+    """Return the environment in which a copy of the checkout is what is imported."""
+    paths = os.pathsep.join(map(str, (tree, tree / "backends", tree / "tests/helpers")))
+    return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+
+
+def pytest(
+    tree: Path, suite: str, tests: Sequence[str] = (), more: Sequence[str] = (), limit: float | None = None
+) -> tuple[int, str]:
+    """Run tests in a copy of the checkout.
+
+    Args:
+        tree: The copy.
+        suite: Which suite they are of.
+        tests: Their identifiers; all of the suite where there are none.
+        more: Further options.
+        limit: Seconds.
+
+    Returns:
+        Pytest's exit status, 124 where it takes longer than the limit, and what it printed.
+    """
+    options, every = SUITES[suite]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options, *more, *(tests or every)]
+    try:
+        done = subprocess.run(command, cwd=tree, env=environment(tree), capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return 124, ""
+    return done.returncode, done.stdout
+
+
+def by_line(tree: Path, suite: str, data: Path) -> dict[tuple[str, int], list[str]]:
+    """Run a suite once and return the tests that run each line of the package, those of few lines first."""
+    ignored = [f"--ignore=tests/neutral/{name}" for name in UNRELATED] if suite == "neutral" else []
+    more = [*ignored, "--cov=devshim", "--cov-context=test", "--cov-report=", "--no-cov-on-fail"]
+    status, printed = pytest(tree, suite, more=more)
+    if status:
+        raise SystemExit(f"the suite {suite} fails without a mutant:\n{printed[-3000:]}")
+    (tree / ".coverage").rename(data)
+    return _read(tree, data)
+
+
+def _read(tree: Path, data: Path) -> dict[tuple[str, int], list[str]]:
+    from coverage.numbits import numbits_to_nums
+
+    found: dict[tuple[str, int], list[str]] = {}
+    lines_of: dict[str, int] = {}
+    query = (
+        "select file.path, context.context, line_bits.numbits from line_bits "
+        "join file on file.id = line_bits.file_id join context on context.id = line_bits.context_id"
+    )
+    with sqlite3.connect(data) as connection:
+        for path, context, bits in connection.execute(query):
+            test = context.rpartition("|")[0]
+            if not test:
+                continue
+            numbers = numbits_to_nums(bits)
+            lines_of[test] = lines_of.get(test, 0) + len(numbers)
+            name = str(Path(path).relative_to(tree))
+            for number in numbers:
+                found.setdefault((name, number), []).append(test)
+    return {line: sorted(set(tests), key=lambda test: lines_of[test]) for line, tests in found.items()}
