@@ -2,11 +2,12 @@
 
 Requirements this module answers:
 
-* Killed at any moment, the file that was there is whole: the new one is written under another name in the same folder,
-  flushed to the disk, and renamed; the folder is flushed, too. Two who write at once do not meet, the last one stays.
+* Killed at any moment, the file that was there is whole: the new one is written in a folder of its own beside it
+  (`devshim._checkpoint_beside`), flushed to the disk, and renamed; the folder of the file is flushed, too. Two who
+  write at once do not meet, the last one stays.
 * A file says what it holds, and every part of it is checked: the library looks at the header's form, and on top of that
   no name may stand twice, what devshim wrote down carries a checksum, and so does each tensor.
-* One error, `CheckpointError`, for everything that is wrong with a file; `OSError` for what the system says.
+* One error, `CheckpointError`, for everything that is wrong with a file; what the system says is an `OSError`, too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from devshim import _checkpoint_foreign, _checkpoint_path
+from devshim._checkpoint_beside import room_beside
 from devshim._dtypes import DTYPES, numpy_dtype
 from devshim._show import show
 from devshim.errors import ArgumentError, CheckpointError
@@ -41,12 +44,9 @@ CODES |= {f"{sign}int{bits}": f"{code}{bits}" for sign, code in (("", "I"), ("u"
 """The dtypes that have a code in the format since its first version; others are stored as what they are made of."""
 
 
-def damaged(path: object, why: str) -> CheckpointError:
+def damaged(path: str, why: str, hint: str = "load another copy of it; nothing has changed") -> CheckpointError:
     """A file that is not what it should be."""
-    return CheckpointError(
-        f"{os.fspath(path)!r} is no checkpoint that can be loaded: {why}",  # type: ignore[call-overload]
-        "load another copy of it; nothing has changed",
-    )
+    return CheckpointError(f"{path!r} is not a checkpoint that ds.load can read: {why}", hint)
 
 
 # ---------------------------------------------------------------------- as stored
@@ -81,39 +81,45 @@ def checksum(array: np.ndarray) -> int:
 
 
 # ---------------------------------------------------------------------- writing
-def write(path: Any, arrays: Mapping[str, np.ndarray], told: object) -> None:
+def write(path: str, arrays: Mapping[str, np.ndarray], told: object) -> None:
     """Write arrays, in the form of `as_stored`, and what is told about them, in place of a file, all or nothing.
 
     Raises:
         ArgumentError: There is something at the path that is no file.
-        OSError: The folder is not there, or the system refuses.
-        CheckpointError: The library could not write, such as on a full disk.
+        CheckpointError: The folder is not there, the system refuses, or the library could not write, such as on a full
+            disk; what the system says is an `OSError`, too.
     """
+    target = os.path.realpath(path)
+    try:
+        _write(target, arrays, json.dumps(told, separators=(",", ":"), allow_nan=False))
+    except CheckpointError:
+        raise
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        hint = "make room on the disk" if full else "save into a folder that you can write to"
+        raise _checkpoint_path.refused(path, error, "cannot be written", f"{hint}; nothing has changed") from error
+
+
+def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    target = os.path.realpath(os.fspath(path))
     folder, mode = os.path.dirname(target), _mode(target)
     if not os.path.isdir(folder):
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder to save into", folder)
-    text = json.dumps(told, separators=(",", ":"), allow_nan=False)
-    beside = os.path.join(folder, f".devshim-{os.urandom(8).hex()}.tmp")
-    try:
+        raise _checkpoint_path.no_folder(folder)
+    with room_beside(target) as room:
+        beside = os.path.join(room, "new")
         os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else 0o600))
         mode = stat.S_IMODE(os.stat(beside).st_mode) if mode is None else mode  # the library makes a file of its own
         try:
             save_file(dict(arrays), beside, metadata={LABEL: text, CHECKSUM: f"{zlib.crc32(text.encode()):08x}"})
         except SafetensorError as error:
             raise CheckpointError(
-                f"{os.fspath(path)!r} could not be written: {error}", "see that the disk has room; nothing has changed"
+                f"{target!r} cannot be written: {error}", "make room on the disk; nothing has changed"
             ) from error
         os.chmod(beside, mode)
         _flush(beside)
         os.replace(beside, target)
-    except BaseException:
-        if os.path.exists(beside):
-            os.unlink(beside)
-        raise
     _flush(folder)
 
 
@@ -123,8 +129,11 @@ def _mode(target: str) -> int | None:
         found = os.stat(target)
     except FileNotFoundError:
         return None
+    if stat.S_ISDIR(found.st_mode):
+        inside = os.path.join(target, "checkpoint.safetensors")
+        raise ArgumentError(f"{target!r} is a folder, not a file to save into", f"ds.save(obj, {inside!r})")
     if not stat.S_ISREG(found.st_mode):
-        raise ArgumentError(f"{target!r} is no file, and would be replaced by one", "pass the path of a file")
+        raise ArgumentError(f"{target!r} is not a regular file, and would be replaced by one", "pass another path")
     return stat.S_IMODE(found.st_mode)
 
 
@@ -147,7 +156,7 @@ class Opened:
         forms: Name -> the dtype's code and the shape, of every tensor, as the header has them.
     """
 
-    def __init__(self, path: Any, handle: Any, header: Mapping[str, Any], told: Any) -> None:
+    def __init__(self, path: str, handle: Any, header: Mapping[str, Any], told: Any) -> None:
         self.path, self.told, self._handle = path, told, handle
         self.forms = {
             name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items() if name != "__metadata__"
@@ -162,7 +171,7 @@ class Opened:
         """
         kind = numpy_dtype(dtype)
         if kind.hasobject or kind.name != dtype:  # a name of ml_dtypes that is no dtype
-            raise damaged(self.path, f"{show(dtype)} is no dtype")
+            raise damaged(self.path, f"{show(dtype)} is not a dtype")
         form, full = stored_form(dtype, shape)
         if self.told is not None and self.forms.get(name) != (CODES[form], full):
             raise damaged(self.path, f"the tensor {show(name)} is not the {dtype} of shape {shape} that was saved")
@@ -177,20 +186,26 @@ class Opened:
 
 
 @contextmanager
-def opened(path: Any) -> Iterator[Opened]:
+def opened(path: str) -> Iterator[Opened]:
     """Open a file for reading, its header checked.
 
     Raises:
-        CheckpointError: It is no safetensors file, cut off, or damaged.
-        OSError: It is not there, or cannot be read.
+        CheckpointError: It is not a safetensors file, is cut off, or damaged; is not there, or cannot be read, which is
+            the system's `OSError`, too.
     """
     from safetensors import SafetensorError, safe_open
 
     for _ in range(100):
-        header = _header(path)
+        try:
+            header = _header(path)
+        except FileNotFoundError as error:
+            raise _checkpoint_path.not_found(path, error) from error
+        except OSError as error:
+            hint = "see who may read it: `ls -l` shows the owner and the permissions"
+            raise _checkpoint_path.refused(path, error, "cannot be read", hint) from error
         told = header.get("__metadata__", {})
         try:
-            handle: Any = safe_open(os.fspath(path), framework="np")
+            handle: Any = safe_open(path, framework="np")
         except (SafetensorError, OverflowError) as error:
             raise damaged(path, str(error)) from error
         with handle:
@@ -201,28 +216,39 @@ def opened(path: Any) -> Iterator[Opened]:
     raise damaged(path, "it is replaced by another all the time")
 
 
-def _header(path: Any) -> dict[str, Any]:
+def _header(path: str) -> dict[str, Any]:
     """The header of a file, in which no name stands twice."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise damaged(path, "it is no file")
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise CheckpointError(f"{path!r} is a folder, not a checkpoint file", _checkpoint_foreign.folder_hint(path))
+    if not stat.S_ISREG(mode):
+        raise damaged(path, "it is not a regular file", "pass the path of a file that ds.save has written")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > size - 8 or length > _LONGEST:
-            raise damaged(path, "it is cut off, or no safetensors file")
+            raise _foreign(path)
         text = file.read(length)
     header = _parsed(path, text)
     if not isinstance(header, dict):
-        raise damaged(path, "its header is no JSON object")
+        raise damaged(path, "its header is not a JSON object")
     return header
 
 
-def _parsed(path: Any, text: str | bytes) -> Any:
+def _foreign(path: str) -> CheckpointError:
+    """A file that does not begin as a safetensors file does."""
+    found = _checkpoint_foreign.recognized(path)
+    if found is None:
+        return damaged(path, "it is cut off, or not a safetensors file")
+    return damaged(path, f"it is {found[0]}", found[1])
+
+
+def _parsed(path: str, text: str | bytes) -> Any:
     """JSON, strictly: no name twice, no NaN, nested no deeper than Python follows."""
     try:
         return json.loads(text, object_pairs_hook=_once, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
-        raise damaged(path, f"its header is no JSON: {error}") from error
+        raise damaged(path, f"its header is not JSON: {error}") from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -236,7 +262,7 @@ def _refused(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _told(path: Any, metadata: Mapping[str, str]) -> Any:
+def _told(path: str, metadata: Mapping[str, str]) -> Any:
     """What devshim wrote into a file's metadata, checked; None where it did not write the file."""
     if LABEL not in metadata and CHECKSUM not in metadata:
         return None

@@ -10,7 +10,7 @@ from devshim._checkpoint_read import facts_of
 from devshim._checkpoint_source import Source, StoredTensor, StoredWhole
 from devshim._containers import children
 from devshim._lockstep import place_text
-from devshim._show import show, type_name
+from devshim._show import article, show, type_name
 from devshim.device import CPU, Device
 from devshim.errors import CheckpointError
 from devshim.placement import Placement
@@ -54,6 +54,7 @@ class Filling:
         """
         new: list[Tensor] = []
         try:
+            _refuse_model(into, stored)
             _lockstep.mapped([into, stored], self._look, _unlike)
             for cell, x, backend, source in self._tensors:
                 target = _parts.at(cell, _arguments.reach, backend, self._target_of(cell, backend.device_of(x)), (x,))
@@ -150,6 +151,16 @@ class Filling:
         return theirs if _registry.serving(mine) is None else next(arrived)
 
 
+def _refuse_model(into: Any, stored: Any) -> None:
+    """Refuse to fill a tree from a file of a model or optimizer: which tensor is whose is for the user to say."""
+    if isinstance(stored, StoredWhole) and _trees.owner_of_whole(into) is None and into is not None:
+        names = ", ".join(show(path) for path in list(stored.leaves)[:3])
+        raise CheckpointError(
+            f"the file does not fit `into`: it has {stored.in_words()}, and `into` is {article(type_name(into))}",
+            f"ds.load(path) without into returns a dict of its tensors by their names: {names}",
+        )
+
+
 def _as_whole(stored: Any) -> StoredWhole | None:
     """What a model can be filled from: a model, or its tensors by name as any program may have written them."""
     if isinstance(stored, StoredWhole):
@@ -170,17 +181,15 @@ def _is_plain(node: Any) -> bool:
 
 
 def _called(stored: Any) -> str:
-    if isinstance(stored, StoredTensor):
-        return f"the tensor {show(stored.name)}"
-    return f"a {stored.cls} of {stored.title}" if isinstance(stored, StoredWhole) else f"a {type_name(stored)}"
+    return stored.in_words() if isinstance(stored, (StoredTensor, StoredWhole)) else article(type_name(stored))
 
 
-def _other(cell: Cell, why: str) -> CheckpointError:
+_EQUAL = "pass what was saved, or its equal; None in a place leaves out what the file has there"
+
+
+def _other(cell: Cell, why: str, hint: str = _EQUAL) -> CheckpointError:
     where = place_text(cell)
-    return CheckpointError(
-        f"the file does not fit `into`: {f'at {where} ' if where else ''}{why}",
-        "pass what was saved, or its equal; None in a place leaves out what the file has there",
-    )
+    return CheckpointError(f"the file does not fit `into`: {f'at {where} ' if where else ''}{why}", hint)
 
 
 def _unlike(cell: Cell, which: int, why: str) -> Exception:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from devshim._layouts import put_together
+from devshim._show import article, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,10 @@ class StoredTensor:
     def __init__(self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None) -> None:
         self.name, self.dtype, self.shape, self.crc32 = name, dtype, shape, crc32
 
+    def in_words(self) -> str:
+        """Return what it is called in a message."""
+        return f"the tensor {show(self.name)}"
+
 
 class StoredWhole:
     """A model or optimizer of a file: its leaves by path, its layers, and what else the framework needs."""
@@ -43,6 +48,10 @@ class StoredWhole:
     ) -> None:
         self.framework, self.title, self.cls = framework, title, cls
         self.leaves, self.layers, self.facts = leaves, layers, facts
+
+    def in_words(self) -> str:
+        """Return what it is called in a message."""
+        return f"{article(self.cls)} of {self.title}"
 
     @property
     def is_model(self) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim import _registry, _trees
 from devshim._containers import children
-from devshim._show import show, type_name
+from devshim._show import article, described, show, type_name
 from devshim.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -86,17 +86,25 @@ def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unl
     """The children of another tree's container in the order of the first one's."""
     flat = None if is_leaf(node) else children(node)
     if flat is None:
-        raise unlike(cell, which, "no container")
+        raise unlike(cell, which, f"{_called(node)}, not {article(type_name(first))}")
     if flat[0] == keys:
         return flat[1]
     have = dict(zip(flat[0], flat[1], strict=True))
     if have.keys() != set(keys) and isinstance(first, dict) != isinstance(node, dict):
-        raise unlike(cell, which, f"a {type_name(node)}")
+        raise unlike(cell, which, f"{article(type_name(node))}, not {article(type_name(first))}")
     if have.keys() != set(keys):
         lacking, more = [key for key in keys if key not in have], [key for key in have if key not in keys]
         told = [f"no {lacking[0]!r}"] if lacking else []
         raise unlike(cell, which, " and ".join([*told, *([f"{more[0]!r}, too"] if more else [])]))
     return [have[key] for key in keys]
+
+
+def _called(node: Any) -> str:
+    """A leaf in a sentence; a checkpoint's tensors and models say what they are."""
+    told = getattr(type(node), "in_words", None)
+    if told is not None:
+        return str(told(node))
+    return described(node)
 
 
 def place_text(cell: Cell | None) -> str:

@@ -60,6 +60,9 @@ def no_device(call: str, x: object, spec: object, error: DeviceSpecError) -> Dev
             f"ds.{call} takes the device second, and was given {device} first and {described(spec)} second",
             f"the arguments are swapped: ds.{call}({first}, {device})",
         )
+    if call == "load" and devices_in(list(spec.values()) if type(spec) is dict else spec) is None:
+        problem = f"ds.load takes the device second, and was given {described(spec)}"
+        return DeviceSpecError(problem, "to load into what is there, name it: ds.load(path, into=model)")
     if type(spec) is dict and call in ("place", "load"):
         hint = f"make a placement of the leaves' devices: ds.{call}({first}, ds.Placement(devices))"
     elif type(spec) in (list, tuple) and call in ("place", "copy"):

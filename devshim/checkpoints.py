@@ -13,7 +13,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _arguments, _checkpoint_file, _context, _moving, _outside, _spec, _transfer, _trees
+from devshim import (
+    _arguments,
+    _checkpoint_file,
+    _checkpoint_path,
+    _context,
+    _moving,
+    _outside,
+    _spec,
+    _transfer,
+    _trees,
+)
 from devshim._checkpoint_fill import Filling
 from devshim._checkpoint_read import Contents
 from devshim._checkpoint_source import Source, StoredTensor
@@ -45,19 +55,19 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
             kept; a link stays one, and what it leads to is replaced.
 
     Raises:
-        ArgumentError: Something in it cannot be written down, or ``path`` is no place for a file.
-        OSError: The folder is not there, or the system refuses.
-        CheckpointError: The disk is full.
+        ArgumentError: Something in it cannot be written, or ``path`` is not the path of a file.
+        CheckpointError: The folder is not there, the disk is full, or the system refuses; then it is an `OSError`, too.
         ConversionError: NumPy has no dtype for a tensor (bfloat16 needs ``ml_dtypes``).
 
-    Whatever is raised, and if the process is killed, the file that was there is still whole; when it is killed,
-    a ``.devshim-*.tmp`` or ``.tmp*`` may be left beside it. The host needs memory for a copy of all that is saved.
-    Nothing that is saved may change meanwhile.
+    Whatever is raised, and if the process is killed, the file that was there is still whole; when it is killed, a
+    folder ``.devshim-*.tmp`` may be left beside it, which the next `save` to the same path removes. The host needs
+    memory for a copy of all that is saved. Nothing that is saved may change meanwhile.
     """
     _outside.refuse("save", "save what the compiled function returns, outside")
+    where = _checkpoint_path.saved_path(obj, path)
     writer = Writer()
     told = writer.tell(obj)
-    _checkpoint_file.write(path, writer.arrays, told)
+    _checkpoint_file.write(where, writer.arrays, told)
 
 
 def load(
@@ -82,9 +92,9 @@ def load(
         and values are the file's.
 
     Raises:
-        CheckpointError: The file is none, is cut off, damaged or made to harm, or does not fit ``into``; the message
-            names what.
-        OSError: It is not there, or cannot be read.
+        ArgumentError: ``path`` is not the path of a file.
+        CheckpointError: The file is not a checkpoint, is cut off, damaged or made to harm, or does not fit ``into``;
+            the message names what. Where it is not there, or cannot be read, the error is an `OSError`, too.
         ConversionError: The framework has no dtype for a tensor.
         OutOfMemoryError: The device is full. A device needs room for what is loaded beside what it has.
 
@@ -92,12 +102,13 @@ def load(
     The host needs memory for the largest tensor, twice.
     """
     _outside.refuse("load", "load outside, and pass what was loaded in")
-    with _checkpoint_file.opened(path) as file:
+    where = device_or_placement
+    name = _checkpoint_path.loaded_path(path, where)
+    target = where if where is None or isinstance(where, Placement) else _spec.of_call("load", path, where)
+    with _checkpoint_file.opened(name) as file:
         contents = Contents(file)
         if into is None:
-            return _new(file, contents, device_or_placement)
-        where = device_or_placement
-        target = where if where is None or isinstance(where, Placement) else _spec.device(where)
+            return _new(file, contents, target)
         return Filling(file, target, _tensor).fill(into, contents.tree)
 
 

@@ -37,6 +37,38 @@ def started(name, device, **settings):
     return [ds.place(model, device), getattr(torch.optim, name)(model.parameters(), lr=0.01, **settings)]
 
 
+def test_files_of_torch_save_are_recognized_and_the_hint_converts_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, other = nn.Linear(4, 3), nn.Linear(4, 3)
+    for zipped in (True, False):
+        torch.save(model.state_dict(), "a.pt", _use_new_zipfile_serialization=zipped)
+        with pytest.raises(ds.CheckpointError, match=r"it is a file of torch\.save") as caught:
+            ds.load("a.pt", into=other)
+        line, _, rest = caught.value.hint.rpartition(" converts")
+        assert (line, rest) == (
+            "ds.save(torch.load('a.pt', map_location='cpu', weights_only=True), 'a.safetensors')",
+            " it",
+        )
+        eval(line)
+        ds.load("a.safetensors", into=other)
+        assert torch.equal(other.weight, model.weight)
+        nn.init.zeros_(other.weight)
+
+
+def test_a_model_does_not_fill_a_dict(tmp_path):
+    path = tmp_path / "model.safetensors"
+    ds.save(nn.Sequential(nn.Linear(4, 3)), path)
+    with pytest.raises(ds.CheckpointError) as caught:
+        ds.load(path, into={"w": torch.zeros(4, 3), "b": torch.zeros(3)})
+    assert caught.value.problem == (
+        "the file does not fit `into`: it has a Sequential of PyTorch, and `into` is a dict"
+    )
+    assert caught.value.hint == (
+        "ds.load(path) without into returns a dict of its tensors by their names: '0.weight', '0.bias'"
+    )
+    assert list(eval(caught.value.hint.partition(" without")[0])) == ["0.weight", "0.bias"]
+
+
 def step(pair, device):
     model, optimizer = pair
     x = torch.arange(6) if isinstance(model, nn.Embedding) else X

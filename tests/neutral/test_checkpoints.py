@@ -267,9 +267,9 @@ UNFIT: dict[str, tuple[Any, str]] = {
     "missing": ({"w": SAVED["w"], "n": 5}, "'list', too"),
     "more": ({**SAVED, "extra": 1}, "no 'extra'"),
     "a value for a tensor": ({**SAVED, "w": 3}, r"at \['w'\] 3 would be replaced by the tensor 'w'"),
-    "a tensor for a value": ({**SAVED, "n": np.ones(1)}, r"at \['n'\] a tensor would be replaced by a int"),
+    "a tensor for a value": ({**SAVED, "n": np.ones(1)}, r"at \['n'\] a tensor would be replaced by an int"),
     "a value for a list": ({**SAVED, "list": 3}, r"at \['list'\] 3 would be replaced by a list"),
-    "a list for a value": ({**SAVED, "n": [np.ones(1)]}, r"at \['n'\] the file has no container"),
+    "a list for a value": ({**SAVED, "n": [np.ones(1)]}, r"at \['n'\] the file has 5, not a list"),
     "length": ({**SAVED, "list": [np.zeros(1)]}, r"at \['list'\] the file has 1, too"),
 }
 
@@ -351,15 +351,15 @@ def test_text_paths_and_strange_names(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_places_that_are_no_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such folder"):
         ds.save([1], tmp_path / "nowhere" / "file")
-    with pytest.raises(ds.ArgumentError, match="is no file"):
+    with pytest.raises(ds.ArgumentError, match="is a folder, not a file"):
         ds.save([1], tmp_path)
-    with pytest.raises(ds.ArgumentError, match="is no file"):
+    with pytest.raises(ds.ArgumentError, match="is not a regular file"):
         ds.save([1], "/dev/null")
     with pytest.raises(FileNotFoundError):
         ds.load(tmp_path / "nothing")
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(ds.CheckpointError, match="is no file"):
+        with pytest.raises(ds.CheckpointError, match=r"is a folder|is not a regular file"):
             ds.load(place)
 
 

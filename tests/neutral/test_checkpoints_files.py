@@ -21,6 +21,7 @@ import pytest
 from safetensors import safe_open
 
 import devshim as ds
+from devshim import _checkpoint_beside
 
 TREE = {"w": np.arange(6, dtype="f4").reshape(2, 3), "half": np.ones(3, "f2"), "list": [1, "text", np.array(True)]}
 
@@ -155,7 +156,7 @@ def test_a_hostile_file_is_one_clear_error(name: str, path: Path) -> None:
     path.write_bytes(HOSTILE[name])
     into = {"a": np.zeros(1, "f4")}
     for call in (lambda: ds.load(path), lambda: ds.load(path, into=into)):
-        with pytest.raises(ds.CheckpointError, match="is no checkpoint that can be loaded") as caught:
+        with pytest.raises(ds.CheckpointError, match=r"is not a checkpoint that ds\.load can read") as caught:
             call()
         assert caught.value.hint
     assert into["a"][0] == 0
@@ -257,7 +258,7 @@ def test_a_lie_about_the_contents_is_one_clear_error(name: str, path: Path, caps
     ds.save(TREE, path)
     header, data = header_of(path.read_bytes())
     path.write_bytes(file_of(retold(header, TELLINGS[name](told_of(header))), data))
-    with pytest.raises(ds.CheckpointError, match="is no checkpoint that can be loaded"):
+    with pytest.raises(ds.CheckpointError, match=r"is not a checkpoint that ds\.load can read"):
         ds.load(path)
     assert "owned" not in capsys.readouterr().out
 
@@ -379,7 +380,7 @@ def counted(module, name):
         return kept(*args, **kwargs)
     setattr(module, name, step)
 
-for name in ("open", "close", "chmod", "fsync", "replace"):
+for name in ("mkdir", "open", "close", "chmod", "fsync", "replace"):
     counted(os, name)
 counted(safetensors.numpy, "serialize_file")
 ds.save([2, np.ones(1000)], path)
@@ -398,11 +399,103 @@ def test_killed_before_every_step_the_file_is_whole(path: Path) -> None:
         version, x = ds.load(path)
         assert (x == version - 1).all()
         found.append(version)
+        assert len(os.listdir(path.parent)) <= 2, "the file, and what one killed writer left"
         if done.returncode == 0:
             break
         assert done.returncode == -signal.SIGKILL, done.stderr
     assert found == sorted(found)
     assert set(found[:-1]) == {1, 2}
+    ds.save([1], path)
+    assert os.listdir(path.parent) == [path.name], "the next writer removes what is left"
+
+
+PAUSED = """
+import os, signal, sys, numpy as np, devshim as ds, safetensors.numpy
+ds.use("numpy")
+serialize = safetensors.numpy.serialize_file
+
+def paused(*args, **kwargs):
+    print("writing", flush=True)
+    sys.stdin.readline()
+    return serialize(*args, **kwargs)
+
+safetensors.numpy.serialize_file = paused
+ds.save({"by": "the slow one"}, sys.argv[1])
+"""
+
+
+def paused(path: Path) -> subprocess.Popen[bytes]:
+    """A writer that waits in the middle of a save."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PAUSED, str(path)]
+    writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == b"writing\n"
+    return writer
+
+
+def left(path: Path) -> list[str]:
+    return [name for name in os.listdir(path.parent) if name != path.name]
+
+
+def test_a_writer_removes_what_the_killed_left_and_not_what_another_writes(path: Path) -> None:
+    slow, killed, other = paused(path), paused(path), paused(path.with_name("other"))
+    try:
+        assert len(left(path)) == 3
+        for writer in (killed, other):
+            writer.kill()
+            writer.communicate()
+        ds.save([1], path)
+        assert len(left(path)) == 2, "of the slow writer, and of the other file"
+        told, _ = slow.communicate(b"\n")
+        assert slow.returncode == 0, told
+    finally:
+        for writer in (slow, killed, other):
+            writer.kill()
+            writer.communicate()
+    assert ds.load(path) == {"by": "the slow one"}
+    assert len(left(path)) == 1
+    ds.save([1], path.with_name("other"))
+    assert left(path) == ["other"]
+
+
+def test_what_was_left_on_another_machine_must_be_a_day_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its locks may not be seen here."""
+    with monkeypatch.context() as patch:
+        patch.setattr("platform.node", lambda: "elsewhere")
+        writer = paused(path)  # named after this machine, and renamed to the other's
+        writer.kill()
+        writer.communicate()
+        (name,) = left(path)
+        with _checkpoint_beside.room_beside(str(path)) as room:
+            theirs = os.path.basename(room)
+    os.rename(path.with_name(name), path.with_name(theirs))
+    ds.save([1], path)
+    assert left(path) == [theirs]
+    day = time.time() - 25 * 3600
+    os.utime(path.with_name(theirs), (day, day))
+    ds.save([1], path)
+    assert left(path) == []
+
+
+def test_files_of_the_same_form_that_are_not_ours_stay(path: Path) -> None:
+    names = [".devshim-notes", ".devshim-0123456789abcdef.tmp", ".tmpabc", f".{path.name}.tmp"]
+    for name in names:
+        path.with_name(name).write_bytes(b"")
+    with _checkpoint_beside.room_beside(str(path)) as room:
+        link = room.replace(".tmp", "0.tmp")
+    os.symlink(path.parent, link)
+    ds.save([1], path)
+    assert sorted(left(path)) == sorted([*names, os.path.basename(link)])
+
+
+def test_a_folder_that_cannot_be_listed_can_be_saved_into(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: str) -> list[str]:
+        raise PermissionError(13, "Permission denied", folder)
+
+    monkeypatch.setattr(_checkpoint_beside.os, "listdir", refuse)
+    ds.save([1], path)
+    assert ds.load(path) == [1]
 
 
 def test_a_full_disk_leaves_the_file_and_nothing_beside_it(path: Path, python: Callable[..., str]) -> None:
@@ -418,7 +511,7 @@ def test_a_full_disk_leaves_the_file_and_nothing_beside_it(path: Path, python: C
             print(type(error.__cause__).__name__, error)
         """
     )
-    assert "could not be written" in told
+    assert "cannot be written" in told
     assert ds.load(path) == [1]
     assert os.listdir(path.parent) == [path.name]
 

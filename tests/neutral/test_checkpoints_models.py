@@ -437,7 +437,7 @@ def test_something_else_is_refused(first: Any, path: Path) -> None:
     for into, told in (
         ({"net": 3, "n": 3}, r"at \['net'\] 3 would be replaced by a Model of Fakeframe"),
         ({"net": np.ones(3), "n": 3}, r"at \['net'\] a tensor would be replaced by a Model"),
-        ({"net": None, "n": net(first)}, r"at \['n'\] a Model would be replaced by a int"),
+        ({"net": None, "n": net(first)}, r"at \['n'\] a Model would be replaced by an int"),
     ):
         with pytest.raises(ds.CheckpointError, match=told):
             ds.load(path, into=into)
