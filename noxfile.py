@@ -111,17 +111,22 @@ def conform_again(session: nox.Session, name: str) -> None:
 
 @nox.session(python=DEFAULT, tags=["quick"])
 def lint(session: nox.Session) -> None:
-    """Check style and formatting."""
+    """Check style and formatting, and that the stub of the package is up to date."""
     session.install(*group("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("python", "tests/typing/stub.py", "--check")
 
 
 @nox.session(python=DEFAULT, tags=["quick"])
 def typing(session: nox.Session) -> None:
-    """Check types, strictly; the frameworks themselves count as untyped."""
-    session.install(*group("typing"))
+    """Check types, strictly, of devshim and of a program that uses it, which editors complete and explain, too.
+
+    The frameworks themselves count as untyped.
+    """
+    session.install(*group("typing"), ".")
     session.run("mypy")
+    session.run("pytest", "-q", "tests/typing")
 
 
 @nox.session(python=PYTHONS)

@@ -14,11 +14,14 @@ from devshim.device import CPU, as_int
 from devshim.errors import ArgumentError, ConversionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from typing import SupportsIndex, TypeAlias
 
     from devshim._spec import DeviceLike
     from devshim.backend import Backend
     from devshim.device import Device
+
+    Shape: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
 
 
 def target(backend: Backend, device: DeviceLike | None) -> Device:

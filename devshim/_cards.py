@@ -29,6 +29,8 @@ from devshim.errors import ArgumentError, OutOfMemoryError
 from devshim.info import MemoryInfo
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from devshim._spec import DeviceLike
     from devshim.backend import Backend
 
@@ -57,8 +59,14 @@ class Fault:
     """
 
     __slots__ = ("at", "device", "times", "what")
+    device: Device
+    what: str
+    at: int
+    times: int
 
-    def __init__(self, device: DeviceLike, what: str, at: int = 1, times: int = 1) -> None:
+    def __init__(
+        self, device: DeviceLike, what: Literal["allocation", "copy", "vanish"], at: int = 1, times: int = 1
+    ) -> None:
         self.device = as_device(device)
         if self.device.kind != "gpu":
             raise ArgumentError(f"a fault is for a simulated GPU, not for {self.device}", "pass 'gpu:0'")
@@ -70,6 +78,9 @@ class Fault:
     def __repr__(self) -> str:
         more = "" if self.times == 1 else f", times={self.times}"
         return f"Fault({str(self.device)!r}, {self.what!r}, at={self.at}{more})"
+
+
+Fault.__module__ = "devshim"
 
 
 def _positive(name: str, value: object) -> int:
@@ -113,7 +124,7 @@ class Card:
     def __init__(self, device: Device, full: type[OutOfMemoryError]) -> None:
         self.device = device
         self.limit: int | None = None
-        self.lost = False
+        self.lost: bool = False
         self._full = full
         self._used = 0
         self._peak = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from devshim import tensors
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from devshim.backend import Tensor
     from devshim.device import Device

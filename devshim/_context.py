@@ -14,10 +14,11 @@ from devshim import _installed, _outside, _registry
 from devshim.device import CPU, Device
 from devshim.errors import BackendNotFoundError
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from devshim._installed import BackendName
     from devshim.backend import Backend
     from devshim.info import BackendInfo
 
@@ -41,7 +42,7 @@ DEVICE: ContextVar[Device | None] = ContextVar("devshim_device", default=None)
 """The device of the innermost `on`, or of `set_device`, in this thread or task."""
 
 
-def use(backend: str | None) -> None:
+def use(backend: BackendName | None) -> None:
     """Make a framework the current one for the whole process.
 
     Args:
@@ -69,7 +70,7 @@ class using:
         BackendNotFoundError: No such backend, or its framework is not installed.
     """
 
-    def __init__(self, backend: str) -> None:
+    def __init__(self, backend: BackendName) -> None:
         self._name = _choose(backend)
 
     def __enter__(self) -> str:
@@ -153,7 +154,7 @@ def _only_one() -> str:
 
 
 @_registry.settled_when_compiled
-def framework(backend: str | None = None) -> ModuleType:
+def framework(backend: BackendName | None = None) -> ModuleType:
     """Return the framework's own module, imported the way it needs beside the others.
 
     Args:

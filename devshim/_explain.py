@@ -10,7 +10,7 @@ import sys
 from _thread import allocate_lock
 from contextvars import ContextVar
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

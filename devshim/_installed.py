@@ -10,11 +10,15 @@ import sys
 
 from devshim.errors import BackendNotFoundError
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from importlib.machinery import ModuleSpec
     from importlib.metadata import EntryPoint
+    from typing import Literal, TypeAlias
+
+    BackendName: TypeAlias = Literal["torch", "tensorflow", "mxnet", "paddle", "jax", "numpy"] | str
+    """A framework's name, a nickname, or a third party's name."""
 
 __all__ = [
     "BUILTIN",

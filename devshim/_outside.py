@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from devshim import _registry
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from typing import NoReturn
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim import _context, _misuse, _outside, _refusals, _registry, _transfer, scopes
 from devshim._show import type_name
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
     from devshim.device import Device
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 __all__ = ["parallel"]
 
 
-def parallel(fns: Iterable[Callable[[Any], Any]], inputs: Iterable[Any]) -> list[Any]:
+def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
     """Call each callable with its input, all at the same time, each in a thread of its own, where its input lives.
 
     Args:

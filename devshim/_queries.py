@@ -10,7 +10,7 @@ from devshim import _context, _explain, _registry, _spec, _transfer
 from devshim.device import ALIASES, CPU, Device, kind_of
 from devshim.errors import DeviceSpecError
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from devshim._spec import DeviceLike
     from devshim.info import DeviceInfo

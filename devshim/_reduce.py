@@ -9,7 +9,7 @@ Nothing is written before every result is there; then all are written, and Ctrl-
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim import _explain, _lockstep, _misuse_values, _moving, _outside, _refusals, _registry, _transfer, _trees
 from devshim._lockstep import place_text
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
     Op = Literal["sum", "mean", "max", "min"]
 
+T = TypeVar("T")
+
 __all__ = ["all_reduce_"]
 
 _OPS = ("sum", "mean", "max", "min")
 
 
-def all_reduce_(tensors: list[Any], op: Op = "sum") -> list[Any]:
+def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
     """Let every tensor hold the sum, mean, maximum or minimum of all, in place, whatever device each is on.
 
     Args:

@@ -27,7 +27,7 @@ from devshim._installed import (
 )
 from devshim.errors import BackendBrokenError, BackendConflictError, BackendError, DevshimError
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, TypeVar
@@ -113,9 +113,9 @@ def load(name: str) -> Backend:
             made = _make(name)
             _adopt(made)
             _LOADED[name] = made
-    from devshim import _load_rest
+    from devshim._lazy import load_rest
 
-    _load_rest()
+    load_rest()
     return _LOADED[name]
 
 

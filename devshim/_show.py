@@ -6,7 +6,7 @@ characters; so what is not plain data is shown by its type's name alone.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -15,7 +15,7 @@ from devshim._show import show
 from devshim.device import ALIASES, CPU, MAX_INDEX, Device, as_int
 from devshim.errors import DeviceSpecError
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 

@@ -7,7 +7,7 @@ needed: nothing is copied before the function runs, and the compiler sees for it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim import _context, _outside, _registry, _spec, _transfer, _trees
 from devshim._containers import children
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from devshim._containers import Flat
     from devshim._moving import Where
     from devshim.backend import Backend, Tensor
+
+T = TypeVar("T")
 
 
 def compiling() -> bool:
@@ -32,14 +34,15 @@ def _children(node: Any) -> Flat | None:
     return children(node, [each for each in _context.COMPILERS if each.compiling() and each.has_containers])
 
 
-def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool) -> Any:
+def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool) -> T:
     """Have every tensor of a tree moved when the compiled function runs; the tree itself where none has to be."""
     if _has_whole(tree):
         _outside.refuse("place", _trees.OUTSIDE)
         return _trees.placed(tree, to, copy, non_blocking)
     if tree is not None and _registry.serving(tree) is None and _children(tree) is None:
         _outside.not_a_tensor("place", type(tree).__name__)
-    return _placed(tree, to, copy, non_blocking, "")[0]
+    placed: T = _placed(tree, to, copy, non_blocking, "")[0]
+    return placed
 
 
 def _has_whole(node: Any) -> bool:

@@ -13,20 +13,20 @@ from __future__ import annotations
 from devshim.device import CPU, Device
 from devshim.errors import DevshimError, TracingError
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from typing import Any
+    from typing import Any, TypeVar
 
     import numpy as np
 
     from devshim.backend import Backend, Tensor
 
+    T = TypeVar("T")
 
 FAULTS: Callable[[Backend, Device | None, Device, str], None] | None = None
 """Asked before every copy and every allocation while faults are simulated (`devshim._cards.watch`)."""
-
 
 LEDGER: Callable[[Backend, Device, Device, int | None, int], AbstractContextManager[None] | None] | None = None
 """Gives what is entered around a copy while anybody watches (`devshim._watching`); no bytes: a tensor is made."""
@@ -47,7 +47,7 @@ def require(backend: Backend, device: Device) -> Device:
     return device
 
 
-def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False) -> Tensor:
+def move(backend: Backend, x: T, target: Device, non_blocking: bool = False) -> T:
     """Copy one tensor to a device within its framework: new memory, checked on arrival."""
     if target is not CPU or FAULTS is not None:
         require(backend, target)
@@ -59,7 +59,7 @@ def move(backend: Backend, x: Tensor, target: Device, non_blocking: bool = False
     if FAULTS is not None and _is_copied_now(backend, x):
         FAULTS(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
     try:
-        result = backend.copy_to(x, target, non_blocking)
+        result: T = backend.copy_to(x, target, non_blocking)
     except Exception as error:
         raise_if_full(backend, error, target, x)
         raise
@@ -222,7 +222,7 @@ def all_reduce(backend: Backend, xs: Sequence[Tensor], devices: Sequence[Device]
     return results
 
 
-def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray:
+def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
     """Copy a tensor's values into NumPy memory (or, with ``copy=False``, look at them there)."""
     if backend.compiling():
         from devshim import _outside

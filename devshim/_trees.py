@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim import _registry, _together, _transfer
 from devshim._containers import children
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     Path = tuple[object, ...]
     Cell = tuple[Any, object]
     """Where a tensor stands: the container's own cell and the key in it; a path of 10,000 keys costs nothing so."""
+
+T = TypeVar("T")
 
 OUTSIDE = "place models and optimizers before the compiled function is called"
 
@@ -133,7 +135,7 @@ def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
         yield path_of(cell), x, backend
 
 
-def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> Any:
+def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
     """Move every tensor of a tree: `devshim.place` for everything that is not itself a tensor."""
     from devshim import _traced
 
@@ -142,7 +144,7 @@ def place(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool, 
     return placed(tree, to, copy, non_blocking, call)
 
 
-def placed(tree: Any, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> Any:
+def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
     """Do so where no compiler reads along."""
     from devshim.tensors import stays
 
@@ -188,14 +190,15 @@ def look_at_others(
     raise _left_behind.refuse(call, tree, device)
 
 
-def rebuilt(tree: Any, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> Any:
+def rebuilt(tree: T, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> T:
     """The tree with what is new in its place; the same object where nothing in it is."""
     for node, (_, old, rebuild) in done if new else ():
         for child in old:  # a plain loop, and no `is`: torch.compile traces no generator twice, and compares no tuples
             if id(child) in new:
                 new[id(node)] = rebuild([new.get(id(each), each) for each in old])
                 break
-    return new.get(id(tree), tree)
+    found: T = new.get(id(tree), tree)
+    return found
 
 
 @contextmanager

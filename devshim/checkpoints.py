@@ -11,7 +11,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from devshim import (
     _arguments,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from devshim.backend import Backend, Tensor
     from devshim.device import Device
 
+T = TypeVar("T")
+
 __all__ = ["load", "save"]
 
 
@@ -68,6 +70,20 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     writer = Writer()
     told = writer.tell(obj)
     _checkpoint_file.write(where, writer.arrays, told)
+
+
+@overload
+def load(
+    path: str | os.PathLike[str], device_or_placement: DeviceLike | Placement | None = None, into: None = None
+) -> Any: ...
+
+
+@overload
+def load(path: str | os.PathLike[str], device_or_placement: DeviceLike | Placement | None = None, *, into: T) -> T: ...
+
+
+@overload
+def load(path: str | os.PathLike[str], device_or_placement: DeviceLike | Placement | None, into: T) -> T: ...
 
 
 def load(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from devshim._installed import BackendName
     from devshim._spec import DeviceLike
     from devshim.backend import Backend, Tensor
     from devshim.device import Device
@@ -41,7 +42,7 @@ _SHORT_CUTS: dict[tuple[type, str], Callable[[Tensor], Tensor | None]] = {}
 
 
 def convert(
-    x: Tensor, backend: str | None = None, device: DeviceLike | None = None, *, copy: bool | None = None
+    x: Tensor, backend: BackendName | None = None, device: DeviceLike | None = None, *, copy: bool | None = None
 ) -> Tensor:
     """Return a tensor of another framework with the same values, dtype and shape.
 

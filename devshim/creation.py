@@ -19,6 +19,9 @@ from devshim.errors import ConversionError, DevshimError
 from devshim.tensors import from_array, stays, tensor_backend
 
 if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from devshim._arguments import Shape
     from devshim._spec import DeviceLike
     from devshim.backend import Backend, Tensor
     from devshim.device import Device
@@ -122,7 +125,7 @@ def _cast(backend: Backend, x: Tensor, wanted: Any, copy: bool | None) -> tuple[
     return cast, None
 
 
-def empty(shape: object, *_more: object, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+def empty(shape: Shape, *_more: NoReturn, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return a tensor of a shape whose values are not set.
 
     Args:
@@ -135,14 +138,14 @@ def empty(shape: object, *_more: object, dtype: object = None, device: DeviceLik
     return _transfer.make(*_arguments.plan("empty", (_arguments.shape(shape),), dtype, device))
 
 
-def zeros(shape: object, *_more: object, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+def zeros(shape: Shape, *_more: NoReturn, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return a tensor of zeros; arguments as for `empty`."""
     if _more:
         raise _misuse_values.too_many("zeros", 1, (shape, *_more))
     return _transfer.make(*_arguments.plan("zeros", (_arguments.shape(shape),), dtype, device))
 
 
-def ones(shape: object, *_more: object, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
+def ones(shape: Shape, *_more: NoReturn, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
     """Return a tensor of ones; arguments as for `empty`."""
     if _more:
         raise _misuse_values.too_many("ones", 1, (shape, *_more))
@@ -150,7 +153,7 @@ def ones(shape: object, *_more: object, dtype: object = None, device: DeviceLike
 
 
 def full(
-    shape: object, fill_value: complex, *_more: object, dtype: object = None, device: DeviceLike | None = None
+    shape: Shape, fill_value: complex, *_more: NoReturn, dtype: object = None, device: DeviceLike | None = None
 ) -> Tensor:
     """Return a tensor of one value; other arguments as for `empty`.
 

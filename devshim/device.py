@@ -22,10 +22,11 @@ from devshim.errors import DeviceSpecError
 
 __all__ = ["ALIASES", "KINDS", "Device", "cpu", "gpu"]
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
+    from devshim._installed import BackendName
     from devshim.backend import Backend
 
 KINDS = ("cpu", "gpu", "tpu", "mps", "xpu", "npu", "hpu", "mlu")
@@ -75,7 +76,7 @@ class Device:
         found = _INTERNED.get((kind, index)) if type(kind) is str and type(index) is int else None
         return found if found is not None else _intern(kind, index)
 
-    def native(self, backend: str | None = None) -> object:
+    def native(self, backend: BackendName | None = None) -> Any:
         """Return the framework's own object for this device.
 
         Args:
@@ -199,4 +200,5 @@ def gpu(i: int = 0) -> Device:
 
 
 CPU = Device("cpu")
-Device.__module__ = "devshim"
+for _public in (Device, cpu, gpu):
+    _public.__module__ = "devshim"

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from sys import modules
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from typing import Any, TypeVar
 
@@ -76,7 +76,7 @@ class DevshimError(Exception):
 
     def __init__(self, problem: str, hint: str | None = None) -> None:
         super().__init__(problem if hint is None else f"{problem}\n\nHint: {hint}")
-        self.problem = problem
+        self.problem: str = problem
         self.hint = hint
 
     def add_leaf(self, path: str) -> None:
@@ -87,7 +87,7 @@ class DevshimError(Exception):
     def add_place(self, place: str) -> None:
         """Say where the error happened."""
         self.problem = f"{self.problem} ({place})"
-        self.args = (self.problem if self.hint is None else f"{self.problem}\n\nHint: {self.hint}",)
+        self.args: tuple[object, ...] = (self.problem if self.hint is None else f"{self.problem}\n\nHint: {self.hint}",)
 
     def __str__(self) -> str:
         return str(self.args[0])  # ImportError keeps a text of its own, which add_leaf would not reach

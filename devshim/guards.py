@@ -20,9 +20,12 @@ from devshim.errors import TransferError
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from typing import Literal, TypeAlias
 
     from devshim.backend import Backend
     from devshim.device import Device
+
+    Mode: TypeAlias = Literal["allow", "log", "warn", "error"]
 
 __all__ = ["TransferWarning", "guard"]
 
@@ -58,17 +61,17 @@ class guard:
 
     def __init__(
         self,
-        mode: str,
+        mode: Mode,
         *,
-        host_to_device: str | None = None,
-        device_to_host: str | None = None,
-        device_to_device: str | None = None,
+        host_to_device: Mode | None = None,
+        device_to_host: Mode | None = None,
+        device_to_device: Mode | None = None,
     ) -> None:
         asked = (host_to_device, device_to_host, device_to_device)
         for name, value in zip(("mode", *DIRECTIONS), (mode, *asked), strict=True):
             if value not in MODES and (value is not None or name == "mode"):
                 raise unknown_choice(name, value, MODES)
-        self.modes = {name: value or mode for name, value in zip(DIRECTIONS, asked, strict=True)}
+        self.modes: dict[str, str] = {name: value or mode for name, value in zip(DIRECTIONS, asked, strict=True)}
         self._opened: list[_watching.Block] = []
         self.refused: TransferError | None = None
         """The last refusal."""

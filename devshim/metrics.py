@@ -53,7 +53,7 @@ class MetricLog:
             raise _misuse.swapped_log(device, capacity)
         if device is not None:
             self._device = _transfer.require(_context.current(), _spec.device(device))
-        self.capacity = _arguments.integer("capacity", capacity)
+        self.capacity: int = _arguments.integer("capacity", capacity)
         if self.capacity < 1:
             raise bad_argument("capacity", capacity, "at least 1", "leave capacity out to keep 1024 at most")
         self._backend: Backend | None = None
@@ -130,7 +130,7 @@ class MetricLog:
             self._values.append(_transfer.to_host(self._backend, together, copy=True))
             self._kept.clear()
 
-    def flush(self) -> np.ndarray:
+    def flush(self) -> np.ndarray[Any, Any]:
         """Return all values in the order they were appended, in one transfer, and empty the log.
 
         Returns:

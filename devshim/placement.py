@@ -11,9 +11,10 @@ from devshim._show import show
 from devshim.device import Device
 from devshim.errors import ArgumentError
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
 
     from devshim._spec import DeviceLike
 
@@ -154,7 +155,7 @@ class Placement:
         cls,
         obj: object,
         devices: Sequence[DeviceLike],
-        budgets: Mapping[DeviceLike, int | str] | Sequence[int | str] | None = None,
+        budgets: Mapping[Any, int | str] | Sequence[int | str] | None = None,
     ) -> Placement:
         """Return a placement of a model, or of a tree of tensors, that spreads its bytes over devices.
 

@@ -16,7 +16,7 @@ from devshim import _context, _explain, _outside, _registry, _spec, _transfer
 from devshim._misuse_values import given_by_name
 from devshim.device import Device
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager

@@ -14,7 +14,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim import _explain, _lockstep, _misuse, _misuse_values, _outside, _parts, _registry, _spec, _transfer, _trees
 from devshim._lockstep import place_text
@@ -32,18 +32,20 @@ if TYPE_CHECKING:
     from devshim.backend import Backend, Tensor
     from devshim.device import Device
 
+T = TypeVar("T")
+
 __all__ = ["all_reduce_", "broadcast", "gather", "parallel", "replicate", "split"]
 
 _UNEVEN = ("balance", "error", "drop")
 
 
 def split(
-    tree: Any,
+    tree: T,
     devices: Iterable[DeviceLike],
     *,
     axis: int = 0,
     uneven: Literal["balance", "error", "drop"] = "balance",
-) -> list[Any]:
+) -> list[T]:
     """Return one part of a tensor, or of every tensor of a tree, for each device, and on it.
 
     Args:
@@ -86,7 +88,7 @@ def split(
     _trees.look_at_others("split", tree, True, others)
     axes = [_parts.axis_of(axis, backend.shape(x), cell, "split") for cell, x, backend in found]
     bounds = _parts.bounds_of(_parts.length_of(found, axes), len(targets), uneven)
-    parts: list[Any] = []
+    parts: list[T] = []
     try:
         for target, (start, stop) in zip(targets, bounds, strict=True):
             new: dict[int, Any] = {}
@@ -101,7 +103,7 @@ def split(
     return parts
 
 
-def gather(parts: Iterable[Any], device: DeviceLike, axis: int = 0) -> Any:
+def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
     """Return tensors, or the tensors of equal trees, joined along an axis, on one device: the inverse of `split`.
 
     Args:
@@ -150,14 +152,15 @@ def gather(parts: Iterable[Any], device: DeviceLike, axis: int = 0) -> Any:
     except BaseException:
         joined.clear()  # the traceback would keep them, and their memory
         raise
-    return _lockstep.mapped(
+    whole: T = _lockstep.mapped(
         trees[:1],
         lambda cell, nodes: nodes[0] if _registry.serving(nodes[0]) is None else next(results),
         _lockstep.unlike("gather", "part"),
     )
+    return whole
 
 
-def broadcast(tree: Any, devices: Iterable[DeviceLike]) -> list[Any]:
+def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
     """Return a copy of a tensor, or of every tensor of a tree, on each device.
 
     Args:
@@ -174,7 +177,7 @@ def broadcast(tree: Any, devices: Iterable[DeviceLike]) -> list[Any]:
     """
     targets = _parts.listed(devices, "broadcast", "tree", tree)
     _parts.check_devices([backend for _, _, backend in _trees.scan(tree, None, [])], targets)
-    copies: list[Any] = []
+    copies: list[T] = []
     try:
         for target in targets:
             copies.append(_trees.place(tree, target, True, False, "broadcast"))
@@ -184,7 +187,7 @@ def broadcast(tree: Any, devices: Iterable[DeviceLike]) -> list[Any]:
     return copies
 
 
-def replicate(model: Any, devices: Iterable[DeviceLike]) -> list[Any]:
+def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
     """Return an independent model on each device, all equal at the start; the one given stays what and where it is.
 
     Args:

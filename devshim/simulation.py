@@ -15,7 +15,7 @@ from devshim._show import show
 from devshim.device import as_int
 from devshim.errors import ArgumentError, SimulationError, UnsupportedError
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TypeAlias
@@ -45,7 +45,9 @@ class Simulation:
     """
 
     def __init__(self, request: Request, before: Request) -> None:
-        self.gpus, self.memory, self.faults = request
+        self.gpus: int = request[0]
+        self.memory: int | None = request[1]
+        self.faults: tuple[Fault, ...] = request[2]
         self._before = before
 
     def __enter__(self) -> Simulation:

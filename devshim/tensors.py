@@ -11,14 +11,16 @@ from devshim.device import CPU, Device
 from devshim.errors import TracingError
 from devshim.placement import Placement
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any, NoReturn, TypeVar
 
     import numpy as np
 
     from devshim._spec import DeviceLike
     from devshim.backend import Backend, Tensor
+
+    T = TypeVar("T")
 
 __all__ = ["copy", "device_of", "from_numpy", "place", "to_numpy"]
 
@@ -53,7 +55,7 @@ def device_of(x: Tensor) -> Device:
     return backend.device_of(x)
 
 
-def place(x: Tensor, device: DeviceLike | Placement, *, copy: bool | None = None, non_blocking: bool = False) -> Tensor:
+def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non_blocking: bool = False) -> T:
     """Return a tensor, or every tensor of a tree, on a device; models and optimizers move as they are.
 
     Args:
@@ -174,7 +176,7 @@ def _refuse_copy(backend: Backend, x: Tensor, target: Device) -> NoReturn:
     raise _refusals.copy_needed(backend.device_of(x), target)
 
 
-def copy(x: Tensor, device: DeviceLike) -> Tensor:
+def copy(x: T, device: DeviceLike) -> T:
     """Return a copy of a tensor, or of every tensor of a tree, in new memory on a device.
 
     The same as ``place(x, device, copy=True)``: also where the tensor is there already.
@@ -197,7 +199,7 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
         copier = _COPIERS.get(type(x))  # as `_copied_to_host`, written out: a call less
         if copier is not None:
             try:
-                made = copier(x)
+                made: T | None = copier(x)
             except Exception as error:
                 _transfer.raise_if_full(_TENSORS[type(x)], error, CPU, x)
                 raise
@@ -214,19 +216,19 @@ def copy(x: Tensor, device: DeviceLike) -> Tensor:
     return _transfer.move(backend, x, target)
 
 
-def _copied_to_host(x: Tensor) -> Tensor | None:
+def _copied_to_host(x: T) -> T | None:
     """The copy of a tensor in host memory that its framework makes the shortest way, while nobody watches; or None."""
     copier = _COPIERS.get(type(x))
     if copier is None or _transfer.LEDGER is not None or _transfer.FAULTS is not None:
         return None
     try:
-        return copier(x)
+        return copier(x)  # type: ignore[no-any-return]
     except Exception as error:
         _transfer.raise_if_full(_TENSORS[type(x)], error, CPU, x)
         raise
 
 
-def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray:
+def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
     """Return a tensor's values as a NumPy array in host memory, detached from any gradient.
 
     Args:
@@ -246,7 +248,7 @@ def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray:
     return _transfer.to_host(backend, x, copy is not False)
 
 
-def from_numpy(a: np.ndarray, device: DeviceLike | None = None, *, copy: bool | None = None) -> Tensor:
+def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, copy: bool | None = None) -> Tensor:
     """Return a tensor of the current framework with a NumPy array's values.
 
     Args:

@@ -29,7 +29,7 @@ cards, and with ``--devshim-gpus=3 -m cards`` for what takes three.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from devshim.testing.suite import Conformance
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import warnings
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -198,13 +198,13 @@ class Guarding(Kit):
         """Tasks of one thread, too, keep their own."""
         x = self.scalar(other_device)
 
-        async def reading(mode: str) -> type[BaseException] | None:
+        async def reading(mode: Literal["error", "allow"]) -> type[BaseException] | None:
             with ds.guard(mode):
                 await asyncio.sleep(0)
                 return outcome(lambda: float(x))
 
         async def all_of_them() -> list[object]:
-            return list(await asyncio.gather(*map(reading, ("error", "allow", "error"))))
+            return list(await asyncio.gather(reading("error"), reading("allow"), reading("error")))
 
         assert asyncio.run(all_of_them()) == [ds.TransferError, None, ds.TransferError]
 
@@ -224,7 +224,7 @@ class Guarding(Kit):
         """One that a generator opens ends with it, in whatever order generators end."""
         x = self.scalar(other_device)
 
-        def guarded(mode: str) -> Generator[None, None, None]:
+        def guarded(mode: Literal["error", "allow"]) -> Generator[None, None, None]:
             with ds.guard(mode):
                 yield
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 NONSENSE: dict[str, Callable[[], object]] = {
     "negative length": lambda: ds.zeros(-1),
     "negative length in a tuple": lambda: ds.ones((2, -3)),
-    "a float as a length": lambda: ds.zeros(2.0),
+    "a float as a length": lambda: ds.zeros(2.0),  # type: ignore[arg-type]
     "a bool as a length": lambda: ds.zeros(True),
-    "text as a shape": lambda: ds.empty("22"),
-    "no shape": lambda: ds.full(None, 1),
+    "text as a shape": lambda: ds.empty("22"),  # type: ignore[arg-type]
+    "no shape": lambda: ds.full(None, 1),  # type: ignore[arg-type]
     "text as a value": lambda: ds.full(2, "1"),  # type: ignore[arg-type]
     "a step of zero": lambda: ds.arange(0, 3, 0),
     "text as a bound": lambda: ds.arange("3"),  # type: ignore[arg-type]

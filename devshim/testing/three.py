@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 class ThreeCards(Wholes):
     """What two cards cannot show."""
 
-    def failing(self, what: str) -> Iterator[int]:
+    def failing(self, what: Literal["allocation", "copy", "vanish"]) -> Iterator[int]:
         """Let one event on the third card fail after another; the caller breaks once its call has none left."""
         for at in range(1, MANY):
             with ds.simulate(3, faults=ds.Fault("gpu:2", what, at=at)):
@@ -112,7 +112,7 @@ class ThreeCards(Wholes):
     @pytest.mark.parametrize(
         ("call", "what"), [("split", "allocation"), ("broadcast", "copy"), ("place", "allocation"), ("copy", "vanish")]
     )
-    def test_three_cards_keep_nothing_of_a_call_that_fails(self, call: str, what: str) -> None:
+    def test_three_cards_keep_nothing_of_a_call_that_fails(self, call: str, what: Any) -> None:
         """Whatever happens on the third card, and when: it is named, and the others have their memory back."""
         expected = ds.OutOfMemoryError if what == "allocation" else ds.DeviceFailedError
         tree = {"x": ds.from_numpy(numbers((7, 2))), "y": ds.from_numpy(numbers((7,)))}

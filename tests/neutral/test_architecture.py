@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,6 +212,12 @@ def test_all_is_what_the_reference_documents() -> None:
     assert names <= documented | modules | {"random"}
     apart = {"Backend", "Gap", "normal", "seed", "uniform"}  # the contract for adapters, and the module ds.random
     assert {name for name in documented if "." not in name} <= names | apart
+
+
+def test_the_stub_says_what_the_package_gives() -> None:
+    """Where it does not: `python tests/typing/stub.py --write`."""
+    made = runpy.run_path(str(Path(__file__).parents[1] / "typing" / "stub.py"))["stub"](NEUTRAL)
+    assert (NEUTRAL / "__init__.pyi").read_text(encoding="utf-8") == made
 
 
 BAD = {

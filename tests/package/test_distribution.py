@@ -42,7 +42,7 @@ def sources() -> set[str]:
 def test_the_wheel_holds_both_packages_whole_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     inside = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert inside == sources()
-    assert {"devshim/py.typed", "devshim_backends/py.typed"} <= inside
+    assert {"devshim/py.typed", "devshim/__init__.pyi", "devshim_backends/py.typed"} <= inside
 
 
 def test_every_adapter_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:

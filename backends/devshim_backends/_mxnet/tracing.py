@@ -96,7 +96,7 @@ def called() -> str:
         module = frame.f_globals.get("__name__") or ""
         if module.partition(".")[0] not in ("devshim", "devshim_backends"):
             break
-        name = f"random.{frame.f_code.co_name}" if module == "devshim.random" else frame.f_code.co_name
+        name = f"random.{frame.f_code.co_name}" if module == "devshim._random" else frame.f_code.co_name
         frame = frame.f_back
     return name
 

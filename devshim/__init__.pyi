@@ -1,0 +1,218 @@
+"""One Device/Placement API that behaves the same on PyTorch, TensorFlow, MXNet, PaddlePaddle, JAX and NumPy.
+
+>>> import devshim as ds
+>>> ds.use("numpy")
+>>> ds.device("cuda:1")
+Device('gpu', 1)
+
+All that there is, by subject; ``help(ds.place)`` explains one:
+
+    frameworks       use using backends framework
+    devices          device Device cpu gpu device_count devices describe require try_gpu try_all_gpus
+                     set_visible_devices DeviceInfo BackendInfo
+    tensors          place copy device_of to_numpy from_numpy convert NotMovedWarning
+    creation         asarray zeros ones full empty arange linspace eye
+                     zeros_like ones_like full_like empty_like random
+    default device   on set_device run same_device require_same_device
+    several devices  split gather broadcast replicate all_reduce_ parallel
+    placement        Placement placement_of
+    checkpoints      save load
+    transfers        transfers TransferLog Transfer guard TransferWarning MetricLog explain
+    running          synchronize memory MemoryInfo empty_cache memory_policy shrink_batch
+    simulated GPUs   simulate Fault
+    errors           DevshimError, and below it ArgumentError NotATensorError BackendError BackendNotFoundError
+                     BackendBrokenError BackendConflictError DeviceError DeviceSpecError DeviceNotFoundError
+                     DeviceFailedError DeviceMismatchError PlacementError CopyNeededError ConversionError
+                     CheckpointError TransferError TracingError SimulationError AlreadyStartedError OutOfMemoryError
+                     UnsupportedError
+
+Importing devshim imports no framework and not even NumPy: devices and errors
+are here from the start, and the rest is loaded when it is first named, all of it with the first framework.
+"""
+
+# Made by tests/typing/stub.py of devshim/__init__.py and devshim/_lazy.py: run `python tests/typing/stub.py --write`.
+
+from devshim import random as random
+from devshim._cards import Fault as Fault
+from devshim._context import backends as backends
+from devshim._context import framework as framework
+from devshim._context import use as use
+from devshim._context import using as using
+from devshim._explain import explain as explain
+from devshim._left_behind import NotMovedWarning as NotMovedWarning
+from devshim._parallel import parallel as parallel
+from devshim._queries import describe as describe
+from devshim._queries import device_count as device_count
+from devshim._queries import devices as devices
+from devshim._queries import require as require
+from devshim._queries import try_all_gpus as try_all_gpus
+from devshim._queries import try_gpu as try_gpu
+from devshim._reduce import all_reduce_ as all_reduce_
+from devshim._spec import device as device
+from devshim.checkpoints import load as load
+from devshim.checkpoints import save as save
+from devshim.conversion import convert as convert
+from devshim.creation import arange as arange
+from devshim.creation import asarray as asarray
+from devshim.creation import empty as empty
+from devshim.creation import empty_like as empty_like
+from devshim.creation import eye as eye
+from devshim.creation import full as full
+from devshim.creation import full_like as full_like
+from devshim.creation import linspace as linspace
+from devshim.creation import ones as ones
+from devshim.creation import ones_like as ones_like
+from devshim.creation import zeros as zeros
+from devshim.creation import zeros_like as zeros_like
+from devshim.device import Device as Device
+from devshim.device import cpu as cpu
+from devshim.device import gpu as gpu
+from devshim.errors import AlreadyStartedError as AlreadyStartedError
+from devshim.errors import ArgumentError as ArgumentError
+from devshim.errors import BackendBrokenError as BackendBrokenError
+from devshim.errors import BackendConflictError as BackendConflictError
+from devshim.errors import BackendError as BackendError
+from devshim.errors import BackendNotFoundError as BackendNotFoundError
+from devshim.errors import CheckpointError as CheckpointError
+from devshim.errors import ConversionError as ConversionError
+from devshim.errors import CopyNeededError as CopyNeededError
+from devshim.errors import DeviceError as DeviceError
+from devshim.errors import DeviceFailedError as DeviceFailedError
+from devshim.errors import DeviceMismatchError as DeviceMismatchError
+from devshim.errors import DeviceNotFoundError as DeviceNotFoundError
+from devshim.errors import DeviceSpecError as DeviceSpecError
+from devshim.errors import DevshimError as DevshimError
+from devshim.errors import NotATensorError as NotATensorError
+from devshim.errors import OutOfMemoryError as OutOfMemoryError
+from devshim.errors import PlacementError as PlacementError
+from devshim.errors import SimulationError as SimulationError
+from devshim.errors import TracingError as TracingError
+from devshim.errors import TransferError as TransferError
+from devshim.errors import UnsupportedError as UnsupportedError
+from devshim.guards import TransferWarning as TransferWarning
+from devshim.guards import guard as guard
+from devshim.info import BackendInfo as BackendInfo
+from devshim.info import DeviceInfo as DeviceInfo
+from devshim.info import MemoryInfo as MemoryInfo
+from devshim.ledger import Transfer as Transfer
+from devshim.ledger import TransferLog as TransferLog
+from devshim.ledger import transfers as transfers
+from devshim.metrics import MetricLog as MetricLog
+from devshim.placement import Placement as Placement
+from devshim.placement import placement_of as placement_of
+from devshim.runtime import empty_cache as empty_cache
+from devshim.runtime import memory as memory
+from devshim.runtime import memory_policy as memory_policy
+from devshim.runtime import set_visible_devices as set_visible_devices
+from devshim.runtime import shrink_batch as shrink_batch
+from devshim.runtime import synchronize as synchronize
+from devshim.scopes import on as on
+from devshim.scopes import require_same_device as require_same_device
+from devshim.scopes import run as run
+from devshim.scopes import same_device as same_device
+from devshim.scopes import set_device as set_device
+from devshim.several import broadcast as broadcast
+from devshim.several import gather as gather
+from devshim.several import replicate as replicate
+from devshim.several import split as split
+from devshim.simulation import simulate as simulate
+from devshim.tensors import copy as copy
+from devshim.tensors import device_of as device_of
+from devshim.tensors import from_numpy as from_numpy
+from devshim.tensors import place as place
+from devshim.tensors import to_numpy as to_numpy
+
+__version__: str
+
+__all__ = [
+    "AlreadyStartedError",
+    "ArgumentError",
+    "BackendBrokenError",
+    "BackendConflictError",
+    "BackendError",
+    "BackendInfo",
+    "BackendNotFoundError",
+    "CheckpointError",
+    "ConversionError",
+    "CopyNeededError",
+    "Device",
+    "DeviceError",
+    "DeviceFailedError",
+    "DeviceInfo",
+    "DeviceMismatchError",
+    "DeviceNotFoundError",
+    "DeviceSpecError",
+    "DevshimError",
+    "Fault",
+    "MemoryInfo",
+    "MetricLog",
+    "NotATensorError",
+    "NotMovedWarning",
+    "OutOfMemoryError",
+    "Placement",
+    "PlacementError",
+    "SimulationError",
+    "TracingError",
+    "Transfer",
+    "TransferError",
+    "TransferLog",
+    "TransferWarning",
+    "UnsupportedError",
+    "__version__",
+    "all_reduce_",
+    "arange",
+    "asarray",
+    "backends",
+    "broadcast",
+    "convert",
+    "copy",
+    "cpu",
+    "describe",
+    "device",
+    "device_count",
+    "device_of",
+    "devices",
+    "empty",
+    "empty_cache",
+    "empty_like",
+    "explain",
+    "eye",
+    "framework",
+    "from_numpy",
+    "full",
+    "full_like",
+    "gather",
+    "gpu",
+    "guard",
+    "linspace",
+    "load",
+    "memory",
+    "memory_policy",
+    "on",
+    "ones",
+    "ones_like",
+    "parallel",
+    "place",
+    "placement_of",
+    "random",
+    "replicate",
+    "require",
+    "require_same_device",
+    "run",
+    "same_device",
+    "save",
+    "set_device",
+    "set_visible_devices",
+    "shrink_batch",
+    "simulate",
+    "split",
+    "synchronize",
+    "to_numpy",
+    "transfers",
+    "try_all_gpus",
+    "try_gpu",
+    "use",
+    "using",
+    "zeros",
+    "zeros_like",
+]

@@ -1,0 +1,101 @@
+"""Loading public names when they are first named (PEP 562), and keeping their source from Paddle's compiler.
+
+The stub ``devshim/__init__.pyi`` says the same to type checkers and editors: it is made of `HOMES` and of the imports
+of ``devshim/__init__.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    F = TypeVar("F")
+
+__all__ = ["HOMES", "LAZY", "keep_source", "load", "load_rest"]
+
+HOMES = {
+    "devshim._cards": "Fault",
+    "devshim._context": "backends framework use using",
+    "devshim._explain": "explain",
+    "devshim._left_behind": "NotMovedWarning",
+    "devshim._parallel": "parallel",
+    "devshim._queries": "describe device_count devices require try_all_gpus try_gpu",
+    "devshim._reduce": "all_reduce_",
+    "devshim.checkpoints": "load save",
+    "devshim.conversion": "convert",
+    "devshim.creation": "arange asarray empty empty_like eye full full_like linspace ones ones_like zeros zeros_like",
+    "devshim.guards": "TransferWarning guard",
+    "devshim.info": "BackendInfo DeviceInfo MemoryInfo",
+    "devshim.ledger": "Transfer TransferLog transfers",
+    "devshim.metrics": "MetricLog",
+    "devshim.placement": "Placement placement_of",
+    "devshim.runtime": "empty_cache memory memory_policy set_visible_devices shrink_batch synchronize",
+    "devshim.scopes": "on require_same_device run same_device set_device",
+    "devshim.several": "broadcast gather replicate split",
+    "devshim.simulation": "simulate",
+    "devshim.tensors": "copy device_of from_numpy place to_numpy",
+}
+"""Module -> the public names that are loaded from it."""
+
+LAZY = {name: module for module, names in HOMES.items() for name in names.split()}
+
+
+class _AsItIs:
+    """The mark of `paddle.jit.not_to_static`, which cannot be called without importing Paddle.
+
+    It counts until Paddle's adapter, which the first call loads, has told Paddle of the whole package; the compiler
+    that reads bytecode instead of source ("SOT") needs none.
+    """
+
+    not_convert = True  # what Paddle 2.6 asks for
+
+    def need_transform(self, mode: Any) -> bool:
+        return bool(mode.name != "AST")
+
+    def need_capture_control_flow(self) -> bool:
+        return False
+
+
+_AS_IT_IS = _AsItIs()
+
+
+def keep_source(found: F) -> F:
+    """Keep a function, or those of a class, from compilers that would rewrite its source."""
+    for member in (found, *vars(found).values()):
+        each = getattr(member, "__func__", member)  # of a class method
+        if type(each) is type(keep_source) and each.__module__.startswith("devshim"):
+            vars(each).update(___jit_transform_options___=_AS_IT_IS, __jst_not_to_static=_AS_IT_IS)
+    return found
+
+
+def load(name: str) -> object:
+    """Return a public name of devshim, whose module is loaded now; from then on the package has it itself."""
+    from importlib import import_module
+
+    if name == "random":
+        return import_module("devshim.random")
+    module = LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'devshim' has no attribute {name!r}")
+    found = keep_source(getattr(import_module(module), name))
+    vars(sys.modules["devshim"])[name] = found
+    return found
+
+
+def load_rest() -> None:
+    """Load what is left when a framework has been, and do without `__getattr__` from then on.
+
+    CPython (3.11 to 3.13) looks names up more quickly in a module that has none: 35 ns for each ``ds.place``.  It stays
+    where this happens while one of our modules is being loaded, which those that are left may need.
+    """
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith("devshim.")]
+    if any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in ours):
+        return
+    package = vars(sys.modules["devshim"])
+    for name in package["__all__"]:
+        if name not in package:
+            load(name)
+    package.pop("__getattr__", None)

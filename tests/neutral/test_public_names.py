@@ -1,0 +1,66 @@
+"""What a reader meets first: `help(ds)`, `dir(ds)`, and what every public name says of itself."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+import re
+from collections.abc import Callable
+
+import pytest
+
+import devshim as ds
+
+NAMES = [name for name in ds.__all__ if name != "__version__"]
+
+
+def overview() -> dict[str, list[str]]:
+    """Subject -> names, as the package's own words list them."""
+    found: dict[str, list[str]] = {}
+    subject = ""
+    for line in re.findall(r"^    (\S.*|\s+\S.*)$", str(ds.__doc__), re.MULTILINE):
+        begun = re.match(r"(\S+(?: \S+)*)  +", line)
+        subject = begun[1] if begun else subject
+        names = line[begun.end() if begun else 0 :].partition(", and below it ")
+        found.setdefault(subject, []).extend(" ".join(names).replace(", and below it", "").split())
+    return found
+
+
+def test_help_lists_every_public_name_by_its_subject_before_anything_else() -> None:
+    listed = [name for names in overview().values() for name in names]
+    assert sorted(listed) == sorted(NAMES)
+    assert max(map(len, str(ds.__doc__).splitlines())) <= 120
+    told = pydoc.plain(pydoc.render_doc(ds))
+    head = told.partition("PACKAGE CONTENTS")[0]
+    assert "tensors          place copy device_of" in head
+    assert (
+        "Return a tensor, or every tensor of a tree, on a device" in told
+    )  # the functions follow, with their own words
+
+
+def test_dir_is_what_is_public(python: Callable[..., str]) -> None:
+    told = python("""
+        import devshim as ds
+        assert {name for name in dir(ds) if name[:2] != "__"} == {*ds.__all__} - {"__version__"}
+        assert {"__version__", "__doc__", "__file__", "__all__"} <= {*dir(ds)}
+        before = dir(ds)
+        ds.use("numpy"), ds.zeros(2)  # which loads everything, and takes `__getattr__` away
+        assert [name for name in before if name != "__getattr__"] == dir(ds)
+        assert [name for name in dir(ds.random) if name[:2] != "__"] == ["normal", "seed", "uniform"]
+    """)
+    assert told == ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_says_what_it_is_and_where_it_is_from(name: str) -> None:
+    found = getattr(ds, name)
+    assert inspect.getdoc(found)
+    assert found.__name__ in (name, "devshim.random")
+    if name != "random":
+        assert found.__module__ == "devshim"
+
+
+def test_random_has_functions_that_say_where_they_are_from() -> None:
+    for name in ds.random.__all__:
+        assert getattr(ds.random, name).__module__ == "devshim.random"
+        assert inspect.getdoc(getattr(ds.random, name))
