@@ -148,6 +148,13 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session(python=DEFAULT)
+def notebook(session: nox.Session) -> None:
+    """Test what a notebook shows, in a kernel of Jupyter's."""
+    session.install(*group("test", "notebook"), ".")
+    session.run("pytest", "-q", "tests/notebook")
+
+
+@nox.session(python=DEFAULT)
 @nox.parametrize("name", list(FRAMEWORKS), ids=list(FRAMEWORKS))
 def framework(session: nox.Session, name: str) -> None:
     """Test one framework's adapter in its own environment, plain and on simulated cards."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Rows of a table; what is beyond is summed up."""
+NUMBERS = range(2, 6)
+"""The columns of a table that hold numbers."""
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -30,34 +32,37 @@ def size(nbytes: float) -> str:
 
 
 def table(records: Sequence[Transfer]) -> str:
-    """Return the copies as a table: each line of the user's with what it copied, the largest first."""
-    import io
+    """Return the copies as a table: each line of the user's with what it copied, the largest first.
 
-    from rich.console import Console
-    from rich.table import Table
-
+    Plain text, the same everywhere: rich would print it in a notebook instead of returning it.
+    """
     if not records:
         return "<no transfers>"
-    rows: dict[tuple[str, str, str], list[float]] = {}
+    sums: dict[tuple[str, str, str], list[float]] = {}
     for record in records:
-        row = rows.setdefault((*_ends(record), record.site), [0, 0, 0, 0.0])
+        row = sums.setdefault((*_ends(record), record.site), [0, 0, 0, 0.0])
         for i, value in enumerate((1, record.tensors, record.bytes, record.seconds)):
             row[i] += value
-    ordered = sorted(rows.items(), key=lambda item: -item[1][2])
-    shown = Table("from", "to", "copies", "tensors", "size", "ms", "line", box=None, pad_edge=False)
-    for column in shown.columns[2:6]:
-        column.justify = "right"
-    shown.columns[6].overflow = "fold"
-    for (source, target, site), (copies, tensors, nbytes, seconds) in ordered[:SHOWN]:
-        shown.add_row(source, target, str(copies), str(tensors), size(nbytes), f"{seconds * 1e3:.2f}", _short(site))
-    if len(ordered) > SHOWN:
-        shown.add_row("", "", "", "", "", "", f"and {len(ordered) - SHOWN} more lines")
+    ordered = sorted(sums.items(), key=lambda item: -item[1][2])
     total = [sum(row[i] for _, row in ordered) for i in range(4)]
-    shown.add_section()
-    shown.add_row("all", "", str(total[0]), str(total[1]), size(total[2]), f"{total[3] * 1e3:.2f}", "")
-    out = io.StringIO()
-    Console(file=out, width=120, color_system=None).print(shown)
-    return out.getvalue().rstrip()
+    rows = [("from", "to", "copies", "tensors", "size", "ms", "line")]
+    rows += [(source, target, *_numbers(row), _short(site)) for (source, target, site), row in ordered[:SHOWN]]
+    if len(ordered) > SHOWN:
+        rows.append(("", "", "", "", "", "", f"and {len(ordered) - SHOWN} more lines"))
+    rows.append(("all", "", *_numbers(total), ""))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(map(_aligned, range(len(row)), row, widths)).rstrip() for row in rows)
+
+
+def _numbers(sums: Sequence[float]) -> tuple[str, str, str, str]:
+    """Copies, tensors, bytes and seconds as a row of the table shows them."""
+    copies, tensors, nbytes, seconds = sums
+    return (str(copies), str(tensors), size(nbytes), f"{seconds * 1e3:.2f}")
+
+
+def _aligned(column: int, cell: str, width: int) -> str:
+    """A cell of the table; numbers end where their column does."""
+    return cell.rjust(width) if column in NUMBERS else cell.ljust(width)
 
 
 def _short(site: str) -> str:

@@ -5,6 +5,7 @@ Piped output has no colour codes, no drawn lines and no wrapped cells, so that i
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -131,7 +132,8 @@ def _plain(grid: Grid) -> Iterator[str]:
 
 def complain(error: DevshimError) -> None:
     """Print what an error says, without a traceback, to standard error."""
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    # A notebook has a standard error, too: rich would display the text in the cell.
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True, force_jupyter=False)
     console.print(Text.assemble(("devshim: ", "bold red"), error.problem))
     if error.hint is not None:
         console.print(Text.assemble(("Hint: ", "bold"), error.hint))
@@ -139,13 +141,13 @@ def complain(error: DevshimError) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner on a terminal while a block runs; nothing into a pipe.
+    """Show a spinner on a terminal while a block runs; nothing into a pipe, or into a notebook (`!devshim tour`).
 
     Yields:
         A function that changes what is said beside the spinner.
     """
     console = Console(stderr=True)
-    if not (console.is_terminal and is_terminal()):
+    if "JPY_PARENT_PID" in os.environ or not (console.is_terminal and is_terminal()):
         yield lambda text: None
         return
     with console.status(Text(what), spinner="dots") as status:

@@ -265,6 +265,7 @@ def test_the_table() -> None:
     with ds.transfers() as host:
         ds.from_numpy(HOST)
     assert "simulated" not in repr(host)
+    assert str(log) == f"{log}" == told
     assert [record.simulated for record in (*log.records, *host.records)] == [True] * 4 + [False]
 
 
@@ -328,3 +329,10 @@ def test_the_picture(tmp_path: Path) -> None:
 def test_a_record_is_of_real_devices_unless_it_says_otherwise() -> None:
     record = ds.Transfer(ds.cpu(), ds.gpu(0), 4, 0.0, 1, "here.py:1", "torch", 0.0, 1)
     assert record.simulated is False
+
+
+def test_a_file_name_in_the_table_is_as_it_is() -> None:
+    code = compile("ds.copy(x, 'cpu')", "my[bold]file.py", "exec")
+    with ds.transfers() as log:
+        exec(code, {"ds": ds, "x": there()})
+    assert "my[bold]file.py:1" in repr(log)

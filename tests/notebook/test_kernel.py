@@ -1,0 +1,133 @@
+"""What a notebook shows, in a real kernel: ``pytest tests/notebook``."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+Shown = list[tuple[str, Any]]
+"""What a cell shows: the kind of each message, and its text."""
+Cell = Callable[[str], Shown]
+
+BEGIN = """
+import logging, sys
+import devshim as ds
+ds.use("numpy")
+ds.simulate(gpus=2)
+with ds.transfers() as log:
+    x = ds.copy(ds.ones((2, 3), dtype="float32"), "gpu:1")
+"""
+
+
+@pytest.fixture(scope="module")
+def cell() -> Iterator[Cell]:
+    """Run a cell, and return what it shows."""
+    manager, client = start_new_kernel(kernel_name="python3")
+    shown: Shown = []
+
+    def hear(message: dict[str, Any]) -> None:
+        kind, content = message["msg_type"], message["content"]
+        if kind == "stream":
+            shown.append((content["name"], content["text"]))
+        elif kind in ("execute_result", "display_data"):
+            shown.append((kind, content["data"]))
+        elif kind == "error":
+            shown.append((kind, content["evalue"]))
+
+    def run(source: str) -> Shown:
+        shown.clear()
+        client.execute_interactive(source, timeout=120, output_hook=hear)
+        return list(shown)
+
+    try:
+        assert run(BEGIN) == [], "nothing is displayed that no line asks for"
+        yield run
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def value(cell: Cell, expression: str) -> str:
+    """The text that an expression gives in the kernel, which displays nothing else."""
+    ((kind, data),) = cell(expression)
+    assert kind == "execute_result"
+    return str(ast.literal_eval(data["text/plain"]))
+
+
+@pytest.mark.parametrize("text", ["repr(log)", "str(log)", "f'{log}'", "'%s' % log"])
+def test_the_table_of_transfers_is_text(cell: Cell, text: str) -> None:
+    lines = value(cell, text).splitlines()
+    assert lines[0].split() == ["from", "to", "copies", "tensors", "size", "ms", "line"]
+    assert lines[1].split()[:7] == ["cpu", "gpu:1", "(simulated)", "1", "1", "24", "B"]
+    assert lines[2].split()[:5] == ["all", "1", "1", "24", "B"]
+
+
+def test_the_table_of_transfers_is_displayed_as_the_last_line_of_a_cell(cell: Cell) -> None:
+    ((kind, data),) = cell("log")
+    assert (kind, data["text/plain"]) == ("execute_result", value(cell, "repr(log)"))
+
+
+def test_it_is_printed_and_logged(cell: Cell) -> None:
+    assert cell("print(log)") == [("stdout", value(cell, "repr(log)") + "\n")]
+    ((kind, text),) = cell("logging.getLogger('mine').warning('%s', log)")
+    assert kind == "stderr"
+    assert "gpu:1 (simulated)" in text
+
+
+@pytest.mark.parametrize(
+    ("expression", "has"),
+    [
+        ("ds.placement_of({'a': x})", "a  gpu:1 (simulated)"),
+        ("ds.Placement({'*.bias': 'cpu'}, default='gpu:1')", "(everything else)  gpu:1 (simulated)"),
+        ("ds.simulate(gpus=2)", "2 simulated GPUs"),
+        ("ds.describe('gpu:1')", "simulated=True"),
+        ("ds.memory('gpu:1')", "MemoryInfo(total="),
+        ("ds.MetricLog('gpu:1')", "<MetricLog on gpu:1: 0 values"),
+        ("log.records[0]", "Transfer(source=Device('cpu'), target=Device('gpu', 1), bytes=24"),
+        ("ds.gpu(1)", "Device('gpu', 1)"),
+        ("ds.Fault('gpu:1', 'copy')", "Fault('gpu:1', 'copy', at=1)"),
+    ],
+)
+def test_what_has_a_repr_of_ours_shows_it(cell: Cell, expression: str, has: str) -> None:
+    ((kind, data),) = cell(expression)
+    assert kind == "execute_result"
+    assert has in data["text/plain"]
+    assert has in value(cell, f"repr({expression})")
+
+
+def test_native_lines_are_printed(cell: Cell) -> None:
+    ((kind, text),) = cell("with ds.explain():\n    y = ds.place(x, 'cpu')")
+    assert kind == "stdout"
+    assert len(text.splitlines()) == 1
+
+
+def test_an_error_says_what_it_says_elsewhere(cell: Cell) -> None:
+    shown = cell("ds.place(x, 'gpu:7')")
+    assert [kind for kind, _ in shown] == ["error"]
+    assert "gpu:7" in shown[0][1]
+    assert "\n\nHint: " in shown[0][1]
+
+
+def test_commands_write_to_a_cell_as_they_write_elsewhere(cell: Cell) -> None:
+    """Called in the kernel's own process: as text, and complaints to standard error."""
+    ((kind, text),) = cell("from devshim.cli import _console; _console.say('hello', 'bold')")
+    assert (kind, text) == ("stdout", "hello\n")
+    shown = cell("_console.complain(ds.DevshimError('what is true', 'what to type'))")
+    assert {kind for kind, _ in shown} == {"stderr"}
+    written = re.sub(r"\x1b\[[0-9;]*m", "", "".join(text for _, text in shown))  # a notebook shows colours
+    assert written == "devshim: what is true\nHint: what to type\n"
+    assert cell("with _console.working('slowly') as change: change('more slowly')") == []
+
+
+def test_commands_of_a_notebook_move_no_cursor(cell: Cell) -> None:
+    """`!devshim devices` has a terminal of its own, whose colours a notebook shows, and no more."""
+    shown = "".join(text for _, text in cell("!{sys.executable} -m devshim devices --backend numpy"))
+    assert "Framework" in shown
+    assert "\u2500" in shown, "it is drawn as on a terminal"
+    assert set(re.findall(r"\x1b\[[0-9;?]*([A-Za-z])", shown)) == {"m"}
+    assert "\r" not in shown.replace("\r\n", "")
