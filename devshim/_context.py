@@ -10,7 +10,7 @@ from _thread import _local
 from contextvars import ContextVar
 from os import environ
 
-from devshim import _installed, _outside, _registry
+from devshim import _environment, _installed, _outside, _registry
 from devshim.device import CPU, Device
 from devshim.errors import BackendNotFoundError
 
@@ -138,6 +138,7 @@ def _only_one() -> str:
     """The only framework installed; NumPy, which comes with all of them, counts where nothing else is there."""
     global _only
     if _only is None:
+        _environment.look()
         have = _installed.installed()
         frameworks = [name for name in have if name != "numpy"] or have
         if len(frameworks) != 1:

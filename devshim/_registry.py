@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from _thread import RLock  # threading costs 3 ms to import, and only its lock is wanted
 
+from devshim import _environment
 from devshim._installed import (
     BUILTIN,
     TITLES,
@@ -108,6 +109,7 @@ def load(name: str) -> Backend:
     if found is not None:
         return found
     name = canonical(name)
+    _environment.look()
     with _LOCK:
         if name not in _LOADED:
             made = _make(name)

@@ -60,10 +60,17 @@ class Device:
     Two devices that are equal are the same object, so ``is`` and ``==`` agree, also after pickling
     and copying.  Making one asks no framework anything.
 
+    A device equals no text: ``ds.gpu(1) == "gpu:1"`` is False, as for a ``torch.device``, because equal keys of a
+    dictionary must have equal hashes, and one device has many spellings.  Compare devices with devices, or texts
+    with texts.  Formats are those of its text.
+
     >>> Device("gpu", 1)
     Device('gpu', 1)
     >>> str(Device("cpu", 3)), str(Device("cuda"))
     ('cpu', 'gpu:0')
+    >>> from devshim import device
+    >>> Device("gpu", 1) == device("cuda:1"), str(Device("gpu", 1)) == "gpu:1", f"{Device('gpu', 1):>8}"
+    (True, True, '   gpu:1')
     """
 
     __slots__ = ("__weakref__", "index", "kind", "text")
@@ -119,6 +126,9 @@ class Device:
 
     def __repr__(self) -> str:
         return "Device('cpu')" if self.kind == "cpu" else f"Device({self.kind!r}, {self.index})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.text, spec)
 
     def _key(self) -> tuple[int, int]:
         return (KINDS.index(self.kind), self.index)

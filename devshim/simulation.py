@@ -30,6 +30,8 @@ __all__ = ["simulate", "simulated_gpus"]
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 MAX_GPUS = 64
+MOST_BYTES = 2**60
+"""More than any memory has; sums of a few of these still fit in 63 bits."""
 
 _asked: Request | None = None
 _failed: dict[str, str] = {}
@@ -88,10 +90,10 @@ def simulate(gpus: int = 2, memory: str | int | None = None, *, faults: Fault | 
     ``devshim run --gpus 2 script.py``.  The logger ``devshim`` is told of each framework that shows such cards.
     """
     _outside.refuse("simulate", "call it at the top of the program")
-    if isinstance(gpus, str) and not gpus.strip().isdecimal() and _misuse.is_size(gpus):
+    if isinstance(gpus, str) and gpus[-1:] in ("b", "B") and _misuse.is_size(gpus):
         raise _misuse.swapped_simulate(gpus, memory)
     before = _request()
-    request = (_read_count(gpus), _read_limit(memory), _read_faults(faults))
+    request = (read_count(gpus), _read_limit(memory), _read_faults(faults))
     _switch(*request)
     return Simulation(request, before)
 
@@ -130,7 +132,7 @@ def _request() -> Request:
     if not gpus:
         return (0, None, ())
     memory = environ.get("DEVSHIM_SIMULATE_MEMORY") or None
-    return (_read_count(gpus, "DEVSHIM_SIMULATE_GPUS"), _read_limit(memory, "DEVSHIM_SIMULATE_MEMORY"), ())
+    return (read_count(gpus, "DEVSHIM_SIMULATE_GPUS"), _read_limit(memory, "DEVSHIM_SIMULATE_MEMORY"), ())
 
 
 def _switch(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
@@ -210,14 +212,21 @@ def _refuse_gap(name: str, memory: int | None) -> None:
             raise _refusals.unsupported(_registry.load(name), feature)
 
 
-def _read_count(gpus: object, name: str = "gpus") -> int:
+def read_count(gpus: object, name: str = "gpus") -> int:
     try:
-        count = int(gpus) if isinstance(gpus, str) else as_int(gpus)
-    except (TypeError, ValueError):
+        count = _digits(gpus) if isinstance(gpus, str) else as_int(gpus)
+    except TypeError:
         count = -1
     if not 0 <= count <= MAX_GPUS:
-        raise ArgumentError(f"{name} is {show(gpus)}, and it must be 0 to {MAX_GPUS}", f"set {name}=2")
+        hint = "ds.simulate(gpus=2)" if name == "gpus" else f"set {name}=2"
+        raise ArgumentError(f"{name} is {show(gpus)}, and it must be 0 to {MAX_GPUS}", hint)
     return count
+
+
+def _digits(text: str) -> int:
+    """A number written with at most five of the digits 0 to 9 alone; -1 for other text."""
+    plain = text.strip(" ") if len(text) <= 40 else ""
+    return int(plain) if plain.isascii() and plain.isdecimal() and len(plain) <= 5 else -1
 
 
 def _read_limit(memory: object, name: str = "memory") -> int | None:
@@ -225,17 +234,21 @@ def _read_limit(memory: object, name: str = "memory") -> int | None:
 
 
 def read_memory(memory: object, name: str = "memory") -> int:
-    """Return a number of bytes given as such or as text with a unit."""
+    """Return a number of bytes given as such or as text with a unit.
+
+    Text is plain ASCII: a number without a sign, underscores between its digits at most, then perhaps a unit.
+    """
     if isinstance(memory, str):
-        text = memory.strip().lower().replace("_", "") if len(memory) <= 40 else ""
+        text = memory.strip(" ").lower() if len(memory) <= 40 else ""
         number = text.rstrip("bikmgt")
-        size = _times(number.strip(), _UNITS.get(text[len(number) :].strip()))
+        size = _times(number.strip(" "), _UNITS.get(text[len(number) :]))
     else:
         size = _whole(memory)
-    if size is None or size <= 0:
+    if size is None or size <= 0 or size > MOST_BYTES:
+        most = f", of at most {MOST_BYTES:,} bytes" if size is not None and size > MOST_BYTES else ""
+        call = {"memory": "ds.simulate(memory='4GiB')"}.get(name, f"set {name} to 4GiB, 512MiB or a number of bytes")
         raise ArgumentError(
-            f"{name} is {show(memory)}, and it must be a positive number of bytes or text with a unit",
-            f"set {name} to '4GiB', '512MiB' or a number of bytes",
+            f"{name} is {show(memory)}, and it must be a positive number of bytes or text with a unit{most}", call
         )
     return size
 
@@ -261,8 +274,13 @@ def _whole(number: object) -> int | None:
 
 
 def _times(number: str, factor: int | None) -> int | None:
+    digits = number.replace("_", "")
+    if factor is None or not digits or digits.strip("0123456789.e") or not number.isascii():
+        return None
     try:
-        return None if factor is None else int(float(number) * factor)
+        if digits.isdecimal():
+            return int(number) * factor  # to the last byte; refuses an underscore that is not between digits
+        return int(float(number) * factor)
     except (ValueError, OverflowError):
         return None
 

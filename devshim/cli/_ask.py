@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import devshim as ds
+from devshim import _environment
 from devshim.cli._console import working
 
 if TYPE_CHECKING:
@@ -66,7 +67,10 @@ def ask(infos: Sequence[ds.BackendInfo], *, simulate: bool = True) -> list[Answe
         simulate: Whether simulated cards that the environment asks for are shown.
     """
     environment = dict(os.environ)
-    if not simulate:
+    if simulate:
+        _environment.require_sound()  # nonsense in it is not a broken framework
+        _environment.look()
+    else:
         environment.pop("DEVSHIM_SIMULATE_GPUS", None)
     with working(f"asking {', '.join(info.title for info in infos)}"), ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(lambda info: _ask(info, environment), infos))

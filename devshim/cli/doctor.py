@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import devshim as ds
+from devshim import _environment
 from devshim.cli import _machine
 from devshim.cli._ask import ask, installed
 from devshim.cli._console import Column, Grid, say, show
@@ -46,12 +47,21 @@ def _about_machine(machine: Machine) -> Grid:
         grid.rows.append((f"card {card.index}", f"{card.name}, {card.uuid}"))
     for name, value, effect in machine.variables():
         grid.rows.append((name, f"{value!r}: {effect}"))
-    asked = os.environ.get("DEVSHIM_SIMULATE_GPUS")
-    if asked:
-        grid.rows.append(
-            ("DEVSHIM_SIMULATE_GPUS", f"{asked!r}: simulated cards are asked for; real ones are looked for here")
-        )
+    for variable, meaning in _environment.KNOWN.items():
+        asked = os.environ.get(variable)
+        if asked:
+            grid.rows.append((variable, f"{asked!r}: {_told_of(variable, asked, meaning)}"))
     return grid
+
+
+def _told_of(name: str, value: str, meaning: str) -> str:
+    """What a variable that devshim reads does, or what is wrong with it."""
+    problem = _environment.wrong(name, value)
+    if problem is not None:
+        return f"WRONG, {problem}"
+    if name == "DEVSHIM_SIMULATE_GPUS":
+        return "simulated GPUs are asked for; real ones are looked for here"
+    return meaning
 
 
 def _about_frameworks(answers: Sequence[Answer]) -> Grid:
@@ -70,6 +80,7 @@ def _about_frameworks(answers: Sequence[Answer]) -> Grid:
 
 def _notes(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
     """What is worth knowing and breaks nothing."""
+    yield from _environment.unread()
     yield from dict.fromkeys(clash for answer in answers for clash in answer.clashes)
     by_name = {answer.info.name: answer.info for answer in answers}
     numpy, mxnet = by_name.get("numpy"), by_name.get("mxnet")

@@ -67,3 +67,17 @@ def test_a_framework_that_hangs_is_given_up(fake: Fake, monkeypatch: pytest.Monk
     monkeypatch.setattr(_ask, "PATIENCE", 1)
     info = ds.BackendInfo("torch", "PyTorch", None, imported=False)
     assert _ask.ask([info])[0].broken == "no answer within 1 seconds"
+
+
+def test_nonsense_in_the_environment_is_no_frameworks_fault(run: Run) -> None:
+    done = run("devices", "--backend", "numpy", DEVSHIM_SIMULATE_GPUS="two")
+    assert done.returncode == 1
+    assert "DEVSHIM_SIMULATE_GPUS is 'two', and it must be 0 to 64" in done.stderr
+    assert "set DEVSHIM_SIMULATE_GPUS=2" in done.stderr
+    assert "broken" not in done.stdout + done.stderr
+    done = run("devices", "--backend", "numpy", DEVSHIM_SIMULATE_GPUS="2", DEVSHIM_SIMULATE_MEMORY="junk")
+    assert done.returncode == 1
+    assert "DEVSHIM_SIMULATE_MEMORY is 'junk'" in done.stderr
+    done = run("devices", "--backend", "numpy", DEVSHIM_SIMULATE_GPU="2")
+    assert done.returncode == 0
+    assert "DEVSHIM_SIMULATE_GPU has no effect: did you mean DEVSHIM_SIMULATE_GPUS?" in done.stderr

@@ -92,3 +92,20 @@ def test_a_broken_framework_fails_it(run: Run, fake: Callable[[str, str], dict[s
     done = run("doctor", **fake("torch", "raise RuntimeError('half installed')"))
     assert done.returncode == 1
     assert "PyTorch is broken: RuntimeError: half installed" in done.stdout
+
+
+def test_variables_without_effect_and_with_nonsense_are_listed(run: Run) -> None:
+    done = run(
+        "doctor",
+        DEVSHIM_SIMULATE_GPU="2",
+        DEVSHIM_SIMULATE_MEMORY="junk",
+        DEVSHIM_BACKEND="tensorfow",
+        COLUMNS="200",
+    )
+    assert "broken" not in done.stdout
+    assert "DEVSHIM_SIMULATE_GPU has no effect: did you mean DEVSHIM_SIMULATE_GPUS?" in done.stdout
+    assert "'junk': WRONG, DEVSHIM_SIMULATE_MEMORY is 'junk'" in done.stdout
+    assert "'tensorfow': WRONG, no backend is called 'tensorfow'" in done.stdout
+    done = run("doctor", DEVSHIM_SIMULATE_GPUS="two", COLUMNS="200")
+    assert "'two': WRONG, DEVSHIM_SIMULATE_GPUS is 'two', and it must be 0 to 64" in done.stdout
+    assert "broken" not in done.stdout

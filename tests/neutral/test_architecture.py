@@ -31,7 +31,7 @@ ROOMS = {
 }
 FOR_ADAPTERS = {"_cards", "_dlpack", "_dtypes", "_host", "_nvml", "_refusals", "_versions", "backend", "device"}
 FOR_ADAPTERS |= {"_carrying", "_hidden", "errors", "info", "wholes"}
-FOR_COMMANDS = {"_context", "_nvml", "errors", "cli"}
+FOR_COMMANDS = {"_context", "_environment", "_nvml", "errors", "cli"}
 LONGEST = {"backend.py": 400}  # the contract: half of it is the words of its methods
 LIMIT = 300
 

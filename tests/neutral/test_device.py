@@ -147,3 +147,24 @@ def test_native_is_the_backends_own(fake: object, device_object: type) -> None:
     assert native.number == 1
     with ds.using("fakeframe"):
         assert type(ds.gpu(0).native()) is device_object
+
+
+def test_format_specs_are_those_of_its_text() -> None:
+    card = ds.gpu(1)
+    assert (f"{card}", f"{card:>8}", f"{card:_^9}", f"{card:.3}", f"{ds.cpu()!s:<5}|") == (
+        *("gpu:1", "   gpu:1", "__gpu:1__", "gpu"),
+        "cpu  |",
+    )
+    with pytest.raises(ValueError, match="format code"):
+        f"{card:d}"
+
+
+def test_a_device_equals_no_text_and_its_hash_agrees_with_that() -> None:
+    """Equality with one spelling would need equal hashes, and a device has many spellings."""
+    card = ds.gpu(1)
+    for text in ("gpu:1", "cuda:1", "GPU:1"):
+        assert card != text
+        assert text not in {card: 0}
+        assert text not in [card]
+        assert ds.device(text) in {card}
+        assert ds.device(text) == card
