@@ -39,6 +39,7 @@ class Filling:
     def __init__(self, file: Opened, device: Device | Placement | None, read: Read) -> None:
         self._file, self._device, self._read = file, device, read
         self._undo: list[Callable[[], None]] = []
+        self._met: list[tuple[str, Any, StoredWhole, Backend]] = []
         self._wholes: list[tuple[str, Any, Backend]] = []
         self._sources: dict[tuple[str, str], Source] = {}
         self._here: dict[tuple[str, str], Device] = {}
@@ -56,8 +57,11 @@ class Filling:
         try:
             _refuse_model(into, stored)
             _lockstep.mapped([into, stored], self._look, _unlike)
+            for whole in self._met:
+                self._prepare(*whole)
             for cell, x, backend, source in self._tensors:
-                target = _parts.at(cell, _arguments.reach, backend, self._target_of(cell, backend.device_of(x)), (x,))
+                target = self._target_of(cell, backend.device_of(x), not backend.shape(x))
+                _parts.at(cell, _arguments.reach, backend, target, (x,))
                 new.append(self._read(self._file, backend, source, target, place_text(cell)))
             arrived = iter(new)
             result = _lockstep.mapped([into, stored], lambda cell, nodes: self._result(nodes, arrived), _unlike)
@@ -108,12 +112,17 @@ class Filling:
         stored = _as_whole(theirs)
         if stored is None:
             raise _other(cell, f"a {type_name(mine)} would be replaced by {_called(theirs)}")
-        prefix = _trees.path_text(cell)
+        self._met.append((_trees.path_text(cell), mine, stored, backend))
+
+    def _prepare(self, prefix: str, mine: Any, stored: StoredWhole, backend: Backend) -> None:
+        """Give a model or optimizer what the file has besides its leaves, and find where those come from."""
         if stored.framework == backend.name:
             facts = facts_of(self._file, stored, lambda tensor: self._on_host(backend, tensor))
             if facts is not None:
                 forms = {path: (tensor.shape, tensor.dtype) for path, (_, tensor) in stored.leaves.items()}
+                others = [each for _, each, _, owner in self._met if owner is backend and each is not mine]
                 with _moving.uninterrupted():
+                    self._undo.append(backend.begin_state(mine, others, forms))
                     self._undo.append(backend.restore(mine, facts, forms))
         for path, source in fit(backend, mine, stored, prefix).items():
             self._sources[prefix, path] = source
@@ -124,15 +133,19 @@ class Filling:
         return self._read(self._file, backend, Source(tensor), CPU, "")
 
     # ------------------------------------------------------------------ reading
-    def _target_of(self, cell: Cell, here: Device) -> Device:
+    def _target_of(self, cell: Cell, here: Device, is_number: bool) -> Device:
         if self._device is None:
             return here
-        return self._device if isinstance(self._device, Device) else self._device.of_leaf("", _trees.path_text(cell))
+        return (
+            self._device
+            if isinstance(self._device, Device)
+            else self._device.of_leaf(_trees.path_text(cell), "", is_number)
+        )
 
-    def _where(self, prefix: str, path: str) -> Device:
+    def _where(self, prefix: str, path: str, count: bool = False) -> Device:
         if isinstance(self._device, Device):
             return self._device
-        return self._here[prefix, path] if self._device is None else self._device.of_leaf(prefix, path)
+        return self._here[prefix, path] if self._device is None else self._device.of_leaf(prefix, path, count)
 
     def _given(self, prefix: str, leaf: Any, target: Device) -> Tensor | None:
         """What a leaf shall hold; None for what no file has, such as gradients."""

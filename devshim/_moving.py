@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from devshim import _together
-from devshim.errors import DevshimError
+from devshim.errors import ArgumentError, DevshimError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
     Whole = tuple[str, Any, Backend]
     """Where in the tree a model or optimizer stands (empty: it is the tree), itself, and its backend."""
-    Where = Callable[[str, str], Device]
-    """The device of a leaf, by the place of its whole and its path in it."""
+    Where = Callable[..., Device]
+    """The device of a leaf, by the place of its whole, its path in it, and whether it is a count (`Placement.of_leaf`).
+
+    A tensor in a tree is a whole of its own, and has no path."""
     Given = Callable[[str, Leaf, Device], Any]
     Key = tuple[int, str]
 
@@ -72,13 +74,13 @@ class Move:
         targets: dict[int, Device] = {}  # of each parameter, by its owner: for what goes beside it
         for _, prefix, leaf in found:
             if leaf.beside is None:
-                targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path))
+                targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path, leaf.kind == "state"))
         going = _together.Going(str, blames=True)
         arrived: dict[Key, Any] = {}
         try:
             for backend, prefix, leaf in found:
                 target = targets.get(id(leaf.owner if leaf.beside is None else leaf.beside))
-                target = self._where(prefix, leaf.path) if target is None else target
+                target = self._alone(backend, prefix, leaf) if target is None else target
                 try:
                     self._look(backend, prefix, leaf, target, going, arrived, copy)
                 except DevshimError as error:
@@ -90,6 +92,15 @@ class Move:
             self._staged.clear()  # the traceback would keep it, and the memory
             arrived.clear()
             raise
+
+    def _alone(self, backend: Backend, prefix: str, leaf: Leaf) -> Device:
+        """Where state goes that moves without its parameter: to the parameter, if the placement does not name it."""
+        try:
+            return self._where(prefix, leaf.path)
+        except ArgumentError:
+            if leaf.beside is None:
+                raise
+            return backend.device_of(leaf.beside if backend.is_tensor(type(leaf.beside)) else leaf.read())
 
     def _look(
         self,

@@ -73,11 +73,8 @@ def plan(
 def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
     """Return the parts of a tree, in order, and the backends of what is in it."""
     wholes: list[Any] = []
-    parts, backends = [], []
-    for cell, x, backend in _trees.scan(obj, None, wholes):
-        path = _trees.path_text(cell)
-        parts.append(Part(path, {path: (id(x), backend.nbytes(x))}, []))
-        backends.append(backend)
+    found = [(cell, x, backend) for cell, x, backend in _trees.scan(obj, None, wholes)]
+    parts, backends = _of_tensors(found), [backend for _, _, backend in found]
     for cell, whole, backend in wholes:
         parts += _of_whole(_trees.path_text(cell), whole, backend)
         backends.append(backend)
@@ -86,12 +83,37 @@ def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
     return parts, backends
 
 
+def _of_tensors(found: list[tuple[Any, Any, Backend]]) -> list[Part]:
+    """The tensors of a tree; those of one container are a block, but for the tree itself.
+
+    What computes with a weight computes with the bias beside it.
+    """
+    parts: list[Part] = []
+    blocks: dict[int, Part] = {}
+    for cell, x, backend in found:
+        path = _trees.path_text(cell)
+        leaf = Part(path, {path: (id(x), backend.nbytes(x))}, [])
+        container = cell[0]
+        if container is None or container[0] is None:  # the tensor is the tree, or directly in it
+            parts.append(leaf)
+            continue
+        block = blocks.get(id(container))
+        if block is None:
+            block = blocks[id(container)] = Part(_trees.path_text(container), {}, [])
+            parts.append(block)
+        block.leaves.update(leaf.leaves)
+        block.inside.append(leaf)
+    return parts
+
+
 def _of_whole(prefix: str, whole: object, backend: Backend) -> list[Part]:
     found = {
         leaf.path: (id(leaf.owner), backend.nbytes(leaf.read()))
         for leaf in backend.leaves(whole)
         if leaf.kind in ("parameter", "buffer")
     }
+    if not found:
+        return []  # an optimizer, which follows its model
 
     def made(block: Block) -> Part:
         leaves = {joined(prefix, path): found[path] for path in block.leaves if path in found}

@@ -71,7 +71,7 @@ def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool
 
     backend = _registry.serving(node)
     if backend is not None:
-        target = to if isinstance(to, Device) else _spec.device(to("", path))
+        target = to if isinstance(to, Device) else _spec.device(to(path, ""))
         if stays(backend, node, target, copy):
             return node, False
         return _transfer.move(backend, node, target, non_blocking), True

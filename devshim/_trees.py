@@ -154,10 +154,11 @@ def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, c
     wholes: list[tuple[Cell, Any, Backend]] = []
     others: list[tuple[Cell, Any]] = []
     going = _together.Going(_brackets)
-    one, where = (to, lambda prefix, path: to) if isinstance(to, Device) else (None, to)
+    one: Device | None = to if isinstance(to, Device) else None
+    where: Where = (lambda *_: to) if isinstance(to, Device) else to
     x = None
     for cell, x, backend in scan(tree, done, wholes, others):
-        target = one or where("", path_text(cell))
+        target = one or where(path_text(cell), "", not backend.shape(x))
         if not stays(backend, x, target, copy):
             going.add(id(x), backend, x, target, cell)
     if others or (x is None and not done):

@@ -137,7 +137,9 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
         for thing, cell in contents.found:
             prefix = _trees.path_text(cell)
             if isinstance(thing, StoredTensor):
-                made[id(thing)] = _tensor(file, backend, Source(thing), where("", prefix), place_text(cell))
+                made[id(thing)] = _tensor(
+                    file, backend, Source(thing), where(prefix, "", not thing.shape), place_text(cell)
+                )
                 continue
             found: dict[StoredTensor, Tensor] = {}  # ties
             for path, (_, tensor) in thing.leaves.items():
@@ -151,14 +153,14 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
         raise
 
 
-def _where(backend: Backend, device: DeviceLike | Placement | None) -> Callable[[str, str], Device]:
+def _where(backend: Backend, device: DeviceLike | Placement | None) -> Callable[..., Device]:
     """The device of a leaf, by the place of its model and its path; all are there."""
     if isinstance(device, Placement):
         for each in device.devices:
             _transfer.require(backend, each)
         return device.of_leaf
     target = _arguments.target(backend, device)
-    return lambda prefix, path: target
+    return lambda *_: target
 
 
 def _tensor(file: Opened, backend: Backend, source: Source, target: Device, place: str) -> Tensor:

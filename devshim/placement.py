@@ -26,9 +26,20 @@ _FORMAT = "devshim.placement"
 class Placement:
     """Leaf path -> `Device`.
 
+    A placement of one thing also holds where that thing is an item of a list, tuple or dict, beside its optimizer for
+    example. A leaf's device is the first of these that there is:
+
+    1. what a key says of its full path: the exact path, then the nearest path above it, then the first glob that fits;
+    2. what a key says of its path within the item, such as ``"0.weight"`` for the leaf ``"model.0.weight"``;
+    3. the default;
+    4. without a default, for a tensor of a tree: what an exact key says of the end of its path, so that state which
+       mirrors the weights (optax's ``"1.0.mu.dense.kernel"``) goes where they go;
+    5. without a default, for an optimizer's counts and a tree's numbers (tensors of no axes): the first device named.
+
+    The state of an optimizer goes where its parameter goes.
+
     Args:
-        places: Path, path above, or glob -> device. The exact path counts before the nearest path above it, that before
-            globs, and among globs the first one given.
+        places: Path, path above, or glob -> device.
         default: The device of leaves that no key names; without it there are none such, or an error.
 
     Raises:
@@ -100,13 +111,37 @@ class Placement:
                     return self._places[glob]
         return None
 
-    def of_leaf(self, prefix: str, path: str) -> Device:
-        """Return where a leaf of a model belongs that stands at a place in a tree; the model's own paths hold, too."""
-        if prefix:
-            found = self._named(f"{prefix}.{path}" if path else prefix)
-            if found is not None:
-                return found
-        return self[path]
+    def of_leaf(self, prefix: str, path: str, count: bool = False) -> Device:
+        """Return where a leaf belongs, by the rules of the class.
+
+        Args:
+            prefix: Where the model, or the tensor, stands in the tree; empty: it is all there is.
+            path: The leaf's path in the model; empty for a tensor.
+            count: True if it is a number that belongs to no parameter.
+
+        Raises:
+            ArgumentError: Nothing says where.
+        """
+        full = f"{prefix}.{path}" if prefix and path else prefix or path
+        found = self._named(full)
+        if found is None and prefix:
+            within = full.partition(".")[2]
+            found = self._named(within) if within else None
+            if found is None and path and path != within:
+                found = self._named(path)
+        if found is None and self._default is None:
+            found = self._at_the_end_of(prefix) if not path else None
+            if found is None and count and self._places:
+                return next(iter(self._places.values()))
+        return self[full] if found is None else found
+
+    def _at_the_end_of(self, path: str) -> Device | None:
+        """What an exact key says of the longest end of a path."""
+        while path:
+            path = path.partition(".")[2]
+            if path in self._places:
+                return self._places[path]
+        return None
 
     # ------------------------------------------------------------------ as a value
     def __eq__(self, other: object) -> bool:
@@ -156,6 +191,7 @@ class Placement:
         obj: object,
         devices: Sequence[DeviceLike],
         budgets: Mapping[Any, int | str] | Sequence[int | str] | None = None,
+        default: DeviceLike | None = None,
     ) -> Placement:
         """Return a placement of a model, or of a tree of tensors, that spreads its bytes over devices.
 
@@ -165,11 +201,14 @@ class Placement:
             budgets: The most bytes of each, as a mapping or in the order of the devices, in bytes or as text such as
                 ``"4GiB"``; without it what is free now, where the framework knows.  A device the mapping leaves out
                 has no limit.
+            default: The device of what the plan does not name, such as what is added later; see `Placement`.
 
         Returns:
-            The device of every parameter and buffer. Each device gets a run of blocks, in the order they run; a block
-            is cut only where it fits nowhere as a whole; ties stay together; the fullest device is, in proportion to
-            its budget, as empty as can be, and a device without one takes what the others cannot.
+            The device of every parameter and buffer of models, and of every tensor of a tree; optimizers follow.
+            Each device gets a run of blocks, in the order they run; a block is cut only where it fits nowhere as a
+            whole. In a tree, the tensors that a dict or list below the top holds itself are a block, as a weight and
+            its bias are. Ties stay together; the fullest device is, in proportion to its budget, as empty as can be,
+            and a device without one takes what the others cannot.
 
         Raises:
             OutOfMemoryError: It does not fit; says what is needed, and what there is.
@@ -179,7 +218,7 @@ class Placement:
         from devshim import _planning
 
         places, sizes = _planning.plan(obj, devices, budgets)
-        return cls(places).sized(sizes)
+        return cls(places, default).sized(sizes)
 
     def sized(self, sizes: Mapping[str, int]) -> Placement:
         """Return the same placement with the bytes of its leaves, which its table then shows."""

@@ -172,6 +172,23 @@ class Wholes:
         """
         return None
 
+    def begin_state(
+        self, optimizer: Any, models: Sequence[Any], forms: Mapping[str, tuple[tuple[int, ...], str]]
+    ) -> Callable[[], None]:
+        """Make the state of an optimizer that does not know its parameters yet, for those of models beside it.
+
+        Called before `restore`, for each model or optimizer that is loaded into.
+
+        Args:
+            optimizer: Which; anything else is left alone.
+            models: The other models and optimizers of this backend in the tree.
+            forms: As for `restore`.
+
+        Returns:
+            What takes it back.
+        """
+        return _nothing
+
     def restore(self, whole: Any, facts: Any, forms: Mapping[str, tuple[tuple[int, ...], str]]) -> Callable[[], None]:
         """Give a model or optimizer the `facts` of another, and make the state that it has not begun yet.
 

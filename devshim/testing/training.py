@@ -150,6 +150,29 @@ class Training(Wholes):
 
     @feature("models")
     @hook("model", "optimizer")
+    @pytest.mark.parametrize("begun", [False, True])
+    def test_a_balanced_plan_of_a_model_holds_for_its_optimizer(self, away: tuple[Device, Device], begun: bool) -> None:
+        """``ds.place([model, optimizer], ds.Placement.balanced(model, devices))``: the state goes where weights go."""
+        model = self.model()
+        optimizer = self.optimizer(model)
+        if begun:
+            self.train_step(model, optimizer, *self.data(), lambda: None)
+        plan = ds.Placement.balanced(model, list(away))
+        for given, place in ((plan, None), (ds.Placement.balanced(model, list(away), default=away[1]), away[1])):
+            assert given.default is place
+            assert ds.place([model, optimizer], given)[0] is model
+            there = dict(ds.placement_of(model).items())
+            assert all(there[path] is device for path, device in plan.items())
+            assert ds.placement_of([model, optimizer]).devices <= set(away)
+            x, y = ds.from_numpy(INPUTS, away[0]), ds.from_numpy(TARGETS, away[1])
+            self.train_step(model, optimizer, x, y, lambda: None)
+            assert all(ds.placement_of(model)[path] is device for path, device in plan.items())
+        ds.place(model, "cpu")
+        assert ds.Placement.balanced([model, optimizer], list(away)).devices == set(away)
+        ds.place([model, optimizer], "cpu")
+
+    @feature("models")
+    @hook("model", "optimizer")
     def test_a_split_model_runs_and_learns(self, away: tuple[Device, Device]) -> None:
         """A model over two devices carries its activations across, and its gradients back: the CPU's numbers."""
         model = self.model()

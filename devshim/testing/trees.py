@@ -86,6 +86,22 @@ class Trees(Kit):
         assert ds.place(tree, device) is tree
         assert ds.copy(tree, device) is tree
 
+    @feature("place")
+    def test_a_balanced_plan_of_a_tree_computes(self, away: tuple[Device, Device]) -> None:
+        """A weight and its bias are on one device; beside other things in a list the plan holds as well."""
+        net = [{"w": self.tensor(shape=(4, 4)), "b": self.tensor(shape=(4,))} for _ in range(2)]
+        plan = ds.Placement.balanced(net, list(away))
+        assert plan.devices == set(away)
+        tree: Any = [[net, {"mu": net, "count": ds.ones(())}], "name"]
+        (moved, state), name = ds.place(tree, plan)
+        assert name == "name"
+        assert ds.placement_of(moved) == ds.placement_of(state["mu"]) == plan
+        x = self.tensor(away[0], shape=(2, 4))
+        for layer in moved:
+            x = ds.place(x, ds.device_of(layer["w"]))
+            x = ds.run(lambda x, layer: self.matmul(x, layer["w"]) + layer["b"], x, layer)
+        assert ds.device_of(x) is away[1]
+
     # ------------------------------------------------------------------ containers that the framework knows
     @feature("place")
     @hook("containers")

@@ -467,6 +467,51 @@ def test_a_compiled_model_resumes_from_one_file(tmp_path):
     same(fresh.get_weights(), model.get_weights())
 
 
+NEW = {
+    "adam": lambda: keras.optimizers.Adam(),
+    "sgd": lambda: keras.optimizers.SGD(0.1),
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()),
+}
+
+
+@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_new_optimizer_gets_its_state_beside_its_model(name, order, tmp_path):
+    """Keras' optimizers do not know their variables before they are built: the model beside one tells."""
+
+    def step(model, optimizer):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(ds.from_numpy(X, ds.device_of(model.weights[0]))) ** 2)
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+
+    saved = [network(), NEW[name]()]
+    step(*saved)
+    path = tmp_path / "run.safetensors"
+    ds.save(saved[::order], path)
+    again = [network(), NEW[name]()]
+    ds.load(path, "gpu:1", into=again[::order])
+    assert ds.placement_of(again).devices == {ds.gpu(1)}
+    step(*again)
+    step(*saved)
+    for mine, its in zip(again, saved, strict=True):
+        for a, b in zip(mine.variables, its.variables, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6, atol=1e-7)
+    before = dict(vars(unbuilt := NEW["momentum"]()))
+    with pytest.raises(ds.CheckpointError):
+        ds.load(path, "gpu:1", into=[network(), unbuilt, "more"])
+    assert vars(unbuilt).keys() == before.keys()
+    assert not unbuilt.built
+
+
+def test_an_optimizer_that_is_not_built_is_placed_by_a_plan_of_its_model():
+    model, optimizer = network(), keras.optimizers.Adam()
+    plan = ds.Placement.balanced(model, ["gpu:1", "gpu:2"])
+    ds.place([model, optimizer], plan)
+    assert ds.device_of(optimizer.iterations) is ds.gpu(1), "the first device"
+    assert ds.placement_of(model).devices == {ds.gpu(1), ds.gpu(2)}
+
+
 def test_settings_come_back_and_other_optimizers_are_refused(tmp_path):
     def made(cls, **settings):
         model = network()
@@ -483,4 +528,4 @@ def test_settings_come_back_and_other_optimizers_are_refused(tmp_path):
     with pytest.raises(ds.CheckpointError, match="SGD"):
         ds.load(path, "cpu", into=adam)
     with pytest.raises(ds.CheckpointError, match="build"):
-        ds.load(path, "cpu", into=[network(), keras.optimizers.SGD(momentum=0.5)])
+        ds.load(path, "cpu", into=[None, keras.optimizers.SGD(momentum=0.5)])

@@ -142,6 +142,45 @@ def test_a_card_that_is_not_there() -> None:
     assert ds.memory(1).used == 0
 
 
+def test_a_placement_of_one_thing_holds_where_it_is_an_item() -> None:
+    weights = [{"w": np.zeros((4, 4)), "b": np.zeros(4)}, {"w": np.zeros((4, 4)), "b": np.zeros(4)}]
+    plan = ds.Placement.balanced(weights, [1, 2])
+    for tree in ([weights], [weights, "text"], {"net": weights}, (weights, {"epoch": 3})):
+        moved = ds.place(tree, plan)
+        there = moved["net"] if isinstance(moved, dict) else moved[0]
+        assert ds.placement_of(there) == plan
+    deep = ds.place({"all": {"net": weights}}, plan)
+    assert ds.placement_of(deep["all"]["net"]) == plan, "without a default the end of a path is looked up, too"
+
+
+def test_state_that_mirrors_the_weights_goes_where_they_go() -> None:
+    """As optax keeps it: a number of no axes, and trees like that of the weights."""
+    weights = {"a": {"w": np.zeros((4, 4)), "b": np.zeros(4)}, "z": {"w": np.zeros((4, 4)), "b": np.zeros(4)}}
+    state = ({"count": np.zeros(()), "mu": weights, "nu": weights}, None)
+    plan = ds.Placement.balanced(weights, [2, 1])
+    moved, its_state = ds.place([weights, state], plan)
+    assert ds.placement_of(moved) == plan
+    assert ds.placement_of(its_state[0]["mu"]) == ds.placement_of(its_state[0]["nu"]) == plan
+    assert ds.device_of(its_state[0]["count"]) is ds.gpu(2), "the first device that the plan names"
+    by_default = ds.Placement.balanced(weights, [2, 1], default="cpu")
+    assert by_default.default is ds.cpu()
+    assert ds.device_of(ds.place([weights, state], by_default)[1][0]["count"]) is ds.cpu()
+    assert ds.Placement.from_json(by_default.to_json()) == by_default
+
+
+def test_the_full_path_counts_before_the_path_in_an_item_and_that_before_the_default() -> None:
+    x = [np.zeros(2), np.zeros(2), np.zeros(2)]
+    tree = {"a": x, "b": [*x[:2], np.ones(2)]}
+    plan = ds.Placement({"a.0": 1, "0": 2, "b": "cpu"}, default=0)
+    assert [str(ds.device_of(each)) for each in ds.place(tree, plan)["a"]] == ["gpu:1", "gpu:0", "gpu:0"]
+    assert plan.of_leaf("c.0", "") is ds.gpu(2)
+    assert plan.of_leaf("b.0", "") is ds.cpu()
+    assert plan.of_leaf("c.d.0", "") is ds.gpu(0)
+    assert plan.of_leaf("", "x.0") is ds.gpu(0), "a model that is all there is has no other path"
+    with pytest.raises(ds.ArgumentError, match=r"says nothing of the leaf 'c\.1'"):
+        ds.Placement({"0": 1}).of_leaf("c.1", "")
+
+
 # ---------------------------------------------------------------------- planned
 def tree_of(*kib: int) -> list[np.ndarray]:
     return [np.zeros(size * KIB, "uint8") for size in kib]
@@ -172,6 +211,25 @@ def test_no_plan_is_better(sizes: list[int], count: int) -> None:
     cuts = itertools.combinations_with_replacement(range(len(sizes) + 1), count - 1)
     best = min(max(sum(sizes[a:b]) for a, b in itertools.pairwise([0, *cut, len(sizes)])) for cut in cuts)
     assert found == best
+
+
+def test_a_dict_or_list_below_the_top_stays_together() -> None:
+    """`x @ w + b` computes where both are; only what fits nowhere as a whole is cut."""
+    layers = [{"w": np.zeros((8, 8)), "b": np.zeros(8)} for _ in range(3)]
+    net = {"in": layers[0], "hidden": [layers[1], (np.zeros((8, 8)), np.zeros(8))], "out": layers[2]}
+    plan = ds.Placement.balanced(net, [0, 1])
+    assert plan.devices == {ds.gpu(0), ds.gpu(1)}
+    for name in ("in", "hidden.0", "hidden.1", "out"):
+        assert len({plan[path] for path in plan if path.startswith(f"{name}.")}) == 1, name
+    nested = [{"w": np.zeros(64), "b": np.zeros(1), "norm": {"scale": np.zeros(64)}}, np.zeros(1)]
+    plan = ds.Placement.balanced(nested, [0, 1])
+    assert plan["0.w"] is plan["0.b"] is not plan["0.norm.scale"]
+    size = 8 * KIB
+    big = {"layer": {"w": np.zeros(size, "uint8"), "b": np.zeros(size, "uint8")}}
+    plan = ds.Placement.balanced(big, [0, 1], budgets=[size, size])
+    assert (plan["layer.w"], plan["layer.b"]) == (ds.gpu(0), ds.gpu(1))
+    with pytest.raises(ds.OutOfMemoryError):
+        ds.Placement.balanced(big, [0, 1], budgets=[size, size - 1])
 
 
 def test_budgets_hold_and_share() -> None:

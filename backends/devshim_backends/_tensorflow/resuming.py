@@ -2,7 +2,7 @@
 
 Settings that are plain numbers come back (``momentum``, ``clipnorm``); rates and counts are variables.  The state of an
 optimizer that has trained nothing yet is made by its own ``build``, for which it must know its variables: a compiled
-model tells it, else ``optimizer.build(model.trainable_variables)`` does.
+model tells it, or the model beside which it is loaded, else ``optimizer.build(model.trainable_variables)`` does.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from devshim.backend import Backend
 from devshim.errors import CheckpointError
-from devshim_backends._tensorflow.contents import is_layer
+from devshim_backends._tensorflow.contents import is_layer, is_optimizer
 from devshim_backends._tensorflow.optimizers import within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
@@ -35,6 +35,19 @@ class TensorflowResuming(Backend):
             optimizer = getattr(whole, "optimizer", None)
             return None if optimizer is None else {"optimizer": _facts(optimizer)}
         return _facts(whole)
+
+    def begin_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
+        if not is_optimizer(optimizer) or optimizer.built:
+            return _nothing
+        slots = [path.rpartition("state.")[2] for path in forms if "state." in path]  # of wrapped optimizers, too
+        count = len({slot.partition(".")[0] for slot in slots})
+        known = [list(each.trainable_variables) for each in models if hasattr(each, "trainable_variables")]
+        for variables in (*known, [each for of_one in known for each in of_one]):
+            if count and len(variables) == count:
+                undo = _snapshot(optimizer)
+                optimizer.build(variables)
+                return undo
+        return _nothing
 
     def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
         if not is_layer(whole):
