@@ -78,18 +78,30 @@ def _count(change: int) -> None:
 
 
 def _tell(
-    backend: Backend, call: str, device: Device | None = None, args: tuple[object, ...] = (), dtype: object = None
+    backend: Backend,
+    call: str,
+    device: Device | None = None,
+    args: tuple[object, ...] = (),
+    dtype: object = None,
+    **names: str,
 ) -> None:
-    listeners = _LISTENING.get()
-    if not listeners:
-        return
-    line = native_line(backend, call, device, args, dtype)
-    for listener in listeners:
+    if _LISTENING.get():
+        show(native_line(backend, call, device, args, dtype, **names))
+
+
+def show(line: str) -> None:
+    """Record a line for everybody who listens in this thread or task."""
+    for listener in _LISTENING.get():
         listener._hear(line)
 
 
 def native_line(
-    backend: Backend, call: str, device: Device | None = None, args: tuple[object, ...] = (), dtype: object = None
+    backend: Backend,
+    call: str,
+    device: Device | None = None,
+    args: tuple[object, ...] = (),
+    dtype: object = None,
+    **names: str,
 ) -> str:
     """Return the native line that stands for one devshim call on one backend.
 
@@ -99,18 +111,19 @@ def native_line(
         device: The device it is about, if any.
         args: Its positional arguments, shown as source text; long ones are abridged.
         dtype: The array-API name of the dtype asked for, or None.
+        **names: Source text for further names of the template, such as ``x`` and ``path``.
     """
     named = backend.lines.get("dtype", "{name!r}").format(name=dtype) if isinstance(dtype, str) else str(dtype)
     line = backend.lines.get(call, f"# {backend.title} has no line of its own for ds.{call}")
     sources = [_source(value) for value in args]
-    return line.format(
-        *sources,
-        x="x",
-        device="" if device is None else backend.native_text(device),
-        index=0 if device is None else device.index,
-        args=", ".join(sources),
-        dtype="" if dtype is None else f", dtype={named}",
-    )
+    known = {
+        "x": "x",
+        "device": "" if device is None else backend.native_text(device),
+        "index": 0 if device is None else device.index,
+        "args": ", ".join(sources),
+        "dtype": "" if dtype is None else f", dtype={named}",
+    }
+    return line.format(*sources, **{**known, **names})
 
 
 def _source(value: object) -> str:

@@ -15,7 +15,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from devshim import _context, _misuse, _outside, _refusals, _registry, _transfer, scopes
+from devshim import _context, _explain, _misuse, _outside, _refusals, _registry, _transfer, scopes
 from devshim._show import type_name
 from devshim.errors import ArgumentError, DevshimError
 
@@ -57,6 +57,8 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
     if wrong is not None:
         raise wrong
     calls = _calls(list(fns), list(inputs))
+    if _explain.HOOK is not None:
+        _explain.show("threads = [threading.Thread(target=f, args=(x,)) for f, x in zip(fns, inputs)]")
     threads = [threading.Thread(target=call.work, name=f"devshim-parallel-{i}") for i, call in enumerate(calls)]
     started = []
     try:

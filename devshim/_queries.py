@@ -46,6 +46,9 @@ def devices(kind: str | None = None) -> list[Device]:
         kind: Only devices of this kind; without it all.
     """
     backend = _context.current()
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "devices")
     kinds = ["cpu", *backend.kinds()] if kind is None else [_kind(kind)]
     return [Device(each, i) for each in kinds for i in range(backend.count(each))]
 
@@ -58,7 +61,11 @@ def describe(device: DeviceLike) -> DeviceInfo:
         DeviceNotFoundError: The current framework does not have it.
     """
     backend = _context.current()
-    return backend.describe(_transfer.require(backend, _spec.device(device)))
+    target = _transfer.require(backend, _spec.device(device))
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "describe", target)
+    return backend.describe(target)
 
 
 def require(device: DeviceLike) -> Device:
@@ -68,7 +75,11 @@ def require(device: DeviceLike) -> Device:
         DeviceNotFoundError: It does not; says how many there are, and why.
         DeviceSpecError: ``device`` names nothing.
     """
-    return _transfer.require(_context.current(), _spec.device(device))
+    backend, target = _context.current(), _spec.device(device)
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "device_count", target)
+    return _transfer.require(backend, target)
 
 
 def try_gpu(i: int = 0) -> Device:

@@ -112,6 +112,9 @@ class _Group:
     def reduce(self, op: Op) -> None:
         """Compute the result on every tensor's device."""
         devices = [self.backend.device_of(x) for x in self.xs]
+        hook = _explain.HOOK
+        if hook is not None:
+            hook(self.backend, "all_reduce", devices[0], op=op, reduced={"max": "amax", "min": "amin"}.get(op, op))
         try:
             made = _transfer.all_reduce(self.backend, self.xs, devices, op) if self._has_engine(devices) else None
             self.results.extend(self._portable(devices, op) if made is None else made)
@@ -137,8 +140,6 @@ class _Group:
         return [copies[device] for device in devices]
 
     def _moved(self, x: Tensor, device: Device) -> Tensor:
-        if _explain.HOOK is not None:
-            _explain.HOOK(self.backend, "copy", device)
         return _transfer.move(self.backend, x, device)
 
 

@@ -16,7 +16,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from devshim import _registry, _together, _transfer
+from devshim import _explain, _registry, _together, _transfer
 from devshim._containers import children
 from devshim._settled import settled
 from devshim.device import Device
@@ -148,6 +148,11 @@ def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, c
     """Do so where no compiler reads along."""
     from devshim.tensors import stays
 
+    hook = _explain.HOOK
+    if hook is not None:
+        from devshim import _explain_trees
+
+        _explain_trees.placing(hook, "copy" if copy else "place", tree, _everywhere(to))
     if (copy is None or copy is False) and isinstance(to, Device) and settled(tree, to):
         return tree
     done: list[tuple[Any, Flat]] = []
@@ -155,7 +160,7 @@ def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, c
     others: list[tuple[Cell, Any]] = []
     going = _together.Going(_brackets)
     one: Device | None = to if isinstance(to, Device) else None
-    where: Where = (lambda *_: to) if isinstance(to, Device) else to
+    where = _everywhere(to)
     x = None
     for cell, x, backend in scan(tree, done, wholes, others):
         target = one or where(path_text(cell), "", not backend.shape(x))
@@ -168,6 +173,11 @@ def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, c
         new.update(clones)
         new.update(going.copy(non_blocking))
     return rebuilt(tree, done, new)
+
+
+def _everywhere(to: Device | Where) -> Where:
+    """Return where each leaf goes, as a function, also where all go to one device."""
+    return (lambda *_: to) if isinstance(to, Device) else to
 
 
 def look_at_others(
@@ -237,6 +247,11 @@ def placement_of(tree: Any) -> dict[str, Device]:
     done: list[Any] = []
     wholes: list[tuple[Cell, Any, Backend]] = []
     found = {path_text(cell): backend.device_of(x) for cell, x, backend in scan(tree, done, wholes)}
+    hook = _explain.HOOK
+    if hook is not None:
+        from devshim import _explain_trees
+
+        _explain_trees.about(hook, "device_of", tree)
     look_at_others("placement_of", tree, bool(done or wholes or found), [])
     for cell, whole, backend in wholes:
         prefix = path_text(cell)

@@ -18,6 +18,7 @@ from devshim import (
     _checkpoint_file,
     _checkpoint_path,
     _context,
+    _explain,
     _moving,
     _outside,
     _spec,
@@ -67,6 +68,11 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """
     _outside.refuse("save", "save what the compiled function returns, outside")
     where = _checkpoint_path.saved_path(obj, path)
+    hook = _explain.HOOK
+    if hook is not None:
+        from devshim import _explain_trees
+
+        _explain_trees.filing(hook, "save", obj, where)
     writer = Writer()
     told = writer.tell(obj)
     _checkpoint_file.write(where, writer.arrays, told)
@@ -125,6 +131,11 @@ def load(
         contents = Contents(file)
         if into is None:
             return _new(file, contents, target)
+        hook = _explain.HOOK
+        if hook is not None:
+            from devshim import _explain_trees
+
+            _explain_trees.filing(hook, "load", into, name, target)
         return Filling(file, target, _tensor).fill(into, contents.tree)
 
 
@@ -132,6 +143,10 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
     """The tree of a file, made of tensors of the current framework."""
     backend = _context.current()
     where = _where(backend, device)
+    hook = _explain.HOOK
+    if hook is not None:
+        first = min(device.devices) if isinstance(device, Placement) else where("", "")
+        hook(backend, "load", first, path=repr(str(file.path)))
     made: dict[int, Any] = {}
     try:
         for thing, cell in contents.found:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim import _arguments, _context, _misuse, _outside, _registry, _spec, _transfer
+from devshim import _arguments, _context, _explain, _misuse, _outside, _registry, _spec, _transfer
 from devshim._refusals import bad_argument
 from devshim._show import show, type_name
 from devshim.errors import ArgumentError, DeviceMismatchError
@@ -89,6 +89,9 @@ class MetricLog:
                 here = self._checked(backend, value)
                 if len(self._kept) >= self.capacity:
                     self._bring()
+                hook = _explain.HOOK
+                if hook is not None:
+                    hook(backend, "metric_append")
                 self._kept.append(backend.snapshot(value))
                 self._backend, self._device = backend, here
             self._length += 1
@@ -126,6 +129,9 @@ class MetricLog:
         """Bring what is on the device to the host, in one transfer."""
         if self._kept:
             assert self._backend is not None
+            hook = _explain.HOOK
+            if hook is not None:
+                hook(self._backend, "metric_flush")
             together = self._backend.stack(self._kept)
             self._values.append(_transfer.to_host(self._backend, together, copy=True))
             self._kept.clear()

@@ -95,6 +95,9 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
         raise unsupported(backend, "memory_policy")
     if backend.started():
         raise already_started(backend, f"ds.memory_policy({policy!r})")
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "memory_policy" if policy == "grow" else "memory_fraction", None, (policy,))
     backend.memory_policy(policy)
 
 
@@ -179,6 +182,7 @@ def set_visible_devices(indices: Iterable[int]) -> None:
         _show_simulated(wanted, call)
         return
     variable, before = _set_environment(wanted, call)
+    _explain_visible(variable, os.environ[variable])
     try:
         for backend in concerned:
             backend.set_visible(wanted)
@@ -188,9 +192,16 @@ def set_visible_devices(indices: Iterable[int]) -> None:
         raise
 
 
+def _explain_visible(variable: str, value: str) -> None:
+    """Show the line that hides GPUs from every framework: it is the same for all."""
+    if _explain.HOOK is not None:
+        _explain.show(f'os.environ["{variable}"] = "{value}"  # before the framework starts')
+
+
 def _show_simulated(wanted: list[int], call: str) -> None:
     have = simulation.simulated_gpus()
     _check(wanted, have, call, f"devshim simulates {have}")
+    _explain_visible("CUDA_VISIBLE_DEVICES", ",".join(map(str, wanted)))
     simulation.keep(len(wanted))
 
 

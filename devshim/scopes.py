@@ -227,7 +227,16 @@ def same_device(*objs: object) -> bool:
 
     True where there is at most one tensor.
     """
-    return len({owner.device_of(x) for _, x, owner in _labelled(objs, {})}) <= 1
+    labelled = _labelled(objs, {})
+    _explain_devices(labelled)
+    return len({owner.device_of(x) for _, x, owner in labelled}) <= 1
+
+
+def _explain_devices(labelled: list[tuple[str, Tensor, Backend]]) -> None:
+    hook = _explain.HOOK
+    if hook is not None:
+        for name, _, owner in labelled:
+            hook(owner, "device_of", x=name)
 
 
 def require_same_device(*_unnamed: object, **objs: object) -> Device | None:
@@ -244,7 +253,9 @@ def require_same_device(*_unnamed: object, **objs: object) -> Device | None:
         from devshim import _misuse
 
         raise _misuse.unnamed(len(_unnamed))
-    located = {label: (owner, owner.device_of(x)) for label, x, owner in _labelled((), objs)}
+    labelled = _labelled((), objs)
+    _explain_devices(labelled)
+    located = {label: (owner, owner.device_of(x)) for label, x, owner in labelled}
     return _agree(located, "require_same_device")[1] if located else None
 
 

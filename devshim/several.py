@@ -88,6 +88,9 @@ def split(
     _trees.look_at_others("split", tree, True, others)
     axes = [_parts.axis_of(axis, backend.shape(x), cell, "split") for cell, x, backend in found]
     bounds = _parts.bounds_of(_parts.length_of(found, axes), len(targets), uneven)
+    hook = _explain.HOOK
+    if hook is not None:
+        _explain_split(hook, tree, targets, axis, bounds)
     parts: list[T] = []
     try:
         for target, (start, stop) in zip(targets, bounds, strict=True):
@@ -101,6 +104,15 @@ def split(
         new.clear()
         raise
     return parts
+
+
+def _explain_split(hook: Any, tree: Any, targets: list[Device], axis: int, bounds: list[tuple[int, int]]) -> None:
+    from devshim import _explain_trees
+
+    backend = next(_trees.scan(tree, None, []))[2]
+    sizes = [stop - start for start, stop in bounds]
+    names = {"devices": _explain_trees.listed(backend, targets), "count": str(len(targets)), "sizes": str(sizes)}
+    _explain_trees.about(hook, "split", tree, None, axis=str(axis), **names)
 
 
 def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
@@ -143,6 +155,11 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
     _lockstep.mapped(trees, visit, _lockstep.unlike("gather", "part"))
     _parts.check_devices([backend for _, _, backend, _ in found], [target])
     joined: dict[tuple[int, ...], Any] = {}
+    hook = _explain.HOOK
+    if hook is not None:
+        from devshim import _explain_trees
+
+        _explain_trees.about(hook, "gather", trees[0], target, axis=str(axis))
     try:
         for cell, xs, backend, along in found:
             key = tuple(map(id, xs))
@@ -222,16 +239,12 @@ def _part(backend: Backend, x: Tensor, axis: int, start: int, stop: int, target:
     """A part of a tensor, in new memory on a device."""
     if (start, stop) != (0, backend.shape(x)[axis]):
         x = backend.narrow(x, axis, start, stop)
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "copy", target)
     return _transfer.move(backend, x, target)
 
 
 def _joined(backend: Backend, xs: Sequence[Tensor], axis: int, target: Device) -> Tensor:
     """Tensors brought to a device and joined there."""
     there = [x if backend.device_of(x) is target else _transfer.move(backend, x, target) for x in xs]
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "copy", target)
     return _transfer.make(backend, target, sum(map(backend.nbytes, there)), backend.concatenate, there, axis)
 
 

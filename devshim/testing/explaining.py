@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import io
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit, in_thread
-from devshim.testing.values import numbers
+from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
     from devshim.device import Device
@@ -50,7 +54,60 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
     "synchronize": lambda x, d: ds.synchronize(d),
     "memory": lambda x, d: ds.memory(d),
     "empty_cache": lambda x, d: ds.empty_cache(d),
+    "place_dict": lambda x, d: ds.place({"a": x, "b": [x, x]}, d),
+    "place_placement": lambda x, d: ds.place({"a": x}, ds.Placement({"a": d})),
+    "copy_tree": lambda x, d: ds.copy([x], d),
+    "broadcast": lambda x, d: ds.broadcast(x, [d, "cpu"]),
+    "replicate": lambda x, d: ds.replicate({"w": x}, [d, "cpu"]),
+    "split": lambda x, d: ds.split(x, [d, "cpu"]),
+    "gather": lambda x, d: ds.gather([x, x], d),
+    "all_reduce_": lambda x, d: ds.all_reduce_([ds.copy(x, d), ds.copy(x, d)]),
+    "parallel": lambda x, d: ds.parallel([lambda t: t], [x]),
+    "placement_of": lambda x, d: ds.placement_of([x]),
+    "same_device": lambda x, d: ds.same_device(x, x),
+    "require_same_device": lambda x, d: ds.require_same_device(x=x),
+    "devices": lambda x, d: ds.devices(),
+    "try_all_gpus": lambda x, d: ds.try_all_gpus(),
+    "describe": lambda x, d: ds.describe(d),
+    "require": lambda x, d: ds.require(d),
+    "convert": lambda x, d: ds.convert(numbers(), ds.framework().__name__.partition(".")[0], d),
+    "MetricLog": lambda x, d: _logged(d),
+    "save": lambda x, d: _saved(x, d),
+    "load": lambda x, d: ds.load(_saved(x, d), d),
+    "load_into": lambda x, d: ds.load(_saved(x, d), into={"x": x}),
 }
+LIKE_OTHERS = {
+    **dict.fromkeys(("empty_like", "full_like", "ones_like"), "zeros_like"),
+    "using": "use",
+}
+"""Public functions whose lines are those of another."""
+WITHOUT = {
+    **dict.fromkeys(("device", "cpu", "gpu"), "they name a device: nothing of a framework is called"),
+    **dict.fromkeys(("use", "backends", "framework"), "they choose a framework, or import it"),
+    **dict.fromkeys(("explain", "transfers", "guard"), "they watch what is called"),
+    **dict.fromkeys(("simulate", "Fault"), "a real GPU needs no such line"),
+    "shrink_batch": "it calls the function it is given",
+    "memory_policy": "it is refused once a framework has started; tested for each framework in a fresh process",
+    "set_visible_devices": "it is refused once a framework has started; tested on NumPy",
+}
+"""Public functions without a line, and why."""
+
+
+def _logged(device: Any) -> None:
+    log = ds.MetricLog(device)
+    log.append(ds.ones((), dtype="float32", device=device))
+    log.flush()
+
+
+def _saved(x: Any, device: Any) -> str:
+    path = str(Path(tempfile.mkdtemp()) / "x.safetensors")
+    ds.save({"x": ds.copy(x, device)}, path)
+    return path
+
+
+def _parsed(line: str) -> ast.Module:
+    """Parse a line; a block's head gets a body."""
+    return ast.parse(f"{line} pass" if line.endswith(":") else line)
 
 
 class Explaining(Kit):
@@ -70,7 +127,46 @@ class Explaining(Kit):
         lines, printed = in_thread(body)
         assert lines
         assert all(line.strip() for line in lines)
+        assert all(_parsed(line) for line in lines), lines
+        assert not any("sim:" in line or "sim_gpu" in line for line in lines), lines
         assert printed == "".join(f"{line}\n" for line in lines)
+
+    def test_every_public_function_has_its_line_here(self) -> None:
+        """Each public function is called by `test_every_call_has_its_line`, or there is a reason why it is not."""
+        public = {name for name in ds.__all__ if inspect.isfunction(getattr(ds, name))} | {"MetricLog", "on"}
+        tried = {*CALLS, *LIKE_OTHERS, *WITHOUT}
+        assert public - tried == set()
+        assert all(name in CALLS or name in WITHOUT for name in LIKE_OTHERS.values())
+
+    @feature("models")
+    @hook("model")
+    def test_models_have_their_lines(self, device: Device) -> None:
+        """A model and its optimizer have a line each, in every call that takes them."""
+        model = self.model()
+        calls: dict[str, Callable[[], object]] = {
+            "place": lambda: ds.place([model], device),
+            "replicate": lambda: ds.replicate(model, [device, "cpu"]),
+            "save": lambda: ds.save(model, path),
+            "load": lambda: ds.load(path, into=model),
+            "placement_of": lambda: ds.placement_of(model),
+        }
+        path = str(Path(tempfile.mkdtemp()) / "model.safetensors")
+        for name, call in calls.items():
+            with ds.explain(file=None) as lines:
+                call()
+            assert lines, name
+            assert all("model" in line and _parsed(line) for line in lines), lines
+            assert not any(line.startswith("#") for line in lines), lines
+
+    def test_large_trees_are_abridged(self) -> None:
+        """A tree of many tensors shows the first ones, by their keys, and how many more there are."""
+        x = self.tensor()
+        tree = {f"w{i}": ds.copy(x, "cpu") for i in range(20)}
+        with ds.explain(file=None) as lines:
+            ds.copy(tree, "cpu")
+        assert "x['w0']" in lines[0]
+        assert lines[-1] == "# and 12 more tensors"
+        assert len(lines) == 9
 
     def test_the_device_is_in_the_line(self, device: Device) -> None:
         """The line for a copy names the device as the framework's users write it, where it has more than one."""

@@ -11,6 +11,17 @@ if TYPE_CHECKING:
 LINES: Mapping[str, str] = MappingProxyType(
     {
         "device_count": 'len(jax.local_devices(backend="gpu"))',
+        "devices": 'jax.local_devices(backend="gpu")',
+        "describe": "{device}.device_kind",
+        "memory_policy": 'os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"',
+        "memory_fraction": 'os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "{args}"',
+        "split": "[jax.device_put(p, d) for p, d in zip(jnp.array_split({x}, {count}, {axis}), {devices})]",
+        "gather": "jnp.concatenate([jax.device_put(part, {device}) for part in parts], {axis})",
+        "all_reduce": "total = jnp.{op}(jnp.stack([jax.device_put(t, {device}) for t in ts]), 0)",
+        "save": "safetensors.flax.save_file({x}, {path})",
+        "load": "jax.device_put(safetensors.flax.load_file({path}), {device})",
+        "metric_append": "losses.append(loss)",
+        "metric_flush": "np.asarray(jnp.stack(losses))",
         "device_of": "next(iter({x}.devices()))",
         "place": "jax.device_put({x}, {device})",
         "copy": "jnp.copy(jax.device_put({x}, {device}))",

@@ -140,7 +140,9 @@ class TorchDevices(Backend):
         )
 
     def native_text(self, device: Device) -> str:
-        return '"cpu"' if device is CPU else f'"{TYPES[device.kind]}:{device.index}"'
+        # Of a real GPU, also where a simulated one stands for it: its own type is an implementation detail.
+        kind = "cuda" if device.kind == "gpu" else device.kind
+        return '"cpu"' if device is CPU else f'"{kind}:{device.index}"'
 
 
 def _read(native: Any) -> Device | None:

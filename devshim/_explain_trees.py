@@ -1,0 +1,120 @@
+"""What `explain` shows for trees, models and files: a line for each tensor or model that a call is about.
+
+A tensor in a tree is named by its keys, ``x['weight']``.  Of a large tree the first lines are shown, and how many more
+there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim import _explain, _spec, _trees
+from devshim.errors import ArgumentError
+from devshim.placement import Placement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from devshim._moving import Where
+    from devshim.backend import Backend
+    from devshim.device import Device
+    from devshim.wholes import Leaf
+
+    Hook = Callable[..., None]
+
+LINES = 8
+"""How many tensors of one tree get a line of their own."""
+
+
+def placing(hook: Hook, call: str, tree: Any, where: Where) -> None:
+    """Show what a placement (``call`` is ``"place"`` or ``"copy"``) of a tree stands for.
+
+    Args:
+        hook: What `devshim._explain.HOOK` was.
+        call: The call whose line a tensor gets.
+        tree: A tree of tensors, models and optimizers.
+        where: The device of a leaf, as for `devshim._moving.Move`.
+    """
+    wholes: list[Any] = []
+    found = list(_trees.scan(tree, None, wholes))
+    for cell, x, backend in found[:LINES]:
+        device = where(_trees.path_text(cell), "", not backend.shape(x))
+        hook(backend, call, device, x=_named("x", cell))
+    if len(found) > LINES:
+        _explain.show(f"# and {len(found) - LINES} more tensors")
+    for cell, whole, backend in wholes:
+        _place_whole(hook, call, _trees.path_text(cell), cell, whole, backend, where)
+
+
+def _place_whole(hook: Hook, call: str, prefix: str, cell: Any, whole: Any, backend: Backend, where: Where) -> None:
+    """Show the placement of a model or optimizer; of a model over several devices each parameter."""
+    leaves = [leaf for leaf in backend.leaves(whole) if leaf.kind != "gradient"]
+    held = [leaf for leaf in leaves if leaf.kind in ("parameter", "buffer")]
+    kind = "optimizer" if leaves and not held else "model"
+    name = _named(kind, cell)
+    targets = {leaf.path: _target(where, prefix, leaf, backend) for leaf in held or leaves}
+    if len(set(targets.values())) > 1 and kind == "model":
+        for path, device in list(targets.items())[:LINES]:
+            hook(backend, "place_parameter", device, x=name, path=repr(path))
+        if len(targets) > LINES:
+            _explain.show(f"# and {len(targets) - LINES} more parameters")
+        return
+    device = next(iter(targets.values())) if targets else where(prefix, "")
+    hook(backend, f"{call}_{kind}", device, x=name)
+
+
+def _target(where: Where, prefix: str, leaf: Leaf, backend: Backend) -> Device:
+    """Return where a leaf goes; state that a placement does not name stays beside its parameter."""
+    try:
+        return where(prefix, leaf.path, leaf.kind == "state")
+    except ArgumentError:
+        return backend.device_of(leaf.read())
+
+
+def about(hook: Hook, call: str, tree: Any, device: Device | None = None, **names: str) -> None:
+    """Show one line for each tensor of a tree, and for each model and optimizer in it.
+
+    A model's line is that of ``call`` with ``_model`` after it, an optimizer's with ``_optimizer``, where the backend
+    has one.
+    """
+    wholes: list[Any] = []
+    found = list(_trees.scan(tree, None, wholes))
+    for cell, _, backend in found[:LINES]:
+        hook(backend, call, device, **{"x": _named("x", cell), **names})
+    if len(found) > LINES:
+        _explain.show(f"# and {len(found) - LINES} more tensors")
+    for cell, whole, backend in wholes:
+        held = any(leaf.kind in ("parameter", "buffer") for leaf in backend.leaves(whole))
+        kind = "model" if held or not list(backend.leaves(whole)) else "optimizer"
+        own = f"{call}_{kind}"
+        hook(backend, own if own in backend.lines else call, device, **{"x": _named(kind, cell), **names})
+
+
+def filing(hook: Hook, call: str, tree: Any, path: Any, device: Any = None) -> None:
+    """Show what `save` or `load` of a tree stands for: a line for its tensors together, and one for each model."""
+    wholes: list[Any] = []
+    first: dict[Backend, Device] = {}
+    for _, x, backend in _trees.scan(tree, None, wholes):
+        if backend not in first:
+            first[backend] = _spec.device(device) if _is_device(device) else backend.device_of(x)
+    named = {"path": repr(str(path))}
+    for backend, target in first.items():
+        hook(backend, call, target, **{"x": "tensors", **named})
+    for cell, whole, backend in wholes:
+        held = any(leaf.kind in ("parameter", "buffer") for leaf in backend.leaves(whole))
+        kind = "model" if held or not list(backend.leaves(whole)) else "optimizer"
+        hook(backend, f"{call}_{kind}", None, **{"x": _named(kind, cell), **named})
+
+
+def _is_device(device: Any) -> bool:
+    return device is not None and not isinstance(device, Placement)
+
+
+def listed(backend: Backend, devices: Sequence[Device]) -> str:
+    """Return devices as a list in the framework's own words."""
+    return f"[{', '.join(map(backend.native_text, devices))}]"
+
+
+def _named(name: str, cell: Any) -> str:
+    """Return the source text of something in a tree: the variable's name and the keys to it."""
+    return name + "".join(f"[{key!r}]" for key in _trees.path_of(cell))
