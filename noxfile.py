@@ -239,8 +239,10 @@ def tour_one(session: nox.Session, name: str) -> None:
 
 @nox.session(python=DEFAULT, default=False)
 def tour_compare(session: nox.Session) -> None:
-    """Show the tours side by side."""
+    """Show the tours side by side, and record their native lines for those who have no framework."""
     session.install(".")
+    recorded = [str(TOURS / f"{name}.json") for name in FRAMEWORKS if name != "mxnet1"]
+    session.run("python", "devshim/cli/records.py", *recorded)
     session.run("devshim", "tour", "--compare", *(str(TOURS / f"{name}.json") for name in FRAMEWORKS))
 
 

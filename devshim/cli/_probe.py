@@ -13,9 +13,10 @@ from contextlib import suppress
 from typing import Any
 
 import devshim as ds
+from devshim import _nvml
 from devshim.cli._why import why_no_more
 
-__all__ = ["look", "main"]
+__all__ = ["look", "main", "used"]
 
 
 def look(name: str) -> dict[str, Any]:
@@ -38,10 +39,26 @@ def _listed(device: ds.Device) -> dict[str, Any]:
         "native": str(device.native()),
         "name": info.name,
         "memory": info.total_memory,
+        "used": used(device),
         "capability": info.compute_capability,
         "uuid": info.uuid,
         "simulated": info.simulated,
     }
+
+
+def used(device: ds.Device) -> int | None:
+    """Return the bytes in use on a device by all processes, or None where nobody knows without starting a GPU."""
+    if device.kind == "cpu" or ds.describe(device).simulated:
+        with suppress(ds.UnsupportedError):
+            found = ds.memory(device)
+            if found.total is None or found.free is None:
+                return found.used
+            return found.total - found.free  # the host's `used` is this process's
+        return None
+    card = _nvml.known(device.index) if device.kind == "gpu" else None
+    if card is None or card.total_memory is None or card.free_memory is None:
+        return None
+    return card.total_memory - card.free_memory
 
 
 def main(name: str) -> None:

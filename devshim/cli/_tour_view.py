@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from devshim.cli import records
 from devshim.cli._console import Column, Grid, is_terminal, say, width
 from devshim.cli._console import show as show_grid
 
@@ -32,6 +33,9 @@ def show(tour: Tour) -> None:
         say("A simulated card holds real data under its own label and computes on the CPU.")
     if tour.note:
         say(f"There are fewer cards than the chapter needs: {tour.note}.", "yellow")
+    if tour.backend == "numpy":
+        shown = records.title(records.SHOWN)
+        say(f"NumPy has one device, so the lines of {shown} are shown beside its own; `devshim compare` shows all.")
     say()
     if is_terminal():
         show_grid(_wide(tour) if width() >= _WIDE else _narrow(tour))
@@ -47,13 +51,13 @@ def _wide(tour: Tour) -> Grid:
         Column("", whole=True),
         Column("Step", share=4),
         Column("devshim", "bold", share=4),
-        Column(f"{tour.title} by itself", "cyan", share=4),
+        Column("Native line", "cyan", share=4),
         Column("Result", share=4),
         Column("Holds", whole=True),
     ]
     grid = Grid(_title(tour), columns, styles=STATES)
     for i, step in enumerate(tour.steps, 1):
-        lines = ["\n".join(step.code), "\n".join(step.native)]
+        lines = ["\n".join(step.code), "\n".join(_native(step, tour))]
         grid.rows += [(str(i), _lesson(step), *lines, step.result, mark(step)), None]
     return grid
 
@@ -63,14 +67,30 @@ def _narrow(tour: Tour) -> Grid:
     columns = [
         Column("", whole=True),
         Column("Step", share=2),
-        Column(f"devshim, {tour.title} by itself, -> result", share=3),
+        Column(f"devshim, {'native' if tour.backend == 'numpy' else tour.title}, -> result", share=3),
         Column("Holds", whole=True),
     ]
     grid = Grid(_title(tour), columns, styles=STATES)
     for i, step in enumerate(tour.steps, 1):
-        lines = [*((line, "bold") for line in step.code), *((line, "cyan") for line in step.native)]
+        # Each line says whose it is, because colours do not reach every reader.
+        lines = [
+            *((f"devshim: {line}", "bold") for line in step.code),
+            *((line, "cyan") for line in _native(step, tour)),
+        ]
         grid.rows += [(str(i), _lesson(step), [*lines, (f"-> {step.result}", "")], mark(step)), None]
     return grid
+
+
+def _natives(step: Played, tour: Tour) -> list[tuple[str, list[str]]]:
+    """Return whose native lines to show, and the lines; beside NumPy's those of another framework, from its record."""
+    found = [(tour.title, step.native)]
+    if tour.backend == "numpy":
+        found.append((records.title(records.SHOWN), records.lines(records.SHOWN).get(step.name, [])))
+    return found
+
+
+def _native(step: Played, tour: Tour) -> list[str]:
+    return [f"{label}: {line}" for label, lines in _natives(step, tour) for line in lines]
 
 
 def _lesson(step: Played) -> list[tuple[str, str]]:
@@ -85,8 +105,9 @@ def _paragraph(i: int, step: Played, tour: Tour) -> None:
     print(f"{i}. {step.title}")
     for line in wrap(step.teaches, 100):
         print(f"   {line}")
-    name = max(len("devshim"), len(tour.backend))
-    for label, lines in (("devshim", step.code), (tour.backend, step.native)):
+    blocks = [("devshim", step.code), *_natives(step, tour)]
+    name = max(len(label) for label, _ in blocks)
+    for label, lines in blocks:
         for line in lines:
             print(f"   {label:<{name}}  {line}")
             label = ""

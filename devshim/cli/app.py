@@ -8,7 +8,6 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,8 +38,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    # Rich draws boxes into pipes, too: there the help is plain.
-    rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,
+    rich_markup_mode=None,  # plain help: rich names types such as <bool> beside every switch, and draws into pipes
 )
 
 BackendOption = Annotated[
@@ -80,6 +78,7 @@ def tour(
             "--gpus",
             min=0,
             max=64,
+            metavar="N",
             help="Simulated cards to show where there are no real ones; 2 unless DEVSHIM_SIMULATE_GPUS says otherwise.",
         ),
     ] = None,
@@ -88,11 +87,11 @@ def tour(
         typer.Option("--json", metavar="FILE", help="Also write what happened as JSON; '-' prints only that."),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Show the given JSON files side by side and run nothing.")
+        bool, typer.Option("--compare", help="Run nothing, and show each FILE side by side, as 'devshim compare' does.")
     ] = False,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILES]...", help="With --compare: what --json wrote.", show_default=False),
+        typer.Argument(metavar="FILE", hidden=True),  # in the help below: typer would add <list[Path]>
     ] = None,
 ) -> None:
     """Run the GPU chapter of Dive into Deep Learning on a framework, and check each step.
@@ -129,6 +128,7 @@ def run(
             "--gpus",
             min=1,
             max=64,
+            metavar="N",
             help="Simulated cards to show; 2 unless DEVSHIM_SIMULATE_GPUS says otherwise.",
         ),
     ] = None,
@@ -150,15 +150,38 @@ def run(
 
 
 @app.command()
-def devices(backend: BackendOption = None) -> None:
-    """List the devices of every installed framework, or of one.
+def compare(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", hidden=True),
+    ] = None,
+) -> None:
+    """Show tours of several frameworks side by side.
+
+    Each FILE is what 'devshim tour --json FILE' wrote. Without files it shows the lines of every framework as they were
+    recorded for this version of devshim.
+    Exit code 1 when a step of a file does not hold.
+    """
+    from devshim.cli import compare as comparing
+
+    raise typer.Exit(comparing.main(files) if files else comparing.recorded())
+
+
+@app.command()
+def devices(
+    backend: BackendOption = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print a list as JSON: sizes in bytes, null where unknown.")
+    ] = False,
+) -> None:
+    """List the devices of every installed framework, or of one, with their memory.
 
     Each framework is asked in a process of its own, for several in one process may crash. Simulated cards
     (DEVSHIM_SIMULATE_GPUS=2) are listed and marked. Exit code 1 when a framework is broken.
     """
     from devshim.cli import devices as listing
 
-    raise typer.Exit(listing.main(backend))
+    raise typer.Exit(listing.main(backend, json))
 
 
 @app.command()

@@ -1,10 +1,11 @@
-"""`devshim tour --compare`: the tours of several frameworks side by side."""
+"""`devshim compare`: the tours of several frameworks side by side."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import devshim as ds
+from devshim.cli import records
 from devshim.cli._console import Column, Grid, is_terminal, say, show, width
 from devshim.cli._tour_view import STATES, mark, summary
 from devshim.cli.tour import Tour
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from devshim.cli.tour import Played
 
-__all__ = ["main"]
+__all__ = ["main", "recorded"]
 
 _CELL = 24
 """Characters a framework's column needs to show a line of code; with less the table has a row for each instead."""
@@ -32,6 +33,28 @@ def main(files: Sequence[Path]) -> int:
         if tour.note:
             say(f"  {tour.note}", "dim")
     return 0 if all(tour.holds for tour in tours) else 1
+
+
+def recorded() -> int:
+    """Print the native lines of every framework as they were recorded; return the exit code."""
+    from devshim.cli.tour import chapter
+
+    names = records.frameworks()
+    wide = is_terminal() and width() >= _CELL * (len(names) + 1)
+    columns = [Column(records.title(name), share=1) for name in names]
+    grid = Grid("", [Column("Step", share=1), *columns] if wide else [Column("", whole=True), Column("Line")])
+    for i, step in enumerate(chapter(), 1):
+        title = (f"{i}. {step.title}", "bold")
+        native = [[(line, "cyan") for line in records.lines(name).get(step.name, [])] for name in names]
+        if wide:
+            grid.rows.append(([title, *((line, "bold") for line in step.lines)], *native))
+        else:
+            grid.rows.append(([title], ""))
+            grid.rows.append(("devshim", [(line, "bold") for line in step.lines]))
+            grid.rows += [(records.title(name), lines) for name, lines in zip(names, native, strict=True) if lines]
+        grid.rows.append(None)
+    show(grid)
+    return 0
 
 
 def _read(path: Path) -> Tour:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from devshim.cli._ask import ask, installed
@@ -18,9 +19,12 @@ _WIDE = 150
 """From this many characters on a terminal has room for UUIDs."""
 
 
-def main(backend: str | None) -> int:
-    """Print the devices; return the exit code, 1 where a framework is broken."""
+def main(backend: str | None, as_json: bool = False) -> int:
+    """Print the devices, as a table or as JSON; return the exit code, 1 where a framework is broken."""
     answers = ask(installed(backend))
+    if as_json:
+        print(json.dumps([_listed(answer) for answer in answers], indent=2))
+        return 1 if any(answer.broken is not None for answer in answers) else 0
     show(_grid(answers, everything=not is_terminal() or width() >= _WIDE))
     simulated = sum(each["simulated"] for answer in answers for each in answer.devices)
     if simulated:
@@ -36,6 +40,13 @@ def main(backend: str | None) -> int:
     return 1 if any(answer.broken is not None for answer in answers) else 0
 
 
+def _listed(answer: Answer) -> dict[str, Any]:
+    """Return what a framework shows, as JSON has it."""
+    info = answer.info
+    about = {"framework": info.name, "title": info.title, "version": info.version, "broken": answer.broken}
+    return {**about, "why_no_more": answer.why, "devices": answer.devices}
+
+
 def _grid(answers: Sequence[Answer], everything: bool) -> Grid:
     columns = [
         Column("Framework", "bold"),
@@ -43,6 +54,7 @@ def _grid(answers: Sequence[Answer], everything: bool) -> Grid:
         Column("Its own name", "cyan"),
         Column("Model"),
         Column("Memory", whole=True),
+        Column("Used", whole=True),
         Column("Compute", whole=True),
         *([Column("UUID")] if everything else []),
         Column("Simulated", whole=True),
@@ -55,7 +67,7 @@ def _grid(answers: Sequence[Answer], everything: bool) -> Grid:
             continue
         for i, each in enumerate(answer.devices):
             cells = _cells(each)
-            grid.rows.append((label if i == 0 or not is_terminal() else "", *cells[: 5 + everything], cells[-1]))
+            grid.rows.append((label if i == 0 or not is_terminal() else "", *cells[: 6 + everything], cells[-1]))
         grid.rows.append(None)
     return grid
 
@@ -67,6 +79,7 @@ def _cells(each: dict[str, Any]) -> list[str]:
         each["native"],
         each["name"],
         size(each["memory"]),
+        size(each["used"]),
         "" if capability is None else ".".join(str(part) for part in capability),
         each["uuid"] or "",
         "simulated" if each["simulated"] else "no",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from devshim.cli._steps import Step
 
-__all__ = ["Played", "Tour", "main", "play"]
+__all__ = ["Played", "Tour", "chapter", "main", "play"]
 
 CARDS = 2
 """How many cards are simulated where nobody says, and how many the chapter needs."""
@@ -116,7 +116,7 @@ def main(backend: str | None, gpus: int | None, record: Path | None) -> int:
     alone = str(record) == "-"
     with ds.using(_choose(backend)) as name, working(f"importing {ds.backends()[name].title}") as now:
         tour = _begin(name, gpus)
-        for i, step in enumerate(_chapter(), 1):
+        for i, step in enumerate(chapter(), 1):
             now(f"step {i}: {step.title}")
             tour.steps.append(play(step, tour))
     if record is not None and not alone:
@@ -128,10 +128,12 @@ def main(backend: str | None, gpus: int | None, record: Path | None) -> int:
     return 0 if tour.holds else 1
 
 
-def _chapter() -> Sequence[Step]:
-    from devshim.cli import chapter, chapter_nets
+def chapter() -> Sequence[Step]:
+    """Return the steps, in order."""
+    from devshim.cli import chapter as cards
+    from devshim.cli import chapter_nets as nets
 
-    return [*chapter.CHAPTER, *chapter_nets.CHAPTER]
+    return [*cards.CHAPTER, *nets.CHAPTER]
 
 
 def _choose(asked: str | None) -> str:

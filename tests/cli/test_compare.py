@@ -39,6 +39,19 @@ def test_all_frameworks_stand_in_one_table(invoke: Invoke, record: dict[str, Any
     assert "19 of 19 steps hold on Another 3.0 with 2 real cards." in result.stdout
 
 
+def test_the_command_of_its_own_shows_the_same(invoke: Invoke, record: dict[str, Any], tmp_path: Path) -> None:
+    one = _write(tmp_path / "a.json", record)
+    assert invoke("compare", one).stdout == invoke("tour", "--compare", one).stdout
+
+
+def test_without_files_the_recorded_lines_of_all_frameworks_are_shown(invoke: Invoke) -> None:
+    result = invoke("compare")
+    assert result.exit_code == 0
+    for line in ("torch.cuda.device_count()", "jax.device_put(", "tf.identity(", "as_in_ctx(", "_copy_to("):
+        assert line in result.stdout
+    assert all(title in result.stdout for title in ("PyTorch", "TensorFlow", "MXNet", "PaddlePaddle", "JAX"))
+
+
 def test_one_step_that_does_not_hold_fails_it(invoke: Invoke, record: dict[str, Any], tmp_path: Path) -> None:
     wrong = [
         {**step, "holds": False, "result": "went astray"} if i == 3 else step for i, step in enumerate(record["steps"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,6 +36,48 @@ def test_simulated_cards_are_listed_and_marked(run: Run) -> None:
     assert len(cards) == 2
     assert all(line.endswith("simulated") and "4.0 GiB" in line for line in cards)
     assert "2 of these devices are simulated" in done.stdout
+
+
+def test_memory_in_use_is_shown(run: Run) -> None:
+    done = run("devices", "--backend", "numpy", DEVSHIM_SIMULATE_GPUS="1", DEVSHIM_SIMULATE_MEMORY="4GiB")
+    head, host, card = done.stdout.splitlines()[:3]
+    assert head.index("Memory") < head.index("Used") < head.index("Compute")
+    assert card[head.index("Used") :].startswith("0 B")
+    assert host[head.index("Used")].isdigit()
+
+
+def test_devices_as_json(run: Run) -> None:
+    done = run("devices", "--json", "--backend", "numpy", DEVSHIM_SIMULATE_GPUS="2", DEVSHIM_SIMULATE_MEMORY="4GiB")
+    assert done.returncode == 0
+    (numpy,) = json.loads(done.stdout)
+    assert (numpy["framework"], numpy["version"]) == ("numpy", ds.backends()["numpy"].version)
+    host, *cards = numpy["devices"]
+    assert host["device"] == "cpu"
+    assert 0 < host["used"] < host["memory"]
+    assert [card["device"] for card in cards] == ["gpu:0", "gpu:1"]
+    assert all((card["memory"], card["used"], card["simulated"]) == (2**32, 0, True) for card in cards)
+
+
+def test_a_broken_framework_is_in_the_json(run: Run, fake: Fake) -> None:
+    done = run("devices", "--json", **fake("torch", "raise OSError('no library')"))
+    assert done.returncode == 1
+    found = {each["framework"]: each for each in json.loads(done.stdout)}
+    assert "no library" in found["torch"]["broken"]
+    assert found["torch"]["devices"] == []
+    assert found["numpy"]["broken"] is None
+
+
+def test_memory_in_use_on_a_real_card_is_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from devshim import _nvml
+    from devshim.cli import _probe
+
+    monkeypatch.setattr(ds, "describe", lambda device: ds.DeviceInfo(device, name="A card", backend="torch"))
+    monkeypatch.setattr(_nvml, "known", lambda index: _nvml.Card(index, "A card", "GPU-0", 1000, 400))
+    assert _probe.used(ds.gpu(0)) == 600
+    monkeypatch.setattr(_nvml, "known", lambda index: _nvml.Card(index, "A card", "GPU-0", None, None))
+    assert _probe.used(ds.gpu(0)) is None
+    monkeypatch.setattr(_nvml, "known", lambda index: None)
+    assert _probe.used(ds.gpu(0)) is None
 
 
 def test_a_missing_framework_is_said(invoke: Invoke) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -40,6 +41,16 @@ def test_help_is_plain_in_a_pipe(run: Run) -> None:
     assert done.stdout.isascii()
     assert "\x1b" not in done.stdout
     assert all(command in done.stdout for command in ("tour", "devices", "doctor"))
+
+
+COMMANDS = ["tour", "run", "compare", "devices", "doctor"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_no_types(run: Run, command: str) -> None:
+    done = run(command, "--help")
+    assert done.returncode == 0
+    assert not re.search(r"<[a-z ]+(\[\w+\])?>", done.stdout), done.stdout
 
 
 def test_version(invoke: Invoke) -> None:

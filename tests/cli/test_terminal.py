@@ -48,5 +48,14 @@ def test_it_is_drawn_within_the_width(words: list[str], width: int, tmp_path: Pa
     assert max(len(line.split("\r")[-1]) for line in plain.split("\r\n")) <= width
 
 
+def test_on_a_narrow_terminal_each_line_says_whose_it_is(tmp_path: Path) -> None:
+    """Colours are not needed to tell devshim's lines from the framework's."""
+    drawn = _on_terminal(["tour", "--backend", "numpy"], 80, tmp_path)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
+    assert "devshim: n = ds.device_count()" in plain
+    assert "PyTorch: torch.cuda.device_count()" in plain
+    assert "NumPy: np.array([1.0, 2.0, 3.0])" in plain
+
+
 def test_the_table_says_simulated(tmp_path: Path) -> None:
     assert "2 simulated cards" in _on_terminal(["tour", "--backend", "numpy"], 100, tmp_path)

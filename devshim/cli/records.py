@@ -1,0 +1,66 @@
+"""What the tour gave on each framework when this devshim was released: shown where no framework is installed.
+
+The records are ``devshim/cli/records.json``; ``nox -s tour`` writes them again.  Each framework's tests compare them
+with what the tour gives now.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+__all__ = ["SHOWN", "frameworks", "lines", "title", "without_folder", "write"]
+
+SHOWN = "torch"
+"""The framework whose lines stand beside NumPy's, which has one device and few lines to show."""
+
+_FILE = "records.json"
+
+
+@cache
+def _records() -> dict[str, Any]:
+    text = resources.files("devshim.cli").joinpath(_FILE).read_text(encoding="utf-8")
+    read: dict[str, Any] = json.loads(text)
+    return read
+
+
+def lines(framework: str) -> dict[str, list[str]]:
+    """Return the native lines of every step of the tour on a framework, by the step's name."""
+    found: dict[str, list[str]] = _records()[framework]["steps"]
+    return found
+
+
+def title(framework: str) -> str:
+    """Return a framework's name as its makers write it."""
+    return str(_records()[framework]["title"])
+
+
+def frameworks() -> list[str]:
+    """Return the frameworks that have a record."""
+    return list(_records())
+
+
+def without_folder(line: str) -> str:
+    """Return a line with the paths in it shortened to the file's name: the tour writes into a temporary folder."""
+    return re.sub(r"(['\"])/[^'\"]*/", r"\1", line)
+
+
+def write(tours: list[Path]) -> None:
+    """Write the records of tours that ``devshim tour --json`` recorded into this package's source."""
+    found = {}
+    for path in tours:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        if told["backend"] != "numpy":
+            steps = {step["name"]: [without_folder(line) for line in step["native"]] for step in told["steps"]}
+            found[told["backend"]] = {"title": told["title"], "version": told["version"], "steps": steps}
+    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    Path(__file__).with_name(_FILE).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write([Path(each) for each in sys.argv[1:]])
