@@ -1,51 +1,65 @@
-"""Runs the examples in README.md and docs/ (``pytest README.md docs``), where sybil is installed.
+"""Runs the examples of README.md and docs/ on the framework that is installed: ``pytest README.md docs``.
 
-Each page runs in one namespace, on two simulated cards where its backend can simulate: a page of
-``docs/frameworks/`` on its own framework, one that says ``<!-- runs on torch -->`` on that, every other page on NumPy.
+Each page runs as it is printed, in a process of its own, on each framework that it says (see tests/pages/page.py). The
+blocks of README.md run alone, each in its own process. A page of ``docs/frameworks/`` is about one framework.
 """
 
 from __future__ import annotations
 
-import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
 
-if find_spec("sybil") is not None:
-    from sybil import Sybil
-    from sybil.document import Document
-    from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
+import pytest
 
-    def begin(document: dict[str, Any]) -> None:
-        import devshim as ds
+ROOT = Path(__file__).parent
+RUNNER = ROOT / "tests" / "pages" / "page.py"
+PAGES = ("README.md", "docs/*.md", "docs/frameworks/*.md")
+FRAMEWORKS = ("torch", "tensorflow", "mxnet", "paddle", "jax")
 
-        ds.use(document["backend"])
-        if "simulate" not in _gaps(document["backend"]):
-            ds.simulate(gpus=2)
 
-    def end(document: dict[str, Any]) -> None:
-        """Drop what the page made: the next one finds its cards empty. A compiler takes away what it hid there."""
-        for name in [name for name in document if not name.startswith("__")]:
-            del document[name]
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if any(file_path in ROOT.glob(pattern) for pattern in PAGES):
+        return Page.from_parent(parent, path=file_path)
+    return None
 
-    def _gaps(backend: str) -> Any:
-        from devshim import _registry
 
-        return _registry.gaps(backend)
+class Page(pytest.File):
+    """A page, or each block of README.md, on each framework that it names and that is installed."""
 
-    class Page(Document):
-        """A page that knows which framework it is about."""
+    def collect(self) -> Iterator[Pasted]:
+        page = runpy.run_path(str(RUNNER))
+        text = self.path.read_text(encoding="utf-8")
+        alone = [block.code for block in page["blocks"](text)] if self.path == ROOT / "README.md" else []
+        here = [name for name in FRAMEWORKS if find_spec(name) is not None] or ["numpy"]
+        for number, code in enumerate(alone, 1) if alone else ((None, text),):
+            for name in page["frameworks"](code):
+                if name in here:
+                    block = () if number is None else (str(number),)
+                    yield Pasted.from_parent(self, name="-".join((name, *block)), arguments=(name, *block))
 
-        def __init__(self, text: str, path: str) -> None:
-            super().__init__(text, path)
-            folder, _, name = path.rpartition("/")
-            framework = folder.endswith("docs/frameworks") and name != "index.md"
-            said = re.match(r"<!-- runs on ([a-z]+) -->", text)
-            self.namespace["backend"] = name.removesuffix(".md") if framework else said[1] if said else "numpy"
 
-    pytest_collect_file = Sybil(
-        parsers=[PythonCodeBlockParser(), SkipParser()],
-        patterns=["README.md", "docs/*.md", "docs/frameworks/*.md"],
-        document_types={".md": Page},
-        setup=begin,
-        teardown=end,
-    ).pytest()
+class Pasted(pytest.Item):
+    """One page, or one block, on one framework."""
+
+    def __init__(self, *, arguments: tuple[str, ...], **more: object) -> None:
+        super().__init__(**more)
+        self._command = [sys.executable, "-W", "error:::__main__", str(RUNNER), str(self.path), *arguments]
+
+    def runtest(self) -> None:
+        done = subprocess.run(self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            raise PageError(f"exit status {done.returncode}\n{done.stdout}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
+        return f"{' '.join(self._command)}\n{excinfo.value}"
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, f"{self.path.name} on {self.name}"
+
+
+class PageError(Exception):
+    """A page does not run as it is printed."""

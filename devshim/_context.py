@@ -165,7 +165,8 @@ def framework(backend: BackendName | None = None) -> ModuleType:
         BackendNotFoundError: Not installed, or none is chosen.
         BackendBrokenError: Its import fails.
 
-    >>> ds.framework("numpy").__name__  # doctest: +SKIP
+    >>> import devshim as ds
+    >>> ds.framework("numpy").__name__
     'numpy'
     """
     from importlib import import_module

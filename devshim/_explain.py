@@ -37,9 +37,14 @@ class explain:
     ``with ds.explain() as lines`` gives a list of text that grows with each call of this thread or task.
     The line shown is the one for a real card: what stands for it under simulation differs.
 
-    >>> with ds.explain(file=None) as lines:  # doctest: +SKIP
+    >>> import devshim as ds
+    >>> ds.use("torch")
+    >>> ds.simulate(gpus=2)
+    <2 simulated GPUs>
+    >>> x = ds.ones(3)
+    >>> with ds.explain(file=None) as lines:
     ...     y = ds.place(x, "gpu:1")
-    >>> lines  # doctest: +SKIP
+    >>> lines
     ['x.to("cuda:1")']
     """
 

@@ -64,12 +64,12 @@ class Device:
     dictionary must have equal hashes, and one device has many spellings.  Compare devices with devices, or texts
     with texts.  Formats are those of its text.
 
-    >>> Device("gpu", 1)
+    >>> import devshim as ds
+    >>> ds.Device("gpu", 1)
     Device('gpu', 1)
-    >>> str(Device("cpu", 3)), str(Device("cuda"))
+    >>> str(ds.Device("cpu", 3)), str(ds.Device("cuda"))
     ('cpu', 'gpu:0')
-    >>> from devshim import device
-    >>> Device("gpu", 1) == device("cuda:1"), str(Device("gpu", 1)) == "gpu:1", f"{Device('gpu', 1):>8}"
+    >>> ds.gpu(1) == ds.device("cuda:1"), str(ds.gpu(1)) == "gpu:1", f"{ds.gpu(1):>8}"
     (True, True, '   gpu:1')
     """
 

@@ -127,9 +127,14 @@ class transfers:
         synchronize: Wait for the devices before and after each copy, so that ``seconds`` is the copy's own time; else
             it is the time until the call returned, which on a GPU may be sooner.
 
-    >>> with ds.transfers() as log:  # doctest: +SKIP
+    >>> import devshim as ds
+    >>> ds.use("numpy")
+    >>> ds.simulate(gpus=2)
+    <2 simulated GPUs>
+    >>> x = ds.ones((32, 32), dtype="float32")
+    >>> with ds.transfers() as log:
     ...     y = ds.place(x, "gpu:1")
-    >>> log.total_bytes  # doctest: +SKIP
+    >>> log.total_bytes
     4096
     """
 

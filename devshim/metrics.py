@@ -41,10 +41,15 @@ class MetricLog:
         ArgumentError: ``capacity`` is less than 1.
         DeviceNotFoundError: The current framework does not have the device.
 
-    >>> log = ds.MetricLog("gpu:0")  # doctest: +SKIP
-    >>> for batch in batches:  # doctest: +SKIP
-    ...     log.append(step(batch))
-    >>> losses = log.flush()  # doctest: +SKIP
+    >>> import devshim as ds
+    >>> ds.use("numpy")
+    >>> ds.simulate(gpus=2)
+    <2 simulated GPUs>
+    >>> log = ds.MetricLog("gpu:1")
+    >>> for step in range(3):
+    ...     log.append(ds.full((), 2.0**-step, device="gpu:1"))
+    >>> log.flush()
+    array([1.  , 0.5 , 0.25])
     """
 
     def __init__(self, device: DeviceLike | None = None, capacity: int = 1024) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import pydoc
 import re
 from collections.abc import Callable
 
 import pytest
+from docstrings import examples, failures
 
 import devshim as ds
 
@@ -64,3 +66,13 @@ def test_random_has_functions_that_say_where_they_are_from() -> None:
     for name in ds.random.__all__:
         assert getattr(ds.random, name).__module__ == "devshim.random"
         assert inspect.getdoc(getattr(ds.random, name))
+
+
+def test_the_examples_in_docstrings_are_found() -> None:
+    names = {test.name for test in examples("numpy")}
+    assert {"devshim", "devshim.Device", "devshim.transfers", "devshim.MetricLog", "devshim.random"} <= names
+
+
+@pytest.mark.parametrize("test", examples("numpy"), ids=lambda test: test.name)
+def test_an_example_in_a_docstring_runs_as_it_is_printed(test: doctest.DocTest) -> None:
+    assert failures(test) == ""

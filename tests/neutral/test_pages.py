@@ -1,0 +1,98 @@
+"""The pages say on which frameworks their examples run, and the runner runs what is printed there."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+(ROOT,) = [folder for folder in Path(__file__).parents if (folder / "docs" / "api.md").is_file()]
+RUNNER = ROOT / "tests" / "pages" / "page.py"
+PAGE: dict[str, Any] = runpy.run_path(str(RUNNER))
+OF_ONE = {"docs/models.md": ["torch"]} | {
+    f"docs/frameworks/{name}.md": [name] for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "numpy")
+}
+"""Pages about the functions of one framework."""
+
+
+def pages() -> list[str]:
+    """Every page with examples."""
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [path.relative_to(ROOT).as_posix() for path in found if PAGE["blocks"](path.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_page_runs_on_two_frameworks_or_says_why_not(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    names = PAGE["frameworks"](text)
+    if page in OF_ONE:
+        assert names == OF_ONE[page]
+    else:
+        assert {"numpy", "torch"} <= set(names)
+    assert "invisible" not in text
+    assert "skip: next" not in text
+
+
+def test_every_block_of_the_readme_can_be_pasted_alone() -> None:
+    for block in PAGE["blocks"]((ROOT / "README.md").read_text(encoding="utf-8")):
+        assert block.code.lstrip().startswith("import ")
+        assert len(PAGE["frameworks"](block.code)) == 6
+
+
+EXAMPLE = """
+# A page
+
+```python
+import devshim as ds
+
+ds.use("jax")  # or "numpy", "torch"
+x = 1
+```
+
+Words.
+
+```python
+print(x, ds.framework().__name__)
+LAST
+```
+
+```console
+$ not python
+```
+"""
+
+
+def paste(tmp_path: Path, last: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    page = tmp_path / "page.md"
+    page.write_text(EXAMPLE.replace("LAST", last))
+    command = [sys.executable, str(RUNNER), str(page), "numpy", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_runner_pastes_the_blocks_one_after_the_other(tmp_path: Path) -> None:
+    done = paste(tmp_path, "assert __name__ == '__main__'")
+    assert (done.returncode, done.stdout) == (0, "1 numpy\n"), done.stderr
+    assert PAGE["frameworks"](EXAMPLE) == ["jax", "numpy", "torch"]
+
+
+def test_the_runner_says_which_line_of_the_page_fails(tmp_path: Path) -> None:
+    done = paste(tmp_path, "assert x == 2")
+    assert done.returncode == 1
+    assert 'page.md", line 15, in <module>\n    assert x == 2' in done.stderr
+
+
+def test_a_block_alone_knows_nothing_of_those_before(tmp_path: Path) -> None:
+    assert "NameError: name 'x' is not defined" in paste(tmp_path, "", "2").stderr
+
+
+def test_a_file_of_tests_is_run_by_pytest(tmp_path: Path) -> None:
+    code = "def test_it(devshim_backend):\n    assert devshim_backend == 'VALUE'\n"
+    test = f"<!-- a file of tests -->\n\n```python\n{code}```\n"
+    for value, status in (("numpy", 0), ("torch", 1)):
+        (tmp_path / "page.md").write_text(test.replace("VALUE", value))
+        command = [sys.executable, str(RUNNER), str(tmp_path / "page.md"), "numpy"]
+        assert subprocess.run(command, capture_output=True).returncode == status
