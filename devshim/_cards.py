@@ -119,12 +119,14 @@ class Card:
         device: Which.
         limit: Its bytes, or None for no limit.
         lost: Whether it has vanished.
+        taken: The line that took it away, as ``file:line``; None while it is shown.
     """
 
     def __init__(self, device: Device, full: type[OutOfMemoryError]) -> None:
         self.device = device
         self.limit: int | None = None
         self.lost: bool = False
+        self.taken: str | None = None
         self._full = full
         self._used = 0
         self._peak = 0
@@ -159,7 +161,9 @@ class Card:
         Raises:
             OutOfMemoryError: It does not fit, or a fault says so; of the class the adapter passed.
             DeviceFailedError: The card has vanished.
+            SimulationError: It was taken away.
         """
+        self.require_shown()
         rounded = -(-nbytes // ROUND) * ROUND
         with self._lock:
             self._settle()
@@ -179,9 +183,17 @@ class Card:
         self._returned.append(rounded)
 
     def answer(self, what: str) -> None:
-        """Raise `DeviceFailedError` where the card has vanished."""
+        """Raise `DeviceFailedError` where the card has vanished, `SimulationError` where it was taken away."""
+        self.require_shown()
         if self.lost:
             raise _refusals.device_failed(self.device, what)
+
+    def require_shown(self) -> None:
+        """Raise `SimulationError` where the card was taken away."""
+        if self.taken is not None:
+            from devshim._taken import taken_away
+
+            raise taken_away(self.device, self.taken)
 
     def copying(self, what: str) -> None:
         """Count a copy to or from the card; raises `DeviceFailedError` where a fault says so."""
@@ -244,6 +256,14 @@ class Cards:
     def new(self, device: Device) -> Card:
         """Make a card; an adapter that counts in its own way has a class of its own."""
         return Card(device, self._full)
+
+    def used_beyond(self, gpus: int) -> int:
+        """Return how many cards there must be to have the last one on which something is; 0 where it is below."""
+        self.settle()
+        return max((card.device.index + 1 for card in self._cards[gpus:] if card.info().used), default=0)
+
+    def settle(self) -> None:
+        """Take note of what is gone, where that is not noted as it goes."""
 
     def __getitem__(self, index: int) -> Card:
         return self._cards[index]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim import _explain, _registry, _together, _transfer
@@ -239,14 +240,21 @@ def _moved_with(wholes: list[tuple[Cell, Any, Backend]], where: Where, copy: boo
         _watching.cloned(stayed, begun)
 
 
+def _itself(x: Tensor) -> Tensor:
+    return x
+
+
 def placement_of(tree: Any) -> dict[str, Device]:
     """Return where every tensor of a tree is: parameters and buffers of models, state of optimizers, by their paths."""
     from devshim import _outside
     from devshim._moving import joined
+    from devshim._taken import located
 
     done: list[Any] = []
     wholes: list[tuple[Cell, Any, Backend]] = []
-    found = {path_text(cell): backend.device_of(x) for cell, x, backend in scan(tree, done, wholes)}
+    found: dict[str, Device] = {}
+    for cell, x, backend in scan(tree, done, wholes):
+        found[path_text(cell)] = located(backend, partial(_itself, x))
     hook = _explain.HOOK
     if hook is not None:
         from devshim import _explain_trees
@@ -258,5 +266,5 @@ def placement_of(tree: Any) -> dict[str, Device]:
         _outside.refuse_where_read("placement_of", "ask of models outside the compiled function")
         for leaf in backend.leaves(whole):
             if leaf.kind != "gradient":
-                found[joined(prefix, leaf.path)] = backend.device_of(leaf.read())
+                found[joined(prefix, leaf.path)] = located(backend, leaf.read)
     return found

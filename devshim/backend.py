@@ -102,7 +102,8 @@ class Backend(Wholes, ABC):
 
     simulated: int = 0
     """How many simulated GPUs this backend shows; 0 where none are."""
-
+    labelled: int = 0
+    """How many simulated GPUs tensors may be on: more than `simulated` while there are some on GPUs taken away."""
     cards: Cards | None = None
     """The simulated GPUs' memory and faults; None where none have ever been simulated."""
 
@@ -355,6 +356,10 @@ class Backend(Wholes, ABC):
         Raises:
             SimulationError: It is too late, or real cards are visible (`devshim._refusals`).
         """
+
+    def refuse_taken(self, check: Callable[[Device | None], None]) -> AbstractContextManager[object]:
+        """A context in which operators and reads call ``check(device)``, which raises for GPUs that were taken away."""
+        return nullcontext()
 
     # ------------------------------------------------------------------ guard
     def watch(self, report: Callable[[Device, Device, str], None]) -> AbstractContextManager[object]:

@@ -20,7 +20,7 @@
     ├── ConversionError (TypeError)             no faithful way from this framework to that one
     ├── TransferError (RuntimeError)            a guarded transfer happened
     ├── TracingError (RuntimeError)             not possible inside a compiled function
-    ├── SimulationError (RuntimeError)          simulated GPUs cannot be switched on now
+    ├── SimulationError (RuntimeError)          simulated GPUs cannot be switched on now, or are gone
     ├── AlreadyStartedError (RuntimeError)      a setting came after a framework started its devices
     ├── OutOfMemoryError (MemoryError)          a device has no room left
     └── UnsupportedError (NotImplementedError)  the backend declares that it cannot do this, and why
@@ -37,6 +37,8 @@ from sys import modules
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from typing import Any, TypeVar
+
+    from devshim.device import Device
 
     Joined = TypeVar("Joined", bound="type[DevshimError]")
 
@@ -169,7 +171,19 @@ class TracingError(DevshimError, RuntimeError):
 
 
 class SimulationError(DevshimError, RuntimeError):
-    """Simulated GPUs cannot be switched on, off or changed at this moment."""
+    """Simulated GPUs cannot be switched on, off or changed at this moment, or were taken away from a tensor.
+
+    Attributes:
+        device: The simulated GPU that was taken away, where that is what happened.
+    """
+
+    device: Device | None = None
+
+    def where(self) -> Device:
+        """Return the GPU that was taken away; where that is not what happened, raise the error."""
+        if self.device is None:
+            raise self
+        return self.device
 
 
 class AlreadyStartedError(DevshimError, RuntimeError):

@@ -195,7 +195,9 @@ def _apply(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault,
 
 def _set(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
     """Switch a backend, and tell the logger "devshim"; who has not imported `logging` shows no such line."""
-    backend.simulate(gpus, memory, faults)
+    from devshim import _taken
+
+    _taken.switch(backend, gpus, memory, faults)
     logging = modules.get("logging")
     if logging is not None:
         told = f"{_told(gpus, memory, faults)}, computed on the CPU" if gpus else "no simulated GPUs any more"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from devshim import _explain, _registry, _spec, _transfer
 from devshim.device import CPU, Device
-from devshim.errors import TracingError
+from devshim.errors import SimulationError, TracingError
 from devshim.placement import Placement
 
 TYPE_CHECKING: bool = False
@@ -52,7 +52,10 @@ def device_of(x: Tensor) -> Device:
     flag = backend.hosted
     if flag and getattr(x, flag) is True:
         return CPU
-    return backend.device_of(x)
+    try:
+        return backend.device_of(x)
+    except SimulationError as error:
+        return error.where()  # taken away: it says where it was
 
 
 def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non_blocking: bool = False) -> T:
@@ -62,9 +65,8 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
         x: A tensor, or a tree of them: dicts, lists, tuples and their subclasses, named tuples, dataclasses, attrs
             classes, mappings of any class, `UserList`, `SimpleNamespace`, and pytrees registered with the framework,
             with Keras or with optree, nested at will.  Whatever is no tensor passes through.  None is an empty tree.
-            A model or optimizer, alone or in a
-            tree, is moved in place: parameters, buffers, gradients and state; it and its parameters stay the objects
-            they are, and ties stay ties.
+            A model or optimizer, alone or in a tree, is moved in place: parameters, buffers, gradients and state; it
+            and its parameters stay the objects they are, and ties stay ties.
         device: Where to; anything `ds.device` accepts, or a `Placement` that says it for each leaf.
         copy: None: the same object where it is there already, else a copy. True: new memory, always; of a model an
             independent one. False: never a copy.
@@ -278,9 +280,7 @@ def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, cop
 def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool | None) -> tuple[Any, ...]:
     """Return the arguments of `devshim._transfer.make` that bring an array of the host's into a tensor."""
     if copy is not None and type(copy) is not bool:
-        from devshim import _refusals
-
-        raise _refusals.bad_flag(copy)
+        _refuse_flag(copy)
     if _explain.HOOK is not None:
         _explain.HOOK(backend, "from_numpy", target, (array,))
     return _transfer.from_host(backend, array, target, copy is not False)

@@ -26,6 +26,7 @@ from devshim.testing.scopes import Scopes
 from devshim.testing.several import Several
 from devshim.testing.simulation import Simulation
 from devshim.testing.state import State
+from devshim.testing.taken import TakenAway
 from devshim.testing.threads import Threads
 from devshim.testing.three import ThreeCards
 from devshim.testing.traced import EveryCall
@@ -62,6 +63,7 @@ class Conformance(
     Declared,
     Simulation,
     SimulatedCards,
+    TakenAway,
     Models,
     Training,
     Several,

@@ -147,7 +147,10 @@ def test_the_host_is_as_fast_as_ever():
             double(there)
         assert len(ran) == 5
         pxla.ExecuteReplicated.__call__ = inner
+        place = native()
+        del there
         ds.simulate(0)
+        there = jax.device_put(np.ones(3, np.float32), place)  # no card any more
         pxla.ExecuteReplicated.__call__ = spying
         ran.clear()
         for _ in range(5):
@@ -246,14 +249,18 @@ def test_faults_reach_jax_s_own_operators():
 # ---------------------------------------------------------------------- switching
 def test_what_was_there_before_counts_and_is_not_refused():
     """An array that was made while its card was none, or under a larger limit."""
-    x = on_card()
+    place = native()
     ds.simulate(0)
+    x = jax.device_put(np.ones(256, np.float32), place)
     y = x * 2
+    assert ds.device_of(y) is ds.cpu()
     ds.simulate(2, memory=512)
     assert ds.memory("gpu:1").used == ds.memory("gpu:1").peak == 2 * KIB
+    assert ds.device_of(y) is ds.gpu(1)
     ds.simulate(1)
     for _ in range(3):
-        x * 2  # on what is no card now, so by JAX's short cut
+        with pytest.raises(ds.SimulationError):
+            x * 2
     ds.simulate(2, memory=2 * KIB)
     assert used() == 2 * KIB
     with pytest.raises(ds.OutOfMemoryError):

@@ -180,7 +180,7 @@ def test_what_was_there_before_counts():
     ds.simulate(2, memory=256)
     assert ds.memory("gpu:1").used == ds.memory("gpu:1").peak == 512
     ds.simulate(1)
-    assert ds.device_of(x) is ds.cpu()
+    assert ds.device_of(x) is ds.gpu(1)  # taken away, and counted all the same
     ds.simulate(2)
     assert used() == 512
     del x, row

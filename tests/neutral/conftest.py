@@ -133,7 +133,7 @@ class FakeBackend(NumpyBackend):
     lines: ClassVar = {"place": "{x}.go({device})"}
 
     def __init__(self) -> None:
-        self.cards = 2
+        self.real = 2
         self.has_started = False
         self.shown: list[list[int]] = []
         self.policies: list[object] = []
@@ -152,7 +152,7 @@ class FakeBackend(NumpyBackend):
         return ("gpu",)
 
     def count(self, kind: str) -> int:
-        return {"cpu": 1, "gpu": self.simulated or self.cards}.get(kind, 0)
+        return {"cpu": 1, "gpu": self.simulated or self.real}.get(kind, 0)
 
     def absence(self, kind: str) -> str:
         return "it is made up"

@@ -87,7 +87,7 @@ def test_simulated_cards_go_through_the_host(fake: Any, cards: object) -> None:
     assert y.tolist() == [1, 2]
     with pytest.raises(ds.CopyNeededError, match="label"):
         ds.convert(x, "fakeframe", copy=False)
-    fake.cards = 0
+    fake.real = 0
     fake.simulated = 0
     with pytest.raises(ds.DeviceNotFoundError):
         ds.convert(x, "fakeframe")

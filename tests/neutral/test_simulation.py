@@ -155,7 +155,7 @@ def test_not_beside_real_cards(fake: Any) -> None:
         ds.simulate(2)
     assert not fake.simulated
     assert simulation.simulated_gpus() == 0
-    fake.cards = 0
+    fake.real = 0
     with ds.simulate(3):
         assert ds.device_count() == 3
     assert ds.device_count() == 0
@@ -163,7 +163,7 @@ def test_not_beside_real_cards(fake: Any) -> None:
 
 def test_too_late_changes_nothing(fake: Any) -> None:
     ds.use("fakeframe")
-    fake.cards = 0
+    fake.real = 0
     fake.refuses_simulation = _refusals.simulated_too_late(fake, "it has started", "move ds.simulate(...) to the top")
     with pytest.raises(ds.SimulationError, match="cannot simulate GPUs now: it has started") as caught:
         ds.simulate(2)
@@ -175,7 +175,7 @@ def test_too_late_changes_nothing(fake: Any) -> None:
 
 def test_a_backend_that_is_not_current_keeps_its_reason(fake: Any) -> None:
     """Work on NumPy's cards goes on; who asks the other for one is told why it has none."""
-    fake.cards = 0
+    fake.real = 0
     fake.refuses_simulation = _refusals.simulated_too_late(fake, "it has started", "move it")
     ds.simulate(2)
     assert ds.device_count() == 2
@@ -188,7 +188,7 @@ def test_a_backend_that_is_not_current_keeps_its_reason(fake: Any) -> None:
 
 
 def test_when_the_second_refuses_the_first_is_rolled_back(fake: Any, caplog: pytest.LogCaptureFixture) -> None:
-    fake.cards = 0
+    fake.real = 0
     ds.simulate(2)
     ds.use("fakeframe")
     fake.refuses_simulation = _refusals.simulated_too_late(fake, "N is fixed", "restart")

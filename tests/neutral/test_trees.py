@@ -556,7 +556,7 @@ def test_control_c_leaves_the_tree_as_it_was(fake: Any) -> None:
 
 
 def test_a_device_one_framework_lacks_is_refused_before_anything_moves(fake: Any, x: np.ndarray) -> None:
-    fake.cards = 1
+    fake.real = 1
     tree = [x, fake.settle(np.zeros(1), ds.cpu())]
     used = ds.memory(GPU).used
     with pytest.raises(ds.DeviceNotFoundError, match="Fakeframe has 1 gpu device"):

@@ -50,6 +50,9 @@ class JaxCards(Cards):
     def new(self, device: Device) -> Card:
         return JaxCard(device, self._full)
 
+    def settle(self) -> None:
+        settle()
+
     def __getitem__(self, index: int) -> JaxCard:
         found = super().__getitem__(index)
         assert isinstance(found, JaxCard)

@@ -64,9 +64,6 @@ class JaxDevices(Backend):
     gaps = GAPS
     limits = LIMITS
 
-    shown: int = 0
-    """The most simulated GPUs shown so far: an array stays on its card when the card is no longer shown."""
-
     # ------------------------------------------------------------------ which objects are mine
     def is_tensor(self, cls: type) -> bool:
         return issubclass(cls, (jax.Array, Tracer))
@@ -118,7 +115,7 @@ class JaxDevices(Backend):
         index = local.index(native) if native in local else native.id
         if kind != "cpu":
             return Device(kind, index)
-        return Device("gpu", index - 1) if 1 <= index <= self.shown else CPU
+        return Device("gpu", index - 1) if 1 <= index <= self.labelled else CPU
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:

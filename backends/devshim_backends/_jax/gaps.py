@@ -42,6 +42,10 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
+        "simulate": (
+            "memoryview of a tensor on a simulated GPU that was taken away raises Python's SystemError, whose place "
+            "devshim's own cannot take"
+        ),
         "guard": (
             "what Python and NumPy read, NumPy's arrays and uncommitted ones as operands, in updates and as arguments"
             " of JAX's functions and compiled ones; not what jax.debug.print and callbacks read, nor what pmap carries"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jax._src.array import ArrayImpl
 
 from devshim._hidden import meetings_told, reads_told
+from devshim._uses import uses_checked
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim_backends._jax.guarding import arguments_told, asked_for, updates_told
@@ -30,6 +31,16 @@ class JaxHidden(Backend):
         meetings = meetings_told(ArrayImpl, self._where, report, self._carried, indices=False)
         updates = updates_told(self._where, self._carried, report)
         with reads, meetings, updates, arguments_told(self._where, self.from_native, report):
+            yield
+
+    @contextmanager
+    def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
+        def check_all(x: Any) -> None:
+            for native in x.sharding.device_set:
+                check(self.from_native(native))
+
+        names = [name for name, _ in _MORE]
+        with uses_checked(ArrayImpl, check_all, lambda _: None, names, buffers=True):  # the rest is `watching`'s
             yield
 
     def _carried(self, x: Any) -> Device | None:

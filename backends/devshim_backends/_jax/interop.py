@@ -102,7 +102,7 @@ class JaxInterop(JaxRuntime, Backend):
         if not isinstance(value, jax.Array):  # `jax.grad` wraps NumPy arrays and numbers as they are
             raise ConversionError(f"a {type(value).__name__} is no JAX array", "let it be copied")
         device = self.device_of(x)
-        if device is not CPU and device.index < self.shown:
+        if device is not CPU and device.index < self.labelled:
             raise ConversionError(f"{device} is simulated, and its memory is not shared", "leave copy out to copy it")
         if self.dtype_name(x) not in NAMES:
             raise ConversionError(f"DLPack has no type for a JAX array of {self.dtype_name(x)}", "cast it first")

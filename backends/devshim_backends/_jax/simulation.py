@@ -54,7 +54,6 @@ class JaxSimulation(JaxInterop, Backend):
             raise _refusals.real_cards(self, real)
         if gpus:
             self._provide(gpus + 1)
-        self.shown = max(self.shown, gpus)
         self.simulated = gpus
         devices.DEVICES.clear()  # what was the host to us may be a card now
         self._count(gpus, memory, faults)
@@ -63,9 +62,10 @@ class JaxSimulation(JaxInterop, Backend):
         """Have cards count what is on them, and be full with so much."""
         CARDS.begin(gpus, memory, faults)
         self.cards = CARDS
-        natives = jax.local_devices(backend="cpu")[1 : gpus + 1] if gpus else ()
+        labelled = self.labelled  # on those that were taken away arrays are still counted, and refused
+        natives = jax.local_devices(backend="cpu")[1 : labelled + 1] if labelled else ()
         by_native = {native: CARDS[i] for i, native in enumerate(natives)}
-        if gpus:
+        if labelled:
             watching.watch(CARDS, by_native)
         else:
             watching.unwatch()

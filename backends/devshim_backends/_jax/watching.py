@@ -114,6 +114,9 @@ def _outermost(put: Callable[[], Any], sources: Any) -> Any:
     """Count what a move made, and not what the moves it is made of make on the way: they share buffers."""
     if getattr(_moving, "now", False):
         return put()
+    for x in map(counting.base, sources):
+        for _, card in () if x is None or x.is_deleted() else counting.cards_of(x):
+            card.require_shown()
     made = _unseen(put)
     counting.made(made, sources=sources)
     return made

@@ -60,7 +60,7 @@ class _Counted:
 
 _lock = allocate_lock()
 _cards: Cards | None = None
-_shown = 0
+_labelled = 0
 _of: dict[int, _Counted] = {}
 """By the handle of each of Python's arrays on a card; handles are unique as long as their array lives."""
 _counted: dict[int, _Counted] = {}
@@ -72,20 +72,26 @@ _dropped: deque[_Counted] = deque()
 _look_again = _ROOM
 
 
-def begin(cards: Cards, shown: int) -> None:
-    """Count on so many cards: what is there already, and what will be; what is on others counts no more."""
-    global _cards, _shown
+def begin(cards: Cards, shown: int, labelled: int) -> None:
+    """Count on so many cards: what is there already, and what will be; what is on others counts no more.
+
+    Args:
+        cards: All of them.
+        shown: How many are shown.
+        labelled: How many there are with those that were taken away and hold something: that goes on to count.
+    """
+    global _cards, _labelled
     with _lock:
         _sweep()
         for handle, entry in list(_of.items()):
-            if entry.card.device.index >= shown:
+            if entry.card.device.index >= labelled:
                 del _of[handle]
-        for entry in [entry for entry in _counted.values() if entry.card.device.index >= shown]:
+        for entry in [entry for entry in _counted.values() if entry.card.device.index >= labelled]:
             _release(entry)
-        _cards, _shown = cards, shown
+        _cards, _labelled = cards, labelled
     if shown:
         for x in gc.get_objects():
-            if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None):
+            if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None) and where(x) >> 32 <= shown:
                 made(x)
                 if x.handle.value in _of and (gradient := x.grad) is not None:  # asking makes an array, and counts it
                     may_outlive([gradient.handle])
@@ -97,14 +103,16 @@ def made(x: Any) -> None:
     Raises:
         OutOfMemoryError: It does not fit there.
         DeviceFailedError: The card has vanished.
+        SimulationError: It was taken away.
     """
     handle = x.handle.value
     place = where(x)
     index = (place >> 32) - 1
-    if place & 0xFFFFFFFF != _CPU or not 0 <= index < _shown or handle in _of:
+    if place & 0xFFFFFFFF != _CPU or not 0 <= index < _labelled or handle in _of:
         return
     assert _cards is not None
     address, card = chunks.chunk(handle), _cards[index]
+    card.require_shown()  # also for a view, which takes nothing
     if address not in _counted:
         _make_room(card, chunks.nbytes(address))
     with _lock:
@@ -117,6 +125,14 @@ def made(x: Any) -> None:
         _of[handle] = entry
         if is_recording():
             _keep(entry, x.handle)
+
+
+def require_shown(handles: Iterable[int]) -> None:
+    """Raise `SimulationError` where one of these arrays is on a card that was taken away."""
+    for handle in handles:
+        entry = _of.get(handle)
+        if entry is not None:
+            entry.card.require_shown()
 
 
 def dropped(handle: int) -> None:

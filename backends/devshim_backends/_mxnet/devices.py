@@ -56,7 +56,7 @@ class MxnetDevices(Backend):
         return mx.cpu(device.index + 1) if self.simulated else mx.gpu(device.index)
 
     def from_native(self, native: object) -> Device | None:
-        return read(place_number(native), self.simulated) if isinstance(native, NATIVE) else None
+        return read(place_number(native), self.labelled) if isinstance(native, NATIVE) else None
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
@@ -77,12 +77,12 @@ class MxnetDevices(Backend):
         return "mx.cpu()" if device is CPU else f"mx.gpu({device.index})"
 
 
-def read(number: int, simulated: int) -> Device | None:
+def read(number: int, labelled: int) -> Device | None:
     """Return the `Device` of a place number (`native.where`), or None for an array that is nowhere."""
     kind, index = number & 0xFFFFFFFF, number >> 32
     if kind == _GPU:
         return Device("gpu", index)
-    if kind == _CPU and 1 <= index <= simulated:
+    if kind == _CPU and 1 <= index <= labelled:
         return Device("gpu", index - 1)
     return CPU if kind in (_CPU, _PINNED, _SHARED) else None
 

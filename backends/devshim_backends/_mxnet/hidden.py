@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from devshim._hidden import meetings_told, reads_told, replaced, said
+from devshim._uses import uses_checked
 from devshim.backend import Backend
 from devshim.device import CPU
 
@@ -40,6 +41,17 @@ class MxnetHidden(Backend):
                 written = {name: _where_written(own[cls][name], getattr(cls, name)) for name in _WRITTEN}
                 stack.enter_context(replaced(cls, written))
             yield
+
+    @contextmanager
+    def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
+        more = (*(name for name, _ in _MORE), "wait_to_read", "detach", "as_nd_ndarray", "as_np_ndarray")
+        with ExitStack() as stack:  # operators and new views are `watching`'s
+            for cls in _ARRAYS:
+                stack.enter_context(uses_checked(cls, self._plainly_where, check, more))
+            yield
+
+    def _plainly_where(self, x: Any) -> Device | None:
+        return None if self.is_tracer(x) else type(self).device_of(self, x)
 
     def _carried(self, x: Any) -> Device | None:
         """Where an operand is that two real cards let pass; simulated ones refuse it, and MXNet refuses the host's."""

@@ -38,6 +38,8 @@ _HERE = _Compiling()
 _LOCK = threading.Lock()
 _compiling = 0
 _backend: Backend | None = None
+_before: Any = None
+"""The backend's own `device_of`, where it has one besides its class's (`devshim._taken`)."""
 
 
 def attend(backend: Backend) -> None:
@@ -72,13 +74,21 @@ def _call_cached_op(block: Any, *args: Any) -> Any:
 
 def _count(step: int) -> None:
     """Have the backend's answers noted while a block is compiled in any thread: at other times they cost no more."""
-    global _compiling
+    global _compiling, _before
     with _LOCK:
         _compiling += step
         if _backend is not None and _compiling == 1:
+            _before = vars(_backend).get("device_of")
             vars(_backend)["device_of"] = _noted
         elif _backend is not None and not _compiling:
-            vars(_backend).pop("device_of", None)
+            _put_back(_backend)
+
+
+def _put_back(backend: Backend) -> None:
+    if _before is None:
+        vars(backend).pop("device_of", None)
+    else:
+        vars(backend)["device_of"] = _before
 
 
 def _noted(x: Tensor) -> Device:
@@ -86,7 +96,7 @@ def _noted(x: Tensor) -> Device:
     for block, place in _HERE.blocks:
         vars(block)[_ASKED] = place
     assert _backend is not None
-    return type(_backend).device_of(_backend, x)
+    return type(_backend).device_of(_backend, x) if _before is None else _before(x)
 
 
 def _place_of(args: Any) -> int | None:

@@ -33,7 +33,14 @@ class FullCardError(OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  # M
     """What a simulated card that is full answers in MXNet's place."""
 
 
-CARDS = Cards(FullCardError)
+class MxnetCards(Cards):
+    """The simulated cards of MXNet."""
+
+    def settle(self) -> None:
+        counting.settle()
+
+
+CARDS = MxnetCards(FullCardError)
 _LOCK = Lock()
 
 
@@ -50,9 +57,9 @@ class MxnetSimulation(MxnetTensors):
             CARDS.begin(gpus, None)  # what is there already counts, and is not refused
             self.simulated = gpus
             self._devices = {}
-            if gpus:
+            if self.labelled:
                 watching.watch(self)
-            counting.begin(CARDS, gpus)
-            if not gpus:
+            counting.begin(CARDS, gpus, self.labelled)
+            if not self.labelled:
                 watching.unwatch()
             CARDS.begin(gpus, memory, faults)

@@ -111,7 +111,7 @@ class MxnetTensors(MxnetDevices):
         return self._of_rare(x)
 
     def _met(self, devices: dict[int, Device], number: int) -> Device:
-        found = read(number, self.simulated)
+        found = read(number, self.labelled)
         if found is None:
             raise UnsupportedError("this MXNet array holds no data, so it is on no device")
         return devices.setdefault(number, found)

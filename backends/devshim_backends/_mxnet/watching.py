@@ -117,6 +117,7 @@ def _watched_invoke(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *r
 
 
 def _watched_cached(op: Any, *args: Any, **kwargs: Any) -> Any:
+    counting.require_shown(x.handle.value for x in arrays_among(args))
     if is_recording():
         counting.may_outlive(x.handle for x in arrays_among(args))
     return _cached(op, *args, **kwargs)
@@ -174,8 +175,8 @@ def _mixed(first: Device, second: Device) -> MixedDevicesError:
 
 def mixed_natives(first: Any, second: Any) -> MixedDevicesError:
     """Return the error of arrays on two of MXNet's own devices."""
-    shown = 0 if _backend is None else _backend.simulated
-    return _mixed(*(read(place_number(each), shown) or CPU for each in (first, second)))
+    labelled = 0 if _backend is None else _backend.labelled
+    return _mixed(*(read(place_number(each), labelled) or CPU for each in (first, second)))
 
 
 def arrays_among(args: Iterable[Any]) -> Iterator[Any]:
@@ -203,6 +204,7 @@ def _watched_mark(number: Any, variables: Any, reqs: Any, gradients: Any) -> Any
 
 
 def _watched_backward(number: Any, heads: Any, gradients: Any, *rest: Any) -> Any:
+    counting.require_shown(_address(heads[i]) for i in range(getattr(number, "value", number)))
     if gradients:
         _check_pairs(getattr(number, "value", number), heads, gradients)
     return _backward(number, heads, gradients, *rest)
@@ -219,7 +221,7 @@ def _check_pairs(count: int, arrays: Any, gradients: Any) -> None:
 def _where(handle: Any) -> Any:
     """The `Device` of an array that is only known by its handle; None for no array."""
     address = _address(handle)
-    return read(where(_Handle(address)), _backend.simulated) if address and _backend is not None else None
+    return read(where(_Handle(address)), _backend.labelled) if address and _backend is not None else None
 
 
 def _address(handle: Any) -> int:

@@ -21,6 +21,7 @@ from devshim_backends._paddle.runtime import PaddleRuntime
 from devshim_backends._paddle.scopes import PaddleScopes
 from devshim_backends._paddle.several import PaddleSeveral
 from devshim_backends._paddle.simulation import PaddleSimulation
+from devshim_backends._paddle.taken import PaddleTaken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 class PaddleBackend(
     PaddleHidden,
+    PaddleTaken,
     PaddleDevices,
     PaddleCreation,
     PaddleDraws,

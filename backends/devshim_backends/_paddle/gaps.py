@@ -26,6 +26,10 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
+        "simulate": (
+            "functions that a program took out of Paddle's modules before GPUs were simulated compute with tensors of "
+            "two of them, and of those that were taken away"
+        ),
         "models": (
             "every class of paddle.optimizer is moved; LBFGS, use_multi_tensor and ClipGradByGlobalNorm are "
             "refused for a model over several devices, because they compute with all parameters at once"

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 
 from devshim.device import CPU
-from devshim_backends._paddle import mending
+from devshim_backends._paddle import mending, taken
 from devshim_backends._paddle.cards import failure
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.mixing import COPIES, Rule, place_of, tensors_in
@@ -127,6 +127,8 @@ def _told(own: Function) -> Function:
     """A function whose failure on a simulated card is told as devshim tells it."""
 
     def told(*args: Any, **kwargs: Any) -> Any:
+        if taken.CHECK is not None:
+            taken.require_shown((*args, *kwargs.values()))
         try:
             # Paddle 2.6 takes an empty dictionary for keywords that it does not know.
             return own(*args, **kwargs) if kwargs else own(*args)

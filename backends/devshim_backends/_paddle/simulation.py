@@ -47,7 +47,7 @@ class PaddleSimulation(Backend):
         self.cards = CARDS
         self.simulated = gpus
         shown.show(gpus)
-        if gpus:
+        if self.labelled:  # tensors on cards that were taken away are refused there
             guards.put_in_place()
         else:
             guards.put_back()

@@ -16,6 +16,7 @@ from devshim_backends._tensorflow.models import TensorflowModels
 from devshim_backends._tensorflow.resuming import TensorflowResuming
 from devshim_backends._tensorflow.several import TensorflowSeveral
 from devshim_backends._tensorflow.simulation import TensorflowSimulation
+from devshim_backends._tensorflow.taken import TensorflowTaken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 class TensorflowBackend(
     TensorflowHidden,
+    TensorflowTaken,
     TensorflowModels,
     TensorflowResuming,
     TensorflowLayers,

@@ -113,6 +113,10 @@ class TensorflowCards(Cards):
     def new(self, device: Device) -> Card:
         return TensorflowCard(device, self._full)
 
+    def settle(self) -> None:
+        with LOCK:
+            settle()
+
     def __getitem__(self, index: int) -> TensorflowCard:
         return cast("TensorflowCard", super().__getitem__(index))
 

@@ -88,7 +88,7 @@ class TensorflowDevices(Backend):
             if kind != "CPU":
                 found = Device(ALIASES[kind.lower()], index)
             else:
-                found = Device("gpu", index - 1) if 0 < index <= self.simulated else CPU
+                found = Device("gpu", index - 1) if 0 < index <= self.labelled else CPU
             PLACES[name] = found
         return found
 

@@ -33,6 +33,10 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
+        "simulate": (
+            "memoryview of a tensor on a simulated GPU that was taken away raises Python's SystemError, whose place "
+            "devshim's own cannot take"
+        ),
         "models": (
             "every class of keras.optimizers is moved; variables of a tf.distribute strategy and optimizers of "
             "Keras 2 are refused, and a tape does not follow a move between the forward pass and its gradient"

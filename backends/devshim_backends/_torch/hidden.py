@@ -9,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from devshim._hidden import MEETINGS, meetings_told, reads_told
+from devshim._uses import uses_checked
 from devshim.backend import Backend
 from devshim_backends._torch.guarding import waits_told
 from devshim_backends._torch.scopes import run_as_they_are
@@ -35,6 +36,12 @@ class TorchHidden(Backend):
             stack.enter_context(waits_told(self._where, report))
             if items is not None:
                 put_back(torch.Tensor, items)
+            run_as_they_are(torch.Tensor)
+            yield
+
+    @contextmanager
+    def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
+        with uses_checked(torch.Tensor, self._where, check):  # operators refuse it in their kernels
             run_as_they_are(torch.Tensor)
             yield
 

@@ -35,8 +35,12 @@ WIDER: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
 _NARROW = {torch.complex64: torch.complex32, torch.float32: torch.float16, torch.uint8: torch.bool}
 
 
-def serve(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: RuntimeError) -> Any:
-    """Compute a call that the CPU's kernel has refused with an error, as CUDA does; raise the error for any other."""
+UNSERVED = object()
+"""The result of a call that CUDA refuses as well."""
+
+
+def serve(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute a call that the CPU's kernel has refused, as CUDA does; return `UNSERVED` for any other."""
     name = plan.name.removeprefix("aten::")
     own = _FORMULAS.get(name)
     if own is not None:
@@ -46,7 +50,7 @@ def serve(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Runti
     wider = WIDER.get(name) or WIDER.get(name.removesuffix("_"), {})
     asked = {value.dtype for value in _tensors((*args, *kwargs.values()))} & wider.keys()
     if not asked:
-        raise error
+        return UNSERVED
     return _widened(plan, args, kwargs, wider, asked.pop())
 
 

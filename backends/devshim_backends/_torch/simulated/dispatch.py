@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from devshim.errors import DevshimError
 from devshim_backends._torch.simulated import sparse
 from devshim_backends._torch.simulated.carry import Carry
-from devshim_backends._torch.simulated.cuda_dtypes import serve
+from devshim_backends._torch.simulated.cuda_dtypes import UNSERVED, serve
 from devshim_backends._torch.simulated.generators import generator_for
 from devshim_backends._torch.simulated.memory import adopt
-from devshim_backends._torch.simulated.mixing import MixedDevicesError
 from devshim_backends._torch.simulated.relabel import not_simulated, to_host
 from devshim_backends._torch.simulated.schemas import PLANS, Plan, plan_of, sparse_plan_of
 from devshim_backends._torch.simulated.state import SHOWN, missing
@@ -68,9 +68,12 @@ def run(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return _unseen(_compute, plan, args, kwargs)
         return _compute(plan, args, kwargs)
     except RuntimeError as error:  # the CPU may lack a kernel in a dtype that CUDA has
-        if isinstance(error, MixedDevicesError):
+        if isinstance(error, DevshimError):
             raise
-        return _unseen(serve, plan, args, kwargs, error)
+        served = _unseen(serve, plan, args, kwargs)
+        if served is UNSERVED:
+            raise  # here: a frame that was handed the error would be kept by it, with the tensors in it
+        return served
 
 
 def unseen(kernel: Callable[..., Any]) -> Callable[..., Any]:

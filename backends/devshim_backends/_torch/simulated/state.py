@@ -53,7 +53,7 @@ def make_current(index: int) -> int:
     """Make a card this thread's current one, and return the one before; a negative index changes nothing."""
     before = current()
     if index >= 0:
-        CURRENT.index = checked(index)
+        CURRENT.index = _named(index)
         if index and SHOWN.on_leaving is not None:
             told, SHOWN.on_leaving = SHOWN.on_leaving, None
             told()
@@ -61,14 +61,24 @@ def make_current(index: int) -> int:
 
 
 def checked(index: int) -> int:
-    """Return the index of a card that is shown, or raise."""
+    """Return the index of a tensor's card if it is shown, or raise."""
     if 0 <= index < SHOWN.count:
         return index
     raise missing(index)
 
 
 def missing(index: int) -> SimulationError:
-    """The error for a card that is not there, or not any more; a RuntimeError, as PyTorch's own is."""
+    """The error for a tensor whose card is not there any more; raises it where the line is known that took it away."""
+    from devshim_backends._torch.simulated.memory import CARDS
+
+    for card in CARDS:
+        if card.device.index == index:
+            card.require_shown()
+    return absent(index)
+
+
+def absent(index: int) -> SimulationError:
+    """The error for a card that is named and is not there; a RuntimeError, as PyTorch's own is."""
     shown = f"devshim simulates {SHOWN.count}" if SHOWN.count else "no GPUs are simulated now"
     return SimulationError(
         f"{NAME}:{index} is not there (invalid device ordinal): {shown}",
@@ -88,13 +98,19 @@ def index_of(device: Any = None) -> int:
         ValueError: It is a device of another kind.
     """
     if device is None:
-        return checked(current())
+        return _named(current())
     index = _KNOWN.get(device)
     if index is None:
         index = _KNOWN[device] = _read(device)
     if index < 0:
         index = current()
-    return index if index < SHOWN.count else checked(index)
+    return _named(index)
+
+
+def _named(index: int) -> int:
+    if index < SHOWN.count:
+        return index
+    raise absent(index)
 
 
 def _read(device: Any) -> int:

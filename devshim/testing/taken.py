@@ -1,0 +1,201 @@
+"""Simulated GPUs taken away while tensors live on them: a tensor says where it was, and its use names the line."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import in_thread
+from devshim.testing.fresh import Fresh
+from devshim.testing.values import feature, hook, numbers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from devshim.backend import Tensor
+    from devshim.device import Device
+
+    Call = Callable[[Any], object]
+
+CALLS: Mapping[str, Call] = {
+    "place on the CPU": lambda x: ds.place(x, "cpu"),
+    "place where it was": lambda x: ds.place(x, ds.device_of(x)),
+    "place without a copy": lambda x: ds.place(x, "cpu", copy=False),
+    "place a tree": lambda x: ds.place({"a": [x, 1]}, "cpu"),
+    "copy": lambda x: ds.copy(x, "cpu"),
+    "broadcast": lambda x: ds.broadcast([x, x], ["cpu"]),
+    "split": lambda x: ds.split(x, ["cpu", "cpu"]),
+    "gather": lambda x: ds.gather([x, x], "cpu"),
+    "all_reduce_": lambda x: ds.all_reduce_([x, x]),
+    "to_numpy": ds.to_numpy,
+    "convert": lambda x: ds.convert(x, "numpy"),
+    "run": lambda x: ds.run(lambda a: a, x),
+    "zeros_like": ds.zeros_like,
+}
+"""Name -> a call of devshim's that uses a tensor."""
+
+NATIVE: Mapping[str, Call] = {
+    "+": lambda x: x + 1,
+    "+ itself": lambda x: x + x,
+    "-": lambda x: -x,
+    "index": lambda x: x[0],
+    "slice": lambda x: x[0:2],
+    "iteration": list,
+}
+"""Name -> a use of a tensor by the framework's own operators."""
+
+
+class TakenAway(Fresh):
+    """`simulate` with fewer GPUs, while the ones taken away are in use."""
+
+    @pytest.fixture
+    def left(self, other_device: Device) -> Iterator[Tensor]:
+        """A tensor on the last simulated GPU, which is taken away."""
+        if not self.adapter.simulated:
+            pytest.skip("hardware: nobody takes real cards away")
+        x = self.tensor(other_device)
+        with ds.simulate(other_device.index):
+            yield x
+
+    def values_of(self, model: Any) -> dict[str, np.ndarray]:
+        """Return a model's parameters and buffers by their paths."""
+        leaves = [leaf for leaf in self.adapter.leaves(model) if leaf.kind != "gradient"]
+        return {leaf.path: ds.to_numpy(leaf.read()) for leaf in leaves}
+
+    @feature("simulate", "several")
+    @pytest.mark.parametrize("call", CALLS)
+    def test_a_call_that_uses_it_names_the_line(self, left: Tensor, call: str) -> None:
+        """Whatever uses a tensor on a GPU taken away raises `SimulationError` with the line that took it away."""
+        with pytest.raises(ds.SimulationError, match=r"gpu:1 was taken away at .*taken\.py:\d+") as caught:
+            CALLS[call](left)
+        assert "ds.place(x, 'cpu')" in str(caught.value.hint)
+
+    @feature("simulate")
+    @pytest.mark.parametrize("call", NATIVE)
+    def test_the_frameworks_operators_refuse_it(self, left: Tensor, call: str) -> None:
+        """So do the framework's own operators, in other threads, too."""
+        with pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
+            NATIVE[call](left)
+        with pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
+            in_thread(lambda: NATIVE[call](left))
+
+    @feature("simulate")
+    @pytest.mark.parametrize("kind", [float, int, bool])
+    def test_its_numbers_are_not_read(self, other_device: Device, kind: Callable[[Any], object]) -> None:
+        """``float(x)`` raises likewise."""
+        if not self.adapter.simulated:
+            pytest.skip("hardware: nobody takes real cards away")
+        x = ds.from_numpy(np.ones((), "float32"), other_device)
+        with ds.simulate(1), pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
+            kind(x)
+        assert kind(x) == 1
+
+    @feature("simulate")
+    def test_it_says_where_it_was(self, left: Tensor, other_device: Device) -> None:
+        """`device_of` and `placement_of` answer as before, and printing tells why there are no values."""
+        assert ds.device_of(left) is other_device
+        assert ds.placement_of({"a": left}).devices == {other_device}
+        for text in (repr(left), str(left), f"{left}"):
+            assert "gpu:1 was taken away at " in text
+
+    @feature("simulate")
+    def test_the_others_compute_on(self, left: Tensor) -> None:
+        """The GPUs that are still there, and the host, are not concerned."""
+        for device in ds.devices():
+            x = self.tensor(device)
+            assert self.same_numbers(ds.place(ds.run(lambda a: a + a, x), "cpu"), 2 * numbers())
+
+    @feature("simulate")
+    def test_it_can_be_used_when_its_gpu_is_back(self, other_device: Device, tmp_path: Path) -> None:
+        """As many GPUs as before, and everything is as it was: the values, too."""
+        if not self.adapter.simulated:
+            pytest.skip("hardware: nobody takes real cards away")
+        x = self.tensor(other_device)
+        for _ in range(2):
+            with ds.simulate(1), pytest.raises(ds.SimulationError):
+                ds.save({"x": x}, tmp_path / "x")
+            y = ds.run(lambda a: a + a, x)
+            assert ds.device_of(y) is other_device
+            assert self.same_numbers(ds.place(y, "cpu"), 2 * numbers())
+            assert "taken away" not in repr(x)
+
+    @feature("simulate_memory")
+    def test_its_memory_is_counted_until_it_is_gone(self, other_device: Device) -> None:
+        """What is on a GPU taken away counts when that is back, unless it is gone by then."""
+        if not self.adapter.simulated:
+            pytest.skip("hardware: nobody takes real cards away")
+        gc.collect()
+        before = ds.memory(other_device).used
+        x, y = self.tensor(other_device), self.tensor(other_device)
+        with ds.simulate(1):
+            del y
+        assert ds.memory(other_device).used - before == 512  # type: ignore[operator]  # never None
+        with ds.simulate(1):
+            del x
+            gc.collect()
+        assert ds.memory(other_device).used == before
+
+    @feature("simulate")
+    def test_it_may_die_in_another_thread(self, other_device: Device) -> None:
+        """The last reference may go in any thread, and nothing is refused afterwards."""
+        if not self.adapter.simulated:
+            pytest.skip("hardware: nobody takes real cards away")
+        held = [self.tensor(other_device)]
+        with ds.simulate(1):
+            thread = threading.Thread(target=held.clear)
+            thread.start()
+            thread.join()
+            assert self.same_numbers(ds.place(self.tensor("gpu:0"), "cpu"), numbers())
+
+    @feature("simulate", "models")
+    @hook("model", "optimizer", "train_step")
+    def test_models_and_optimizers_are_refused_whole(self, other_device: Device) -> None:
+        """Neither moved nor called while their GPU is away, and as they were when it is back."""
+        if not self.adapter.simulated:
+            pytest.skip("hardware: nobody takes real cards away")
+        model = ds.place(self.model(), other_device)
+        optimizer = self.optimizer(model)
+        x, y = self.tensor(other_device, (8, 4)), self.tensor(other_device, (8, 3))
+        self.train_step(model, optimizer, x, y, lambda: None)
+        before = self.values_of(model)
+        with ds.simulate(1):
+            assert ds.placement_of(model).devices == {other_device}
+            for use in (
+                lambda: ds.place(model, "cpu"),
+                lambda: ds.place([model, optimizer], "gpu:0"),
+                lambda: self.forward(model, x),
+                lambda: self.train_step(model, optimizer, x, y, lambda: None),
+            ):
+                with pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
+                    use()
+        after = self.values_of(model)
+        assert all((before[name] == after[name]).all() for name in before)
+        self.train_step(model, optimizer, x, y, lambda: None)
+
+    @feature("simulate")
+    def test_every_way_to_take_it_away_is_named(self) -> None:
+        """A block's end names its ``with`` line; `simulate` and `set_visible_devices` name theirs."""
+        self.without_cards("""
+def refused(line):
+    error = expect(ds.SimulationError, lambda: ds.place(x, "cpu"))
+    assert f"<string>:{line}, " in error.problem, (line, error.problem)
+    expect(ds.SimulationError, lambda: x + 1)
+import sys
+here = lambda: sys._getframe(1).f_lineno
+ds.use(name)
+with (line := here(), ds.simulate(2))[1]:
+    x = ds.ones(3, device="gpu:1")
+refused(line)
+ds.simulate(2)
+assert ds.to_numpy(x + 1).tolist() == [2, 2, 2]
+ds.simulate(1); refused(here())
+ds.simulate(0); refused(here() - 1)
+ds.simulate(2, memory="1MiB")
+assert ds.to_numpy(x + 1).tolist() == [2, 2, 2]
+""")
