@@ -280,6 +280,9 @@ def mismatch(
         for name, device in located.items()
         if device is not best
     ]
+    if any(fix.startswith("args[") for fix in fixes) and not any("ds.from_numpy" in fix for fix in fixes):
+        # A call's positional arguments have no names, and a tuple's items cannot be assigned: all of them at once.
+        fixes = [f"args = ds.place(args, {str(best)!r})", *(fix for fix in fixes if not fix.startswith("args["))]
     return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {told}", "; ".join(fixes))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
+from devshim.device import CPU
 from devshim.testing.base import Kit
 from devshim.testing.values import feature, numbers
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 def _nothing(*args: object, **kwargs: object) -> None:
     """Take anything."""
+
+
+NATIVE = ("sim:", "sim_gpu", "cpu(", "CPU:", "platform CPU", "CpuDevice")
+"""How frameworks call what stands for a simulated GPU."""
 
 
 class Mixing(Kit):
@@ -145,10 +150,24 @@ class Mixing(Kit):
             error = caught.value
             assert isinstance(error, self.mixing_error())
             assert error.hint
+            assert all(str(place) in error.problem for place in {*away} - {CPU})
+            assert not any(name in error.problem for name in NATIVE), "a simulated GPU by its native name"
             assert type(error).__qualname__ == "DeviceMismatchError"
             assert traceback.format_exception_only(error)[0].startswith("devshim.DeviceMismatchError: ")
             again = pickle.loads(pickle.dumps(error))
             assert (type(again), str(again), again.hint) == (type(error), str(error), error.hint)
+
+    @feature("models")
+    def test_a_model_names_simulated_gpus_as_devshim_does(self, away: tuple[Device, Device]) -> None:
+        """The error of a model whose input is elsewhere names both devices, and no native name of a simulated one."""
+        if not self.adapter.simulated:
+            pytest.skip("hardware: on real cards the framework raises its own error")
+        model = ds.place(self.model(), away[0])
+        x = ds.full((6, 4), 0.5, dtype="float32", device=away[1])
+        with pytest.raises(ds.DeviceMismatchError) as caught:
+            self.forward(model, x)
+        assert all(str(place) in str(caught.value) for place in {*away} - {CPU})
+        assert not any(name in str(caught.value) for name in NATIVE)
 
     @feature("follow_data")
     def test_python_numbers_mix_with_anything(self, device: Device) -> None:

@@ -99,8 +99,9 @@ def test_refused(form, other):
 def test_a_refusal_says_what_a_real_card_says(form, other):
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device") as caught:
         REFUSED[form](other)
-    assert "sim:1" in str(caught.value)
-    assert other in str(caught.value)
+    assert "gpu:1 (simulated)" in str(caught.value)
+    assert other.replace("sim:0", "gpu:0 (simulated)") in str(caught.value)
+    assert "sim:" not in str(caught.value)
 
 
 def test_a_refused_call_changes_nothing():

@@ -689,7 +689,7 @@ assert torch.accelerator.current_accelerator() is None or torch.version.cuda
 try:
     left + 1
 except RuntimeError as error:
-    assert "sim:1 is not there" in str(error) and "ds.simulate" in str(error)
+    assert "gpu:1 (simulated) is not there" in str(error) and "ds.simulate" in str(error)
 else:
     raise AssertionError("an operator on a card that is gone")
 """,

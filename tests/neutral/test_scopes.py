@@ -203,7 +203,7 @@ def test_run_refuses_first() -> None:
         ds.run(lambda *a, **k: called.append(1), ds.zeros(1), [ds.zeros(1, device=1)], y={"k": ds.zeros(1, device=1)})
     assert not called
     assert "args[0] is on cpu, args[1][0] is on gpu:1, y['k'] is on gpu:1" in caught.value.problem
-    assert caught.value.hint == "args[0] = ds.place(args[0], 'gpu:1')"
+    assert caught.value.hint == "args = ds.place(args, 'gpu:1')"
 
 
 def test_same_device() -> None:

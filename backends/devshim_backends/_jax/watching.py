@@ -13,6 +13,7 @@ Two doors: what is compiled, which every operator is, runs in ``ExecuteReplicate
 
 from __future__ import annotations
 
+import re
 import threading
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -87,10 +88,19 @@ def _refusing(says: Callable[..., str]) -> Callable[..., str]:
 
     def refuse(*args: Any, **kwargs: Any) -> str:
         raise DeviceMismatchError(
-            says(*args, **kwargs), "bring one of them to the other: ds.place(x, ds.device_of(y))"
+            _NATIVE.sub(_named, says(*args, **kwargs)), "bring one of them to the other: ds.place(x, ds.device_of(y))"
         ) from None
 
     return refuse
+
+
+_NATIVE = re.compile(r"with device ids \[(\d+)\] on platform CPU")
+"""How JAX calls a single device in a refusal; simulated GPUs are its CPUs from 1 on."""
+
+
+def _named(found: re.Match[str]) -> str:
+    index = int(found[1]) - 1
+    return f"on gpu:{index} (simulated)" if index >= 0 else "on cpu"
 
 
 def _watched_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,7 @@ import mxnet as mx
 from devshim import _refusals
 from devshim._cards import Cards
 from devshim.errors import OutOfMemoryError, joined
-from devshim_backends._mxnet import chunks, counting, watching
+from devshim_backends._mxnet import chunks, counting, parameters, watching
 from devshim_backends._mxnet.devices import HAS_CUDA
 from devshim_backends._mxnet.tensors import MxnetTensors
 
@@ -59,7 +59,9 @@ class MxnetSimulation(MxnetTensors):
             self._devices = {}
             if self.labelled:
                 watching.watch(self)
+                parameters.install(self)
             counting.begin(CARDS, gpus, self.labelled)
             if not self.labelled:
                 watching.unwatch()
+                parameters.uninstall()
             CARDS.begin(gpus, memory, faults)

@@ -120,7 +120,16 @@ def _watched_cached(op: Any, *args: Any, **kwargs: Any) -> Any:
     counting.require_shown(x.handle.value for x in arrays_among(args))
     if is_recording():
         counting.may_outlive(x.handle for x in arrays_among(args))
-    return _cached(op, *args, **kwargs)
+    try:
+        return _cached(op, *args, **kwargs)
+    except mx.MXNetError as error:
+        backend = _backend
+        if backend is None or " to live on the same " not in str(error):  # as `CachedOp` refuses, by native names
+            raise
+        found = dict.fromkeys(type(backend).device_of(backend, x) for x in arrays_among(args))
+        if len(found) != 2:
+            raise
+        raise _mixed(*found) from error
 
 
 def _operator(name: str) -> int:

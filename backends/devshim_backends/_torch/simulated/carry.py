@@ -10,7 +10,7 @@ import torch
 from devshim_backends._torch.simulated.memory import adopt
 from devshim_backends._torch.simulated.mixing import mixed
 from devshim_backends._torch.simulated.relabel import HOST, relabel, to_host_lazily
-from devshim_backends._torch.simulated.state import NAME, SHOWN, current, index_of, missing
+from devshim_backends._torch.simulated.state import NAME, SHOWN, current, index_of, missing, shown
 
 _get_device = torch._C.TensorBase.get_device  # -1 on the host and on meta
 _Tensor = torch.Tensor
@@ -96,7 +96,7 @@ class Carry:
         if card < 0:
             card = current() if self.target < 0 else self.target
         elif self.host is not None:
-            raise mixed(self.plan, f"{NAME}:{card}", self.host.device, self.host_at)
+            raise mixed(self.plan, shown(card), self.host.device, self.host_at)
         elif self.target >= 0:
             card = self.target
         if card >= SHOWN.count:
@@ -116,7 +116,7 @@ class Carry:
 
     def _meet(self, index: int, at: int) -> None:
         if self.card >= 0:
-            raise mixed(self.plan, f"{NAME}:{self.card}", f"{NAME}:{index}", at)
+            raise mixed(self.plan, shown(self.card), shown(index), at)
         self.card = index
 
     def _welcome(self, value: Any, at: int) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulated.state import NAME, index_of
+from devshim_backends._torch.simulated.state import NAME, index_of, shown
 
 RealGenerator: Any = torch._C.Generator
 
@@ -87,7 +87,7 @@ def generator_for(given: Any, card: int) -> Any:
         return DEFAULTS[card]
     found = _LABELLED.get(given._cdata)
     if found is None:
-        raise RuntimeError(f"Expected a '{NAME}' device type for generator but found '{given.device.type}'")
+        raise RuntimeError(f"Expected a generator on '{shown(card)}' but found one on '{given.device}'")
     if found.card != card:
-        raise RuntimeError(f"Expected a '{NAME}:{card}' generator but found '{NAME}:{found.card}'")
+        raise RuntimeError(f"Expected a '{shown(card)}' generator but found '{shown(found.card)}'")
     return found

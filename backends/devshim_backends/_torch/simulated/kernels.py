@@ -26,7 +26,7 @@ _copy, _to, _scalar = torch._C.TensorBase.copy_, torch._C.TensorBase.to, torch._
 
 def _require_strided(layout: Any) -> None:
     if layout is not None and layout is not torch.strided:
-        raise NotImplementedError(f"{NAME}: a simulated card holds dense tensors, and {layout} was asked for")
+        raise NotImplementedError(f"a simulated GPU holds dense tensors, and {layout} was asked for")
 
 
 def empty(

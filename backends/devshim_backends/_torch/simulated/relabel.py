@@ -96,7 +96,7 @@ def not_simulated(tensor: Any, asked: str = "") -> NotImplementedError:
         kind = "nested" if tensor.is_nested else tensor.dtype if tensor.is_quantized else tensor.layout
         what = f"this one is {kind}"
     return NotImplementedError(
-        f"{NAME}: a simulated card holds dense and sparse tensors, and {what}\n\n"
+        f"a simulated GPU holds dense and sparse tensors, and {what}\n\n"
         "Hint: compute with it on the CPU, or use x.dequantize() or x.to_padded_tensor(0.0)"
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulated.state import CURRENT, NAME, SHOWN, missing
+from devshim_backends._torch.simulated.state import CURRENT, SHOWN, missing
 
 aten = torch.ops.aten
 _Key = torch._C.DispatchKey
@@ -111,6 +111,6 @@ def refuse_writing(target: Any) -> None:
     """Refuse to write into a sparse tensor of a card, where it cannot be given other parts."""
     if isinstance(target, torch.Tensor) and target.layout in LAYOUTS:
         raise NotImplementedError(
-            f"{NAME}: a tensor of {target.layout} on a simulated card cannot be written to in this way\n\n"
+            f"a tensor of {target.layout} on a simulated GPU cannot be written to in this way\n\n"
             "Hint: use the operator that returns a new one, or compute with x.to_dense()"
         )

@@ -67,6 +67,11 @@ def checked(index: int) -> int:
     raise missing(index)
 
 
+def shown(index: int) -> str:
+    """Return what a card is called in an error; PyTorch's own name for it is ``sim:1``."""
+    return f"gpu:{index} (simulated)"
+
+
 def missing(index: int) -> SimulationError:
     """The error for a tensor whose card is not there any more; raises it where the line is known that took it away."""
     from devshim_backends._torch.simulated.memory import CARDS
@@ -79,9 +84,9 @@ def missing(index: int) -> SimulationError:
 
 def absent(index: int) -> SimulationError:
     """The error for a card that is named and is not there; a RuntimeError, as PyTorch's own is."""
-    shown = f"devshim simulates {SHOWN.count}" if SHOWN.count else "no GPUs are simulated now"
+    have = f"devshim simulates {SHOWN.count}" if SHOWN.count else "no GPUs are simulated now"
     return SimulationError(
-        f"{NAME}:{index} is not there (invalid device ordinal): {shown}",
+        f"{shown(index)} is not there (invalid device ordinal): {have}",
         f"ds.simulate(gpus={index + 1}) shows it; what was on it can be used again then",
     )
 

@@ -1,0 +1,65 @@
+"""Gluon's refusal of a parameter that is on another device, in the names of simulated GPUs.
+
+MXNet (1.9.1, 2.0.0b1) says which of its contexts a parameter is on; simulated GPUs are its ``cpu(1)`` to ``cpu(N)``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mxnet.gluon import Parameter
+
+from devshim.device import CPU
+from devshim.errors import DeviceMismatchError, joined
+from devshim_backends._mxnet.devices import read
+from devshim_backends._mxnet.native import place_number, where
+
+if TYPE_CHECKING:
+    from devshim.backend import Backend
+    from devshim.device import Device
+
+_check_and_get = Parameter._check_and_get
+_backend: Backend | None = None
+
+
+@joined
+class ElsewhereError(DeviceMismatchError, RuntimeError):
+    """A parameter is on another device: devshim's error, and Gluon's ``RuntimeError`` in one."""
+
+
+def install(backend: Backend) -> None:
+    """Name simulated GPUs in Gluon's error from now on."""
+    global _backend
+    _backend = backend
+    Parameter._check_and_get = _named
+
+
+def uninstall() -> None:
+    """Leave Gluon as it was."""
+    global _backend
+    _backend = None
+    Parameter._check_and_get = _check_and_get
+
+
+def _named(parameter: Any, arrays: Any, native: Any) -> Any:
+    """Return the array of a parameter on a device, as Gluon does."""
+    try:
+        return _check_and_get(parameter, arrays, native)
+    except RuntimeError as error:
+        if type(error) is not RuntimeError or not arrays or not hasattr(native, "device_typeid"):
+            raise
+        wanted = _device(place_number(native))
+        have = [_device(where(x)) for x in arrays]
+        told = ", ".join(map(_shown, have))
+        raise ElsewhereError(
+            f"Parameter {parameter.name!r} was not initialized on {_shown(wanted)}, only on {told}",
+            f"ds.place(x, {str(have[0])!r}) moves the input, or ds.place(net, {str(wanted)!r}) the model",
+        ) from error
+
+
+def _device(number: int) -> Device:
+    return read(number, 0 if _backend is None else _backend.labelled) or CPU
+
+
+def _shown(device: Device) -> str:
+    return str(device) if device is CPU else f"{device} (simulated)"
