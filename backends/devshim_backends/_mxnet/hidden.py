@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim._hidden import meetings_told, reads_told, replaced, said
+from devshim._hidden import meetings_told, quiet, reads_told, replaced, said
 from devshim._uses import uses_checked
 from devshim.backend import Backend
 from devshim.device import CPU
@@ -40,7 +40,24 @@ class MxnetHidden(Backend):
             for cls in _ARRAYS:
                 written = {name: _where_written(own[cls][name], getattr(cls, name)) for name in _WRITTEN}
                 stack.enter_context(replaced(cls, written))
+            if not hasattr(mx.nd.NDArray, "__array__"):
+                stack.enter_context(replaced(mx.nd.NDArray, {"__array__": property(self._asked_by_numpy(report))}))
             yield
+
+    def _asked_by_numpy(self, report: Callable[[Device, Device, str], None]) -> Callable[[Any], Any]:
+        """Return the getter of an attribute that MXNet's arrays lack, and that NumPy asks for before it reads them.
+
+        ``np.asarray(x)`` then takes an array for a sequence, and reads it number by number (1.9.1 gives that up, and
+        2.0.0b1 makes an array of objects).  It does so after this, too, if ``report`` lets it.
+        """
+
+        def asked(x: Any) -> Any:
+            source = None if quiet() else self._where(x)
+            if source is not None:
+                report(source, CPU, "NumPy")
+            raise AttributeError("__array__")
+
+        return asked
 
     @contextmanager
     def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
