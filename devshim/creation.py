@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim import _arguments, _context, _explain, _misuse_values, _registry, _spec, _transfer
+from devshim import _arguments, _context, _explain, _misuse_values, _registry, _spec, _stacking, _transfer
 from devshim._dtypes import DTYPES
 from devshim._refusals import bad_argument, cannot_share
 from devshim.device import CPU
@@ -37,14 +37,17 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
 
     Args:
         obj: A Python number, nested sequences of them, a NumPy array, anything NumPy can read, or a tensor.  A tensor
-            is served by its own framework and stays where it is unless ``device`` says otherwise.
+            is served by its own framework and stays where it is unless ``device`` says otherwise. Nested lists of
+            tensors are stacked on the device that all share, or moved to ``device``; gradients flow to each. A number
+            among them takes the dtype of the first that can hold it; dtypes are promoted as the framework stacks.
         dtype: The result's dtype; without it that of ``obj``, and for Python numbers the framework's default.
         device: Where to; see the module's first paragraph.
         copy: As for `place` where ``obj`` is a tensor, as for `from_numpy` where it is an array; Python
             numbers are always copied.
 
     Raises:
-        ConversionError: ``obj`` holds no numbers, or the framework has no such dtype.
+        ConversionError: ``obj`` holds no numbers, the framework has no such dtype, or it cannot stack a list's tensors.
+        DeviceMismatchError: Tensors in a list are on different devices, and ``device`` is not given.
         CopyNeededError: ``copy=False``, and a copy is needed.
         DeviceNotFoundError: The framework does not have the device.
     """
@@ -55,6 +58,10 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
         if _explain.HOOK is not None:
             _explain.HOOK(backend, "copy" if copy else "place", target)
         return x if stays(backend, x, target, copy) else _transfer.move(backend, x, target)
+    if type(obj) is list or type(obj) is tuple:
+        found = _stacking.tensors_in(obj)
+        if found:
+            return _stacking.stacked(obj, found, dtype, device, copy)
     plan = _reading(obj, dtype, device, copy)
     try:
         x = _transfer.make(*plan) if _transfer.LEDGER is None else _made(*plan)

@@ -120,7 +120,8 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
 
     Args:
         parts: Tensors, or trees of one structure, in order; their tensors agree in framework, dtype, and shape but for
-            the axis. What is no tensor must be equal in all parts.
+            the axis. Tensors without axes (a loss of each part) become one of shape (parts,). What is no tensor must be
+            equal in all parts.
         device: Where to. It needs room for the parts and for what is made of them.
         axis: Along which to join; negative ones count from the end of each tensor's shape.
 
@@ -147,8 +148,10 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
         if backend is None:
             _lockstep.require_equal("gather", "part", cell, nodes)
         else:
-            along = _parts.axis_of(axis, backend.shape(nodes[0]), cell, "gather")
-            _lockstep.require_same_form("gather", "part", cell, nodes, backend, along)
+            shape = backend.shape(nodes[0])
+            is_number = not shape and axis in (0, -1)
+            along = 0 if is_number else _parts.axis_of(axis, shape, cell, "gather")
+            _lockstep.require_same_form("gather", "part", cell, nodes, backend, along if shape else None)
             found.append((cell, nodes, backend, along))
         return nodes[0]
 
@@ -245,7 +248,10 @@ def _part(backend: Backend, x: Tensor, axis: int, start: int, stop: int, target:
 def _joined(backend: Backend, xs: Sequence[Tensor], axis: int, target: Device) -> Tensor:
     """Tensors brought to a device and joined there."""
     there = [x if backend.device_of(x) is target else _transfer.move(backend, x, target) for x in xs]
-    return _transfer.make(backend, target, sum(map(backend.nbytes, there)), backend.concatenate, there, axis)
+    nbytes = sum(map(backend.nbytes, there))
+    if not backend.shape(there[0]):  # numbers, which have no axis to be joined along
+        return _transfer.make(backend, target, nbytes, backend.stack_tensors, there)
+    return _transfer.make(backend, target, nbytes, backend.concatenate, there, axis)
 
 
 for _public in (broadcast, gather, replicate, split):

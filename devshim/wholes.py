@@ -212,6 +212,13 @@ class Wholes:
         """Tensors of one device joined along an axis, in new memory; gradients flow."""
         raise self._unsupported("several")
 
+    def stack_tensors(self, xs: Sequence[Any]) -> Any:
+        """Tensors of one device and shape joined along a new first axis, in new memory; gradients flow.
+
+        dtypes are promoted as the framework's own ``stack`` does it, or refused with the framework's error.
+        """
+        raise self._unsupported("several")
+
     def combine(self, xs: Sequence[Any], op: Literal["sum", "mean", "max", "min"]) -> Any:
         """The elementwise sum, mean, maximum or minimum of tensors of one device, shape and dtype, in new memory.
 

@@ -122,3 +122,88 @@ class Creating(Kit):
         x = self.tensor()
         with ds.on(other_device):
             assert ds.device_of(ds.zeros_like(x)) is ds.cpu()
+
+    # ------------------------------------------------------------------ lists of tensors
+    @feature("create", "several")
+    def test_a_list_of_tensors_is_stacked_where_they_are(self, device: Device) -> None:
+        """On their common device, nested at will, with nothing copied through the host."""
+        a, b = self.tensor(device, (2,)), self.tensor(device, (2,))
+        with ds.transfers() as log:
+            flat, deep = ds.asarray([a, b]), ds.asarray(((a, b), [b, a]))
+        assert log.count == 0
+        for x, expected in ((flat, np.stack([numbers((2,))] * 2)), (deep, np.stack([[numbers((2,))] * 2] * 2))):
+            assert ds.device_of(x) is device
+            assert self.same_numbers(x, expected)
+            assert self.adapter.dtype_name(x) == "float32"
+        losses = [ds.asarray(float(i), dtype="float32", device=device) for i in range(3)]
+        assert self.same_numbers(ds.asarray(losses), [0.0, 1.0, 2.0])
+        assert ds.device_of(ds.asarray(losses)) is device
+        assert self.adapter.shape(ds.asarray([a])) == (1, 2)
+        if self.can_scribble(device):
+            self.scribble(a)
+            assert self.same_numbers(flat, np.stack([numbers((2,))] * 2)), "in memory of its own"
+
+    @feature("create", "several")
+    def test_numbers_stand_among_tensors(self, device: Device) -> None:
+        """In the dtype of the tensors where it can hold them, on their device."""
+        x = ds.asarray(1.5, dtype="float32", device=device)
+        for values, expected in (([x, 2], [1.5, 2]), ([0, x, 0.25], [0, 1.5, 0.25]), ([[1, 2], [x, x]], 0)):
+            made = ds.asarray(values)
+            assert ds.device_of(made) is device
+            assert self.adapter.dtype_name(made) == "float32"
+            assert self.same_numbers(made, expected or [[1, 2], [1.5, 1.5]])
+        assert ds.device_of(ds.asarray([x, np.float32(3)])) is device
+
+    @feature("create", "several")
+    def test_tensors_of_a_list_on_different_devices(self, away: tuple[Device, Device]) -> None:
+        """Refused by name, unless ``device=`` says where; then those that are elsewhere are moved."""
+        xs = [self.tensor(there, (2,)) for there in away]
+        with pytest.raises(ds.DeviceMismatchError) as caught:
+            ds.asarray(xs)
+        assert f"obj[0] is on {away[0]}, obj[1] is on {away[1]}" in caught.value.problem
+        for target in away:
+            made = ds.asarray(xs, device=target)
+            assert ds.device_of(made) is target
+            assert self.same_numbers(made, np.stack([numbers((2,))] * 2))
+        moved = ds.asarray([xs[0], xs[0]], device=away[1])
+        assert ds.device_of(moved) is away[1]
+        wide = ds.asarray([xs[0], 1] if not self.adapter.shape(xs[0]) else [xs[0]], dtype="float16", device=away[1])
+        assert self.adapter.dtype_name(wide) == "float16"
+
+    @feature("create", "several")
+    def test_lists_that_are_no_tensor_are_refused(self, device: Device) -> None:
+        """Rows of different shapes, objects, and ``copy=False``."""
+        x, y = self.tensor(device, (2,)), self.tensor(device, (3,))
+        for values in ([x, y], [x, 1], [[x, x], [x]], [x, "text"], [x, object()], [[], [x]], [x, None]):
+            with pytest.raises(ds.ConversionError):
+                ds.asarray(values)
+        with pytest.raises(ds.CopyNeededError):
+            ds.asarray([x, x], copy=False)
+
+    @feature("create", "several")
+    def test_dtypes_are_promoted_as_the_framework_stacks(self, device: Device) -> None:
+        """Or refused with the dtypes; named, one dtype holds for all, on every framework."""
+        xs = [self.tensor(device, (2,), "float32"), self.tensor(device, (2,), "int32")]
+        made = ds.asarray(xs, dtype="float32")
+        assert self.adapter.dtype_name(made) == "float32"
+        assert self.same_numbers(made, np.stack([numbers((2,))] * 2))
+        try:
+            promoted = ds.asarray(xs)
+        except ds.ConversionError as error:
+            told = error.problem
+            if "does not stack tensors of float32 and int32" not in told:
+                raise
+        else:
+            assert self.adapter.dtype_name(promoted).startswith("float")
+
+    @feature("create", "several", "gradient")
+    def test_gradients_flow_to_the_tensors_of_a_list(self, device: Device) -> None:
+        """From the stacked tensor to each, where the list is moved as well."""
+        for target in (None, "cpu"):
+
+            def stacked(x: Tensor, to: Any = target) -> Tensor:
+                return ds.asarray([x, [0.0, 1.0], x], device=to)
+
+            gradient = self.gradient(stacked, self.tensor(device, (2,)))
+            assert gradient is not None
+            assert self.same_numbers(gradient, 4 * numbers((2,)))

@@ -37,6 +37,7 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
     "asarray": lambda x, d: ds.asarray([1, 2], device=d),
     "asarray_dtype": lambda x, d: ds.asarray([1, 2], device=d, dtype="float32"),
     "asarray_array": lambda x, d: ds.asarray(numbers(), device=d),
+    "asarray_list": lambda x, d: ds.asarray([x, x], device=d),
     "zeros": lambda x, d: ds.zeros((2, 3), device=d, dtype="int32"),
     "ones": lambda x, d: ds.ones(2, device=d),
     "full": lambda x, d: ds.full(2, 7, device=d),

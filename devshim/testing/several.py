@@ -74,6 +74,32 @@ class Several(Kit):
         assert ds.to_numpy(back["x"]).tobytes() == a.tobytes()
         assert ds.to_numpy(back["y"][0]).tobytes() == b.tobytes()
 
+    @feature("several")
+    def test_numbers_are_gathered_into_one_tensor(self, three: list[Device]) -> None:
+        """Tensors of no axes, such as the loss of each part, alone and in a tree, become one of shape (parts,)."""
+        losses = [ds.asarray(float(i), dtype="float32", device=device) for i, device in enumerate(three)]
+        for target in three[:2]:
+            found = ds.gather(losses, target)
+            assert ds.device_of(found) is target
+            assert self.same_numbers(found, [0.0, 1.0, 2.0])
+            tree = ds.gather([{"loss": x, "n": 3} for x in losses], target, axis=-1)
+            assert self.same_numbers(tree["loss"], [0.0, 1.0, 2.0])
+        assert self.same_numbers(ds.gather(losses[:1], three[0]), [0.0])
+        with pytest.raises(ds.ArgumentError):
+            ds.gather(losses, "cpu", axis=1)
+
+    @feature("several", "gradient")
+    def test_gradients_flow_to_gathered_numbers(self, three: list[Device]) -> None:
+        """Each part gets its own."""
+
+        def joined(x: Tensor) -> Tensor:
+            parts = [ds.run(lambda y: y[0], part) for part in ds.split(x, three)]
+            return ds.gather(parts, "cpu")
+
+        gradient = self.gradient(joined, ds.from_numpy(numbers((3,))))
+        assert gradient is not None
+        assert self.same_numbers(gradient, 2 * numbers((3,)))
+
     @feature("several", "gradient")
     def test_gradients_flow_through(self, three: list[Device]) -> None:
         """The gradient of what was split and gathered is that of the whole."""

@@ -28,6 +28,7 @@ LINES: Mapping[str, str] = MappingProxyType(
         "to_numpy": "np.array({x})",
         "from_numpy": "jax.device_put(np.copy({args}), {device})",
         "asarray": "jax.device_put(np.array({args}{dtype}), {device})",
+        "stack": "jnp.stack(tensors)",
         "zeros": "jnp.zeros({args}{dtype}, device={device})",
         "ones": "jnp.ones({args}{dtype}, device={device})",
         "full": "jnp.full({args}{dtype}, device={device})",

@@ -47,6 +47,11 @@ class JaxSeveral(JaxDevices, Backend):
             # XLA gives one array back as it is.
             return jax.lax.copy_p.bind(joined) if len(xs) == 1 else joined
 
+    def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        widest = max(xs, key=lambda x: x.dtype.itemsize)  # of which there may be none without x64
+        with wide(widest.dtype), self._at(xs[0]):
+            return jnp.stack(xs)
+
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         with self._at(xs[0]):
             made = reduce(_OPS[op], xs[1:], xs[0])

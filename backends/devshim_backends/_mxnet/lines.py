@@ -41,6 +41,7 @@ LINES: Mapping[str, str] = MappingProxyType(
         "to_numpy": "{x}.asnumpy()",
         "from_numpy": "mx.np.array({args}, dtype={args}.dtype, ctx={device})",
         "asarray": "mx.np.array({args}{dtype}, ctx={device})",
+        "stack": "mx.np.stack(tensors)",
         "zeros": "mx.np.zeros({args}{dtype}, ctx={device})",
         "ones": "mx.np.ones({args}{dtype}, ctx={device})",
         "full": "mx.np.full({args}{dtype}, ctx={device})",

@@ -51,6 +51,10 @@ class MxnetSeveral(MxnetCreation):
                 return mx.np.concatenate(list(xs), axis=axis)
             return mx.nd.concat(*xs, dim=axis)
 
+    def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        with numpy_shapes():
+            return mx.np.stack(list(xs)) if isinstance(xs[0], mx.np.ndarray) else mx.nd.stack(*xs)
+
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         require_recorded(self, "sum with MXNet's own operators here, or the block's results outside")
         name = _OPS[op]

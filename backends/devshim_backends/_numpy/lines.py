@@ -25,6 +25,7 @@ LINES: Mapping[str, str] = {
     "to_numpy": "np.array({x}, copy=True)",
     "from_numpy": "np.array({args}, copy=True{dtype})",
     "asarray": "np.array({args}{dtype})",
+    "stack": "np.stack(tensors)",
     "zeros": "np.zeros({args}{dtype})",
     "ones": "np.ones({args}{dtype})",
     "full": "np.full({args}{dtype})",

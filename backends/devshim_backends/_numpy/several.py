@@ -32,6 +32,9 @@ class NumpySeveral(NumpyTensors):
         joins = np.ma.concatenate if any(isinstance(x, np.ma.MaskedArray) for x in xs) else np.concatenate
         return joins(list(xs), axis=axis)
 
+    def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        return self.concatenate([np.expand_dims(x, 0) for x in xs], 0)
+
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         made = reduce(_OPS[op], xs[1:], xs[0].copy())
         if op == "mean":

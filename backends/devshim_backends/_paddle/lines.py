@@ -38,6 +38,7 @@ LINES: Mapping[str, str] = MappingProxyType(
         "to_numpy": "{x}.numpy()",
         "from_numpy": "paddle.to_tensor({args}, place={device})",
         "asarray": "paddle.to_tensor({args}{dtype}, place={device})",
+        "stack": "paddle.stack(tensors)",
         "zeros": "paddle.zeros({args}{dtype}).to({device})",
         "ones": "paddle.ones({args}{dtype}).to({device})",
         "full": "paddle.full({args}{dtype}).to({device})",

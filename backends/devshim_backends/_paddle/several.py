@@ -33,6 +33,9 @@ class PaddleSeveral(PaddleTensors):
             return self.copy_to(xs[0], self.device_of(xs[0]))
         return paddle.concat(list(xs), axis)
 
+    def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        return paddle.stack(list(xs))
+
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         dtype = xs[0].dtype
         with paddle.no_grad():

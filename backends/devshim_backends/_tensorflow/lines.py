@@ -38,6 +38,7 @@ LINES: Mapping[str, str] = MappingProxyType(
         "to_numpy": "{x}.numpy()",
         "from_numpy": "with tf.device({device}): x = tf.constant({args})",
         "asarray": "with tf.device({device}): x = tf.constant({args}{dtype})",
+        "stack": "with tf.device({device}): x = tf.stack(tensors)",
         "zeros": "with tf.device({device}): x = tf.zeros({args}{dtype})",
         "ones": "with tf.device({device}): x = tf.ones({args}{dtype})",
         "full": "with tf.device({device}): x = tf.fill({args})",

@@ -37,6 +37,10 @@ class TensorflowSeveral(TensorflowTensors):
                 return self.copy_to(xs[0], self.device_of(xs[0]))
             return tf.concat([tf.convert_to_tensor(x) for x in xs], axis)
 
+    def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        with self._at(xs[0]):
+            return tf.stack([tf.convert_to_tensor(x) for x in xs])
+
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         with self._at(xs[0]):
             values = [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]

@@ -38,6 +38,7 @@ LINES: Mapping[str, str] = MappingProxyType(
         "to_numpy": "{x}.detach().cpu().numpy().copy()",
         "from_numpy": "torch.tensor({args}, device={device})",
         "asarray": "torch.tensor({args}{dtype}, device={device})",
+        "stack": "torch.stack(tensors)",
         "zeros": "torch.zeros({args}{dtype}, device={device})",
         "ones": "torch.ones({args}{dtype}, device={device})",
         "full": "torch.full({args}{dtype}, device={device})",

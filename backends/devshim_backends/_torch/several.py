@@ -43,6 +43,9 @@ class TorchSeveral(TorchTensors):
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         return torch.cat(list(xs), dim=axis)
 
+    def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(xs))
+
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         dtype = xs[0].dtype
         with torch.no_grad():
