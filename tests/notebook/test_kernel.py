@@ -127,7 +127,7 @@ def test_commands_write_to_a_cell_as_they_write_elsewhere(cell: Cell) -> None:
 def test_commands_of_a_notebook_move_no_cursor(cell: Cell) -> None:
     """`!devshim devices` has a terminal of its own, whose colours a notebook shows, and no more."""
     shown = "".join(text for _, text in cell("!{sys.executable} -m devshim devices --backend numpy"))
-    assert "Framework" in shown
+    assert "NumPy" in shown
     assert "\u2500" in shown, "it is drawn as on a terminal"
     assert set(re.findall(r"\x1b\[[0-9;?]*([A-Za-z])", shown)) == {"m"}
     assert "\r" not in shown.replace("\r\n", "")
