@@ -105,5 +105,5 @@ def _check_ties(leaves: Mapping[str, Leaf], found: Mapping[str, Source], what: s
         if other.tensor is not source.tensor:
             raise CheckpointError(
                 f"the file does not fit {what}: {show(first)} and {show(path)} are one there, and two in the file",
-                "load it into a model in which they are two",
+                "untie them in the model, or take one from the dict that ds.load(path) gives",
             )

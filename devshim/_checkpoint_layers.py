@@ -48,12 +48,15 @@ def by_layers(
         [{"kind": layer.kind, "path": layer.path} for layer in mine]
     )
     if len(mine) != len(theirs):
-        raise CheckpointError(f"the file does not fit {what}: {told}", "load it into a model of the same layers")
+        raise CheckpointError(
+            f"the file does not fit {what}: {told}",
+            "make the model as the one that was saved; ds.load(path) alone gives the tensors",
+        )
     same = stored.framework == backend.name
     found: dict[str, Terms] = {}
     for ours, other in zip(mine, theirs, strict=True):
         unlike = _unlike(ours, other, same)
-        hint = "load it into a model of the same layers in the same order"
+        hint = "make the layers in the order of the one that was saved; ds.load(path) alone gives the tensors"
         for role, weight in ours.weights.items() if unlike is None else ():
             for tensor, term in _terms(role, weight, other["weights"], stored, same):
                 if why := term.theirs.unclear or term.mine.unclear:

@@ -107,6 +107,12 @@ def _called(node: Any) -> str:
     return described(node)
 
 
+_SAME = {
+    "dtype": "cast them before, for example with the framework's own x.astype or x.to",
+    "shape": "cut or pad them before, or leave out the one that differs",
+}
+
+
 def place_text(cell: Cell | None) -> str:
     """Return where something stands in a tree as Python writes it: ``['a'][0]``; empty for the tree itself."""
     return "".join(f"[{key!r}]" for key in _trees.path_of(cell))
@@ -161,16 +167,17 @@ def require_same_form(
             told = f"{noun} 0 is a tensor of {backend.title}, and {noun} {which} one of {other.title}"
         else:
             continue
-        raise ArgumentError(f"ds.{call} needs tensors of one framework{_at(cell)}: {told}", "use ds.convert first")
+        raise ArgumentError(
+            f"ds.{call} needs tensors of one framework{_at(cell)}: {told}",
+            f"ds.convert(x, {backend.name!r}) converts one",
+        )
     for what, ask in (("dtype", backend.dtype_name), ("shape", lambda x: _without(backend.shape(x), axis))):
         found = [ask(node) for node in nodes]
         if any(each != found[0] for each in found):
             shown = [backend.shape(node) if what == "shape" else backend.dtype_name(node) for node in nodes]
             told = ", ".join(f"{noun} {i} has {each}" for i, each in enumerate(shown))
             but = "" if axis is None or what == "dtype" else f" but for axis {axis}"
-            raise ArgumentError(
-                f"ds.{call} needs tensors of one {what}{but}{_at(cell)}: {told}", f"give them all the same {what}"
-            )
+            raise ArgumentError(f"ds.{call} needs tensors of one {what}{but}{_at(cell)}: {told}", _SAME[what])
 
 
 def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:

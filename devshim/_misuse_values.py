@@ -76,6 +76,17 @@ def swapped_fill(shape: object, fill_value: object) -> ArgumentError:
     )
 
 
+def huge_fill(fill_value: object) -> ArgumentError:
+    """`full` was given an integer that no dtype has."""
+    hint = "pass it as a float: float(fill_value)"
+    return bad_argument("fill_value", fill_value, "in the range of 64-bit integers", hint)
+
+
+def no_numbers(obj: object) -> str:
+    """Say of something given to `asarray` that NumPy reads as an object or as text that it is not numbers."""
+    return f"{described(obj)} is not made of numbers"
+
+
 def one_by_one(call: str, name: str, given: Any) -> ArgumentError:
     """A call whose numbers are given one by one was given a tuple of them."""
     return bad_argument(

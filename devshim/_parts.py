@@ -60,7 +60,7 @@ def axis_of(axis: Any, shape: tuple[int, ...], cell: Cell, call: str) -> int:
             f"ds.{call} was given axis {given}, and {place_text(cell) or 'the tensor'} has the shape {shape}",
             "give a tensor without axes one first: reshape it to (1,)"
             if not shape
-            else "pass an axis all tensors have",
+            else f"write an axis from 0 to {len(shape) - 1}, or from -1 to {-len(shape)} counted from the end",
         )
     return given % len(shape)
 
@@ -74,7 +74,7 @@ def length_of(found: list[tuple[Cell, Tensor, Backend]], axes: list[int]) -> int
             raise ArgumentError(
                 f"ds.split needs tensors of one length along the axis: {first} has {lengths[0]}, and "
                 f"{place_text(cell)} has {length}",
-                "split those of another length by themselves",
+                "split it in a call of its own",
             )
     return lengths[0]
 

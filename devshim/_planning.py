@@ -171,7 +171,10 @@ def _read_budgets(devices: list[Device], budgets: Any, backends: list[Backend]) 
         return [simulation.read_memory(given[d], f"the budget of {d}") if d in given else UNLIMITED for d in devices]
     listed = list(budgets)
     if len(listed) != len(devices):
-        raise ArgumentError(f"{len(listed)} budgets for {len(devices)} devices", "pass one for each device")
+        raise ArgumentError(
+            f"{len(listed)} budgets for {len(devices)} devices",
+            f"budgets={dict.fromkeys(map(str, devices), '4GiB')} names them",
+        )
     return [simulation.read_memory(each, f"the budget of {d}") for d, each in zip(devices, listed, strict=True)]
 
 

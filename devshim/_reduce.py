@@ -167,7 +167,9 @@ def _groups(tensors: list[Any]) -> list[_Group]:
 
     _lockstep.mapped(tensors, visit, _lockstep.unlike("all_reduce_", "tensor"))
     if not groups:
-        raise NotATensorError(f"ds.all_reduce_ found no tensor in {show(tensors[0])}", "pass a list of tensors")
+        raise NotATensorError(
+            f"ds.all_reduce_ found no tensor in {show(tensors[0])}", "ds.all_reduce_([x, y]) sums two tensors"
+        )
     return list(groups.values())
 
 

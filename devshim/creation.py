@@ -13,7 +13,7 @@ import numpy as np
 
 from devshim import _arguments, _context, _explain, _misuse_values, _registry, _spec, _stacking, _transfer
 from devshim._dtypes import DTYPES
-from devshim._refusals import bad_argument, cannot_share
+from devshim._refusals import cannot_share
 from devshim.device import CPU
 from devshim.errors import ConversionError, DevshimError
 from devshim.tensors import from_array, stays, tensor_backend
@@ -110,6 +110,8 @@ def _host_array(backend: Backend, obj: object) -> np.ndarray:
         array = obj if isinstance(obj, np.ndarray) else np.asarray(obj)
     except (TypeError, ValueError) as error:  # an object's own __array__ may refuse
         raise _unreadable(backend, error) from error
+    if array.dtype.kind in "OUS" and not isinstance(obj, (np.ndarray, np.generic)):
+        raise _unreadable(backend, _misuse_values.no_numbers(obj))
     return _arguments.numpy_array(array)
 
 
@@ -182,9 +184,7 @@ def _fill(value: object) -> complex:
     """A fill value as a Python number; integers in 64 bits, the most any framework has."""
     number: complex = _arguments.number("fill_value", value)
     if isinstance(number, int) and not -(2**63) <= number < 2**64:
-        raise bad_argument(
-            "fill_value", value, "in the range of 64-bit integers", "pass it as a float: float(fill_value)"
-        )
+        raise _misuse_values.huge_fill(value)
     return number
 
 

@@ -168,12 +168,15 @@ def _intern(kind: object, index: object) -> Device:
 
     canonical = kind_of(kind)
     if canonical is None:
-        raise DeviceSpecError(f"no device kind is called {show(kind)}", f"the kinds are {', '.join(KINDS)}")
+        spelled = type(kind) is str and len(kind) <= 80 and ":" in kind
+        hint = f"ds.device({kind!r}) reads text with an index; " if spelled else ""
+        raise DeviceSpecError(f"no device kind is called {show(kind)}", f"{hint}the kinds are {', '.join(KINDS)}")
     try:
         number = as_int(index)
     except Exception as error:  # an object may raise anything from its own __index__
         told = f"a device index is an integer, not {type_name(index)}"
-        raise DeviceSpecError(told, f"type Device({canonical!r}, 0)") from error
+        digits = index if type(index) is str and index.isascii() and index.isdecimal() and len(index) <= 5 else "0"
+        raise DeviceSpecError(told, f"ds.Device({canonical!r}, {int(digits)})") from error
     if not 0 <= number <= MAX_INDEX:
         nearest = 0 if number < 0 else MAX_INDEX
         raise DeviceSpecError(

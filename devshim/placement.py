@@ -270,7 +270,9 @@ def _bytes(size: int | None) -> str:
 
 
 def _no_placement(why: object) -> ArgumentError:
-    return ArgumentError(f"the text is no placement: {why}", "pass what Placement.to_json returned")
+    return ArgumentError(
+        f"the text is no placement: {why}", "ds.Placement.from_json(placement.to_json()) gives an equal one"
+    )
 
 
 for _public in (Placement, placement_of):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import pickle
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import devshim_backends
 import numpy as np
 import pytest
 
@@ -145,3 +148,25 @@ def test_an_import_errors_text_follows_the_leaf() -> None:
     error = ds.BackendBrokenError("broken", "mend it")
     error.add_leaf("[0]")
     assert "[0]" in str(error)
+
+
+PLACES = [path for root in (ds, devshim_backends) for path in sorted(Path(root.__path__[0]).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", [path for path in PLACES if "testing" not in path.parts], ids=lambda path: path.stem)
+def test_no_error_is_raised_without_a_hint(path: Path) -> None:
+    """An error without one leaves its reader alone; `DevshimError` allows it for those who pass an error on."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in errors.__all__:
+            assert len(node.args) + len(node.keywords) >= 2, f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_hint_does_not_repeat_the_message(name: str, cards: object) -> None:
+    """Not most of a hint's words are those of its message: it says what to type, not again what is true."""
+    with pytest.raises(ds.DevshimError) as caught:
+        REFUSED[name][1](np.zeros(2))
+    said, hint = (
+        set(re.findall(r"[a-z]{4,}", str(text).lower())) for text in (caught.value.problem, caught.value.hint)
+    )
+    assert len(said & hint) <= 0.7 * len(hint), (caught.value.problem, caught.value.hint)

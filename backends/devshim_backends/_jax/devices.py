@@ -163,7 +163,10 @@ class JaxDevices(Backend):
         (native,) = natives
         found = self.from_native(native)
         if found is None:
-            raise UnsupportedError(f"this array is on {native}, which devshim has no name for")
+            raise UnsupportedError(
+                f"this array is on {native}, which devshim has no name for",
+                "jax.device_put(x, jax.devices()[0]) moves it",
+            )
         DEVICES[native] = found
         return found
 

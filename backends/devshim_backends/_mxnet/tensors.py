@@ -113,7 +113,9 @@ class MxnetTensors(MxnetDevices):
     def _met(self, devices: dict[int, Device], number: int) -> Device:
         found = read(number, self.labelled)
         if found is None:
-            raise UnsupportedError("this MXNet array holds no data, so it is on no device")
+            raise UnsupportedError(
+                "this MXNet array holds no data, so it is on no device", "give it values first: mx.np.zeros(x.shape)"
+            )
         return devices.setdefault(number, found)
 
     def _of_rare(self, x: Tensor) -> Device:

@@ -140,7 +140,9 @@ class PaddleInterop(PaddleTensors):
             raise self._unusable(x, "be shared")
         device = self.device_of(x)
         if device.kind not in _KINDS:
-            raise ConversionError(f"PaddlePaddle does not export {device.kind} tensors through DLPack")
+            raise ConversionError(
+                f"PaddlePaddle does not export {device.kind} tensors through DLPack", "leave copy out to copy it"
+            )
         plain = x.detach()  # gradients stay here; a Parameter becomes a plain tensor
         checked = [self._capsule(plain)]  # what Paddle cannot export is refused here, not in the consumer
 

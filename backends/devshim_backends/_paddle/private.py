@@ -26,7 +26,10 @@ def private_folder(*names: str) -> Path:
         SimulationError: It cannot be made, or it is not safe to load code from.
     """
     if not hasattr(os, "getuid"):
-        raise SimulationError("PaddlePaddle takes plug-ins on Linux and macOS alone, and this is neither")
+        raise SimulationError(
+            "PaddlePaddle takes plug-ins on Linux and macOS alone, and this is neither",
+            "simulate with another framework: ds.use('numpy')",
+        )
     above = _cache_home()
     try:
         above.mkdir(parents=True, exist_ok=True)

@@ -100,7 +100,8 @@ class PaddleTensors(Backend):
             )
         if found is None:
             raise UnsupportedError(
-                f"PaddlePaddle has this tensor on {place}, a kind of device that devshim does not know"
+                f"PaddlePaddle has this tensor on {place}, a kind of device that devshim does not know",
+                "move it with PaddlePaddle first: x.cpu()",
             )
         return found
 

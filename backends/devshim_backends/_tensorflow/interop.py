@@ -84,7 +84,9 @@ class TensorflowInterop(TensorflowTensors):
             raise _refusals.tracing(self, "convert", "convert before or after the compiled function")
         self._require_dense(x, "DLPack")
         if self.dtype_name(x) not in NAMES:
-            raise ConversionError(f"DLPack has no dtype for TensorFlow's {self.dtype_name(x)}")
+            raise ConversionError(
+                f"DLPack has no dtype for TensorFlow's {self.dtype_name(x)}", "cast it first: tf.cast(x, 'float32')"
+            )
         where, value = self.device_of(x), tf.convert_to_tensor(x)
         if not self.is_card(where):
             where = CPU

@@ -96,7 +96,10 @@ class TensorflowPlaces(TensorflowDevices):
             return found
         if not tf.executing_eagerly():
             raise self._untold()
-        raise UnsupportedError(f"TensorFlow has this {type(x).__name__} on {name!r}, which devshim does not know")
+        raise UnsupportedError(
+            f"TensorFlow has this {type(x).__name__} on {name!r}, which devshim does not know",
+            "move it with TensorFlow first: with tf.device('/CPU:0'): x = tf.identity(x)",
+        )
 
     def _planned_device(self, x: Tensor) -> Device:
         """Where a tensor of a compiled function will be: its operator's device, or that of what it stands for."""

@@ -131,7 +131,8 @@ class TensorflowTensors(TensorflowPlaces):
         """New memory of the same kind, in the scope of the device."""
         if x.dtype in (tf.resource, tf.variant):
             raise UnsupportedError(
-                f"a TensorFlow tensor of dtype {x.dtype.name} is a handle, and has no values to copy"
+                f"a TensorFlow tensor of dtype {x.dtype.name} is a handle, and has no values to copy",
+                "place what it leads to, such as the variable",
             )
         try:
             made = _DEEP_COPY(x)
@@ -176,7 +177,9 @@ class TensorflowTensors(TensorflowPlaces):
         return _placed(made)
 
     def _not_on(self, x: Tensor, device: Device) -> Exception:
-        return UnsupportedError(f"TensorFlow cannot have a {x.dtype.name} tensor on {device}")
+        return UnsupportedError(
+            f"TensorFlow cannot have a {x.dtype.name} tensor on {device}", "keep it on the CPU: ds.place(x, 'cpu')"
+        )
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if not copy:

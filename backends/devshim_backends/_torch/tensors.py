@@ -87,7 +87,10 @@ class TorchTensors(Backend):
                 "a meta tensor has a shape and a dtype, and its data is on no device",
                 "give it memory first, for example torch.empty_like(x, device='cpu')",
             )
-        raise UnsupportedError(f"PyTorch has this tensor on {x.device}, a kind of device that devshim does not know")
+        raise UnsupportedError(
+            f"PyTorch has this tensor on {x.device}, a kind of device that devshim does not know",
+            "move it with PyTorch first: x.cpu()",
+        )
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if x.is_cpu is not True:
