@@ -327,8 +327,8 @@ class Backend(Wholes, ABC):
         """Whether the framework has started its devices, so that it is too late to choose or to simulate them."""
 
     @abstractmethod
-    def set_visible(self, indices: Sequence[int]) -> None:
-        """Show only these real GPUs, renumbered from 0; before `started`. ``CUDA_VISIBLE_DEVICES`` is set already."""
+    def set_visible(self, indices: Sequence[int] | None) -> None:
+        """Show only these real GPUs (None: all), renumbered from 0, before `started`; the variables are set already."""
 
     @abstractmethod
     def memory(self, device: Device) -> MemoryInfo:

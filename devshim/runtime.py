@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from devshim import _arguments, _context, _explain, _misuse, _outside, _registry, _spec, _transfer, simulation
+from devshim import _arguments, _context, _explain, _misuse, _outside, _registry, _spec, _transfer, _visible
 from devshim._refusals import already_started, bad_argument, unsupported
 from devshim.device import CPU, Device, as_int
-from devshim.errors import DeviceNotFoundError, OutOfMemoryError
+from devshim.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -149,20 +148,25 @@ def _cards(backend: Backend) -> list[Device]:
     return [Device(kind, i) for kind in backend.kinds() for i in range(backend.count(kind))]
 
 
-def set_visible_devices(indices: Iterable[int]) -> None:
+def set_visible_devices(indices: Iterable[int] | None) -> None:
     """Show only some GPUs, renumbered from 0, to every framework of this process.
 
     Args:
-        indices: Which GPUs, in the order they shall have, among those visible now; an empty list hides all.
+        indices: Which GPUs, in the order they shall have, among those visible now; an empty list hides all. None takes
+            back what was set by this function.
 
     Raises:
-        AlreadyStartedError: A framework has started its devices; says which. Nothing has changed.
+        AlreadyStartedError: A framework has started its devices, or has made a tensor on a simulated GPU; says which.
+            Nothing has changed.
         DeviceNotFoundError: There are not so many.
         ArgumentError: Not a list of distinct non-negative ints.
 
     Sets ``CUDA_VISIBLE_DEVICES`` (``HIP_VISIBLE_DEVICES`` beside AMD's driver) for this process and its children.
     """
     _outside.refuse("set_visible_devices", "call it at the top of the program")
+    if indices is None:
+        _visible.take_back()
+        return
     try:
         wanted = [] if isinstance(indices, (str, bytes)) else [as_int(index) for index in indices]
     except TypeError as error:
@@ -173,67 +177,7 @@ def set_visible_devices(indices: Iterable[int]) -> None:
         valid = [index for index in dict.fromkeys(wanted) if index >= 0]
         hint = f"name each card once, from 0 on: ds.set_visible_devices({valid})"
         raise bad_argument("indices", wanted, "made of different ints of 0 or more", hint)
-    call = f"ds.set_visible_devices({wanted})"
-    concerned = _registry.present()
-    for backend in concerned:
-        if backend.started():
-            raise already_started(backend, call)
-    if simulation.simulated_gpus():
-        _show_simulated(wanted, call)
-        return
-    variable, before = _set_environment(wanted, call)
-    _explain_visible(variable, os.environ[variable])
-    try:
-        for backend in concerned:
-            backend.set_visible(wanted)
-    except BaseException:
-        os.environ.pop(variable)
-        os.environ.update({} if before is None else {variable: before})
-        raise
-
-
-def _explain_visible(variable: str, value: str) -> None:
-    """Show the line that hides GPUs from every framework: it is the same for all."""
-    if _explain.HOOK is not None:
-        _explain.show(f'os.environ["{variable}"] = "{value}"  # before the framework starts')
-
-
-def _show_simulated(wanted: list[int], call: str) -> None:
-    have = simulation.simulated_gpus()
-    _check(wanted, have, call, f"devshim simulates {have}")
-    _explain_visible("CUDA_VISIBLE_DEVICES", ",".join(map(str, wanted)))
-    simulation.keep(len(wanted))
-
-
-def _set_environment(wanted: list[int], call: str) -> tuple[str, str | None]:
-    """Set the driver's variable; returns its name and what it was."""
-    amd = os.path.exists("/dev/kfd")  # ROCm's driver; its runtime reads a variable of its own
-    variable = "HIP_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
-    names, why = _visible(variable, wanted)
-    _check(wanted, len(names), call, why)
-    before = os.environ.get(variable)
-    os.environ[variable] = ",".join(names[index] for index in wanted)
-    return variable, before
-
-
-def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
-    """The cards a variable shows now, by the driver's names, and why they are so many."""
-    from devshim import _nvml
-
-    value = os.environ.get(variable)
-    if value is not None:
-        return _nvml.entries(value), f"{variable} is {value!r}"
-    if variable == "HIP_VISIBLE_DEVICES":  # nothing light counts AMD cards: the framework will refuse what is not there
-        return [str(index) for index in range(max(wanted, default=-1) + 1)], ""
-    return [str(card.index) for card in _nvml.cards()], _nvml.why_none()
-
-
-def _check(wanted: list[int], have: int, call: str, why: str) -> None:
-    if wanted and max(wanted) >= have:
-        raise DeviceNotFoundError(
-            f"{call} asks for gpu:{max(wanted)}, and {have} {'is' if have == 1 else 'are'} visible: {why}",
-            "run `devshim devices` to see the cards, or ds.simulate(gpus=...) to go on without them",
-        )
+    _visible.show(wanted)
 
 
 for _public in (empty_cache, memory, memory_policy, set_visible_devices, shrink_batch, synchronize):

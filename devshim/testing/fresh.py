@@ -93,6 +93,30 @@ if _registry.load(name).started():
     assert _registry.load(name).title in late.problem
 """)
 
+    @feature("simulate")
+    def test_visible_devices_come_before_the_first_tensor_on_one(self) -> None:
+        """`set_visible_devices` renumbers simulated GPUs, takes that back, and refuses once one of them was used."""
+        self.without_cards("""
+ds.use(name)
+ds.simulate(3)
+for shown in ([2], [0, 1], None, [1]):
+    ds.set_visible_devices(shown)
+    assert ds.device_count() == (3 if shown is None else len(shown)), shown
+    ds.set_visible_devices(None)
+    assert ds.device_count() == 3
+ds.zeros(2)  # the host's
+ds.set_visible_devices([2])
+x = ds.ones(3, device="gpu:0")
+for late in ([], [0], None):
+    error = expect(ds.AlreadyStartedError, ds.set_visible_devices, late)
+    assert _registry.load(name).title in error.problem and str(late) in error.problem, error.problem
+del error
+assert ds.device_count() == 1 and ds.to_numpy(x + 1).tolist() == [2, 2, 2]
+ds.simulate(2)
+del x
+expect(ds.AlreadyStartedError, ds.set_visible_devices, [0])
+""")
+
     @feature("memory_policy")
     def test_the_memory_policy_comes_first(self) -> None:
         """`memory_policy` is taken before the first tensor, and refused afterwards and where it makes no sense."""

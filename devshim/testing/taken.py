@@ -180,7 +180,7 @@ class TakenAway(Fresh):
 
     @feature("simulate")
     def test_every_way_to_take_it_away_is_named(self) -> None:
-        """A block's end names its ``with`` line; `simulate` and `set_visible_devices` name theirs."""
+        """A block's end names its ``with`` line, and `simulate` its own."""
         self.without_cards("""
 def refused(line):
     error = expect(ds.SimulationError, lambda: ds.place(x, "cpu"))

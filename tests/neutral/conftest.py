@@ -201,7 +201,7 @@ class FakeBackend(NumpyBackend):
     def set_visible(self, indices: Any) -> None:
         if self.failure.__class__ is ValueError:
             raise self.failure
-        self.shown.append(list(indices))
+        self.shown.append(None if indices is None else list(indices))
 
     def empty_cache(self, device: Device) -> None:
         self.emptied.append(device)

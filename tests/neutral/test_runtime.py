@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _nvml
+from devshim import _nvml, _visible
 
 
 @pytest.mark.parametrize(("limit", "start", "fits"), [(100, 64, 64), (10, 64, 8), (1, 64, 1), (5, 7, 3), (1, 1, 1)])
@@ -97,6 +97,7 @@ def nvidia(monkeypatch: pytest.MonkeyPatch) -> list[_nvml.Card]:
     monkeypatch.setattr(_nvml, "cards", lambda: cards)
     monkeypatch.setattr(_nvml, "why_none", lambda: f"the driver shows {len(cards)}")
     monkeypatch.setattr(os.path, "exists", lambda path: False)
+    monkeypatch.setattr(_visible, "_before", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "x")  # so that it is as before afterwards
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     return cards
@@ -110,6 +111,31 @@ def test_visible_devices_are_renumbered(nvidia: object, fake: Any) -> None:
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
     ds.set_visible_devices([])
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_what_was_visible_before_comes_back(nvidia: object, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ds.set_visible_devices(None)
+    assert fake.shown == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "5")
+    ds.set_visible_devices([1])
+    ds.set_visible_devices([])
+    os.environ.pop("HIP_VISIBLE_DEVICES")  # as PyTorch for AMD does
+    ds.set_visible_devices(None)
+    assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["HIP_VISIBLE_DEVICES"]) == ("2,1", "5")
+    assert fake.shown == [[1], [], None]
+    ds.set_visible_devices(None)
+    assert fake.shown == [[1], [], None]
+
+
+def test_visible_devices_are_taken_back_before_the_start_alone(nvidia: object, fake: Any) -> None:
+    ds.set_visible_devices([1])
+    fake.has_started = True
+    with pytest.raises(ds.AlreadyStartedError, match="Fakeframe"):
+        ds.set_visible_devices(None)
+    fake.has_started = False
+    ds.set_visible_devices(None)
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
 @pytest.mark.parametrize(
@@ -141,7 +167,7 @@ def test_too_many_and_none_at_all(nvidia: list[Any]) -> None:
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
-@pytest.mark.parametrize("indices", [[-1], [0, 0], ["0"], "01", 1, None, [True], [1.0], [None]])
+@pytest.mark.parametrize("indices", [[-1], [0, 0], ["0"], "01", 1, [True], [1.0], [None]])
 def test_visible_devices_arguments(indices: Any, nvidia: object) -> None:
     with pytest.raises(ds.ArgumentError, match="indices"):
         ds.set_visible_devices(indices)
@@ -220,7 +246,7 @@ def test_memory_is_counted(cards: object) -> None:
 
 def test_amd_cards_are_numbered_as_asked() -> None:
     """Nothing light counts them, so the framework refuses what is not there."""
-    from devshim.runtime import _visible
+    from devshim._visible import _visible
 
     assert _visible("HIP_VISIBLE_DEVICES", [2, 0]) == (["0", "1", "2"], "")
     assert _visible("HIP_VISIBLE_DEVICES", []) == ([], "")

@@ -35,9 +35,9 @@ class JaxRuntime(JaxScopes, Backend):
     def started(self) -> bool:
         return devices.started()
 
-    def set_visible(self, indices: Sequence[int]) -> None:
+    def set_visible(self, indices: Sequence[int] | None) -> None:
         if cards.is_rocm():  # CUDA_VISIBLE_DEVICES is NVIDIA's
-            jax.config.update("jax_rocm_visible_devices", ",".join(map(str, indices)))
+            jax.config.update("jax_rocm_visible_devices", "all" if indices is None else ",".join(map(str, indices)))
 
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:

@@ -29,7 +29,7 @@ class MxnetRuntime(Backend):
     def started(self) -> bool:
         return HAS_CUDA and _nvml.cuda_started()
 
-    def set_visible(self, indices: Sequence[int]) -> None:
+    def set_visible(self, indices: Sequence[int] | None) -> None:
         return None  # CUDA will read the variable
 
     def memory(self, device: Device) -> MemoryInfo:

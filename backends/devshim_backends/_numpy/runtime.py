@@ -20,7 +20,7 @@ class NumpyRuntime(NumpySimulation):
     def started(self) -> bool:
         return False
 
-    def set_visible(self, indices: Sequence[int]) -> None:
+    def set_visible(self, indices: Sequence[int] | None) -> None:
         return None
 
     def memory(self, device: Device) -> MemoryInfo:

@@ -31,7 +31,7 @@ class PaddleRuntime(Backend):
             core.device_memory_stat_peak_value("Reserved", index) for kind in kinds for index in range(self.count(kind))
         )
 
-    def set_visible(self, indices: Sequence[int]) -> None:
+    def set_visible(self, indices: Sequence[int] | None) -> None:
         if core.is_compiled_with_cuda():  # it read CUDA_VISIBLE_DEVICES while it was imported
             raise _refusals.already_started(self, "ds.set_visible_devices()")
 

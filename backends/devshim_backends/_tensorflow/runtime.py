@@ -32,9 +32,12 @@ class TensorflowRuntime(TensorflowDevices):
     def started(self) -> bool:
         return bool(getattr(context._context, "_initialized", False))
 
-    def set_visible(self, indices: Sequence[int]) -> None:
+    def set_visible(self, indices: Sequence[int] | None) -> None:
         if getattr(context._context, "_physical_devices", None) is None:
             return  # TensorFlow has not looked yet, and will look through CUDA_VISIBLE_DEVICES
+        if indices is None:
+            tf.config.set_visible_devices(tf.config.list_physical_devices("GPU"), "GPU")
+            return
         cards = tf.config.get_visible_devices("GPU")
         tf.config.set_visible_devices([cards[index] for index in indices if index < len(cards)], "GPU")
 

@@ -33,8 +33,8 @@ class TorchRuntime(Backend):
     def started(self) -> bool:
         return bool(torch.cuda.is_initialized() or torch.xpu.is_initialized() or _nvml.cuda_started())
 
-    def set_visible(self, indices: Sequence[int]) -> None:
-        if torch.version.hip is not None:
+    def set_visible(self, indices: Sequence[int] | None) -> None:
+        if torch.version.hip is not None and indices is not None:
             for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
                 os.environ.pop(name, None)  # ROCm also reads CUDA_VISIBLE_DEVICES, and these would win over it
 

@@ -1,0 +1,130 @@
+"""Which GPUs every framework of this process sees: the driver's variable, and what was there before it was set.
+
+A framework reads the variable when it starts its devices, and never again.  Of simulated GPUs the first so many are
+shown; there it is too late once a tensor was made on one, because it would lose its device.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from devshim import _explain, _registry, simulation
+from devshim._refusals import already_started
+from devshim.errors import AlreadyStartedError, DeviceNotFoundError
+
+if TYPE_CHECKING:
+    from devshim.backend import Backend
+
+__all__ = ["show", "take_back"]
+
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+_before: dict[str, str | None] | None = None
+"""The variables as they were before the first call."""
+_simulated: tuple[int, int] | None = None
+"""How many simulated GPUs are shown, and how many there were before the first call."""
+
+
+def show(wanted: list[int]) -> None:
+    """Show only these GPUs, in this order; see `devshim.set_visible_devices`."""
+    global _before
+    call = f"ds.set_visible_devices({wanted})"
+    concerned = _require_unused(call)
+    if simulation.simulated_gpus():
+        _show_simulated(wanted, call)
+        return
+    was = {name: os.environ.get(name) for name in _VARIABLES}
+    _explain_line(*_set_environment(wanted, call))
+    try:
+        for backend in concerned:
+            backend.set_visible(wanted)
+    except BaseException:
+        _restore(was)
+        raise
+    _before = was if _before is None else _before
+
+
+def take_back() -> None:
+    """Undo all calls of `show`."""
+    global _before, _simulated
+    concerned = _require_unused("ds.set_visible_devices(None)")
+    if _simulated is not None:
+        shown, before = _simulated
+        if simulation.simulated_gpus() == shown:  # else GPUs were simulated again since
+            simulation.keep(before)
+        _simulated = None
+    if _before is not None:
+        _restore(_before)
+        _before = None
+        for backend in concerned:
+            backend.set_visible(None)
+
+
+def _require_unused(call: str) -> list[Backend]:
+    """Return the backends of this process, none of which has used its GPUs; else raise `AlreadyStartedError`."""
+    concerned = _registry.present()
+    for backend in concerned:
+        if backend.simulated:
+            used = [card.device for card in backend.cards or () if card.info().peak]
+            if used:
+                raise AlreadyStartedError(
+                    f"{call} came too late: {backend.title} has already made a tensor on {used[0]}, which is simulated",
+                    f"move {call} to the top of the program, before the first tensor on a GPU",
+                )
+        elif backend.started():
+            raise already_started(backend, call)
+    return concerned
+
+
+def _restore(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
+def _explain_line(variable: str, value: str) -> None:
+    """Show the line that hides GPUs from every framework: it is the same for all."""
+    if _explain.HOOK is not None:
+        _explain.show(f'os.environ["{variable}"] = "{value}"  # before the framework starts')
+
+
+def _show_simulated(wanted: list[int], call: str) -> None:
+    global _simulated
+    have = simulation.simulated_gpus()
+    _check(wanted, have, call, f"devshim simulates {have}")
+    _explain_line("CUDA_VISIBLE_DEVICES", ",".join(map(str, wanted)))
+    simulation.keep(len(wanted))
+    before = _simulated[1] if _simulated is not None and _simulated[0] == have else have
+    _simulated = (len(wanted), before)
+
+
+def _set_environment(wanted: list[int], call: str) -> tuple[str, str]:
+    """Set the driver's variable; return its name and value."""
+    amd = os.path.exists("/dev/kfd")  # ROCm's driver; its runtime reads a variable of its own
+    variable = "HIP_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
+    names, why = _visible(variable, wanted)
+    _check(wanted, len(names), call, why)
+    os.environ[variable] = ",".join(names[index] for index in wanted)
+    return variable, os.environ[variable]
+
+
+def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
+    """The cards a variable shows now, by the driver's names, and why they are so many."""
+    from devshim import _nvml
+
+    value = os.environ.get(variable)
+    if value is not None:
+        return _nvml.entries(value), f"{variable} is {value!r}"
+    if variable == "HIP_VISIBLE_DEVICES":  # nothing light counts AMD cards: the framework will refuse what is not there
+        return [str(index) for index in range(max(wanted, default=-1) + 1)], ""
+    return [str(card.index) for card in _nvml.cards()], _nvml.why_none()
+
+
+def _check(wanted: list[int], have: int, call: str, why: str) -> None:
+    if wanted and max(wanted) >= have:
+        raise DeviceNotFoundError(
+            f"{call} asks for gpu:{max(wanted)}, and {have} {'is' if have == 1 else 'are'} visible: {why}",
+            "run `devshim devices` to see the cards, or ds.simulate(gpus=...) to go on without them",
+        )
