@@ -6,11 +6,13 @@ import dataclasses
 import functools
 from typing import Any
 
+from keras_kit import KerasModels
+
 import devshim as ds
 from devshim.testing import Conformance
 
 
-class TestTensorflow(Conformance):
+class TestTensorflow(KerasModels, Conformance):
     backend = "tensorflow"
 
     def mixing_error(self) -> Any:
@@ -66,68 +68,6 @@ class TestTensorflow(Conformance):
 
         return tf.zeros((2, 2))
 
-    def model(self) -> Any:
-        import keras
-
-        layers = keras.layers
-        first = keras.initializers.GlorotUniform(1), keras.initializers.GlorotUniform(2)
-        model = keras.Sequential(
-            [
-                layers.Dense(8, kernel_initializer=first[0]),
-                layers.BatchNormalization(),
-                layers.ReLU(),
-                layers.Dense(3, kernel_initializer=first[1]),
-            ]
-        )
-        model.build((None, 4))
-        return model
-
-    def unbuilt_model(self) -> Any:
-        import keras
-
-        layers = keras.layers
-        return keras.Sequential([layers.Dense(8), layers.BatchNormalization(), layers.ReLU(), layers.Dense(3)])
-
-    def tied_model(self) -> Any:
-        import keras
-
-        shared = keras.layers.Dense(4)
-        model = keras.Sequential([keras.Sequential([shared]), keras.layers.ReLU(), keras.Sequential([shared])])
-        model.build((None, 4))
-        return model
-
-    def optimizer(self, model: Any) -> Any:
-        import keras
-
-        return _beside(model, lambda: keras.optimizers.Adam(0.05))
-
-    def optimizers(self) -> dict[str, Any]:
-        """Every class in keras.optimizers, with the options that have variables of their own."""
-        import keras
-
-        made: dict[str, Any] = {}
-        shipped = {name: cls for name, cls in vars(keras.optimizers).items() if isinstance(cls, type)}
-        for name, cls in shipped.items():
-            if name not in ("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "OptimizerMap"):
-                made[name] = lambda model, cls=cls: _beside(model, lambda: cls(learning_rate=0.05))
-        optimizers = keras.optimizers
-        forms: dict[str, Any] = {
-            "SGD-nesterov": lambda: optimizers.SGD(0.05, momentum=0.9, nesterov=True),
-            "RMSprop-centered": lambda: optimizers.RMSprop(0.05, momentum=0.9, centered=True),
-            "Adam-full": lambda: optimizers.Adam(
-                0.05, amsgrad=True, use_ema=True, ema_overwrite_frequency=2, global_clipnorm=0.1, weight_decay=0.01
-            ),
-            "Adam-accumulating": lambda: optimizers.Adam(
-                optimizers.schedules.CosineDecay(0.05, 4), gradient_accumulation_steps=2
-            ),
-            "LossScaleOptimizer": lambda: optimizers.LossScaleOptimizer(optimizers.Adam(0.05), dynamic_growth_steps=2),
-        }
-        if "MultiOptimizer" in shipped:  # Keras 3.15 and newer
-            forms["MultiOptimizer"] = lambda: optimizers.MultiOptimizer(
-                optimizers.OptimizerMap(optimizers.Adam(0.05), {".*kernel": optimizers.SGD(0.05, momentum=0.9)})
-            )
-        return {**made, **{name: lambda model, make=make: _beside(model, make) for name, make in forms.items()}}
-
     def train_step(self, model: Any, optimizer: Any, x: Any, y: Any, between: Any) -> None:
         import tensorflow as tf
 
@@ -172,14 +112,6 @@ class TestTensorflow(Conformance):
 
         policies = tf.config.get_soft_device_placement(), tf.config.experimental.get_device_policy()
         return policies, tf.config.functions_run_eagerly(), tf.keras.config.floatx()
-
-
-def _beside(model: Any, make: Any) -> Any:
-    """Return an optimizer made and built where a model is."""
-    with ds.on(ds.device_of(model.variables[0])):
-        optimizer = make()
-        optimizer.build(model.trainable_variables)
-    return optimizer
 
 
 @functools.cache

@@ -30,7 +30,8 @@ ROOMS = {
     *("runtime.py", "scopes.py", "simulation.py", "tensors.py"),
 }
 FOR_ADAPTERS = {"_cards", "_dlpack", "_dtypes", "_host", "_nvml", "_refusals", "_versions", "backend", "device"}
-FOR_ADAPTERS |= {"_carrying", "_hidden", "_uses", "errors", "info", "wholes"}
+FOR_ADAPTERS |= {"_carrying", "_hidden", "_imports", "_uses", "errors", "info", "wholes"}
+SERVES_KERAS = {"_tensorflow", "_torch", "_jax"}
 FOR_COMMANDS = {"_context", "_environment", "_nvml", "errors", "cli"}
 LONGEST = {"backend.py": 400}  # the contract: half of it is the words of its methods
 LIMIT = 300
@@ -78,17 +79,23 @@ def forbidden_to_an_adapter(source: str, package: str) -> list[str]:
         room = rest.partition(".")[0]
         if root == "devshim" and room not in FOR_ADAPTERS:
             found.append(name)
-        if root == "devshim_backends" and room != package.split(".")[1]:
+        if root == "devshim_backends" and room not in (package.split(".")[1], *shared_with(package)):
             found.append(name)
         if root in FRAMEWORKS - framework_of(package):
             found.append(name)
     return found
 
 
+def shared_with(package: str) -> set[str]:
+    """What an adapter may import besides itself: of the frameworks that Keras 3 runs on, what is Keras's on all."""
+    return {"_keras"} if package.split(".")[1] in SERVES_KERAS else set()
+
+
 def framework_of(package: str) -> set[str]:
     """The root packages that belong to an adapter's framework."""
     name = package.split(".")[1].removeprefix("_")
-    return {name, "ml_dtypes"} | {"jax": {"jaxlib"}, "tensorflow": {"keras"}}.get(name, set())
+    keras = {"keras"} if f"_{name}" in SERVES_KERAS else set()
+    return {name, "ml_dtypes"} | ({"jaxlib"} if name == "jax" else set()) | keras
 
 
 def forbidden_to_a_command(source: str) -> list[str]:
@@ -181,7 +188,7 @@ def test_every_adapter_has_the_same_rooms(name: str) -> None:
 
 def test_the_registrys_table_names_the_folders() -> None:
     folders = {path.name for path in ADAPTERS.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders == {f"_{name}" for name in _installed.BUILTIN}
+    assert folders - {"_keras"} == {f"_{name}" for name in _installed.BUILTIN}
     for name, target in _installed.BUILTIN.items():
         module, _, cls = target.partition(":")
         source = (ADAPTERS / module.split(".")[1] / "backend.py").read_text(encoding="utf-8")
@@ -235,6 +242,18 @@ BAD = {
         "from .._torch.devices import x",
     ),
     "another framework": (lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"), "import torch"),
+    "Keras's objects in an adapter of none": (
+        lambda s: forbidden_to_an_adapter(s, "devshim_backends._paddle"),
+        "from devshim_backends._keras import contents",
+    ),
+    "an adapter in what adapters share": (
+        lambda s: forbidden_to_an_adapter(s, "devshim_backends._keras"),
+        "from devshim_backends._torch import x",
+    ),
+    "a framework in what adapters share": (
+        lambda s: forbidden_to_an_adapter(s, "devshim_backends._keras"),
+        "import torch",
+    ),
     "the public half": (
         lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"),
         "from devshim.tensors import place",
@@ -265,6 +284,10 @@ GOOD = {
     "the contract": (
         lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"),
         "from devshim.backend import Backend",
+    ),
+    "Keras's objects": (
+        lambda s: forbidden_to_an_adapter(s, "devshim_backends._torch"),
+        "import keras\nfrom devshim_backends._keras import contents",
     ),
     "types": (known_to_the_contract, "if TYPE_CHECKING:\n    from devshim.device import Device"),
     "an override": (misfits, "class B:\n    def copy_to(self, x, device, non_blocking=False): ..."),

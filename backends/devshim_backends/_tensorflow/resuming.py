@@ -1,9 +1,4 @@
-"""What a checkpoint keeps of optimizers besides their variables, and of models that were compiled with one.
-
-Settings that are plain numbers come back (``momentum``, ``clipnorm``); rates and counts are variables.  The state of an
-optimizer that has trained nothing yet is made by its own ``build``, for which it must know its variables: a compiled
-model tells it, or the model beside which it is loaded, else ``optimizer.build(model.trainable_variables)`` does.
-"""
+"""What a checkpoint keeps besides variables: of Keras's objects, for a ``tf.Module`` has nothing else."""
 
 from __future__ import annotations
 
@@ -12,125 +7,24 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from devshim.backend import Backend
-from devshim.errors import CheckpointError
-from devshim_backends._tensorflow.contents import is_layer, is_optimizer
-from devshim_backends._tensorflow.optimizers import within
+from devshim_backends._keras import resuming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
-_NOT_SET = frozenset({"name", "learning_rate"})
-"""What stays the optimizer's own: rates are variables, or schedules, which are code."""
-
 
 class TensorflowResuming(Backend):
-    """Settings, and the state of an optimizer that has not begun yet."""
+    """The room of checkpoints."""
 
     def facts(self, whole: Any) -> Any:
-        if isinstance(whole, tf.Module):
-            return None
-        if is_layer(whole):
-            optimizer = getattr(whole, "optimizer", None)
-            return None if optimizer is None else {"optimizer": _facts(optimizer)}
-        return _facts(whole)
+        return None if isinstance(whole, tf.Module) else resuming.facts_of(whole)
 
     def begin_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
-        if not is_optimizer(optimizer) or optimizer.built:
-            return _nothing
-        slots = [path.rpartition("state.")[2] for path in forms if "state." in path]  # of wrapped optimizers, too
-        count = len({slot.partition(".")[0] for slot in slots})
-        known = [list(each.trainable_variables) for each in models if hasattr(each, "trainable_variables")]
-        for variables in (*known, [each for of_one in known for each in of_one]):
-            if count and len(variables) == count:
-                undo = _snapshot(optimizer)
-                optimizer.build(variables)
-                return undo
-        return _nothing
+        return resuming.begin_state(optimizer, models, forms)
 
     def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
-        if not is_layer(whole):
-            _require_built(whole, any(path.startswith("state.") for path in forms))
-            return _restored(whole, facts)
-        optimizer = getattr(whole, "optimizer", None)
-        if optimizer is None:
-            return _nothing  # the weights alone are wanted
-        undo = _snapshot(optimizer)
-        try:
-            if not optimizer.built and any(".state." in path for path in forms):
-                optimizer.build(whole.trainable_variables)
-            _restored(optimizer, facts["optimizer"])
-        except BaseException:
-            undo()
-            raise
-        return undo
-
-
-def _facts(optimizer: Any) -> dict[str, Any]:
-    plain = {
-        name: value
-        for name, value in optimizer.get_config().items()
-        if name not in _NOT_SET and name in vars(optimizer) and isinstance(value, (bool, int, float, type(None)))
-    }
-    return {
-        "class": type(optimizer).__name__,
-        "settings": plain,
-        "within": {name: _facts(inner) for name, inner in within(optimizer)},
-    }
-
-
-def _require_built(optimizer: Any, begun: bool) -> None:
-    if begun and not optimizer.built:
-        raise CheckpointError(
-            f"the {type(optimizer).__name__} has no state yet to load into, and does not know its variables",
-            "call optimizer.build(model.trainable_variables) first",
-        )
-
-
-def _restored(optimizer: Any, facts: Any) -> Callable[[], None]:
-    """Give an optimizer the settings of another."""
-    undo = _snapshot(optimizer)
-    try:
-        _set(optimizer, facts)
-    except BaseException:
-        undo()
-        raise
-    return undo
-
-
-def _set(optimizer: Any, facts: Any) -> None:
-    inner = dict(within(optimizer))
-    if facts["class"] != type(optimizer).__name__ or facts["within"].keys() != inner.keys():
-        raise CheckpointError(
-            f"the file has the state of a {facts['class']}, and the optimizer is a {type(optimizer).__name__}",
-            "load it into an optimizer of the same class",
-        )
-    for name, value in facts["settings"].items():
-        if name in vars(optimizer):
-            setattr(optimizer, name, value)
-    for name, each in inner.items():
-        _set(each, facts["within"][name])
-
-
-def _snapshot(optimizer: Any) -> Callable[[], None]:
-    """Return what makes an optimizer what it is now, its lists and dictionaries the same objects."""
-    before = dict(vars(optimizer))
-    contents = [(x, x.copy()) for x in before.values() if isinstance(x, (list, dict))]
-    deeper = [_snapshot(inner) for _, inner in within(optimizer)]
-
-    def undo() -> None:
-        vars(optimizer).clear()
-        vars(optimizer).update(before)
-        for held, content in contents:
-            if len(held) != len(content):  # they only ever grow
-                held.clear()
-                held.update(content) if isinstance(held, dict) else held.extend(content)
-        for each in deeper:
-            each()
-
-    return undo
-
-
-def _nothing() -> None:
-    """Take back nothing."""
+        if isinstance(whole, tf.Module):
+            return super().restore(whole, facts, forms)
+        return resuming.restore(whole, facts, forms)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim import _carrying
+from devshim_backends._keras.building import bring_beside
 from devshim_backends._tensorflow.contents import native
 from devshim_backends._tensorflow.meeting import RUN, carried
 
@@ -75,7 +75,7 @@ class Place(Wire):
         with self.scope(self._device):
             result = call(*args, **kwargs)
         if name == "compile":
-            _bring_along(self._backend, whole)
+            bring_beside(self._backend, whole)
         return result
 
 
@@ -113,7 +113,7 @@ class Span(Wire):
         with _running(), self.scope(self._devices[-1]), _uncompiled(whole):
             result = call(*args, **kwargs)
         if name == "compile":
-            _bring_along(self._backend, whole)
+            bring_beside(self._backend, whole)
         return result
 
     def _whole_run(self, call: Call, args: Any, kwargs: Any) -> Any:
@@ -180,13 +180,3 @@ def _uncompiled(model: Any) -> Iterator[None]:
     finally:
         if before is not False:
             model._jit_compile = before
-
-
-def _bring_along(backend: TensorflowModels, model: Any) -> None:
-    """Bring what ``compile`` has just given a model to the device of the weights it belongs to."""
-    for leaf in backend.leaves(model):
-        if leaf.kind == "state" and leaf.beside is not None:
-            device = backend.device_of(leaf.beside)
-            x = leaf.read()
-            if backend.device_of(x) is not device:
-                leaf.write(_carrying.carry(x, device))

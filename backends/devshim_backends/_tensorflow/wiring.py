@@ -20,10 +20,10 @@ import tensorflow as tf
 
 from devshim.device import CPU
 from devshim.errors import ArgumentError, UnsupportedError
+from devshim_backends._keras.optimizers import within
 from devshim_backends._tensorflow import patching
 from devshim_backends._tensorflow.contents import compiled_parts, held, is_layer, native, parts
 from devshim_backends._tensorflow.exchanging import forget, is_hosts
-from devshim_backends._tensorflow.optimizers import within
 from devshim_backends._tensorflow.wires import Apply, Floating, Place, Span, Wire
 
 if TYPE_CHECKING:

@@ -9,17 +9,20 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import UnsupportedError
-from devshim.wholes import Leaf
-from devshim_backends._tensorflow.contents import is_optimizer, is_variable, native
-from devshim_backends._tensorflow.exchanging import Exchange, refuse
+from devshim_backends._keras.contents import is_optimizer, is_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from devshim.backend import Backend
+    from devshim.wholes import Leaf
+    from devshim_backends._keras.contents import Contents
+
+    LeavesOf = Callable[[str, Any, Any, Any], Iterable[Leaf]]
+    """Makes the leaves of a path, kind and variable, beside an owner; none for what has no value or does not move."""
 
 __all__ = ["of_optimizer", "trained", "within"]
 
@@ -27,39 +30,29 @@ _BOOKS = ("_variables", "_trainable_variables", "_tracker", "_self_")
 """How attributes begin that are Keras' and TensorFlow's own books, in which every variable stands a second time."""
 
 
-def of_optimizer(backend: Backend, optimizer: Any, prefix: str = "") -> Iterator[Leaf]:
+def of_optimizer(contents: Contents, leaves: LeavesOf, optimizer: Any, prefix: str = "") -> Iterator[Leaf]:
     """Yield the leaves of an optimizer: each slot beside its variable, everything else beside the first."""
     if not is_optimizer(optimizer):
         raise UnsupportedError(
             f"a {type(optimizer).__name__} of {type(optimizer).__module__} is no Keras 3 optimizer",
             "use keras.optimizers",
         )
-    beside = [native(each) for each in trained(optimizer)]
+    beside = [contents.owner(each) for each in trained(optimizer)]
     first = beside[0] if beside else None
     for path, number, variable in _named(optimizer):
-        owner = native(variable)
-        if owner is None:
-            continue
-        refuse(prefix + path, owner)
-        exchange = Exchange(backend, owner)
-        follows = first if number is None else beside[number]
-        yield Leaf(prefix + path, "state", exchange.read, exchange.write, owner, follows)
+        yield from leaves(prefix + path, "state", variable, first if number is None else beside[number])
     for name, inner in within(optimizer):
-        for leaf in of_optimizer(backend, inner, f"{prefix}{name}."):
-            yield leaf if leaf.beside is not None else _beside(leaf, first)
-
-
-def _beside(leaf: Leaf, owner: Any) -> Leaf:
-    return Leaf(leaf.path, leaf.kind, leaf.read, leaf.write, leaf.owner, owner)
+        for leaf in of_optimizer(contents, leaves, inner, f"{prefix}{name}."):
+            yield leaf if leaf.beside is not None else replace(leaf, beside=first)
 
 
 def trained(optimizer: Any) -> list[Any]:
-    """The variables an optimizer was built for, in order; none before it is built."""
+    """Return the variables an optimizer was built for, in order; none before it is built."""
     return list(getattr(optimizer, "_trainable_variables", ()))
 
 
 def within(optimizer: Any) -> list[tuple[str, Any]]:
-    """The optimizers that an optimizer wraps, with their names."""
+    """Return the optimizers that an optimizer wraps, with their names."""
     found: list[tuple[str, Any]] = []
     for name, value in vars(optimizer).items():
         several = isinstance(value, (list, tuple))

@@ -20,7 +20,7 @@ import keras
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from devshim_backends._tensorflow.orders import Orders
+    from devshim_backends._keras.orders import Orders
 
 __all__ = ["ALIGNED", "PLAIN", "UNCLEAR", "Features", "every", "is_graph", "is_spatial", "parts", "walk"]
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from devshim.wholes import Layer, Weight
-from devshim_backends._tensorflow.following import PLAIN, Features
+from devshim_backends._keras.following import PLAIN, Features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from devshim_backends._tensorflow.orders import Orders
+    from devshim_backends._keras.orders import Orders
 
 __all__ = ["told"]
 

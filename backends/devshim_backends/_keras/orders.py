@@ -18,8 +18,8 @@ from typing import Any
 
 import keras
 
-from devshim_backends._tensorflow import symbolic
-from devshim_backends._tensorflow.following import (
+from devshim_backends._keras import symbolic
+from devshim_backends._keras.following import (
     ALIGNED,
     PLAIN,
     UNCLEAR,

@@ -1,0 +1,56 @@
+"""Putting something around methods of Keras's classes: what an adapter does where Keras has no hook.
+
+Measured with Keras 3.15.1, of which the names are; what another version has not, is left as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Call = Callable[..., Any]
+    Around = Callable[[Call, Any, Any, Any], Any]
+    """Takes Keras's own method, the object, and the arguments."""
+
+__all__ = ["THEIRS", "put_around"]
+
+THEIRS = "_devshim_theirs"
+"""The attribute of a function of ours that stands where one of Keras's did: that one."""
+
+
+def put_around(cls: type, name: str, around: Around, passes: Callable[[], bool]) -> None:
+    """Put ours around a method, on the class from which this one has it, and on Keras's below that define it.
+
+    Args:
+        cls: The class.
+        name: The method; nothing is done where there is none.
+        around: What is called instead.
+        passes: Asked at each call: True leaves it to Keras.
+    """
+    above = [each for each in cls.__mro__ if name in vars(each)][:1]
+    for owner in {*above, *(each for each in _below(cls) if name in vars(each))}:
+        theirs = vars(owner)[name]
+        if inspect.isfunction(theirs) and owner.__module__.startswith("keras.") and not hasattr(theirs, THEIRS):
+            setattr(owner, name, _method(theirs, around, passes))
+
+
+def _method(theirs: Call, around: Around, passes: Callable[[], bool]) -> Call:
+    @functools.wraps(theirs)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if passes():
+            return theirs(self, *args, **kwargs)
+        return around(theirs, self, args, kwargs)
+
+    setattr(method, THEIRS, theirs)
+    return method
+
+
+def _below(cls: type) -> Iterator[type]:
+    children: list[type] = type.__subclasses__(cls)
+    for each in children:
+        yield each
+        yield from _below(each)

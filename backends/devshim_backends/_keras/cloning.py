@@ -1,0 +1,165 @@
+"""Independent copies of Keras models and optimizers.
+
+Keras makes a layer again from its configuration, as it does from a file, and the values of the first are copied.  An
+optimizer's copy trains the copies of the variables that the first trains.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from typing import TYPE_CHECKING, Any
+
+from devshim import _refusals
+from devshim.errors import DevshimError, UnsupportedError
+from devshim_backends._keras.contents import is_optimizer
+from devshim_backends._keras.optimizers import trained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from devshim.backend import Backend
+    from devshim_backends._keras.contents import Contents
+
+__all__ = ["clones", "remade"]
+
+
+def clones(backend: Backend, contents: Contents, wholes: Sequence[Any], copy: Callable[[Any], Any]) -> list[Any]:
+    """Return copies of models and optimizers, of which each optimizer's is that of its model's copy.
+
+    Args:
+        backend: The adapter.
+        contents: What is in them.
+        wholes: What to copy.
+        copy: Makes a model again, as `remade` does, without its values.
+
+    Raises:
+        UnsupportedError: Keras or Python cannot copy one of them, or an optimizer is to be copied without its model.
+    """
+    made: dict[int, Any] = {}
+    twins: dict[int, Any] = {}
+    before = random.getstate()  # from which Keras draws the seeds of initializers that are not used
+    try:
+        for whole in wholes:
+            if not is_optimizer(whole):
+                made[id(whole)] = _model(backend, contents, whole, twins, copy)
+        for whole in wholes:
+            if id(whole) not in made:
+                its = _its_models(wholes, made, whole)
+                made[id(whole)] = its or _optimizer(backend, contents, whole, twins)
+    except Exception as error:
+        if isinstance(error, DevshimError) or not backend.is_out_of_memory(error):
+            raise
+        raise _refusals.no_room_for_clones(backend, wholes) from error
+    finally:
+        random.setstate(before)
+    return [made[id(whole)] for whole in wholes]
+
+
+def _model(backend: Backend, contents: Contents, model: Any, twins: dict[int, Any], copy: Callable[[Any], Any]) -> Any:
+    try:
+        new = copy(model)
+        pairs = _pairs(contents, model, new)
+    except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+        raise UnsupportedError(
+            f"this {type(model).__name__} cannot be made a second time: {error}",
+            "give its class get_config (Keras: 'Making new layers and models via subclassing'), or make another one "
+            "and set its weights",
+        ) from error
+    twins.update(pairs)
+    compiled = dict(contents.compiled_parts(new))
+    for path, old in contents.compiled_parts(model):
+        if path in compiled and old.optimizer is not None and old.optimizer.built:
+            _build(contents, compiled[path].optimizer, old.optimizer, twins)
+    _copy_values(backend, model, new)
+    return new
+
+
+def remade(contents: Contents, layer: Any) -> Any:
+    """Return a layer of the same configuration, built for the same shapes, and compiled if the first is."""
+    known = inspect.signature(type(layer)).parameters
+    if "name" in known or any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return _deserialized(contents, layer)
+    # A class of which the constructor takes none of a layer's own options: Keras passes them, and fails.
+    new = type(layer)(**{name: value for name, value in layer.get_config().items() if name in known})
+    if layer.built and layer.get_build_config():
+        new.build_from_config(layer.get_build_config())
+    return new
+
+
+def _deserialized(contents: Contents, layer: Any) -> Any:
+    from keras.src.saving.object_registration import CustomObjectScope
+    from keras.src.saving.serialization_lib import (
+        ObjectSharingScope,
+        deserialize_keras_object,
+        serialize_keras_object,
+    )
+
+    classes = {type(part).__name__: type(part) for _, part in contents.parts(layer) if _is_custom(type(part))}
+    with CustomObjectScope(classes):
+        with ObjectSharingScope():  # a layer that stands in two places stays one
+            written = serialize_keras_object(layer)
+        with ObjectSharingScope():
+            return deserialize_keras_object(written, safe_mode=False)  # it is the caller's own object
+
+
+def _is_custom(cls: type) -> bool:
+    return getattr(sys.modules.get("keras"), "__name__", "keras") != cls.__module__.partition(".")[0]
+
+
+def _pairs(contents: Contents, old: Any, new: Any) -> dict[int, Any]:
+    """The variable of a copy for each variable of the original, by the `id` of whose data that one is.
+
+    Raises:
+        ValueError: The copy is another model.
+    """
+    pairs: dict[int, Any] = {}
+    left, right = list(contents.parts(old)), list(contents.parts(new))
+    if [part.path for part in left] != [part.path for part in right]:
+        raise ValueError("its copy has other layers")
+    for (path, a), (_, b) in zip(left, right, strict=True):
+        mine, other = contents.held(a), contents.held(b)
+        if [each.name for each in mine] != [each.name for each in other]:
+            raise ValueError(f"its copy has other weights in {path!r}")
+        for x, y in zip(mine, other, strict=True):
+            mine_is, other_is = contents.owner(x.variable), contents.owner(y.variable)
+            known = None if mine_is is None else contents.owner(pairs.setdefault(id(mine_is), y.variable))
+            if mine_is is not None and known is not other_is:
+                raise ValueError(f"its copy has two weights where {path!r} shares one")
+    return pairs
+
+
+def _copy_values(backend: Backend, old: Any, new: Any) -> None:
+    """Give a copy the values of the original, on their devices; what Keras has not made there yet is left out."""
+    there = {leaf.path: leaf for leaf in backend.leaves(new)}
+    for leaf in backend.leaves(old):
+        if leaf.path in there:
+            value = leaf.read()
+            there[leaf.path].write(backend.copy_to(value, backend.device_of(value)))
+
+
+# ---------------------------------------------------------------------- optimizers
+def _its_models(wholes: Sequence[Any], made: dict[int, Any], optimizer: Any) -> Any:
+    """The optimizer of the copy of the model that was compiled with this one; None where there is none."""
+    owners = (whole for whole in wholes if id(whole) in made and getattr(whole, "optimizer", None) is optimizer)
+    return next((made[id(whole)].optimizer for whole in owners), None)
+
+
+def _optimizer(backend: Backend, contents: Contents, optimizer: Any, twins: dict[int, Any]) -> Any:
+    new = type(optimizer).from_config(optimizer.get_config())
+    if optimizer.built:
+        _build(contents, new, optimizer, twins)
+    _copy_values(backend, optimizer, new)
+    return new
+
+
+def _build(contents: Contents, new: Any, old: Any, twins: dict[int, Any]) -> None:
+    variables = [twins.get(id(contents.owner(each))) for each in trained(old)]
+    if any(each is None for each in variables):
+        raise UnsupportedError(
+            f"a copy of this {type(old).__name__} alone would train copies of variables that no model has",
+            "copy it together with its model: ds.copy([model, optimizer], device)",
+        )
+    if not new.built:
+        new.build(variables)

@@ -1,0 +1,234 @@
+"""What Keras layers are made of, and what each part is called.
+
+Requirements this module answers:
+
+* A leaf's name is made of the names of the layers that lead to it, and is the same for an equal model made again in the
+  same process: Keras numbers layers without a name on and on (``dense_17``), here they are numbered within their model.
+* Of a framework's own module (``tf.Module``) the names are those of its attributes, through lists and dictionaries,
+  too; Keras layers in it are found.
+* What two names lead to is listed under both.
+
+Keras is not imported here: whoever has a layer has imported it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devshim.wholes import Kind
+
+__all__ = ["Contents", "Held", "Part", "is_keras", "is_layer", "is_metric", "is_optimizer", "is_variable", "is_whole"]
+
+_IGNORED = frozenset({"_devshim_wire", "_tracker"})
+_VARIABLES = frozenset({"Variable", "KerasVariable"})
+
+
+class Held(NamedTuple):
+    """A variable of a part.
+
+    Attributes:
+        name: What the part calls it.
+        variable: The Keras variable, or the framework's own.
+        kind: What kind of leaf it is.
+    """
+
+    name: str
+    variable: Any
+    kind: Kind
+
+
+class Part(NamedTuple):
+    """A layer or module of a model, and the path that leads to it; empty for the model."""
+
+    path: str
+    whole: Any
+
+
+def is_keras(x: object, name: str) -> bool:
+    """Return True if an object is of one of Keras 3's public classes, which need not be imported."""
+    found: Any = sys.modules.get("keras")
+    for each in name.split("."):
+        found = getattr(found, each, None)
+    return isinstance(found, type) and isinstance(x, found)
+
+
+def is_layer(x: object) -> bool:
+    """Return True for a Keras layer or model."""
+    return is_keras(x, "Layer")
+
+
+def is_metric(x: object) -> bool:
+    """Return True for a Keras metric."""
+    return is_keras(x, "Metric")
+
+
+def is_optimizer(x: object) -> bool:
+    """Return True for a Keras optimizer."""
+    return is_keras(x, "optimizers.Optimizer")
+
+
+def is_variable(x: object) -> bool:
+    """Return True for a variable of Keras's; ``keras.Variable`` is a class apart in Keras before 3.8."""
+    cls = type(x)
+    if not any(base.__name__ in _VARIABLES and base.__module__.startswith("keras.") for base in cls.__mro__):
+        return False
+    return hasattr(x, "_value") and hasattr(x, "_trainable")
+
+
+def is_whole(cls: type) -> bool:
+    """Return True if instances of a class are Keras layers, models, optimizers or metrics."""
+    names = {base.__name__ for base in cls.__mro__ if base.__module__.startswith("keras.")}
+    return not names.isdisjoint({"Layer", "Optimizer", "BaseOptimizer", "Metric"})
+
+
+class Contents:
+    """What is in Keras's objects; an adapter's own class adds what its framework puts into them."""
+
+    def is_module(self, x: object) -> bool:
+        """Return True for a module of the framework's own, into which is looked as into a layer."""
+        return False
+
+    def is_native(self, x: object) -> bool:
+        """Return True for a variable of the framework's own."""
+        return False
+
+    def owner(self, variable: Any) -> Any:
+        """Return whose data a variable's value is: what is moved once, however often it stands. None without one."""
+        raise NotImplementedError
+
+    def states(self, name: str, x: object) -> list[Held]:
+        """Return what else with values an attribute holds, such as a generator of the framework's own."""
+        return []
+
+    # ------------------------------------------------------------------ parts
+    def parts(self, whole: Any) -> Iterator[Part]:
+        """Yield a model and every layer and module in it, each under every name that leads to it."""
+        yield from self._parts("", whole, ())
+
+    def _parts(self, path: str, whole: Any, above: tuple[int, ...]) -> Iterator[Part]:
+        yield Part(path, whole)
+        for name, child in self.inside(whole):
+            if id(child) not in above and child is not whole:
+                yield from self._parts(f"{path}.{name}" if path else name, child, (*above, id(whole)))
+
+    def compiled_parts(self, whole: Any) -> list[Part]:
+        """Return a model, and the layers in it, that ``compile`` was called on, once each: the halves of a GAN, say."""
+        found = {id(part): Part(path, part) for path, part in reversed(list(self.parts(whole))) if _is_compiled(part)}
+        return list(reversed(found.values()))
+
+    def compiled_metrics(self, model: Any) -> list[Any]:
+        """Return the metrics that ``compile`` gave a model, the tracker of its loss among them."""
+        known = {id(metric) for _, part in self.parts(model) for _, metric in self.metrics_in(part)}
+        known |= {id(metric) for path, part in self.compiled_parts(model) if path for metric in part.metrics}
+        return [metric for metric in model.metrics if id(metric) not in known]
+
+    def inside(self, whole: Any) -> list[tuple[str, Any]]:
+        """Return the layers and modules directly in a layer or module, with their names."""
+        if is_layer(whole):
+            layers = [each for each in whole._layers if type(each).__name__ != "InputLayer"]
+            found = list(zip(_renumbered([(each.name, type(each).__name__) for each in layers]), layers, strict=True))
+            return found + [(name, x) for name, x in _attributes(whole) if self.is_module(x)]
+        if not self.is_module(whole):
+            return []  # a metric, which is looked into by `held`
+        return [(name, x) for name, x in _attributes(whole) if self.is_module(x) or is_layer(x)]
+
+    def metrics_in(self, whole: Any) -> list[tuple[str, Any]]:
+        """Return the metrics directly in a layer or module, with their names; not those that ``compile`` gave it."""
+        if is_layer(whole):
+            found = list(whole._metrics)
+            return list(zip(_renumbered([(each.name, type(each).__name__) for each in found]), found, strict=True))
+        return [(name, x) for name, x in _attributes(whole) if is_metric(x)] if self.is_module(whole) else []
+
+    def configured_in(self, whole: Any) -> list[Any]:
+        """Return the metrics and seed generators among a module's attributes."""
+        return [x for _, x in _attributes(whole) if is_metric(x) or is_keras(x, "random.SeedGenerator")]
+
+    # ------------------------------------------------------------------ variables
+    def held(self, whole: Any) -> list[Held]:
+        """Return the variables directly in a layer, module or metric, and the states of its random numbers."""
+        if is_metric(whole):
+            names = _renumbered([(each.name, "Variable") for each in whole.variables])
+            return [Held(name, each, "state") for name, each in zip(names, whole.variables, strict=True)]
+        if not is_layer(whole):
+            return self._of_attributes(whole)
+        trained = len(whole._trainable_variables)
+        seeds = [each.state for each in whole._seed_generators]
+        own = [*whole._trainable_variables, *whole._non_trainable_variables, *seeds]
+        names = _renumbered([(each.name, "Variable") for each in own])
+        made = [
+            Held(name, each, "parameter" if i < trained else "buffer")
+            for i, (name, each) in enumerate(zip(names, own, strict=True))
+        ]
+        known = {id(each.variable) for each in made} | {id(x) for layer in whole._layers for x in layer.variables}
+        return made + [each for each in self._of_attributes(whole) if id(each.variable) not in known]
+
+    def _of_attributes(self, whole: Any) -> list[Held]:
+        """The variables, seed generators and generators among the attributes of a module."""
+        found = []
+        for name, x in _attributes(whole):
+            if self.is_native(x) or is_variable(x):
+                found.append(Held(name, x, "parameter" if x.trainable else "buffer"))
+            elif is_keras(x, "random.SeedGenerator"):
+                found.append(Held(f"{name}.{x.state.name}", x.state, "buffer"))
+            else:
+                found += self.states(name, x)
+        return found
+
+
+def _is_compiled(part: Any) -> bool:
+    return is_keras(part, "Model") and part.compiled and hasattr(part, "optimizer")
+
+
+def _attributes(whole: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes of an object, and what lists, tuples and dictionaries among them hold, in alphabetical order.
+
+    A layer's private lists are left out: they are Keras' own, and hold what has a place by its name.
+    """
+    hidden: frozenset[str] = getattr(type(whole), "_TF_MODULE_IGNORED_PROPERTIES", frozenset())
+    for name, x in sorted(vars(whole).items()):
+        if name in hidden or name in _IGNORED or name.startswith("_self_"):
+            continue
+        if not (name.startswith("_") and is_layer(whole) and isinstance(x, (list, tuple, dict))):
+            yield from _items(name.lstrip("_") or name, x)
+
+
+def _items(name: str, x: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(x, dict):
+        for key in x:
+            yield from _items(f"{name}.{key}", x[key])
+    elif isinstance(x, (list, tuple)):
+        for i, each in enumerate(x):
+            yield from _items(f"{name}.{i}", each)
+    else:
+        yield name, x
+
+
+# ---------------------------------------------------------------------- names
+def _renumbered(named: list[tuple[str, str]]) -> list[str]:
+    """Names of siblings, with what Keras numbered in the process numbered among them, and no name twice.
+
+    Args:
+        named: Each one's name, and that of its class.
+    """
+    counts: dict[str, int] = {}
+    made = []
+    for name, cls in named:
+        stem, _, number = name.rpartition("_")
+        automatic = stem.removeprefix("forward_").removeprefix("backward_") == _snake(cls)  # Bidirectional's prefixes
+        base = stem if number.isdecimal() and automatic else name
+        seen = counts.get(base, 0)
+        counts[base] = seen + 1
+        made.append(f"{base}_{seen}" if seen else base)
+    return made
+
+
+def _snake(name: str) -> str:
+    """A class's name as Keras makes a layer's name of it: ``BatchNormalization`` -> ``batch_normalization``."""
+    name = re.sub(r"\W+", "", name)
+    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()

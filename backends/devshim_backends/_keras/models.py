@@ -1,0 +1,63 @@
+"""What a Keras model holds, leaf by leaf.
+
+Requirements this module answers:
+
+* Layers' weights and statistics, the states of their random numbers and metrics, and raw variables among attributes.
+* A compiled model's optimizer and metrics are its own, and go along: the optimizer's state beside the weights.
+* What has no value yet has no leaf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from devshim_backends._keras.contents import is_metric
+from devshim_backends._keras.optimizers import of_optimizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devshim.wholes import Leaf
+    from devshim_backends._keras.contents import Contents
+    from devshim_backends._keras.optimizers import LeavesOf
+
+__all__ = ["leaves_of", "of_model"]
+
+
+def leaves_of(contents: Contents, leaves: LeavesOf, whole: Any) -> list[Leaf]:
+    """Return the leaves of a Keras layer, model, metric or optimizer."""
+    if is_metric(whole):
+        return list(_of_metric(contents, leaves, "", whole))
+    if hasattr(whole, "_layers"):
+        return list(of_model(contents, leaves, whole))
+    return list(of_optimizer(contents, leaves, whole))
+
+
+def of_model(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf]:
+    """Yield the leaves of a model; states that belong to no weight go where the weight before them goes."""
+    last = None
+    for leaf in _of_parts(contents, leaves, model):
+        if leaf.kind in ("parameter", "buffer"):
+            last = leaf.owner
+        yield replace(leaf, beside=last) if leaf.kind == "state" and leaf.beside is None else leaf
+
+
+def _of_parts(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf]:
+    for path, part in contents.parts(model):
+        start = f"{path}." if path else ""
+        for name, variable, kind in contents.held(part):
+            yield from leaves(f"{start}{name}", kind, variable, None)
+        for name, metric in contents.metrics_in(part):
+            yield from _of_metric(contents, leaves, f"{start}{name}.", metric)
+    for path, part in contents.compiled_parts(model):
+        start = f"{path}." if path else ""
+        for i, metric in enumerate(contents.compiled_metrics(part)):
+            yield from _of_metric(contents, leaves, f"{start}metrics.{i}.", metric)
+        if part.optimizer is not None:
+            yield from of_optimizer(contents, leaves, part.optimizer, f"{start}optimizer.")
+
+
+def _of_metric(contents: Contents, leaves: LeavesOf, start: str, metric: Any) -> Iterator[Leaf]:
+    for name, variable, kind in contents.held(metric):
+        yield from leaves(f"{start}{name}", kind, variable, None)
