@@ -38,8 +38,8 @@ FRAMEWORKS = {
     "mxnet2": ("numpy", "mxnet-needs"),
 }
 """Session name -> dependency groups; MXNet itself is added without its dependencies."""
-BESIDE = {"torch": ("accelerate",)}
-"""Session name -> groups of what the tests compare devshim with."""
+BESIDE = {"torch": ("accelerate", "keras"), "jax": ("keras",)}
+"""Session name -> groups of what the tests compare devshim with, or move."""
 OLDEST = ["numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"]
 
 
@@ -92,7 +92,8 @@ def conform(session: nox.Session, name: str) -> None:
     """Run a backend's part of the conformance kit, plain and on simulated cards, and the tests that are its own."""
     backend = backend_of(name)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    kit = ["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", f"--devshim-stress={STRESS}"]
+    kits = [TESTS / f"test_{backend}.py", *TESTS.glob(f"test_keras_{backend}.py")]
+    kit = ["-p", "devshim.testing.plugin", *kits, f"--devshim-stress={STRESS}"]
     runs = [[*kit, f"--devshim-gpus={n}", f"--devshim-results={RESULTS / name}-{n}.json"] for n in (2, 0)]
     runs.append([*kit, "--devshim-gpus=3", "-m", "cards"])
     session.run("pytest", "-q", "tests/examples", *session.posargs, env={"DEVSHIM_BACKEND": backend})

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Around = Callable[[], AbstractContextManager[None]]
 
 _WATCHED: dict[str, Around] = {}
+_BEHIND: dict[str, list[Callable[[], None]]] = {}
+"""What adapters want to be called behind the import of a library that computes with their framework."""
 
 
 class _Finder:
@@ -65,6 +67,8 @@ def _wrap(spec: ModuleSpec, around: Around) -> None:
         with around(), _simulating(name):
             execute(module)
         _load_behind(name)
+        for call in _BEHIND.pop(name, ()):
+            call()
 
     loader.exec_module = exec_module  # type: ignore[method-assign]
 
@@ -89,12 +93,28 @@ def _load_behind(name: str) -> None:
 
 def watch(name: str) -> None:
     """Give a framework's import what it needs from now on; nothing is imported."""
+    _WATCHED.setdefault("keras", nullcontext)  # from the start: it may import a framework, and that the adapter
     if name in _WATCHED or name in sys.modules:
         return
     room = importing(name)
     _WATCHED[name] = nullcontext if room is None else room.around
+    _install()
+
+
+def _install() -> None:
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
+
+
+def behind(name: str, call: Callable[[], None]) -> None:
+    """Call an adapter's function once a library that computes with its framework is imported: now, if it is."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if name in sys.modules and not getattr(spec, "_initializing", False):
+        call()
+        return
+    _BEHIND.setdefault(name, []).append(call)
+    _WATCHED.setdefault(name, nullcontext)
+    _install()
 
 
 def importing(name: str) -> ModuleType | None:

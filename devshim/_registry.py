@@ -210,10 +210,18 @@ def owner(cls: type) -> Backend | None:
     for root in dict.fromkeys([_root(base) for base in _MRO.__get__(cls)]):
         # Nearest first: a third party's tensors may be a subclass of NumPy's.  A type may say it is from anywhere,
         # and imports nothing by that.
-        name = ROOTS.get(root) or (root if root not in _PLAIN and root in third_party() else None)
+        name = _of_keras() if root == "keras" else ROOTS.get(root)
+        name = name or (root if root not in _PLAIN and root in third_party() else None)
         if name is not None and is_imported(root):
             return load(name)
     return None
+
+
+def _of_keras() -> str | None:
+    """The framework on which Keras 3 runs in this process, imported by it; None for one that has no models of its."""
+    config: Any = sys.modules.get("keras.src.backend.config")
+    name = getattr(config, "_BACKEND", None)
+    return name if name in ("tensorflow", "torch", "jax") and is_imported(name) else None
 
 
 def _root(cls: type) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from devshim import _imports
+from devshim_backends._torch import keras_wiring
 from devshim_backends._torch.containers import TorchContainers
 from devshim_backends._torch.creation import TorchCreation
 from devshim_backends._torch.devices import TorchDevices
@@ -48,3 +50,6 @@ class TorchBackend(
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
     limits: ClassVar[Mapping[str, str]] = LIMITS
     lines: ClassVar[Mapping[str, str]] = LINES
+
+    def __init__(self) -> None:
+        _imports.behind("keras", lambda: keras_wiring.watch(self))

@@ -22,6 +22,9 @@ from torch.nn.parameter import is_lazy
 
 from devshim.backend import Backend
 from devshim.wholes import Block, Layer, Weight
+from devshim_backends._keras.contents import is_whole
+from devshim_backends._keras.layers import blocks_of, layers_of
+from devshim_backends._torch.keras_contents import CONTENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,11 +63,15 @@ class TorchLayers(Backend):
     """The room of layers."""
 
     def blocks(self, model: Any) -> list[Block]:
+        if is_whole(type(model)):
+            return blocks_of(self, CONTENTS, model)
         if not isinstance(model, nn.Module):  # an optimizer's state is one block
             return []
         return list(_opened("", model)) if _can_be_cut(model) else [_block("", model)]
 
     def layers(self, model: Any) -> list[Layer]:
+        if is_whole(type(model)):
+            return layers_of(self, CONTENTS, model)
         found: list[Layer] = []
         for path, module in model.named_modules():  # one that is in two places is told once, as elsewhere
             held = {**module._parameters, **module._buffers}

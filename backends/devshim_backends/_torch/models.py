@@ -18,10 +18,14 @@ from torch.nn.parameter import is_lazy
 
 from devshim import _refusals
 from devshim.backend import Backend
-from devshim.errors import UnsupportedError
+from devshim.errors import ArgumentError, UnsupportedError
 from devshim.wholes import Leaf
-from devshim_backends._torch import optimizers, wiring
+from devshim_backends._keras.cloning import clones, remade
+from devshim_backends._keras.contents import is_whole
+from devshim_backends._keras.models import leaves_of
+from devshim_backends._torch import keras_wiring, optimizers, wiring
 from devshim_backends._torch.exchanging import WithGradient, exchange, refuse, refuse_frozen
+from devshim_backends._torch.keras_contents import CONTENTS, leaves_of_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +37,8 @@ class TorchModels(Backend):
     """The room of models."""
 
     def leaves(self, whole: Any) -> list[Leaf]:
+        if is_whole(type(whole)):
+            return leaves_of(CONTENTS, leaves_of_variable, whole)
         if isinstance(whole, torch.nn.Module):
             return list(_of_model(whole))
         if isinstance(whole, torch.optim.Optimizer):
@@ -40,6 +46,8 @@ class TorchModels(Backend):
         return list(optimizers.of_others(whole))
 
     def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        if is_whole(type(whole)):
+            return keras_wiring.rewire(self, whole, where)
         if isinstance(whole, torch.nn.Module):
             return wiring.rewire(self, whole, where)
         if isinstance(whole, torch.Generator):
@@ -50,6 +58,12 @@ class TorchModels(Backend):
         return self.clones([whole])[0]
 
     def clones(self, wholes: Sequence[Any]) -> list[Any]:
+        of_keras = [each for each in wholes if is_whole(type(each))]
+        if of_keras:
+            made_there = dict(zip(map(id, of_keras), self._clones_of_keras(of_keras), strict=True))
+            others = [each for each in wholes if id(each) not in made_there]
+            made_there.update(zip(map(id, others), self.clones(others) if others else (), strict=True))
+            return [made_there[id(each)] for each in wholes]
         optimizers.require_together(wholes)
         try:
             made: list[Any] = copy.deepcopy(list(wholes))  # in one go: an optimizer's parameters are its model's
@@ -63,6 +77,17 @@ class TorchModels(Backend):
                 f"PyTorch cannot make a copy of this: {error}", "make another one and load the state_dict of the first"
             ) from error
         return made
+
+    def _clones_of_keras(self, wholes: Sequence[Any]) -> list[Any]:
+        made = clones(self, CONTENTS, wholes, lambda layer: remade(CONTENTS, layer))
+        for new in made:
+            keras_wiring.rewire(self, new, _nowhere)
+        return made
+
+
+def _nowhere(path: str) -> Device:
+    """What a copy needs: its unbuilt parts were placed nowhere."""
+    raise ArgumentError(f"the copy's unbuilt part {path!r} was placed nowhere", "place the copy on a device")
 
 
 def _of_model(model: Any) -> Iterator[Leaf]:

@@ -12,10 +12,12 @@ import torch
 
 from devshim import errors
 from devshim.backend import Backend
+from devshim_backends._keras import resuming
+from devshim_backends._keras.contents import is_whole
 from devshim_backends._torch.optimizers import COUNTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
@@ -27,12 +29,19 @@ class TorchResuming(Backend):
     """Settings, counts, and the state of an optimizer that has not begun yet."""
 
     def facts(self, whole: Any) -> Any:
+        if is_whole(type(whole)):
+            return resuming.facts_of(whole)
         if isinstance(whole, (torch.nn.Module, torch.Generator)):
             return None
         leaves = {leaf.path for leaf in self.leaves(whole)}
         return _outline("", whole.state_dict(), leaves)
 
+    def begin_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
+        return resuming.begin_state(optimizer, models, forms)  # PyTorch's own know their parameters
+
     def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
+        if is_whole(type(whole)):
+            return resuming.restore(whole, facts, forms)
         before = dict(vars(whole))
         filled = _filled("", facts, forms, self)
         if isinstance(whole, torch.optim.Optimizer):

@@ -27,6 +27,7 @@ from devshim._dtypes import numpy_dtype
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
+from devshim_backends._keras.contents import is_whole
 from devshim_backends._torch import packing
 from devshim_backends._torch.creation import NUMPY, SMALL, TORCH
 from devshim_backends._torch.devices import DEVICES, NATIVE, module, native
@@ -67,7 +68,7 @@ class TorchTensors(Backend):
         return issubclass(cls, (torch.Tensor, torch.fx.Proxy))
 
     def is_model(self, cls: type) -> bool:
-        return issubclass(cls, (torch.nn.Module, torch.optim.Optimizer, *OTHERS))
+        return issubclass(cls, (torch.nn.Module, torch.optim.Optimizer, *OTHERS)) or is_whole(cls)
 
     def is_tracer(self, x: Tensor) -> bool:
         return isinstance(x, torch.fx.Proxy)  # torch.compile shows real tensor types, and their devices

@@ -1,0 +1,121 @@
+"""Keras 3 where it computes with PyTorch: its models on cards, and what is PyTorch's alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from keras_cases import GPU, KerasCases, X, Y
+from keras_kit import filtered, keras_on
+
+import devshim as ds
+
+keras_on("torch")
+
+torch = pytest.importorskip("torch")
+keras = pytest.importorskip("keras")
+
+pytestmark = filtered()
+
+
+class TestKerasOnTorch(KerasCases):
+    name = "torch"
+
+
+@pytest.fixture(autouse=True)
+def _two(two_cards):
+    keras.utils.set_random_seed(1)
+
+
+def net():
+    layers = keras.layers
+    model = keras.Sequential([layers.Dense(8, activation="relu"), layers.Dropout(0.0), layers.Dense(3)])
+    model.build((None, 4))
+    model.compile(keras.optimizers.Adam(0.01, global_clipnorm=0.5, weight_decay=0.01), "mse", metrics=["mae"])
+    return model
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "nadam", "sgd", "rmsprop", "lion", "adafactor"])
+def test_a_model_over_two_cards_trains_as_on_one(optimizer):
+    split, whole = net(), net()
+    split.set_weights(whole.get_weights())
+    for model in (split, whole):
+        model.compile(optimizer, "mse", metrics=["mae"])
+    ds.place(split, ds.Placement({"dense": "gpu:0"}, default="gpu:1"))
+    ds.place(whole, GPU)
+    for model in (split, whole):
+        model.fit(X, Y, epochs=3, shuffle=False, verbose=0)
+    assert ds.placement_of(split).devices == {ds.gpu(0), GPU}
+    assert ds.device_of(split(ds.from_numpy(X))) is GPU
+    for a, b in zip(split.get_weights(), whole.get_weights(), strict=True):
+        assert np.allclose(a, b, atol=1e-6)
+
+
+def test_a_balanced_plan_is_one_that_computes():
+    model = net()
+    expected = ds.to_numpy(model(ds.from_numpy(X)))
+    ds.place(model, ds.Placement.balanced(model, ["gpu:0", "gpu:1"], [1000, 1000]))
+    assert ds.placement_of(model)["dense.kernel"] is ds.gpu(0)
+    assert ds.placement_of(model)["dense_1.kernel"] is GPU
+    assert np.allclose(ds.to_numpy(model(ds.from_numpy(X))), expected, atol=1e-6)
+    model.fit(X, Y, verbose=0)
+
+
+def test_a_layer_cannot_be_torn():
+    model = net()
+    with pytest.raises(ds.UnsupportedError, match=r"the weights of dense \(Dense\) would be on gpu:0 and cpu"):
+        ds.place(model, ds.Placement({"dense.kernel": "gpu:0"}, default="cpu"))
+    assert ds.placement_of(model).devices == {ds.cpu()}
+
+
+def test_cards_are_not_mixed_silently():
+    x, y = ds.from_numpy(X, "gpu:0"), ds.from_numpy(X, "gpu:1")
+    with pytest.raises(RuntimeError, match="same device"):
+        keras.ops.add(x, y)
+    model = ds.place(net(), "gpu:1")
+    for elsewhere in (x, ds.from_numpy(X)):
+        with pytest.raises(RuntimeError, match="same device"):
+            model(elsewhere)
+        with pytest.raises(RuntimeError, match="same device"):
+            keras.ops.add(y, elsewhere)
+    assert ds.device_of(model(X)) is GPU
+
+
+def test_kerass_own_scope_counts():
+    x = ds.from_numpy(X, "gpu:0")
+    with keras.device("gpu:1"):
+        assert ds.device_of(keras.ops.sin(x)) is GPU
+        assert ds.device_of(keras.ops.ones((2,))) is GPU
+    with keras.device("cpu"):
+        assert ds.device_of(keras.ops.sin(x)) is ds.cpu()
+
+
+def test_gradients_go_along():
+    model = net()
+    torch.mean(model(ds.from_numpy(X)) ** 2).backward()
+    before = [variable.value.grad.numpy().copy() for variable in model.trainable_variables]
+    ds.place(model, GPU)
+    for variable, gradient in zip(model.trainable_variables, before, strict=True):
+        assert ds.device_of(variable.value.grad) is GPU
+        assert np.array_equal(ds.to_numpy(variable.value.grad), gradient)
+
+
+def test_a_module_of_pytorchs_own_in_a_model_moves_with_its_buffers():
+    inside = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5))
+    model = keras.Sequential([keras.layers.TorchModuleWrapper(inside), keras.layers.Dense(3)])
+    model.build((None, 4))
+    ds.place(model, GPU)
+    assert {str(x.device) for x in (*inside.parameters(), *inside.buffers())} == {"sim:1"}
+    assert ds.device_of(model(ds.from_numpy(X, GPU))) is GPU
+    assert "torch_module_wrapper.module.1.running_mean" in ds.placement_of(model)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # torch.compile's own
+def test_a_compiled_model_trains_on_after_a_journey():
+    """On a simulated card PyTorch's compiler (inductor) makes no code, as for any other model."""
+    model, stayed = net(), net()
+    stayed.set_weights(model.get_weights())
+    ds.place(ds.place(model, GPU), "cpu")
+    for each in (model, stayed):
+        each.compile("sgd", "mse", jit_compile=True)
+        each.fit(X, Y, shuffle=False, verbose=0)
+    assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(model.get_weights(), stayed.get_weights(), strict=True))
