@@ -28,6 +28,7 @@ from devshim.errors import UnsupportedError
 from devshim.info import DeviceInfo
 from devshim_backends._jax import cards
 from devshim_backends._jax.gaps import GAPS, LIMITS
+from devshim_backends._keras.contents import is_variable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -67,9 +68,6 @@ class JaxDevices(Backend):
     # ------------------------------------------------------------------ which objects are mine
     def is_tensor(self, cls: type) -> bool:
         return issubclass(cls, (jax.Array, Tracer))
-
-    def is_model(self, cls: type) -> bool:
-        return False
 
     def is_tracer(self, x: Tensor) -> bool:
         return isinstance(x, Tracer) and concrete(x) is None
@@ -152,6 +150,8 @@ class JaxDevices(Backend):
 
     def _locate(self, x: Tensor) -> Device:
         """The device of an array that is new to us, sharded, or inside a tracer."""
+        if is_variable(x):
+            return self.device_of(x._value)
         value = concrete(x)
         if value is None:
             raise self._untraceable("device_of")

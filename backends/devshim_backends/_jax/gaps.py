@@ -36,7 +36,6 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
             "JAX's allocator has no call that gives its pool back; XLA_PYTHON_CLIENT_ALLOCATOR=platform, set before "
             "the start, makes it keep none",
         ),
-        "models": Gap("never", "JAX has no models: weights and states are trees of arrays, which `place` moves"),
     }
 )
 
@@ -45,6 +44,10 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         "simulate": (
             "memoryview of a tensor on a simulated GPU that was taken away raises Python's SystemError, whose place "
             "devshim's own cannot take"
+        ),
+        "models": (
+            "those of Keras 3 on its JAX backend, on one device each; JAX itself has no models: weights and states are"
+            " trees of arrays, which place moves"
         ),
         "guard": (
             "what Python and NumPy read, NumPy's arrays and uncommitted ones as operands, in updates and as arguments"

@@ -1,0 +1,56 @@
+"""Keras 3 where it computes with JAX: its models on cards, and what is JAX's alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from keras_cases import GPU, KerasCases, X
+from keras_kit import filtered, keras_on
+
+import devshim as ds
+
+keras_on("jax")
+
+jax = pytest.importorskip("jax")
+keras = pytest.importorskip("keras")
+
+pytestmark = filtered()
+
+
+class TestKerasOnJax(KerasCases):
+    name = "jax"
+
+
+@pytest.fixture(autouse=True)
+def _two(two_cards):
+    keras.utils.set_random_seed(1)
+
+
+def net():
+    layers = keras.layers
+    model = keras.Sequential([layers.Dense(8, activation="relu"), layers.Dense(3)])
+    model.build((None, 4))
+    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    return model
+
+
+def test_a_model_over_two_cards_is_refused():
+    model = net()
+    with pytest.raises(ds.UnsupportedError, match=r"dense.kernel would be on gpu:0 and dense_1.kernel on gpu:1"):
+        ds.place(model, ds.Placement({"dense": "gpu:0"}, default="gpu:1"))
+    assert ds.placement_of(model).devices == {ds.cpu()}
+
+
+def test_a_stateless_call_in_a_compiled_function():
+    model = ds.place(net(), GPU)
+
+    @jax.jit
+    def predict(weights, states, x):
+        return model.stateless_call(weights, states, x)[0]
+
+    weights = [variable.value for variable in model.trainable_variables]
+    states = [variable.value for variable in model.non_trainable_variables]
+    x = ds.from_numpy(X, GPU)
+    y = predict(weights, states, x)
+    assert ds.device_of(y) is GPU
+    assert np.allclose(ds.to_numpy(y), ds.to_numpy(model(x)), atol=1e-6)
