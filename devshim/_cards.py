@@ -2,11 +2,14 @@
 
 Requirements this module answers:
 
-* One count and one text for every framework: an adapter says what was allocated on which card (`Card.hold`, or
-  `Card.take` and `Card.give`), and everything else is the same everywhere.
+* One count and one text for every framework: an adapter says which object holds how many bytes of which card
+  (`Card.hold`), and everything else is the same everywhere. The bytes count for as long as that object lives.
 * Exact to the rounding: `ROUND` bytes, as CUDA's allocators of PyTorch and TensorFlow round.
 * Safe in threads, and inside the garbage collector, which may end a tensor's life in the middle of anything: what is
-  given back is only noted there, and settled by the next who looks.
+  gone is only noted there, and settled by the next who looks.
+* Safe under Ctrl-C. A finalizer in Python can be interrupted before its first line, and Python drops the interrupt
+  with it; so what notes that an object is gone is a function in C (``deque.append``), here and in every adapter. An
+  interrupt in the middle of an update leaves `Card._split` set, and the next who looks adds up again.
 * An operator of the framework's own that finds a card full raises the error devshim's own calls raise, which is the
   framework's own, too, for those who catch that: an adapter passes a class that is both.
 
@@ -94,22 +97,18 @@ def _positive(name: str, value: object) -> int:
 
 
 class _Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
-    """A weak reference that knows what its object took, and of which card."""
+    """A weak reference that knows what its object took."""
 
-    __slots__ = ("card", "key", "nbytes")
+    __slots__ = ("key", "nbytes")
 
-    card: Card
     key: int
     nbytes: int
 
 
-_HELD: dict[int, _Held] = {}
-"""What is counted now, by its owner's address."""
-
-
-def _gone(held: _Held) -> None:
-    del _HELD[held.key]
-    held.card.give(held.nbytes)
+_LOCK = allocate_lock()
+"""Held around every update of a count."""
+_OWNERS: dict[int, _Held] = {}
+"""What was counted last for the owner at an address; the owner may be gone, and another object be there now."""
 
 
 class Card:
@@ -130,57 +129,59 @@ class Card:
         self._full = full
         self._used = 0
         self._peak = 0
-        self._returned: deque[int] = deque()
-        self._lock = allocate_lock()
+        self._held: dict[int, _Held] = {}
+        """What is counted, by the address of the reference: the truth that `_used` sums up."""
+        self._gone: deque[_Held] = deque()
+        self._split = False
+        """Whether an update of the two has begun and not ended."""
         self._faults: list[Fault] = []
         self._events = {"allocation": 0, "copy": 0}
 
     def begin(self, limit: int | None, faults: Iterable[Fault] = ()) -> None:
         """Start anew with a limit and faults: what is there stays counted, and is the highest so far."""
-        with self._lock:
+        with _LOCK:
             self._settle()
             self.limit, self.lost = limit, False
             self._peak = self._used
             self._faults = [fault for fault in faults if fault.device is self.device]
             self._events = dict.fromkeys(self._events, 0)
 
-    def hold(self, owner: Any, nbytes: int) -> None:
+    def hold(self, owner: Any, nbytes: int, *, there: bool = False) -> None:
         """Count bytes until their owner, which must allow weak references, is gone; once, however often it is said.
 
-        Raises as `take` does.
-        """
-        key = id(owner)
-        if key not in _HELD:
-            held = _Held(owner, _gone)
-            held.card, held.key, held.nbytes = self, key, self.take(nbytes)
-            _HELD[key] = held
-
-    def take(self, nbytes: int) -> int:
-        """Count an allocation, and return the bytes it takes with rounding, for `give`.
+        Args:
+            owner: What has the memory.
+            nbytes: How much; it takes whole roundings.
+            there: The memory is on the card already: it is counted, and not refused.
 
         Raises:
             OutOfMemoryError: It does not fit, or a fault says so; of the class the adapter passed.
             DeviceFailedError: The card has vanished.
             SimulationError: It was taken away.
         """
-        self.require_shown()
-        rounded = -(-nbytes // ROUND) * ROUND
-        with self._lock:
+        known = _OWNERS.get(id(owner))
+        if known is not None and known() is owner:
+            return
+        if not there:
+            self.require_shown()
+        held = _Held(owner, self._gone.append)
+        held.key, held.nbytes = id(owner), -(-nbytes // ROUND) * ROUND
+        with _LOCK:
             self._settle()
-            fails = self._faults and self._happens("allocation")
-            if not fails and (self.limit is None or rounded <= self.limit - self._used):
-                self._used += rounded
+            fails = self._faults and not there and self._happens("allocation")
+            if there or (not fails and (self.limit is None or held.nbytes <= self.limit - self._used)):
+                self._split = True
+                self._held[id(held)] = held
+                _OWNERS[held.key] = held
+                self._used += held.nbytes
                 if self._used > self._peak:
                     self._peak = self._used
-                return rounded
+                self._split = False
+                return
             free = self._free()
         if self.lost:
             raise _refusals.device_failed(self.device, f"an allocation of {nbytes:,} bytes")
         raise _refusals.full(self.device, nbytes, free, self._full)
-
-    def give(self, rounded: int) -> None:
-        """Note bytes as given back; takes no lock, because the garbage collector may call it inside `take`."""
-        self._returned.append(rounded)
 
     def answer(self, what: str) -> None:
         """Raise `DeviceFailedError` where the card has vanished, `SimulationError` where it was taken away."""
@@ -197,31 +198,44 @@ class Card:
 
     def copying(self, what: str) -> None:
         """Count a copy to or from the card; raises `DeviceFailedError` where a fault says so."""
-        with self._lock:
+        with _LOCK:
             fails = self._faults and self._happens("copy")
         if fails or self.lost:
             raise _refusals.device_failed(self.device, what)
 
     def reset_peak(self) -> None:
         """Make what is used now the highest so far."""
-        with self._lock:
+        with _LOCK:
             self._settle()
             self._peak = self._used
 
     def info(self) -> MemoryInfo:
         """Return what the card shows."""
-        with self._lock:
+        with _LOCK:
             self._settle()
-            free = self._free()
-            return MemoryInfo(total=self.limit, used=self._used, free=free, peak=self._peak)
+            total, used, free, peak = self.limit, self._used, self._free(), self._peak
+        return MemoryInfo(total=total, used=used, free=free, peak=peak)
 
     def _free(self) -> int | None:
         """What can still be asked for: whole roundings alone."""
         return None if self.limit is None else max(self.limit - self._used, 0) // ROUND * ROUND
 
     def _settle(self) -> None:
-        while self._returned:
-            self._used -= self._returned.popleft()
+        """Take note of what is gone, with the lock held; what is done twice, after an interrupt, is done once."""
+        if self._split:
+            self._used = sum(held.nbytes for held in self._held.values())
+            self._split = False
+        gone = self._gone
+        while gone:
+            held = gone[0]
+            self._split = True
+            if self._held.pop(id(held), None) is not None:
+                self._used -= held.nbytes
+            key = getattr(held, "key", None)  # None: an interrupt came before it had one
+            if key is not None and _OWNERS.get(key) is held:
+                del _OWNERS[key]
+            gone.popleft()
+            self._split = False
 
     def _happens(self, event: str) -> bool:
         """Count an event, with the lock held; whether it fails."""

@@ -218,9 +218,9 @@ class Witness:
 
     def uncounted(self):
         """Tensors of numbers on a card that are alive and not counted."""
-        from devshim_backends._tensorflow import counting
+        from devshim_backends._tensorflow import cards, counting
 
-        counted = {id(held()) for held in list(counting._ALIVE.values())}
+        counted = {id(held()) for held in list(cards.ALIVE.values())}
         alive = [tensor for seen in self.seen if (tensor := seen()) is not None]
         return [
             tensor

@@ -59,14 +59,15 @@ def test_an_allocation_is_rounded_up(nbytes: int, taken: int) -> None:
 
 def test_a_full_card_says_what_was_asked_and_what_is_free() -> None:
     one = card(10 * ROUND + 100)
-    rounded = one.take(9 * ROUND)
+    owner = Owner()
+    one.hold(owner, 9 * ROUND)
     with pytest.raises(FullError) as caught:
-        one.take(ROUND + 1)
+        one.hold(Owner(), ROUND + 1)
     assert caught.value.problem == "gpu:1 has no room for 513 bytes: 512 bytes are free"
     assert "ds.shrink_batch" in str(caught.value.hint)
     assert type(pickle.loads(pickle.dumps(caught.value))) is FullError
     assert used(one) == 9 * ROUND, "what was refused takes nothing"
-    one.give(rounded)
+    del owner
     assert one.info().free == one.info().total - 100 == 10 * ROUND  # type: ignore[operator]
 
 
@@ -78,8 +79,7 @@ def test_begin_keeps_what_is_there() -> None:
     cards.begin(1, 4 * ROUND)
     assert [each.device.index for each in cards] == [0, 1]
     assert cards[0].info() == ds.MemoryInfo(total=4 * ROUND, used=ROUND, free=3 * ROUND, peak=ROUND)
-    cards[0].take(2 * ROUND)
-    cards[0].give(2 * ROUND)
+    cards[0].hold(Owner(), 2 * ROUND)
     cards[0].reset_peak()
     assert cards[0].info().peak == ROUND
 
@@ -90,12 +90,12 @@ def test_threads_and_the_limit() -> None:
 
     def work() -> None:
         for size in range(1, 400):
+            owner = Owner()
             try:
-                rounded = one.take(size * 40)
+                one.hold(owner, size * 40)
             except ds.OutOfMemoryError:
                 continue
             most.append(used(one))
-            one.give(rounded)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:

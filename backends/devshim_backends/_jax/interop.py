@@ -25,6 +25,7 @@ from devshim import _dlpack, _refusals
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError
+from devshim_backends._jax.addresses import address_of
 from devshim_backends._jax.creation import NAMES
 from devshim_backends._jax.devices import DEVICES, host
 from devshim_backends._jax.runtime import JaxRuntime
@@ -72,7 +73,7 @@ def _view(x: Tensor) -> np.ndarray | None:
 def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     """A plain array's capsule (see `Backend.lenders`); a consumer refuses what does not stand in C order."""
     name = _PLAIN.get(x.dtype)
-    if name is None or DEVICES.get(x.sharding._device) is not CPU or x.unsafe_buffer_pointer() % alignment:
+    if name is None or DEVICES.get(x.sharding._device) is not CPU or address_of(x) % alignment:
         return None
     return _give(x.block_until_ready()), name, x.shape
 
@@ -84,7 +85,7 @@ def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     if not address or 0 in shape or (1 in shape and len(shape) > 1) or is_compiling():
         return None
     x = _take(capsule, host(), None)
-    faithful = x.dtype == _DTYPES.get(dtype) and x.shape == shape and x.unsafe_buffer_pointer() == address
+    faithful = x.dtype == _DTYPES.get(dtype) and x.shape == shape and address_of(x) == address
     return x if faithful and DEVICES.get(x.sharding._device) is CPU else None
 
 
@@ -130,7 +131,7 @@ def _import(source: Any) -> Tensor:
     _dlpack.settle_strides(capsule)
     with enable_x64(True):  # JAX takes no bare capsule
         x = jax.dlpack.from_dlpack(_dlpack.Exporter((_dlpack.CPU, 0), lambda stream: capsule))
-    if x.size and x.unsafe_buffer_pointer() != offered.address:
+    if x.size and address_of(x) != offered.address:
         raise BufferError("it made a copy")
     return x
 

@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 from jax._src import xla_bridge
-from jax._src.lib import xla_client
 
 from devshim import _refusals
 from devshim.backend import Backend
 from devshim.errors import OutOfMemoryError, joined
 from devshim_backends._jax import counting, devices, watching
+from devshim_backends._jax.addresses import JaxError
 from devshim_backends._jax.counting import JaxCards
 from devshim_backends._jax.interop import JaxInterop
-
-JaxError: type[Exception] = getattr(jax.errors, "JaxRuntimeError", None) or xla_client.XlaRuntimeError
-"""What JAX raises where a card is full; before JAX 0.4.35 by another name."""
 
 _FLAG = "--xla_force_host_platform_device_count"
 _ROOM = 8

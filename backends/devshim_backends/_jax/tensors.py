@@ -34,6 +34,7 @@ from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError
 from devshim_backends._jax import watching
+from devshim_backends._jax.addresses import address_of
 from devshim_backends._jax.devices import JaxDevices, concrete, host, started
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class JaxTensors(JaxDevices, Backend):
         seen: np.ndarray = np.asarray(value)
         if copy:
             return seen.copy()
-        if seen.size and seen.ctypes.data != value.unsafe_buffer_pointer():
+        if seen.size and seen.ctypes.data != address_of(value):
             raise _refusals.cannot_share("this JAX array", f"NumPy cannot look at {value.dtype} in place")
         return seen
 
@@ -175,7 +176,7 @@ class JaxTensors(JaxDevices, Backend):
                 x = jax.device_put(private_copy(array, array.dtype) if copy else array, native)
             except TypeError as error:
                 raise _refusals.no_dtype(self, array.dtype.name, "float64") from error
-        if not copy and x.size and x.unsafe_buffer_pointer() != array.ctypes.data:
+        if not copy and x.size and address_of(x) != array.ctypes.data:
             raise _refusals.cannot_share(
                 "this array", f"JAX takes over C-contiguous memory aligned to {ALIGNMENT} bytes only"
             )

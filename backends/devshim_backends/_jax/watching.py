@@ -29,7 +29,8 @@ from devshim_backends._jax import counting
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim_backends._jax.counting import JaxCard, JaxCards
+    from devshim._cards import Card
+    from devshim_backends._jax.counting import JaxCards
 
 _fastpath = pjit._get_fastpath_data
 _execute = pxla.ExecuteReplicated.__call__
@@ -43,11 +44,11 @@ _mixed = [(module, getattr(module, _SAYS_MIXED)) for module in (pjit, stages) if
 """What makes the text of JAX's refusal of arrays on several devices, right before JAX raises it."""
 
 _moving = threading.local()
-_cards: Mapping[Any, JaxCard] = {}
+_cards: Mapping[Any, Card] = {}
 _all: JaxCards | None = None
 
 
-def watch(cards: JaxCards, by_native: Mapping[Any, JaxCard]) -> None:
+def watch(cards: JaxCards, by_native: Mapping[Any, Card]) -> None:
     """Watch from now on what is made on these cards, by JAX's device."""
     global _cards, _all
     if any(native not in _cards for native in by_native):  # what ran there before may have one
@@ -154,7 +155,8 @@ def _unseen(work: Callable[[], Any]) -> Any:
 
 
 def _watched_execute(executable: Any, *args: Any) -> Any:
-    cards = [(native, _cards[native]) for native in executable._local_devices if native in _cards]
+    by_native = _cards  # read once: another thread may take the cards away
+    cards = [(native, by_native[native]) for native in executable._local_devices if native in by_native]
     if not cards:
         return _execute(executable, *args)
     for _, card in cards:
@@ -173,7 +175,7 @@ def _watched_execute(executable: Any, *args: Any) -> Any:
     return results
 
 
-def _refuse_hopeless(executable: Any, card: JaxCard, args: Any) -> None:
+def _refuse_hopeless(executable: Any, card: Card, args: Any) -> None:
     """Raise where results cannot fit, even if all arguments' memory were given to them."""
     sizes = [_result_bytes(*each) for each in zip(*_results(executable), strict=True)]
     wanted = sum(-(-size // ROUND) * ROUND for size in sizes)
@@ -186,8 +188,9 @@ def _refuse_hopeless(executable: Any, card: JaxCard, args: Any) -> None:
         return
     for size in sizes:
         if size > free:
-            assert _all is not None
-            raise _refusals.full(card.device, size, free, _all.error_class())
+            cards = _all
+            assert cards is not None
+            raise _refusals.full(card.device, size, free, cards.error_class())
         free -= -(-size // ROUND) * ROUND
 
 

@@ -46,10 +46,11 @@ _ROOM = 64
 class _Counted:
     """One chunk on a card."""
 
-    __slots__ = ("address", "arrays", "card", "kept", "settled", "taken")
+    __slots__ = ("__weakref__", "address", "arrays", "card", "kept", "settled")
 
-    def __init__(self, address: int, card: Card, taken: int) -> None:
-        self.address, self.card, self.taken = address, card, taken
+    def __init__(self, address: int, card: Card) -> None:
+        self.address, self.card = address, card
+        card.hold(self, chunks.nbytes(address))
         self.arrays = 0
         """How many arrays of Python's are in it."""
         self.kept: Kept | None = None
@@ -110,8 +111,9 @@ def made(x: Any) -> None:
     index = (place >> 32) - 1
     if place & 0xFFFFFFFF != _CPU or not 0 <= index < _labelled or handle in _of:
         return
-    assert _cards is not None
-    address, card = chunks.chunk(handle), _cards[index]
+    cards = _cards
+    assert cards is not None
+    address, card = chunks.chunk(handle), cards[index]
     card.require_shown()  # also for a view, which takes nothing
     if address not in _counted:
         _make_room(card, chunks.nbytes(address))
@@ -119,7 +121,7 @@ def made(x: Any) -> None:
         _drain()
         entry = _counted.get(address)
         if entry is None:
-            entry = _counted[address] = _Counted(address, card, card.take(chunks.nbytes(address)))
+            entry = _counted[address] = _Counted(address, card)
         entry.arrays += 1
         _lingering.pop(address, None)
         _of[handle] = entry
@@ -174,12 +176,13 @@ def settle() -> None:
 
 def _make_room(card: Card, nbytes: int) -> None:
     """Have MXNet's leavings given back before a card is said to be full, or fuller than it ever was."""
-    if not _lingering and not _dropped:
+    lingering = len(_lingering)
+    if not lingering and not _dropped:
         return
     info = card.info()
     if info.free is not None and nbytes > info.free:
         settle()
-    elif info.used + nbytes > info.peak or len(_lingering) > _look_again:  # type: ignore[operator]  # never None
+    elif info.used + nbytes > info.peak or lingering > _look_again:  # type: ignore[operator]  # never None
         with _lock:
             _sweep()
 
@@ -218,7 +221,6 @@ def _sweep() -> None:
 
 
 def _release(entry: _Counted) -> None:
-    entry.card.give(entry.taken)
     entry.kept = None
-    del _counted[entry.address]
+    del _counted[entry.address]  # the card counts it as long as it is referred to
     _lingering.pop(entry.address, None)

@@ -28,7 +28,7 @@ from tensorflow.python.framework import ops
 
 from devshim._dtypes import DTYPES
 from devshim.errors import DevshimError
-from devshim_backends._tensorflow.cards import APART, LOCK, Block, Held, TensorflowCard, note, settle
+from devshim_backends._tensorflow.cards import APART, GONE, LOCK, Block, Held, TensorflowCard, settle
 from devshim_backends._tensorflow.failures import FAILURES
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ BUFFERED = frozenset(tf.as_dtype(name).as_datatype_enum for name in DTYPES if na
 
 _EXECUTE = pywrap_tfe.TFE_Py_Execute  # as TensorFlow made it: what is read here is neither counted nor differentiated
 _INT32 = tf.int32.as_datatype_enum
-_ALIVE: dict[int, Held] = {}
 
 
 class _Local(threading.local):
@@ -102,28 +101,24 @@ def count(tensor: Any, card: TensorflowCard, known: bool = False) -> None:
         start, end = _span(tensor)
         if start == end:
             return
-        held = Held(tensor, _gone)
+        held = Held(tensor, GONE.append)
         with LOCK:
             settle()
             block = card.at(start)
             if card.has_room(end - start) if block is None else known or block.tensors:
-                return _hold(held, card.enter(start, end))
-            owners = [] if block is None else list(block.variables)
+                return card.enter(start, end).show(held)
+            owners = [] if block is None else [VARIABLES.get(key) for key in list(block.variables)]
         for variable in owners:  # no tensor vouches for the block: the variable may have left it
-            variable.look()
+            if variable is not None:
+                variable.look()
         if block is None:
             refresh(card)
+        del block, owners  # else they count while the next finds a full card
         with LOCK:
             settle()
-            _hold(held, card.enter(start, end))
+            card.enter(start, end).show(held)
     finally:
         LOCAL.counting = False
-
-
-def _hold(held: Held, block: Block) -> None:
-    held.block = block
-    block.tensors += 1
-    _ALIVE[id(held)] = held
 
 
 def _span(tensor: Any) -> tuple[int, int]:
@@ -146,34 +141,50 @@ def over(tensor: Any) -> np.ndarray:
     return _EXECUTE(*asked)[0]._numpy_internal()  # type: ignore[no-any-return]  # TensorFlow is Any
 
 
-def _gone(held: Held) -> None:
-    del _ALIVE[id(held)]
-    note(held)
-
-
 # ---------------------------------------------------------------------------------------------------- variables
+class _Handle(ref):  # type: ignore[type-arg]  # generic for the type checker only
+    """A weak reference to a variable's handle that knows the rest."""
+
+    __slots__ = ("variable",)
+
+    variable: Variable
+
+    def leave(self) -> None:
+        """Take note that the variable is gone."""
+        variable: Variable | None = getattr(self, "variable", None)  # None: an interrupt came before it had one
+        if variable is None:
+            return
+        variable.leave()
+        if VARIABLES.get(variable.key) is variable:
+            del VARIABLES[variable.key]
+
+
 class Variable:
     """What is known of a variable on a card.
 
     Attributes:
         handle: A weak reference to its handle, which lives as long as it does.
+        key: The handle's address.
         card: Where it is.
         block: What holds its value, or None before it has one.
         stale: Whether its value may have moved since it was looked up.
     """
 
-    __slots__ = ("_dtype", "_key", "block", "card", "handle", "stale")
+    __slots__ = ("_dtype", "block", "card", "handle", "key", "stale")
 
     def __init__(self, handle: Any, card: TensorflowCard, dtype: int) -> None:
-        self.handle, self._key = ref(handle, self._is_gone), id(handle)
+        self.handle, self.key = _Handle(handle, GONE.append), id(handle)
+        self.handle.variable = self
         self.card, self._dtype = card, dtype
         self.block: Block | None = None
         self.stale = False
-        VARIABLES[self._key] = self
+        VARIABLES[self.key] = self
 
-    def _is_gone(self, _: object) -> None:
-        del VARIABLES[self._key]
-        note(self)
+    def leave(self) -> None:
+        """Note, with the lock held, that its value is nowhere that is known."""
+        block, self.block = self.block, None
+        if block is not None:
+            block.variables.discard(self.key)
 
     def written(self) -> None:
         """Take note of an operator that may have written to it; raises as `count` does."""
@@ -221,12 +232,12 @@ class Variable:
 
     def _move(self, span: tuple[int, int] | None, apart: bool = False) -> None:
         with LOCK:
-            note(self)
             settle()
+            self.leave()
             if span is None or span[0] == span[1]:
                 return
             self.block = self.card.enter_apart(span[1] - span[0]) if apart else self.card.enter(*span)
-            self.block.variables.append(self)
+            self.block.variables.add(self.key)
 
 
 VARIABLES: dict[int, Variable] = {}
