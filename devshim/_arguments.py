@@ -48,8 +48,9 @@ def plan(call: str, args: tuple[object, ...], dtype: object, device: DeviceLike 
 def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...], wanted: object) -> tuple[Any, ...]:
     """`plan` for a backend and an existing device."""
     native = dtype(backend, wanted)
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, call, where, args, wanted)
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, call, where, args, wanted)
     return (backend, where, None, getattr(backend, call), *args, native, where)
 
 

@@ -137,7 +137,8 @@ _only: str | None = None
 def _only_one() -> str:
     """The only framework installed; NumPy, which comes with all of them, counts where nothing else is there."""
     global _only
-    if _only is None:
+    only = _only
+    if only is None:
         _environment.look()
         have = _installed.installed()
         frameworks = [name for name in have if name != "numpy"] or have
@@ -150,8 +151,8 @@ def _only_one() -> str:
         from devshim import _imports
 
         _imports.watch(frameworks[0])
-        _only = frameworks[0]
-    return _only
+        _only = only = frameworks[0]
+    return only
 
 
 @_registry.settled_when_compiled

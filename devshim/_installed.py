@@ -93,14 +93,15 @@ def known() -> list[str]:
 def third_party() -> Mapping[str, list[EntryPoint]]:
     """Return the entry points of other distributions by name, read once."""
     global _entry_points
-    if _entry_points is None:
+    points = _entry_points
+    if points is None:
         from importlib.metadata import entry_points
 
         found: dict[str, list[EntryPoint]] = {}
         for point in entry_points(group=GROUP):
             found.setdefault(point.name, []).append(point)
-        _entry_points = found
-    return _entry_points
+        _entry_points = points = found
+    return points
 
 
 def is_installed(name: str) -> bool:

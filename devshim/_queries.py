@@ -34,8 +34,9 @@ def device_count(kind: str = "gpu") -> int:
     """
     canonical = _kind(kind)
     backend = _context.current()
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "device_count", Device(canonical))
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "device_count", Device(canonical))
     return backend.count(canonical)
 
 
@@ -91,8 +92,9 @@ def try_gpu(i: int = 0) -> Device:
     backend = _context.current()
     wanted = Device("gpu", i)
     found = wanted if wanted.index < backend.count("gpu") else CPU
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "try_gpu", wanted)
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "try_gpu", wanted)
     return found
 
 

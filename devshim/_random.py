@@ -98,8 +98,9 @@ def seed(n: int) -> None:
     if not 0 <= value < 2**32:
         raise bad_argument("n", n, "between 0 and 2**32 - 1", f"ds.random.seed({value % 2**32})")
     backend = _context.current()
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "seed", None, (value,))
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "seed", None, (value,))
     backend.seed(value)
 
 

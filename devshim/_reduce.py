@@ -9,6 +9,7 @@ Nothing is written before every result is there; then all are written, and Ctrl-
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim import _explain, _lockstep, _misuse_values, _moving, _outside, _refusals, _registry, _transfer, _trees
@@ -116,7 +117,7 @@ class _Group:
         if hook is not None:
             hook(self.backend, "all_reduce", devices[0], op=op, reduced={"max": "amax", "min": "amin"}.get(op, op))
         try:
-            made = _transfer.all_reduce(self.backend, self.xs, devices, op) if self._has_engine(devices) else None
+            made = _by_engine(self.backend, self.xs, devices, op) if self._has_engine(devices) else None
             self.results.extend(self._portable(devices, op) if made is None else made)
         except DevshimError as error:
             if place_text(self.cell):
@@ -141,6 +142,34 @@ class _Group:
 
     def _moved(self, x: Tensor, device: Device) -> Tensor:
         return _transfer.move(self.backend, x, device)
+
+
+def _by_engine(backend: Backend, xs: Sequence[Tensor], devices: Sequence[Device], op: Op) -> Sequence[Tensor] | None:
+    """Reduce tensors of distinct devices by the framework's own engine, results checked; None where it has none.
+
+    A ledger is told of one copy of each tensor, to the next device: what a ring of them has to send, at the least.
+    """
+    nbytes = backend.nbytes(xs[0])
+    following = [*devices[1:], devices[0]]
+    for device in devices:
+        _transfer.require(backend, device)
+    ledger: Any = _transfer.LEDGER
+    asked = [ledger and ledger(backend, *way, nbytes, 1) for way in zip(devices, following, strict=True)]
+    recordings = [each for each in asked if each is not None]  # all of them first: nothing is recorded inside of one
+    with ExitStack() as entered:
+        for recording in recordings:
+            entered.enter_context(recording)
+        try:
+            results = backend.all_reduce(xs, op)
+        except Exception as error:
+            _transfer.raise_full(backend, error, devices[0], nbytes)
+            raise
+        for recording in recordings if results is None else ():
+            recording.forget()
+    for result, device in zip(results or (), devices, strict=results is not None):
+        if backend.device_of(result) is not device:
+            _transfer.raise_misplaced(backend, device, result)
+    return results
 
 
 def _groups(tensors: list[Any]) -> list[_Group]:

@@ -42,22 +42,24 @@ def require(backend: Backend, device: Device) -> Device:
         from devshim import _refusals
 
         raise _refusals.not_found(backend, device)
-    if FAULTS is not None:
-        FAULTS(backend, None, device, "a call that names it")
+    faults = FAULTS  # here and below read once: another thread may leave its block at any time
+    if faults is not None:
+        faults(backend, None, device, "a call that names it")
     return device
 
 
 def move(backend: Backend, x: T, target: Device, non_blocking: bool = False) -> T:
     """Copy one tensor to a device within its framework: new memory, checked on arrival."""
-    if target is not CPU or FAULTS is not None:
+    ledger, faults = LEDGER, FAULTS
+    if target is not CPU or faults is not None:
         require(backend, target)
-    if LEDGER is not None and _is_copied_now(backend, x):
-        recording = _recording(backend, x, target)
+    if ledger is not None and _is_copied_now(backend, x):
+        recording = _recording(ledger, backend, x, target)
         if recording is not None:
             with recording:
                 return move(backend, x, target, non_blocking)
-    if FAULTS is not None and _is_copied_now(backend, x):
-        FAULTS(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
+    if faults is not None and _is_copied_now(backend, x):
+        faults(backend, backend.device_of(x), target, f"a copy of {backend.nbytes(x):,} bytes")
     try:
         result: T = backend.copy_to(x, target, non_blocking)
     except Exception as error:
@@ -66,7 +68,7 @@ def move(backend: Backend, x: T, target: Device, non_blocking: bool = False) -> 
     if target is CPU and backend.hosted and getattr(result, backend.hosted) is True:
         return result
     if backend.device_of(result) is not target:
-        _raise_misplaced(backend, target, result)
+        raise_misplaced(backend, target, result)
     return result
 
 
@@ -81,9 +83,8 @@ def _is_copied_now(backend: Backend, x: Tensor) -> bool:
     return True
 
 
-def _recording(backend: Backend, x: Tensor, target: Device) -> AbstractContextManager[object] | None:
+def _recording(ledger: Any, backend: Backend, x: Tensor, target: Device) -> AbstractContextManager[object] | None:
     """What is entered around a tensor's copy while anybody watches: for each device that the bytes come from."""
-    ledger: Any = LEDGER
     found = [ledger(backend, source, target, nbytes, 1) for source, nbytes in backend.sources(x)]
     if len(found) == 1 or None in found:
         return found[0]  # type: ignore[no-any-return]
@@ -112,11 +113,12 @@ def move_many(
         under_way: Where given, names by number, when a copy has failed, those of which one was it.
     """
     require(backend, target)
-    if LEDGER is not None and xs and all(_is_copied_now(backend, x) for x in xs):
+    ledger = LEDGER
+    if ledger is not None and xs and all(_is_copied_now(backend, x) for x in xs):
         sources = {backend.device_of(x): None for x in xs}
         if len(sources) > 1:
             return _by_source(backend, xs, list(sources), target, non_blocking, under_way)
-        recording = LEDGER(backend, next(iter(sources)), target, sum(backend.nbytes(x) for x in xs), len(xs))
+        recording = ledger(backend, next(iter(sources)), target, sum(backend.nbytes(x) for x in xs), len(xs))
         if recording is not None:
             with recording:
                 return move_many(backend, xs, target, non_blocking, under_way)
@@ -131,7 +133,7 @@ def move_many(
         if under_way is not None:
             under_way[:] = failed
         if isinstance(error, Exception):
-            _raise_if_full(backend, error, target, sum(backend.nbytes(xs[i]) for i in failed))
+            raise_full(backend, error, target, sum(backend.nbytes(xs[i]) for i in failed))
         raise
     return arrived
 
@@ -153,9 +155,10 @@ class _Announced:
         for i, x in enumerate(self._xs):
             if i == self.taken:  # the first time
                 self.taken += 1
-                if FAULTS is not None and _is_copied_now(self._backend, x):
+                faults = FAULTS
+                if faults is not None and _is_copied_now(self._backend, x):
                     about = f"a copy of {self._backend.nbytes(x):,} bytes"
-                    FAULTS(self._backend, self._backend.device_of(x), self._target, about)
+                    faults(self._backend, self._backend.device_of(x), self._target, about)
             yield x
 
 
@@ -163,7 +166,7 @@ def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arri
     """Copy, and check each on arrival."""
     for result in backend.copy_many(xs, target, non_blocking):
         if backend.device_of(result) is not target:
-            _raise_misplaced(backend, target, result)
+            raise_misplaced(backend, target, result)
         arrived.append(result)
         del result  # else a traceback would keep it, and its memory
 
@@ -192,36 +195,6 @@ def _by_source(
     return moved
 
 
-def all_reduce(backend: Backend, xs: Sequence[Tensor], devices: Sequence[Device], op: Any) -> Sequence[Tensor] | None:
-    """Reduce tensors of distinct devices by the framework's own engine, results checked; None where it has none.
-
-    A ledger is told of one copy of each tensor, to the next device: what a ring of them has to send, at the least.
-    """
-    from contextlib import ExitStack
-
-    nbytes = backend.nbytes(xs[0])
-    following = [*devices[1:], devices[0]]
-    for device in devices:
-        require(backend, device)
-    hook: Any = LEDGER
-    asked = [hook and hook(backend, *way, nbytes, 1) for way in zip(devices, following, strict=True)]
-    recordings = [each for each in asked if each is not None]  # all of them first: nothing is recorded inside of one
-    with ExitStack() as entered:
-        for recording in recordings:
-            entered.enter_context(recording)
-        try:
-            results = backend.all_reduce(xs, op)
-        except Exception as error:
-            _raise_if_full(backend, error, devices[0], nbytes)
-            raise
-        for recording in recordings if results is None else ():
-            recording.forget()
-    for result, device in zip(results or (), devices, strict=results is not None):
-        if backend.device_of(result) is not device:
-            _raise_misplaced(backend, device, result)
-    return results
-
-
 def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
     """Copy a tensor's values into NumPy memory (or, with ``copy=False``, look at them there)."""
     if backend.compiling():
@@ -232,10 +205,11 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
         from devshim import _refusals
 
         raise _refusals.copy_needed(backend.device_of(x), CPU)
-    if FAULTS is not None:
-        FAULTS(backend, backend.device_of(x), CPU, f"a copy of {backend.nbytes(x):,} bytes")
-    if LEDGER is not None and copy:
-        recording = _recording(backend, x, CPU)
+    ledger, faults = LEDGER, FAULTS
+    if faults is not None:
+        faults(backend, backend.device_of(x), CPU, f"a copy of {backend.nbytes(x):,} bytes")
+    if ledger is not None and copy:
+        recording = _recording(ledger, backend, x, CPU)
         if recording is not None:
             with recording:
                 return backend.to_numpy(x, copy)
@@ -249,15 +223,17 @@ def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -
         from devshim import _refusals
 
         raise _refusals.copy_needed(CPU, target)
-    if FAULTS is not None:
-        FAULTS(backend, CPU, target, f"a copy of {array.nbytes:,} bytes")
+    faults = FAULTS
+    if faults is not None:
+        faults(backend, CPU, target, f"a copy of {array.nbytes:,} bytes")
     return (backend, target, array.nbytes, backend.from_numpy, array, target, copy)
 
 
 def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[..., Tensor], *args: object) -> Tensor:
     """Create a tensor on an existing device by calling ``how(*args)``, and check where it is."""
-    if LEDGER is not None:  # `from_host` gives bytes, and says last whether it is a copy
-        recording = LEDGER(backend, CPU, target, nbytes if args[-1] is True else None, 1)
+    ledger = LEDGER
+    if ledger is not None:  # `from_host` gives bytes, and says last whether it is a copy
+        recording = ledger(backend, CPU, target, nbytes if args[-1] is True else None, 1)
         if recording is not None:
             with recording:
                 return make(backend, target, nbytes, how, *args)
@@ -266,14 +242,15 @@ def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[...
     except Exception as error:
         if isinstance(error, DevshimError):
             raise
-        _raise_if_full(backend, error, target, _asked(backend, args) if nbytes is None else nbytes)
+        raise_full(backend, error, target, _asked(backend, args) if nbytes is None else nbytes)
         raise
     if backend.device_of(result) is not target:
-        _raise_misplaced(backend, target, result)
+        raise_misplaced(backend, target, result)
     return result
 
 
-def _raise_misplaced(backend: Backend, asked: Device, result: Tensor) -> None:
+def raise_misplaced(backend: Backend, asked: Device, result: Tensor) -> None:
+    """Raise `PlacementError` for a result that is not where it was asked to be."""
     from devshim import _refusals
 
     raise _refusals.misplaced(backend, asked, backend.device_of(result))
@@ -289,11 +266,11 @@ def _asked(backend: Backend, args: tuple[object, ...]) -> int | None:
 
 def raise_if_full(backend: Backend, error: Exception, device: Device, x: Tensor) -> None:
     """Raise what a full device raises everywhere, if that is why a copy of a tensor failed."""
-    _raise_if_full(backend, error, device, backend.nbytes(x))
+    raise_full(backend, error, device, backend.nbytes(x))
 
 
-def _raise_if_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
-    """Raise what a full device raises everywhere; a simulated card's own error says it already."""
+def raise_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
+    """Do the same where the bytes are known; a simulated card's own error says it already."""
     from devshim import _refusals
 
     if not isinstance(error, DevshimError) and backend.is_out_of_memory(error):

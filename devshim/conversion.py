@@ -105,8 +105,9 @@ def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool
         return place(x, there, copy=copy)
     if copy is not None and type(copy) is not bool:
         raise _refusals.bad_flag(copy)
-    if _explain.HOOK is not None:
-        _explain.HOOK(target, "convert", there)
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(target, "convert", there)
     short_cut = _short_cut(source, target, type(x))
     if short_cut is not None:
         _SHORT_CUTS[type(x), backend] = short_cut
@@ -145,9 +146,9 @@ def _the_long_way(
             return shared
         if copy is False:
             raise _refusals.cannot_share(f"{source.title} with {target.title}", why)
-    told = None
-    if there is CPU and _transfer.LEDGER is not None:  # one copy, whatever is put in order on the host besides
-        told = _transfer.LEDGER(source, here, CPU, source.nbytes(x), 1)
+    told, ledger = None, _transfer.LEDGER
+    if there is CPU and ledger is not None:  # one copy, whatever is put in order on the host besides
+        told = ledger(source, here, CPU, source.nbytes(x), 1)
     if told is None:
         return _through_the_host(source, target, x, here, there)
     with told:

@@ -55,8 +55,8 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
     if backend is not None and not _is_foreign(backend, obj):
         target = backend.device_of(obj) if device is None else _transfer.require(backend, _spec.device(device))
         x, copy = _cast(backend, obj, _arguments.dtype(backend, dtype), copy)
-        if _explain.HOOK is not None:
-            _explain.HOOK(backend, "copy" if copy else "place", target)
+        if (hook := _explain.HOOK) is not None:
+            hook(backend, "copy" if copy else "place", target)
         return x if stays(backend, x, target, copy) else _transfer.move(backend, x, target)
     if type(obj) is list or type(obj) is tuple:
         found = _stacking.tensors_in(obj)
@@ -64,7 +64,7 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
             return _stacking.stacked(obj, found, dtype, device, copy)
     plan = _reading(obj, dtype, device, copy)
     try:
-        x = _transfer.make(*plan) if _transfer.LEDGER is None else _made(*plan)
+        x = _transfer.make(*plan) if (ledger := _transfer.LEDGER) is None else _made(ledger, *plan)
     except DevshimError:
         raise
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch's word for a None among them
@@ -93,10 +93,9 @@ def _reading(obj: Any, dtype: object, device: DeviceLike | None, copy: bool | No
     return from_array(backend, _host_array(backend, obj), _arguments.target(backend, device), copy)
 
 
-def _made(backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:
+def _made(ledger: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:
     """Make a tensor while copies are watched: Python numbers that go to a card are a copy, of the result's size."""
-    hook: Any = _transfer.LEDGER
-    told = None if target is CPU or nbytes is not None else hook(backend, CPU, target, 0, 1)
+    told = None if target is CPU or nbytes is not None else ledger(backend, CPU, target, 0, 1)
     if told is None:
         return _transfer.make(backend, target, nbytes, *how)
     with told:
@@ -236,8 +235,9 @@ def linspace(
     target = _arguments.target(backend, device)
     (count,) = _arguments.shape(_arguments.integer("num", num))
     args = (_arguments.number("start", start), _arguments.number("stop", stop), count)
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "linspace", target, args, dtype)
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "linspace", target, args, dtype)
     wanted = _arguments.dtype(backend, dtype)
     return _transfer.make(backend, target, None, backend.linspace, *args, wanted, target, bool(endpoint))
 

@@ -33,8 +33,9 @@ def synchronize(device: DeviceLike | None = None) -> None:
     _outside.refuse("synchronize", "wait outside: here nothing has been computed yet")
     backend = _context.current()
     targets = [CPU, *_cards(backend)] if device is None else [_transfer.require(backend, _spec.device(device))]
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "synchronize", targets[-1])
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "synchronize", targets[-1])
     for target in targets:
         backend.synchronize(target)
 
@@ -51,8 +52,9 @@ def memory(device: DeviceLike) -> MemoryInfo:
     _outside.refuse("memory", "ask outside: here the answer would be that of the moment of compiling, for ever")
     backend = _context.current()
     target = _transfer.require(backend, _spec.device(device))
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "memory", target)
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "memory", target)
     return backend.memory(target)
 
 
@@ -65,8 +67,9 @@ def empty_cache(device: DeviceLike | None = None) -> None:
     else:
         targets = [_transfer.require(backend, _spec.device(device))]
     for target in targets:
-        if _explain.HOOK is not None:
-            _explain.HOOK(backend, "empty_cache", target)
+        hook = _explain.HOOK
+        if hook is not None:
+            hook(backend, "empty_cache", target)
         backend.empty_cache(target)
 
 

@@ -73,8 +73,9 @@ class on:
             _context.TRACED.devices.append(self._device)
             return self._device
         _transfer.require(backend, self._device)
-        if _explain.HOOK is not None:
-            _explain.HOOK(backend, "on", self._device)
+        hook = _explain.HOOK
+        if hook is not None:
+            hook(backend, "on", self._device)
         depth = len(_native.open)
         _enter(backend, self._device)
         _SAVED.set((*_SAVED.get(), (_context.DEVICE.get(), depth)))
@@ -140,8 +141,9 @@ def set_device(device: DeviceLike) -> None:
     _outside.refuse("set_device", "call it outside, or enter ds.on inside")
     backend = _context.current()
     target = _transfer.require(backend, _spec.device(device))
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "set_device", target)
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "set_device", target)
     if _native.open and _native.open[-1][1] and not _in_task():
         _leave(len(_native.open) - 1)
     _enter(backend, target, held=True)
@@ -171,8 +173,9 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     if where is None:
         return fn(*args, **kwargs)
     backend, device = where
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "run", device, args)
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "run", device, args)
     if _compiler() is not None:
         _context.TRACED.devices.append(device)
         try:

@@ -7,6 +7,7 @@ beside real cards, and everything printed about a simulated card says that it is
 
 from __future__ import annotations
 
+from _thread import RLock
 from os import environ
 from sys import modules
 
@@ -33,6 +34,7 @@ MAX_GPUS = 64
 MOST_BYTES = 2**60
 """More than any memory has; sums of a few of these still fit in 63 bits."""
 
+_SWITCHING = RLock()
 _asked: Request | None = None
 _failed: dict[str, str] = {}
 
@@ -126,8 +128,9 @@ def why_not(backend: Backend) -> str | None:
 
 
 def _request() -> Request:
-    if _asked is not None:
-        return _asked
+    asked = _asked
+    if asked is not None:
+        return asked
     gpus = environ.get("DEVSHIM_SIMULATE_GPUS")
     if not gpus:
         return (0, None, ())
@@ -136,7 +139,12 @@ def _request() -> Request:
 
 
 def _switch(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
-    """Make a request the process's own, on all frameworks at once or on none."""
+    """Make a request the process's own, on all frameworks at once or on none; one thread after the other."""
+    with _SWITCHING:
+        _switch_all(gpus, memory, faults)
+
+
+def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
     global _asked
     name = _context.chosen()
     if gpus and name is not None:

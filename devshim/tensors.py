@@ -47,8 +47,9 @@ def device_of(x: Tensor) -> Device:
     backend = _TENSORS.get(type(x))
     if backend is None:
         backend = tensor_backend(x, "device_of")
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "device_of")
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "device_of")
     flag = backend.hosted
     if flag and getattr(x, flag) is True:
         return CPU
@@ -101,7 +102,8 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
         return _trees.place(x, device.of_leaf, copy, non_blocking)
     else:
         target = _spec.of_call("place", x, device)
-    if target.text == "cpu" and _explain.HOOK is None:  # its text, for torch.compile: see `devshim.device`
+    hook = _explain.HOOK
+    if target.text == "cpu" and hook is None:  # its text, for torch.compile: see `devshim.device`
         if copy is None or copy is False:
             flag = _HOSTED.get(type(x))  # tells what the lines below find out, at half the price
             if flag is not None and getattr(x, flag) is True:
@@ -117,8 +119,8 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
             from devshim import _trees
 
             return _trees.place(x, target, copy, non_blocking)
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "copy" if copy else "place", target)
+    if hook is not None:
+        hook(backend, "copy" if copy else "place", target)
     if copy is None or copy is False:
         try:
             if backend.device_of(x) is target:
@@ -191,13 +193,8 @@ def copy(x: T, device: DeviceLike) -> T:
         DeviceNotFoundError: The framework does not have that device.
         OutOfMemoryError: The device is full.
     """
-    if (
-        device is CPU
-        and device.text
-        and _transfer.LEDGER is None
-        and _transfer.FAULTS is None
-        and _explain.HOOK is None
-    ):
+    hook = _explain.HOOK
+    if device is CPU and device.text and hook is None and _transfer.LEDGER is None and _transfer.FAULTS is None:
         copier = _COPIERS.get(type(x))  # as `_copied_to_host`, written out: a call less
         if copier is not None:
             try:
@@ -213,8 +210,8 @@ def copy(x: T, device: DeviceLike) -> T:
         from devshim import _trees
 
         return _trees.place(x, target, True, False, "copy")
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "copy", target)
+    if hook is not None:
+        hook(backend, "copy", target)
     return _transfer.move(backend, x, target)
 
 
@@ -245,8 +242,9 @@ def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
     backend = _TENSORS.get(type(x))
     if backend is None:
         backend = tensor_backend(x, "to_numpy")
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "to_numpy")
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "to_numpy")
     return _transfer.to_host(backend, x, copy is not False)
 
 
@@ -281,8 +279,9 @@ def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool |
     """Return the arguments of `devshim._transfer.make` that bring an array of the host's into a tensor."""
     if copy is not None and type(copy) is not bool:
         _refuse_flag(copy)
-    if _explain.HOOK is not None:
-        _explain.HOOK(backend, "from_numpy", target, (array,))
+    hook = _explain.HOOK
+    if hook is not None:
+        hook(backend, "from_numpy", target, (array,))
     return _transfer.from_host(backend, array, target, copy is not False)
 
 

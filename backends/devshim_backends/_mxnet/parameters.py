@@ -58,7 +58,8 @@ def _named(parameter: Any, arrays: Any, native: Any) -> Any:
 
 
 def _device(number: int) -> Device:
-    return read(number, 0 if _backend is None else _backend.labelled) or CPU
+    backend = _backend
+    return read(number, 0 if backend is None else backend.labelled) or CPU
 
 
 def _shown(device: Device) -> str:

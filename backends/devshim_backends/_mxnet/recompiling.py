@@ -85,18 +85,20 @@ def _count(step: int) -> None:
 
 
 def _put_back(backend: Backend) -> None:
-    if _before is None:
+    before = _before
+    if before is None:
         vars(backend).pop("device_of", None)
     else:
-        vars(backend)["device_of"] = _before
+        vars(backend)["device_of"] = before
 
 
 def _noted(x: Tensor) -> Device:
     """What stands for the backend's `device_of` while blocks are compiled."""
     for block, place in _HERE.blocks:
         vars(block)[_ASKED] = place
-    assert _backend is not None
-    return type(_backend).device_of(_backend, x) if _before is None else _before(x)
+    backend, before = _backend, _before
+    assert backend is not None
+    return type(backend).device_of(backend, x) if before is None else before(x)
 
 
 def _place_of(args: Any) -> int | None:

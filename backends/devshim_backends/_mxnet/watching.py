@@ -184,7 +184,8 @@ def _mixed(first: Device, second: Device) -> MixedDevicesError:
 
 def mixed_natives(first: Any, second: Any) -> MixedDevicesError:
     """Return the error of arrays on two of MXNet's own devices."""
-    labelled = 0 if _backend is None else _backend.labelled
+    backend = _backend
+    labelled = 0 if backend is None else backend.labelled
     return _mixed(*(read(place_number(each), labelled) or CPU for each in (first, second)))
 
 
@@ -229,8 +230,8 @@ def _check_pairs(count: int, arrays: Any, gradients: Any) -> None:
 
 def _where(handle: Any) -> Any:
     """The `Device` of an array that is only known by its handle; None for no array."""
-    address = _address(handle)
-    return read(where(_Handle(address)), _backend.labelled) if address and _backend is not None else None
+    address, backend = _address(handle), _backend
+    return read(where(_Handle(address)), backend.labelled) if address and backend is not None else None
 
 
 def _address(handle: Any) -> int:

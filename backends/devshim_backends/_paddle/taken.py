@@ -23,9 +23,10 @@ _MORE = ("clone", "_copy_to", "cpu", "detach", "value")
 
 def require_shown(values: Iterable[Any]) -> None:
     """Raise `SimulationError` where a tensor among an operator's arguments is on a card that was taken away."""
-    if CHECK is not None:
+    check = CHECK
+    if check is not None:
         for x in tensors_in(values):
-            CHECK(place_of(x))
+            check(place_of(x))
 
 
 class PaddleTaken(Backend):

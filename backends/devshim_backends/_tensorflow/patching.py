@@ -12,6 +12,7 @@ Requirements this module answers:
 from __future__ import annotations
 
 import functools
+import threading
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ _OF_LAYERS = (
 )
 _OF_OPTIMIZERS = ("apply", "build", "update_step", "finalize_variable_values", "load_own_variables")
 
+_LOCK = threading.RLock()
+"""Held while wires are put on and taken off; the garbage collector may take one off in the middle of that."""
 _wired: dict[int, weakref.ref[Any]] = {}
 _exchanged: dict[tuple[type, str], tuple[Any, Any]] = {}
 """The methods exchanged: what was there, and ours."""
@@ -48,25 +51,25 @@ def wire_of(x: Any) -> Wire | None:
 
 def put(x: Any, wire: Wire | None) -> None:
     """Give an object a wire, or take it off."""
-    if wire is None:
-        vars(x).pop(MARK, None)
-        _wired.pop(id(x), None)
-        _put_build(x, None)
-        if not _wired:
-            _put_back()
-        return
-    vars(x)[MARK] = wire
-    if id(x) not in _wired:
-        key = id(x)
-        _wired[key] = weakref.ref(x, lambda _: _gone(key))
-    _exchange(x)
-    _put_build(x, wire)
+    with _LOCK:
+        if wire is None:
+            vars(x).pop(MARK, None)
+            _put_build(x, None)
+            _gone(id(x))
+            return
+        vars(x)[MARK] = wire
+        if id(x) not in _wired:
+            key = id(x)
+            _wired[key] = weakref.ref(x, lambda _: _gone(key))
+        _exchange(x)
+        _put_build(x, wire)
 
 
 def _gone(key: int) -> None:
-    _wired.pop(key, None)
-    if not _wired:
-        _put_back()
+    with _LOCK:
+        _wired.pop(key, None)
+        if not _wired:
+            _put_back()
 
 
 # ---------------------------------------------------------------------- on classes
@@ -78,12 +81,13 @@ def _exchange(x: Any) -> None:
 
 
 def _exchange_on(cls: type, name: str) -> None:
-    owner = next((each for each in cls.__mro__ if name in vars(each)), None)
-    if owner is not None and (owner, name) not in _exchanged:
-        theirs = vars(owner)[name]
-        ours = _method(name, theirs) if isinstance(theirs, types.FunctionType) else _Descriptor(name, theirs)
-        _exchanged[owner, name] = theirs, ours
-        setattr(owner, name, ours)
+    with _LOCK:
+        owner = next((each for each in cls.__mro__ if name in vars(each)), None)
+        if owner is not None and (owner, name) not in _exchanged:
+            theirs = vars(owner)[name]
+            ours = _method(name, theirs) if isinstance(theirs, types.FunctionType) else _Descriptor(name, theirs)
+            _exchanged[owner, name] = theirs, ours
+            setattr(owner, name, ours)
 
 
 def serve_unplaced(wire: Wire) -> None:
@@ -96,17 +100,18 @@ def serve_unplaced(wire: Wire) -> None:
 
 
 def _put_back() -> None:
-    _unplaced.clear()
-    while _exchanged:
-        (cls, name), (theirs, ours) = _exchanged.popitem()
-        if vars(cls).get(name) is ours:
-            setattr(cls, name, theirs)
+    with _LOCK:
+        _unplaced.clear()
+        while _exchanged:
+            (cls, name), (theirs, ours) = _exchanged.popitem()
+            if vars(cls).get(name) is ours:
+                setattr(cls, name, theirs)
 
 
 def _method(name: str, theirs: Any) -> Any:
     @functools.wraps(theirs)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        wire = vars(self).get(MARK) or (_unplaced[0] if _unplaced and name == "apply" else None)
+        wire = vars(self).get(MARK) or (next(iter(_unplaced), None) if name == "apply" else None)
         if wire is None:
             return theirs(self, *args, **kwargs)
         return wire.run(name, self, theirs.__get__(self, type(self)), args, kwargs)

@@ -95,7 +95,7 @@ def run_as_they_are(cls: type) -> None:
 
     Else it compiles them, and what is compiled is told that it is being traced, whenever it runs.
     """
-    for method in vars(cls).values():
+    for method in list(vars(cls).values()):  # at once: another thread may patch the class meanwhile
         code = getattr(method, "__code__", None)
         if isinstance(code, CodeType) and code.co_filename == _hidden.__file__:
             _skip(code)

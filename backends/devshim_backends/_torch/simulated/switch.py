@@ -41,6 +41,10 @@ def show(count: int, limit: int | None) -> None:
     """
     if count:
         _register()
+    if count and SHOWN.count:  # patched already, and other threads may be in the middle of that
+        SHOWN.count, SHOWN.limit = count, limit
+        generators.begin(count)
+        return
     patches.remove_all()
     SHOWN.count, SHOWN.limit, SHOWN.on_leaving = count, limit, indices.patch
     generators.begin(count)
