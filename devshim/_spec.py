@@ -166,6 +166,10 @@ def of_call(call: str, x: object, spec: Any) -> Device:
         DeviceSpecError: It names none; where the two arguments are swapped, or ``spec`` is something that another call
             takes, the hint says what to type.
     """
+    if type(spec) is str:  # as in `device`, written out: a call less
+        found = _TEXTS.get(spec) if len(spec) <= _LONGEST else None
+        if found is not None:
+            return found
     try:
         return device(spec)
     except DeviceSpecError as error:
