@@ -151,6 +151,15 @@ class KerasCases:
         assert self.devices(metric) == {GPU}
         assert 0 <= float(metric.result()) <= 1
 
+    def test_a_variable_moves_and_stays_itself(self) -> None:
+        import keras
+
+        variable = keras.Variable(X)
+        assert ds.place({"w": variable}, GPU)["w"] is variable
+        assert self.devices(variable) == {GPU}
+        assert ds.device_of(variable.value) is GPU
+        assert np.array_equal(keras.ops.convert_to_numpy(variable), X)
+
     # ------------------------------------------------------------------ training
     def test_training_goes_on_with_fit(self) -> None:
         moved, stayed = self.net(), self.net()

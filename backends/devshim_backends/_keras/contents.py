@@ -81,9 +81,9 @@ def is_variable(x: object) -> bool:
 
 
 def is_whole(cls: type) -> bool:
-    """Return True if instances of a class are Keras layers, models, optimizers or metrics."""
+    """Return True if instances of a class are Keras layers, models, optimizers, metrics or variables."""
     names = {base.__name__ for base in cls.__mro__ if base.__module__.startswith("keras.")}
-    return not names.isdisjoint({"Layer", "Optimizer", "BaseOptimizer", "Metric"})
+    return not names.isdisjoint({"Layer", "Optimizer", "BaseOptimizer", "Metric", *_VARIABLES})
 
 
 class Contents:

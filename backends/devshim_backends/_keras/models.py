@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from devshim_backends._keras.contents import is_metric
+from devshim_backends._keras.contents import is_metric, is_variable
 from devshim_backends._keras.optimizers import of_optimizer
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ __all__ = ["leaves_of", "of_model"]
 
 
 def leaves_of(contents: Contents, leaves: LeavesOf, whole: Any) -> list[Leaf]:
-    """Return the leaves of a Keras layer, model, metric or optimizer."""
+    """Return the leaves of a Keras layer, model, metric, optimizer or variable."""
+    if is_variable(whole):
+        return list(leaves("", "parameter" if whole.trainable else "buffer", whole, None))
     if is_metric(whole):
         return list(_of_metric(contents, leaves, "", whole))
     if hasattr(whole, "_layers"):
