@@ -74,7 +74,7 @@ class Move:
         targets: dict[int, Device] = {}  # of each parameter, by its owner: for what goes beside it
         for _, prefix, leaf in found:
             if leaf.beside is None:
-                targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path, leaf.kind == "state"))
+                targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path, leaf.kind in ("state", "random")))
         going = _together.Going(str, blames=True)
         arrived: dict[Key, Any] = {}
         try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     F = TypeVar("F")
 
-ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax"}
+ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax", "flax": "jax"}
 """Root package of a type -> the backend that knows it."""
 
 TENSORS: dict[type, Backend] = {}

@@ -32,8 +32,8 @@ class Placement:
     1. what a key says of its full path: the exact path, then the nearest path above it, then the first glob that fits;
     2. what a key says of its path within the item, such as ``"0.weight"`` for the leaf ``"model.0.weight"``;
     3. the default;
-    4. without a default, for a tensor of a tree: what an exact key says of the end of its path, so that state which
-       mirrors the weights (optax's ``"1.0.mu.dense.kernel"``) goes where they go;
+    4. without a default, for a tensor of a tree and an optimizer's state: what an exact key says of the end of its
+       path, so that state which mirrors the weights (optax's ``"1.0.mu.dense.kernel"``) goes where they go;
     5. without a default, for an optimizer's counts and a tree's numbers (tensors of no axes): the first device named.
 
     The state of an optimizer goes where its parameter goes.
@@ -130,7 +130,7 @@ class Placement:
             if found is None and path and path != within:
                 found = self._named(path)
         if found is None and self._default is None:
-            found = self._at_the_end_of(prefix) if not path else None
+            found = self._at_the_end_of(full) if count or not path else None
             if found is None and count and self._places:
                 return next(iter(self._places.values()))
         return self[full] if found is None else found

@@ -9,6 +9,7 @@ from devshim_backends._jax.containers import JaxContainers
 from devshim_backends._jax.hidden import JaxHidden
 from devshim_backends._jax.lines import LINES
 from devshim_backends._jax.models import JaxModels
+from devshim_backends._jax.nnx import JaxNnx
 from devshim_backends._jax.several import JaxSeveral
 from devshim_backends._jax.simulation import JaxSimulation
 
@@ -16,7 +17,7 @@ __all__ = ["JaxBackend"]
 
 
 @final
-class JaxBackend(JaxHidden, JaxModels, JaxSimulation, JaxSeveral, JaxContainers):
+class JaxBackend(JaxNnx, JaxHidden, JaxModels, JaxSimulation, JaxSeveral, JaxContainers):
     """JAX, from 0.4.30 on."""
 
     name = "jax"

@@ -46,8 +46,8 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "devshim's own cannot take"
         ),
         "models": (
-            "those of Keras 3 on its JAX backend, on one device each; JAX itself has no models: weights and states are"
-            " trees of arrays, which place moves"
+            "those of Keras 3 on its JAX backend, on one device each, and flax NNX modules; JAX itself has no models:"
+            " weights and states are trees of arrays, which place moves"
         ),
         "guard": (
             "what Python and NumPy read, NumPy's arrays and uncommitted ones as operands, in updates and as arguments"

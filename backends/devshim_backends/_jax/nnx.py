@@ -1,0 +1,135 @@
+"""Flax NNX: modules and optimizers are objects, in which arrays are exchanged; everything else of flax is trees.
+
+Requirements this module answers:
+
+* Module, optimizer and variables stay the objects they are; a variable in two places is one, and stays one.
+* JAX computes where committed arrays are, so ``model(x)`` with ``x`` there needs nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from devshim.backend import Backend
+from devshim.wholes import Block, Leaf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from devshim.device import Device
+    from devshim.wholes import Layer
+
+    Forms = Mapping[str, tuple[tuple[int, ...], str]]
+
+
+def is_nnx(cls: type) -> bool:
+    """Return True if instances of a class are NNX modules, optimizers, or other objects of its graphs."""
+    nnx = sys.modules.get("flax.nnx")
+    bases = () if nnx is None else tuple(getattr(nnx, name) for name in ("Pytree", "Object") if hasattr(nnx, name))
+    return issubclass(cls, bases)
+
+
+class JaxNnx(Backend):
+    """The room of NNX, in front of that of Keras' models, whose layers may be NNX modules as well."""
+
+    def is_model(self, cls: type) -> bool:
+        return is_nnx(cls) or super().is_model(cls)  # type: ignore[safe-super]  # JaxModels'
+
+    def leaves(self, whole: Any) -> list[Leaf]:
+        return list(_leaves(whole)) if self._is_mine(whole) else super().leaves(whole)
+
+    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        return _nothing if self._is_mine(whole) else super().rewire(whole, where)
+
+    def clone(self, whole: Any) -> Any:
+        return self.clones([whole])[0]
+
+    def clones(self, wholes: Sequence[Any]) -> list[Any]:
+        others = [each for each in wholes if not self._is_mine(each)]
+        rest = iter(super().clones(others) if others else ())
+        return [_clone(each) if self._is_mine(each) else next(rest) for each in wholes]
+
+    def blocks(self, model: Any) -> list[Block]:
+        if not self._is_mine(model):
+            return super().blocks(model)
+        kept: dict[str, list[str]] = {}
+        for leaf in _leaves(model):
+            kept.setdefault(leaf.path.rpartition(".")[0], []).append(leaf.path)
+        return [Block(path, tuple(leaves)) for path, leaves in kept.items()]
+
+    def layers(self, model: Any) -> list[Layer]:
+        return [] if self._is_mine(model) else super().layers(model)
+
+    def facts(self, whole: Any) -> Any:
+        return None if self._is_mine(whole) else super().facts(whole)
+
+    def begin_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
+        return _nothing if self._is_mine(optimizer) else super().begin_state(optimizer, models, forms)
+
+    def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
+        return _nothing if self._is_mine(whole) else super().restore(whole, facts, forms)
+
+    def _is_mine(self, whole: Any) -> bool:
+        cls = type(whole)
+        return is_nnx(cls) and not super().is_model(cls)  # type: ignore[safe-super]
+
+
+def _nothing() -> None:
+    """Take back nothing."""
+
+
+def _leaves(whole: Any) -> Iterator[Leaf]:
+    """Every array of every variable, and of attributes; what stands twice has the name of its first place."""
+    nnx: Any = sys.modules["flax.nnx"]
+    is_optimizer = isinstance(whole, nnx.Optimizer)
+    for path, node in nnx.iter_graph(whole):
+        name = ".".join(map(str, path))
+        if isinstance(node, nnx.Variable):
+            yield from _of_variable(nnx, name, node, is_optimizer)
+        elif is_nnx(type(node)):
+            for key, value in list(vars(node).items()):
+                if isinstance(value, jax.Array):
+                    yield Leaf(f"{name}.{key}" if name else key, "buffer", *_attribute(node, key), (id(node), key))
+
+
+def _of_variable(nnx: Any, name: str, variable: Any, is_optimizer: bool) -> Iterator[Leaf]:
+    kind: Any = "state" if is_optimizer else "parameter" if isinstance(variable, nnx.Param) else "buffer"
+    kind = "random" if isinstance(variable, nnx.RngState) else kind  # not kept in files: NumPy has no keys
+    found, structure = jax.tree_util.tree_flatten_with_path(variable.get_raw_value())
+    for i, (path, value) in enumerate(found):
+        if isinstance(value, jax.Array):
+            below = f"{name}.{jax.tree_util.keystr(path, simple=True, separator='.')}" if path else name
+            yield Leaf(below, kind, *_value(variable, structure, i), (variable, i) if path else variable)
+
+
+def _value(variable: Any, structure: Any, i: int) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """How to read and write one array of a variable's value, which may be a tree."""
+
+    def read() -> Any:
+        return jax.tree_util.tree_leaves(variable.get_raw_value())[i]
+
+    def write(new: Any) -> None:
+        values = jax.tree_util.tree_leaves(variable.get_raw_value())
+        values[i] = new
+        variable.set_raw_value(jax.tree_util.tree_unflatten(structure, values))
+
+    return read, write
+
+
+def _attribute(node: Any, key: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    return lambda: vars(node)[key], lambda new: vars(node).__setitem__(key, new)
+
+
+def _clone(whole: Any) -> Any:
+    """Another object of the same graph, whose arrays are copies on their devices."""
+    nnx: Any = sys.modules["flax.nnx"]
+    new = nnx.clone(whole)
+    for leaf in _leaves(new):
+        leaf.write(jax.lax.copy_p.bind(leaf.read()))
+    return new
+
+
+__all__ = ["JaxNnx", "is_nnx"]
