@@ -227,7 +227,10 @@ class Wholes:
         raise self._unsupported("several")
 
     def snapshot(self, x: Any) -> Any:
-        """A copy of a tensor on its device, in new memory, free of any graph, also of one that needs gradients."""
+        """A copy of a tensor on its device, free of any graph, also of one that needs gradients.
+
+        The tensor itself where nothing can change it or take its memory.
+        """
         raise self._unsupported("several")
 
     def stack(self, xs: Sequence[Any]) -> Any:

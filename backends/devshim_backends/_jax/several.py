@@ -70,6 +70,8 @@ class JaxSeveral(JaxDevices, Backend):
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         dtype = np.result_type(*{_read_by_numpy(x.dtype) for x in xs})
         with self._at(xs[0]), wide(dtype):
+            if all(x.dtype == dtype and x.shape == xs[0].shape for x in xs):
+                return jax.lax.concatenate([_packed(*xs[i : i + _PACK]) for i in range(0, len(xs), _PACK)], 0)
             return jnp.concatenate([jax.lax.convert_element_type(x.reshape(1), dtype) for x in xs])
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
@@ -90,6 +92,18 @@ class JaxSeveral(JaxDevices, Backend):
             if not self.is_tracer(x):
                 entered.enter_context(jax.default_device(self.to_native(self.device_of(x))))
             yield
+
+
+_PACK = 32
+"""How many numbers are stacked by one compiled function: the time to compile grows with them."""
+
+
+def _stacked(*xs: Tensor) -> Tensor:
+    """Stack numbers; compiled once for as many as `_PACK`, and once for each smaller number that is left over."""
+    return jnp.stack(xs).reshape(-1)
+
+
+_packed: Any = jax.jit(_stacked)
 
 
 def _read_by_numpy(dtype: Any) -> Any:

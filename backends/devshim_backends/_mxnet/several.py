@@ -75,9 +75,13 @@ class MxnetSeveral(MxnetCreation):
             return self.copy_to(x.detach(), self.device_of(x))
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
-        name = widest({self.dtype_name(x) for x in xs})
+        names = {self.dtype_name(x) for x in xs}
+        name = widest(names)
         joined = _JOINED.get(name, name)
         with numpy_shapes(), mx.autograd.pause():
+            if names == {joined} and len({(type(x), x.shape) for x in xs}) == 1:  # a few operators for any number
+                stacked = mx.np.stack(list(xs)) if isinstance(xs[0], mx.np.ndarray) else mx.nd.stack(*xs)
+                return stacked.reshape((-1,))
             # Cast first: 2.0 cannot give a bfloat16 of no axis one (oneDNN).
             made = self.concatenate([self.cast(x, joined).reshape((1,)) for x in xs], 0)
             return made if joined == name or name not in CODES else self.cast(made, name)

@@ -10,9 +10,11 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import tensorflow as tf
+from tensorflow.python.ops import gen_array_ops
 
 from devshim._dtypes import widest
 from devshim_backends._tensorflow.collectives import TAKES, over_cards
+from devshim_backends._tensorflow.places import EAGER
 from devshim_backends._tensorflow.tensors import TensorflowTensors
 
 if TYPE_CHECKING:
@@ -50,12 +52,18 @@ class TensorflowSeveral(TensorflowTensors):
             return made / tf.cast(len(xs), made.dtype) if op == "mean" else made
 
     def snapshot(self, x: Tensor) -> Tensor:
+        if type(x) is EAGER:
+            return x  # nobody can change it, and tapes hold what they need themselves
         with self._at(x):
             return tf.stop_gradient(tf.convert_to_tensor(x))  # a variable's values, which later ones replace
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         with self._at(xs[0]):
-            dtype = tf.as_dtype(widest({self.dtype_name(x) for x in xs}))
+            names = {self.dtype_name(x) for x in xs}
+            name = widest(names)
+            if names == {name} and not any(len(x.shape) for x in xs):
+                return gen_array_ops.pack(list(xs))  # one operator for any number of scalars
+            dtype = tf.as_dtype(name)
             return tf.concat([tf.reshape(tf.cast(x, dtype), [1]) for x in xs], 0)
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:

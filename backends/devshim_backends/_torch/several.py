@@ -59,7 +59,11 @@ class TorchSeveral(TorchTensors):
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         with torch.no_grad():
-            dtype = self.dtype(widest({self.dtype_name(x) for x in xs}))
+            names = {self.dtype_name(x) for x in xs}
+            name = widest(names)
+            if names == {name} and len({x.shape for x in xs}) == 1:
+                return torch.stack(tuple(xs)).reshape(-1)  # two operators for any number of scalars
+            dtype = self.dtype(name)
             if dtype is torch.float64 and xs[0].is_mps:  # which has none
                 dtype = torch.float32
             return torch.cat([x.reshape(1).to(dtype) for x in xs])
