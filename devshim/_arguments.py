@@ -9,7 +9,7 @@ import numpy as np
 
 from devshim import _context, _explain, _misuse_values, _registry, _spec, _transfer
 from devshim._dtypes import DTYPES
-from devshim._refusals import bad_argument, masked, refuse_for_numpy
+from devshim._refusals import bad_argument, cannot_share, masked, refuse_for_numpy
 from devshim.device import CPU, as_int
 from devshim.errors import ArgumentError, ConversionError
 
@@ -108,8 +108,12 @@ def _numpy_name(value: object) -> str | None:
     return None
 
 
-def numpy_array(value: object) -> np.ndarray:
-    """Return a NumPy array or scalar as an array any framework can read: native byte order, plain dtype."""
+def numpy_array(value: object, copy: object = None) -> np.ndarray:
+    """Return a NumPy array or scalar as an array any framework can read: native byte order, plain dtype.
+
+    Raises:
+        CopyNeededError: ``copy`` is False, and the array has the other byte order.
+    """
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):
@@ -121,7 +125,11 @@ def numpy_array(value: object) -> np.ndarray:
             f"an array of dtype {value.dtype} has no counterpart in a tensor framework",
             "convert it to a number dtype first, for example a.astype('float32')",
         )
-    return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+    if value.dtype.isnative:
+        return value
+    if copy is False:
+        raise cannot_share("this array", f"its byte order ({value.dtype.str}) is not this machine's")
+    return value.astype(value.dtype.newbyteorder("="))
 
 
 def _refuse_kind(array: np.ndarray) -> None:

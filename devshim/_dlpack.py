@@ -126,6 +126,11 @@ class Offer(NamedTuple):
     read_only: bool | None
 
     @property
+    def itemsize(self) -> int:
+        """The bytes of an element; 1 for what has no name, which every consumer refuses."""
+        return (FORMS.get(self.dtype) or SMALL.get(self.dtype) or (0, 8, 1))[1] // 8
+
+    @property
     def has_negative_strides(self) -> bool:
         """Whether some axis runs backwards through the memory."""
         return any(step < 0 for step in self.strides)

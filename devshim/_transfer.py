@@ -219,10 +219,10 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
 def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -> tuple[Any, ...]:
     """Return the arguments of `make` that copy NumPy memory into a new tensor (``copy=False``: that share it)."""
     require(backend, target)
-    if not copy and target is not CPU:
-        from devshim import _refusals
+    if not copy:
+        from devshim import _alignment
 
-        raise _refusals.copy_needed(CPU, target)
+        _alignment.require(backend, array, target)
     faults = FAULTS
     if faults is not None:
         faults(backend, CPU, target, f"a copy of {array.nbytes:,} bytes")

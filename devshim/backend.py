@@ -65,25 +65,24 @@ class Backend(Wholes, ABC):
     copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {}
     """By exact type, the shortest way to do what `copy_to` does towards the host, the result seen to be there.
 
-    Taken while nobody watches: no ledger, guard, fault or `explain`. None: this tensor shall go the long way.
-    """
+    Taken while nobody watches: no ledger, guard, fault or `explain`. None: this tensor goes the long way."""
 
     viewers: ClassVar[Mapping[type, Callable[[Tensor], np.ndarray | None]]] = {}
     """By exact type, the shortest way to a NumPy array over a tensor's memory; taken, and left by None, as `copiers`.
 
-    The array is read-only where the tensor must not be written, and was seen to have its dtype and shape.
-    """
+    The array is read-only where the tensor must not be written, and was seen to have its dtype and shape."""
 
     lenders: ClassVar[Mapping[type, Callable[[Tensor, int], tuple[Any, str, tuple[int, ...]] | None]]] = {}
     """By exact type, the shortest way to a fresh unversioned DLPack capsule, the dtype's array-API name and the shape.
 
-    Of a tensor on the host, in C order, at an address that is a multiple of the number given, and, unless all of the
-    framework's tensors are `immutable`, writable.  Taken, and left by None, as `copiers`.
-    """
+    Of a tensor on the host, in C order, aligned for the consumer (its `alignment`), and, unless all of the framework's
+    tensors are `immutable`, writable.  Taken, and left by None, as `copiers`."""
 
-    borrower: ClassVar[tuple[int, Callable[[Any, str, tuple[int, ...]], Tensor | None]] | None] = None
-    """What addresses must be a multiple of, so that the framework can live on memory; and what makes a tensor of what
-    `lenders` give, seen to be on the host in that dtype and shape, or None."""
+    borrower: ClassVar[staticmethod[[Any, str, tuple[int, ...]], Tensor | None] | None] = None
+    """The shortest way to a tensor of what `lenders` give, seen to be on the host in that dtype and shape, or None."""
+
+    alignment: ClassVar[int] = 0
+    """What an address must be a multiple of for every operator (see `devshim._alignment`); 0: of its elements' size."""
 
     immutable: ClassVar[bool] = False
     """Whether the framework's tensors cannot be written to (TensorFlow, JAX)."""

@@ -7,6 +7,7 @@ Elsewhere, and wherever sharing would be wrong, the values go through the host:
 * memory that must not be written (a read-only array, a TensorFlow or JAX tensor) behind a tensor that can be: a
   view would let the one framework change what the other believes immutable, so such a tensor is copied; NumPy, whose
   arrays can be read-only, gets a read-only view;
+* memory at an address on which the other framework's operators would end the process (`devshim._alignment`);
 * whatever one side's adapter refuses (`Backend.to_dlpack`, `Backend.from_dlpack`), with its reason kept.
 
 Most tensors are plain: on the host, dense, in C order, of a dtype that everybody has.  For them there is a short cut by
@@ -19,7 +20,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devshim import _arguments, _context, _explain, _installed, _misuse, _refusals, _registry, _spec, _transfer
+from devshim import (
+    _alignment,
+    _arguments,
+    _context,
+    _explain,
+    _installed,
+    _misuse,
+    _refusals,
+    _registry,
+    _spec,
+    _transfer,
+)
 from devshim._dtypes import DTYPES
 from devshim.device import CPU
 from devshim.errors import BackendNotFoundError, ConversionError, CopyNeededError, DevshimError
@@ -102,6 +114,8 @@ def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool
     if source is target:
         from devshim.tensors import place
 
+        if copy is True and _explain.HOOK is None:  # not by a short cut, which copies by operators at any address
+            return _transfer.move(source, x, there)
         return place(x, there, copy=copy)
     if copy is not None and type(copy) is not bool:
         raise _refusals.bad_flag(copy)
@@ -126,7 +140,7 @@ def _short_cut(source: Backend, target: Backend, kind: type) -> Callable[[Tensor
     lend = source.lenders.get(kind)
     if lend is None or target.borrower is None or (source.immutable and not target.immutable):
         return None
-    alignment, borrow = target.borrower
+    alignment, borrow = target.alignment, target.borrower
 
     def lent_and_borrowed(x: Tensor) -> Tensor | None:
         lent = lend(x, alignment)
@@ -194,7 +208,7 @@ def _shared(source: Backend, target: Backend, x: Tensor, here: Device, there: De
         return None, "the memory must not be written, and the result could be"
     source.synchronize(here)  # not every consumer waits for the producer's stream
     try:
-        result = target.from_dlpack(source.to_dlpack(x))
+        result = target.from_dlpack(_alignment.checked(target, source.to_dlpack(x)))
     except (ConversionError, CopyNeededError) as error:
         return None, error.problem
     if frozen and not target.immutable:

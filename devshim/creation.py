@@ -90,7 +90,7 @@ def _reading(obj: Any, dtype: object, device: DeviceLike | None, copy: bool | No
             raise cannot_share("Python numbers", "a tensor has memory of its own")
         return _arguments.plan("asarray", (obj,), dtype, device)
     backend = _context.current()
-    return from_array(backend, _host_array(backend, obj), _arguments.target(backend, device), copy)
+    return from_array(backend, _host_array(backend, obj, copy), _arguments.target(backend, device), copy)
 
 
 def _made(ledger: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:
@@ -104,14 +104,14 @@ def _made(ledger: Any, backend: Backend, target: Device, nbytes: int | None, *ho
     return x
 
 
-def _host_array(backend: Backend, obj: object) -> np.ndarray:
+def _host_array(backend: Backend, obj: object, copy: bool | None) -> np.ndarray:
     try:
         array = obj if isinstance(obj, np.ndarray) else np.asarray(obj)
     except (TypeError, ValueError) as error:  # an object's own __array__ may refuse
         raise _unreadable(backend, error) from error
     if array.dtype.kind in "OUS" and not isinstance(obj, (np.ndarray, np.generic)):
         raise _unreadable(backend, _misuse_values.no_numbers(obj))
-    return _arguments.numpy_array(array)
+    return _arguments.numpy_array(array, copy)
 
 
 def _unreadable(backend: Backend, error: Exception | str) -> ConversionError:

@@ -271,7 +271,7 @@ def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, cop
     if backend.compiling():
         _outside.refuse("from_numpy", "make the tensor outside, and pass it in")
     target = _arguments.target(backend, None if device is None else _spec.of_call("from_numpy", a, device))
-    array = _arguments.numpy_array(a)
+    array = _arguments.numpy_array(a, copy)
     return _transfer.make(*from_array(backend, array, target, copy))
 
 

@@ -5,6 +5,7 @@ NumPy is the other framework here, because it is always there; the real ones mee
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from devshim.testing.values import DTYPES, LAYOUTS, at_offset, bits, feature, na
 if TYPE_CHECKING:
     from devshim.device import Device
 
+OFFSETS = (1, 2, 4, 8, 12, 16, 20, 32, 36, 48, 64)
+"""Bytes from a multiple of 64 to where an array begins."""
 SHAPES = [(3, 4), (5,), (), (0, 3), (1, 3), (3, 1), (1, 1)]
 
 
@@ -58,6 +61,24 @@ class Converting(Kit):
         if not a.flags.writeable and self.adapter.is_writable(x):
             self.scribble(x)
             assert native_bits(a) == before
+
+    @feature("convert")
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_memory_that_is_not_aligned_is_copied(self, dtype: str) -> None:
+        """Nothing is shared at an address on which an operator would end the process; what is shared is computed on."""
+        plain = numbers((5, 7), dtype)
+        needed = self.adapter.alignment or plain.itemsize
+        for offset in (0, *OFFSETS):
+            a = at_offset(plain, offset)
+            for share in (ds.convert, ds.from_numpy):
+                with contextlib.suppress(ds.CopyNeededError):
+                    share(a, copy=False)
+                    assert offset % needed == 0
+            x = ds.convert(a, self.backend)
+            assert bits(ds.to_numpy(x)) == bits(a)
+            if dtype in ("float32", "complex64", "complex128"):
+                assert np.array_equal(ds.to_numpy(ds.run(lambda t: t + t, x)), a + a)
+                assert np.array_equal(ds.to_numpy(ds.run(lambda t: t * t, x[1:])), a[1:] * a[1:])
 
     @feature("convert")
     def test_copy_true_is_new_memory(self, device: Device) -> None:

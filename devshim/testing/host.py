@@ -78,6 +78,15 @@ class Host(Kit):
         assert self.same_numbers(x, np.full((3, 4), -5, "float32"))
 
     @feature("numpy")
+    def test_another_byte_order_is_never_shared(self) -> None:
+        """``copy=False`` refuses an array of the other byte order: its values cannot be read where they are."""
+        a = LAYOUTS["other_endian"](numbers())
+        for share in (ds.from_numpy, ds.asarray):
+            if share is ds.from_numpy or self.backend != "numpy":  # whose tensor it is
+                with pytest.raises(ds.CopyNeededError, match="byte order"):
+                    share(a, copy=False)
+
+    @feature("numpy")
     def test_to_numpy_shares_only_on_demand(self) -> None:
         """``copy=False`` gives the tensor's own memory, so that a write is seen, or refuses."""
         x = self.tensor()

@@ -11,6 +11,7 @@ import pytest
 
 import devshim as ds
 from devshim import conversion
+from devshim.testing.values import at_offset
 
 if "paddle" not in ds.backends():
     pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
@@ -191,3 +192,14 @@ print("given back")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout.split("\n")[-2]) == (0, "given back"), done.stderr
+
+
+@pytest.mark.parametrize("part", [lambda x: x, lambda x: x[1:], lambda x: x[::2, ::3], lambda x: x.T])
+def test_complex_numbers_that_are_not_aligned_are_copied(part):
+    """Paddle's operators on them end the process (3.3), also the one that makes scattered values contiguous."""
+    a = at_offset(np.arange(35).reshape(5, 7) * (1 + 2j), 8)
+    x = part(paddle.utils.dlpack.from_dlpack(a.__dlpack__()))
+    for made in (ds.convert(x, "paddle", copy=True), ds.convert(x, copy=True)):
+        assert np.array_equal((made + made).numpy(), part(a) + part(a))
+    assert np.array_equal(ds.to_numpy(x), part(a))
+    assert np.array_equal(ds.convert(x, "numpy"), part(a))

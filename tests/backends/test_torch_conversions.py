@@ -10,6 +10,7 @@ import pytest
 
 import devshim as ds
 from devshim import conversion
+from devshim.testing.values import at_offset
 
 torch = pytest.importorskip("torch")
 interop = pytest.importorskip("devshim_backends._torch.interop")
@@ -120,6 +121,35 @@ def test_each_of_numpys_equal_dtypes_is_read(copy):
     """NumPy has two of 64 unsigned bits on Linux; they are equal, and ``torch.from_numpy`` takes one of them."""
     for kind in (np.uint64, np.ulonglong, np.int64, np.longlong):
         assert ds.convert(np.array([1, 2**62], kind), "torch", copy=copy).tolist() == [1, 2**62]
+
+
+LAZY = {
+    "plain": lambda x: x,
+    "transposed": lambda x: x.T,
+    "sliced": lambda x: x[::2, ::3],
+    "conjugate": lambda x: x.conj(),
+    "negation": lambda x: x._neg_view(),
+    "both": lambda x: x.conj()._neg_view(),
+}
+
+
+@pytest.mark.parametrize("lazy", LAZY)
+def test_complex_numbers_that_are_not_aligned_are_copied(lazy):
+    """``x.clone()`` of them ends the process (pytorch/pytorch#190043)."""
+    a = at_offset(np.arange(35).reshape(5, 7) * (1 + 2j), 8)
+    x = LAZY[lazy](torch.from_numpy(a))
+    values = LAZY[lazy](torch.from_numpy(at_offset(a, 0))).clone().resolve_conj().resolve_neg()
+    for made in (ds.convert(x, "torch", copy=True), ds.convert(x, copy=True)):
+        assert made.data_ptr() % 16 == 0
+        assert torch.equal(made + made, values + values)
+    assert np.array_equal(ds.to_numpy(x), values.numpy())
+    assert np.array_equal(ds.convert(x, "numpy"), values.numpy())
+
+
+def test_the_gradient_flows_through_a_copy_of_what_is_not_aligned():
+    x = torch.from_numpy(at_offset(np.ones(5, complex), 8)).requires_grad_()
+    torch.view_as_real(ds.convert(x, "torch", copy=True)).sum().backward()
+    assert x.grad.shape == (5,)
 
 
 def test_what_torch_func_wraps_is_refused():

@@ -43,7 +43,7 @@ def made(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
     monkeypatch.setattr(conversion, "_SHORT_CUTS", {})
     monkeypatch.setattr(type(fake), "lenders", {})
     monkeypatch.setattr(type(fake), "viewers", {kind: found.view})
-    monkeypatch.setattr(type(fake), "borrower", (1, found.borrow))
+    monkeypatch.setattr(type(fake), "borrower", found.borrow)
     return found
 
 

@@ -115,6 +115,28 @@ def test_a_sweep_finds_memory_that_goes_with_its_source(said: Any) -> None:
     assert "after its source was freed" in said(dangling)
 
 
+def test_a_sweep_finds_results_that_cannot_be_computed_with(said: Any) -> None:
+    torch = ds.framework("torch")
+
+    class Adding(torch.Tensor):  # type: ignore[misc]
+        def __add__(self, other: Any) -> Any:
+            return torch.zeros(self.shape)
+
+    class AddingInPlace(torch.Tensor):  # type: ignore[misc]
+        def __iadd__(self, other: Any) -> Any:
+            return self
+
+    class Multiplying(torch.Tensor):  # type: ignore[misc]
+        def __matmul__(self, other: Any) -> Any:
+            return torch.zeros(1, 1)
+
+    cell = Cell("16 bytes on", "float32", None)
+    assert said(CONVERT, cell) == "shared"
+    assert said(CONVERT, Cell("3 bytes on", "float32", None)) == "copied"
+    for kind in (Adding, AddingInPlace, Multiplying):
+        assert "computes something else" in said(_altered(lambda y, kind=kind: y.as_subclass(kind)), cell)
+
+
 def test_a_sweep_finds_errors_that_do_not_help(said: Any) -> None:
     def raising(error: Exception) -> Any:
         def convert(*args: Any, **options: Any) -> Any:

@@ -73,7 +73,9 @@ def _view(x: Tensor) -> np.ndarray | None:
 def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     """A plain array's capsule (see `Backend.lenders`); a consumer refuses what does not stand in C order."""
     name = _PLAIN.get(x.dtype)
-    if name is None or DEVICES.get(x.sharding._device) is not CPU or address_of(x) % alignment:
+    if name is None or DEVICES.get(x.sharding._device) is not CPU:
+        return None
+    if address_of(x) % (alignment or x.dtype.itemsize):
         return None
     return _give(x.block_until_ready()), name, x.shape
 
@@ -94,7 +96,9 @@ class JaxInterop(JaxRuntime, Backend):
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {ArrayImpl: _view}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {ArrayImpl: _lend}
-    borrower = (ALIGNMENT, _borrow)
+    borrower = staticmethod(_borrow)
+    alignment = ALIGNMENT
+    """Below it JAX itself copies (0.10), or computes by code that expects it (older ones)."""
 
     def to_dlpack(self, x: Tensor) -> Any:
         value = primal(x)  # under `jax.grad` gradients stay here, as in every other framework
@@ -126,8 +130,6 @@ def _import(source: Any) -> Tensor:
     capsule = source.__dlpack__()
     offered = _dlpack.read(capsule)
     _check(offered)
-    if offered.address % ALIGNMENT:
-        raise BufferError(f"it needs an alignment of {ALIGNMENT} bytes, and this memory lacks it")
     _dlpack.settle_strides(capsule)
     with enable_x64(True):  # JAX takes no bare capsule
         x = jax.dlpack.from_dlpack(_dlpack.Exporter((_dlpack.CPU, 0), lambda stream: capsule))

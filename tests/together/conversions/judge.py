@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from cells import NO_DTYPE, TRAINED, Cell, Task
+from cells import ADDRESSES, NO_DTYPE, TRAINED, Cell, Task
 from sides import Side
 from strange import make
 from values import base, bits, expected
@@ -19,6 +19,8 @@ import devshim as ds
 
 COMPUTED = ("int32", "float32", "complex64")
 """Dtypes in which every framework that has them adds."""
+MULTIPLIED = ("float32", "float64", "complex64", "complex128")
+"""Dtypes in which every framework that has them adds, in place, too, and multiplies matrices."""
 
 
 class WrongError(Exception):
@@ -36,6 +38,11 @@ class Made:
 
 def judge(task: Task, cell: Cell, sides: dict[str, Side]) -> tuple[str, str]:
     """Return what one conversion did, and why."""
+    with ds.using(task.source):  # NumPy's simulated cards are for those who chose NumPy
+        return _judged(task, cell, sides)
+
+
+def _judged(task: Task, cell: Cell, sides: dict[str, Side]) -> tuple[str, str]:
     source, target = sides[task.source], sides[task.target]
     try:
         if cell.dtype == NO_DTYPE:
@@ -51,6 +58,10 @@ def judge(task: Task, cell: Cell, sides: dict[str, Side]) -> tuple[str, str]:
             return "same", ""
         if cell.here == "cpu" and cell.there is None and cell.dtype in COMPUTED:
             _computes(y, made, target)
+        if cell.layout in ADDRESSES and cell.dtype in MULTIPLIED:
+            _computes(y, made, target, products=True)
+            if target.is_writable(y):
+                _adds_in_place(source, cell, task, target)
         found = "shared" if _is_shared(y, made, task, cell, source, target) else "copied"
         if cell.copy is None:
             _outlives_its_source(task, cell, source, target)
@@ -115,13 +126,28 @@ def _same_bits(side: Side, x: Any, truth: tuple[str, tuple[int, ...], bytes], wh
             raise WrongError(f"{what} has other {name}: {one!r:.60} for {other!r:.60}")
 
 
-def _computes(y: Any, made: Made, target: Side) -> None:
+def _computes(y: Any, made: Made, target: Side, products: bool = False) -> None:
     """Refuse a result that the framework's own operators read otherwise, or cannot read."""
     dtype, shape, values = made.bits
     once = np.frombuffer(values, dtype).reshape(shape)
-    with np.errstate(all="ignore"):
-        if not np.array_equal(target.read(y + y), once + once, equal_nan=True):
-            raise WrongError("the framework's own operator computes something else with the result")
+    with np.errstate(all="ignore"), target.computing():
+        sums = [(y + y, once + once), *([(y[1:] + y[1:], once[1:] + once[1:])] if shape and shape[0] > 1 else [])]
+        if products:
+            sums += [(y * y, once * once), (target.product(y), once.reshape(1, -1) @ once.reshape(-1, 1))]
+        for found, expected in sums:
+            if not np.array_equal(target.read(found), expected, equal_nan=True):
+                raise WrongError("the framework's own operator computes something else with the result")
+
+
+def _adds_in_place(source: Side, cell: Cell, task: Task, target: Side) -> None:
+    """Refuse a result that an operator cannot change in place: another one, as the change may be its source's."""
+    made = _made(source, cell)
+    if made is not None:
+        y = ds.convert(made.x, task.target, copy=cell.copy)
+        once = np.frombuffer(made.bits[2], made.bits[0]).reshape(made.bits[1])
+        y += y
+        if not np.array_equal(target.read(y), once + once):
+            raise WrongError("the framework's own operator in place computes something else with the result")
 
 
 def _is_shared(y: Any, made: Made, task: Task, cell: Cell, source: Side, target: Side) -> bool:
@@ -131,7 +157,10 @@ def _is_shared(y: Any, made: Made, task: Task, cell: Cell, source: Side, target:
     if source.mutable:
         if not any(made.bits[2]):
             raise WrongError("the sample is all zeros, and zeros written over it would not be seen")
-        source.wipe(made.root)
+        if isinstance(made.root, np.ndarray):  # written by NumPy, which can be, wherever it is
+            made.root[...] = np.zeros((), made.root.dtype)
+        else:
+            source.wipe(made.root)
         shared = bits(target.read(y)) != made.bits
     elif target.is_writable(y):
         target.wipe(y)

@@ -16,7 +16,7 @@ from cells import BACKENDS, Cell, Task, tasks
 import devshim as ds
 
 WORKER = Path(__file__).with_name("worker.py")
-LIMIT = 120.0
+LIMIT = 300.0
 """Seconds for the cells of one pair, and for the start."""
 
 Results = dict[Task, list[tuple[Cell, str, str]]]

@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from cells import BACKENDS, DTYPES, LAYOUTS, MOVES, NO_DTYPE, TRAINED, Cell
+from cells import ADDRESSES, BACKENDS, DTYPES, LAYOUTS, MOVES, NO_DTYPE, TRAINED, Cell
 from pool import Results
 
 import devshim as ds
@@ -82,6 +82,25 @@ PREFIX = re.compile(
 """What a message says of the pair, which the table says already."""
 
 
+ALIGNMENTS = tuple(f"aligned to {bytes}" for bytes in (1, 2, 4, 8, 16, 32, 64))
+"""What `ADDRESSES` are published as: the largest power of two that divides them."""
+NOT_ALIGNED = re.compile(r"(memory aligned to) (\d+) bytes for \w+, and the alignment of this address is \d+")
+
+
+def _layout(layout: str) -> str:
+    offset = ADDRESSES.get(layout)
+    return layout if offset is None else f"aligned to {offset & -offset}"
+
+
+def _why(why: str, dtype: str) -> str:
+    """A reason without what the table says already, and what differs from dtype to dtype."""
+    general = PREFIX.sub("", why).replace(f"dtype '{dtype}'", "such dtype")
+    return NOT_ALIGNED.sub(
+        lambda found: f"{found[1]} {'its elements' if int(found[2]) <= 16 else f'{found[2]} bytes'}, and this is not",
+        general,
+    )
+
+
 def _rows(cells: list[tuple[Cell, str, str]], reasons: list[str]) -> list[list[Any]]:
     """What has one move, outcome and reason, with all its layouts and dtypes."""
     grouped = defaultdict(list)
@@ -91,10 +110,11 @@ def _rows(cells: list[tuple[Cell, str, str]], reasons: list[str]) -> list[list[A
             why = outcomes[False][1]
         if outcome != "absent" and dtype != NO_DTYPE:
             move = "" if here == "cpu" and there is None else f"{here} to {there or here}"
-            grouped[layout, move, outcome, PREFIX.sub("", why).replace(f"dtype '{dtype}'", "such dtype")].append(dtype)
+            dtypes = grouped[_layout(layout), move, outcome, _why(why, dtype)]
+            dtypes.append(dtype) if dtype not in dtypes else None
     merged = defaultdict(list)
     for (layout, *rest), dtypes in grouped.items():
-        merged[(*rest, " ".join(dtypes))].append(layout)
+        merged[(*rest, " ".join(sorted(dtypes, key=DTYPES.index)))].append(layout)
     return [
         [layouts, move, outcome, _number(why, reasons), dtypes]
         for (move, outcome, why, dtypes), layouts in merged.items()
@@ -111,7 +131,7 @@ def _number(why: str, reasons: list[str]) -> int | None:
 
 def _order(row: list[Any]) -> tuple[Any, ...]:
     moves = ["", *(f"{here} to {there or here}" for here, there in MOVES)]
-    return moves.index(row[1]), (*LAYOUTS, *TRAINED).index(row[0][0]), DTYPES.index(row[4].split()[0])
+    return moves.index(row[1]), (*LAYOUTS, *ALIGNMENTS, *TRAINED).index(row[0][0]), DTYPES.index(row[4].split()[0])
 
 
 def write(kept: Record, path: Path) -> None:

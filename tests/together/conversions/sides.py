@@ -7,9 +7,11 @@ view allows.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
+from cells import ADDRESSES
 from values import INDEXED, at, numpy_dtype
 
 import devshim as ds
@@ -53,6 +55,14 @@ class Side:
         """Write zeros over a tensor's values, in place."""
         raise NotImplementedError
 
+    def product(self, x: Tensor) -> Tensor:
+        """The framework's own matrix product of a vector with itself."""
+        return x.reshape((1, -1)) @ x.reshape((-1, 1))
+
+    def computing(self) -> AbstractContextManager[object]:
+        """What the framework's operators need around them to keep 64-bit values."""
+        return nullcontext()
+
     def address(self, x: Tensor) -> int:
         """Where a tensor's first element is; asked of immutable ones alone."""
         raise NotImplementedError
@@ -67,10 +77,12 @@ class Side:
 
     def source(self, layout: str, array: Any) -> tuple[Tensor, Tensor] | None:
         """A tensor of a layout, made of a base, and its root; None where there is no such thing."""
-        if layout in ("foreign memory", "unaligned"):
-            memory = at(array, 16 if layout == "unaligned" and array.itemsize <= 16 else 0)
+        if layout == "foreign memory" or layout in ADDRESSES:
+            memory = at(array, ADDRESSES.get(layout, 0))
             x = self.over(memory)
-            return None if x is None else (x, x)
+            if x is None:
+                return None
+            return x, (memory if memory.flags.writeable else x)  # where operators may not live, NumPy writes
         root = self.make(array)
         if root is None:
             return None
@@ -115,8 +127,8 @@ class NumpySide(Side):
         return bool(x.flags.writeable)
 
     def source(self, layout: str, array: Any) -> tuple[Tensor, Tensor] | None:
-        if layout == "unaligned":  # not even to its own size
-            root = at(array, 1)
+        if layout in ADDRESSES:
+            root = at(array, ADDRESSES[layout])
             return root, root
         return None if layout == "foreign memory" else super().source(layout, array)
 
@@ -203,6 +215,9 @@ class TensorflowSide(Side):
 
     def read(self, x: Tensor) -> Any:
         return np.asarray(x.numpy())
+
+    def product(self, x: Tensor) -> Tensor:
+        return self.tf.reshape(x, (1, -1)) @ self.tf.reshape(x, (-1, 1))
 
     def address(self, x: Tensor) -> int:
         return _dlpack.read(self.tf.experimental.dlpack.to_dlpack(self.tf.convert_to_tensor(x))).address

@@ -27,6 +27,9 @@ class JaxSide(Side):
     def _wide(self) -> Any:
         return self.enable_x64(True)
 
+    def computing(self) -> Any:
+        return self._wide()
+
     def make(self, array: Any) -> Tensor:
         with self._wide():
             return self.jnp.array(array)
@@ -152,6 +155,9 @@ class MxnetSide(Side):
 
     def trains(self, x: Tensor) -> bool:
         return x.grad is not None
+
+    def product(self, x: Tensor) -> Tensor:
+        return self.mx.np.dot(x.reshape((1, -1)), x.reshape((-1, 1)))
 
     def laid_out(self, layout: str, root: Tensor) -> Tensor:
         if layout == "older kind":

@@ -7,10 +7,14 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from cells import ADDRESSES
 
 Array = Any
 
-SHAPES = {"0-d": (), "empty": (0, 3), "sliced": (10, 9)}
+SIZES = (1, 2, 3, 5, 7, 8, 9, 15, 17, 31, 33, 35, 36, 63, 64, 65, 100, 4096)
+"""Elements: what vectors of any width leave over, and none."""
+SHAPES: dict[str, tuple[int, ...]] = {"0-d": (), "empty": (0, 3), "sliced": (10, 9)}
+SHAPES |= {layout: (SIZES[offset % len(SIZES)],) for layout, offset in ADDRESSES.items()}
 ROWS, COLUMNS = 5, 3  # odd, so that no row but the first begins at a multiple of 64 bytes
 
 
@@ -24,6 +28,8 @@ def base(layout: str, dtype: str) -> Array:
     shape, kind = SHAPES.get(layout, (ROWS, COLUMNS)), numpy_dtype(dtype)
     rng = np.random.default_rng(7)
     count = int(np.prod(shape))
+    if layout in ADDRESSES:  # to be computed with: so that every framework's sums and products are exact
+        return at(rng.integers(1, 4, shape).astype(kind), ADDRESSES[layout])
     array = at(np.frombuffer(rng.bytes(count * kind.itemsize), kind).reshape(shape), 0) if dtype != "bool" else None
     if array is None:
         array = at(rng.integers(0, 2, shape).astype(bool), 0)
