@@ -74,21 +74,27 @@ def shown(index: int) -> str:
 
 def missing(index: int) -> SimulationError:
     """The error for a tensor whose card is not there any more; raises it where the line is known that took it away."""
-    from devshim_backends._torch.simulated.memory import CARDS
-
-    for card in CARDS:
-        if card.device.index == index:
-            card.require_shown()
+    for card in _gone(index):
+        card.require_shown()
     return absent(index)
 
 
 def absent(index: int) -> SimulationError:
     """The error for a card that is named and is not there; a RuntimeError, as PyTorch's own is."""
     have = f"devshim simulates {SHOWN.count}" if SHOWN.count else "no GPUs are simulated now"
+    for card in _gone(index):  # PyTorch names it for what it makes beside a tensor, as in x[0] = 5.0
+        have = f"gpu:{index} was taken away at {card.taken}, and {have}"
     return SimulationError(
         f"{shown(index)} is not there (invalid device ordinal): {have}",
         f"ds.simulate(gpus={index + 1}) shows it; what was on it can be used again then",
     )
+
+
+def _gone(index: int) -> list[Any]:
+    """The card of an index, where it was taken away while something was on it."""
+    from devshim_backends._torch.simulated.memory import CARDS
+
+    return [card for card in CARDS if card.device.index == index and card.taken is not None]
 
 
 _KNOWN: dict[Any, int] = {}
