@@ -283,5 +283,10 @@ def test_no_tensor_escapes_the_count(x, witness, make):
     with ds.on("gpu:1"):
         kept = make(x)
     assert any(seen() is not None for seen in witness.seen)
-    assert witness.uncounted() == []
-    del kept
+    uncounted = witness.uncounted()
+    if make is kept_by_tensorflow:  # its tape keeps an axis, a number of TensorFlow's own store, which is one for all
+        assert {(x.dtype, x.ndim) for x in uncounted} <= {(tf.int32, 0)}
+        assert len({np.asarray(memoryview(x)).ctypes.data for x in uncounted}) <= 1
+        uncounted = []
+    assert uncounted == []
+    del kept, uncounted

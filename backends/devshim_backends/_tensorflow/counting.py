@@ -138,7 +138,18 @@ def over(tensor: Any) -> np.ndarray:
     shape = ops.EagerTensor([1], "/device:CPU:0", _INT32)
     types = ("T", tensor._datatype_enum(), "Tshape", _INT32)
     asked = context.context()._handle, tensor.device, "Reshape", [tensor, shape], types, 1
-    return _EXECUTE(*asked)[0]._numpy_internal()  # type: ignore[no-any-return]  # TensorFlow is Any
+    return _executed(asked)._numpy_internal()  # type: ignore[no-any-return]  # TensorFlow is Any
+
+
+def _executed(asked: tuple[Any, ...]) -> Any:
+    """Return an operator's first result, whatever this thread's device policy says of shapes and handles."""
+    handle = asked[0]
+    policy = pywrap_tfe.TFE_ContextGetDevicePlacementPolicy(handle)
+    pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(handle, context.DEVICE_PLACEMENT_SILENT)
+    try:
+        return _EXECUTE(*asked)[0]
+    finally:
+        pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(handle, policy)
 
 
 # ---------------------------------------------------------------------------------------------------- variables
@@ -226,7 +237,7 @@ class Variable:
             return None
         try:
             asked = context.context()._handle, handle.device, "ReadVariableOp", [handle], ("dtype", self._dtype), 1
-            return _EXECUTE(*asked)[0]
+            return _executed(asked)
         except FAILURES:
             return None
 

@@ -4,7 +4,8 @@ TensorFlow's own device policy "explicit" refuses an input that is not where the
 logical CPUs stand for cards, and refuses ``tf.reduce_sum(x)`` for its axis; so what it refuses is looked at again, and
 done where TensorFlow's tensors agree:
 
-* 0-d tensors, and int32, which TensorFlow keeps on the host by itself, may be there beside tensors on a card.
+* 0-d tensors, and int32, which TensorFlow keeps on the host by itself, may be there beside tensors on a card; int32
+  that devshim did not place may also be on another card.
 * So may the zeros that a tape fills in, and the array in ``x + array``, which TensorFlow makes where it happens to be.
 * In a card's scope an operator computes there on tensors that are all on the host, as `ds.on` says it does.
 * While something over several devices runs, a mix is brought together (`.meeting`).
@@ -25,7 +26,7 @@ from tensorflow.python.eager import context
 from devshim.device import CPU
 from devshim_backends._tensorflow.failures import MixedDevicesError
 from devshim_backends._tensorflow.meeting import RUN, carried
-from devshim_backends._tensorflow.places import EAGER
+from devshim_backends._tensorflow.places import EAGER, PLACED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -102,6 +103,11 @@ def _common(backend: TensorflowPlaces, op: str, inputs: Sequence[Any]) -> Device
     scope = backend.named(context.context().device_name or "")
     placed = [(x, _device_of(backend, x)) for x in _tensors(inputs)]
     located = {number: device for number, (x, device) in enumerate(placed) if device is not CPU or not _mixes(x)}
+    firm = {number: device for number, device in located.items() if not _is_hosted(placed[number][0])}
+    if firm or scope is not None:
+        located = firm
+    elif not all(_is_hosted(x) for x, _ in placed):
+        return CPU  # 0-d tensors of the host, and a shape that was made in a card's scope
     found = set(located.values())
     if scope is not None and found <= {CPU}:
         return scope
@@ -129,6 +135,14 @@ def _mixes(x: Any) -> bool:
     if x.dtype in _HANDLES:
         return False
     return len(x.shape) == 0 or x.dtype in _HOSTED or hasattr(x, "_devshim_anywhere")
+
+
+def _is_hosted(x: Any) -> bool:
+    """True if TensorFlow would have a tensor in host memory, were the card real: int32 that devshim did not place.
+
+    TensorFlow keeps such tensors and uses them on every device: the shape of ones in the gradient of a sum.
+    """
+    return x.dtype in _HOSTED and not hasattr(x, PLACED)
 
 
 def _refused(op: str, located: dict[int, Device], scope: Device | None) -> MixedDevicesError:

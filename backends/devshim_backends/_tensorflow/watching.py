@@ -10,6 +10,7 @@ each of them is wrapped, and put back afterwards:
   Python's operators make of arrays and lists, with no device in mind, is marked.
 * ``backprop._fast_fill`` and ``imperative_grad.imperative_grad``: the ones that a tape begins with are made where its
   target is, and the zeros it fills in, made with no device in mind, are marked.
+* ``TFE_ContextOptionsSetRunEagerOpAsFunction``: operators run directly (`.direct`).
 
 TensorFlow has a hook for just this, ``TFE_Py_SetEagerTensorProfiler``, but an error in it, Ctrl-C included, ends the
 process (2.16 to 2.21); the tests use it to show that nothing is missed.
@@ -25,6 +26,7 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, context, imperative_grad
 from tensorflow.python.framework import constant_op, ops
 
+from devshim_backends._tensorflow import direct
 from devshim_backends._tensorflow.cards import CARDS
 from devshim_backends._tensorflow.counting import LOCAL, UNCOUNTED, VARIABLES, During, Variable, count
 from devshim_backends._tensorflow.failures import FAILURES
@@ -53,8 +55,10 @@ _ENTRIES: tuple[tuple[Any, str], ...] = (
     (ops._EagerTensorBase, "_copy_nograd"),
     (backprop, "_fast_fill"),
     (imperative_grad, "imperative_grad"),
+    (pywrap_tfe, "TFE_ContextOptionsSetRunEagerOpAsFunction"),
 )
-_FAST, _EXECUTE, _CANCELABLE, _CONSTANT, _COPY, _FILL, _GRADIENT = (getattr(owner, name) for owner, name in _ENTRIES)
+_THEIRS = tuple(getattr(owner, name) for owner, name in _ENTRIES)
+_FAST, _EXECUTE, _CANCELABLE, _CONSTANT, _COPY, _FILL, _GRADIENT, _ = _THEIRS
 
 _OPERATORS = frozenset({"binary_op_wrapper", "r_binary_op_wrapper"})
 """TensorFlow's functions behind Python's operators (2.16 to 2.21)."""
@@ -70,6 +74,7 @@ def start(backend: TensorflowPlaces) -> None:
     LOCAL.epoch = _epoch
     for (owner, name), ours in zip(_ENTRIES, _OURS, strict=True):
         setattr(owner, name, ours)
+    direct.switch(backend, True)
     _CARD_OF.clear()
 
 
@@ -78,6 +83,7 @@ def stop() -> None:
     for (owner, name), ours, theirs in zip(_ENTRIES, _OURS, _THEIRS, strict=True):
         if getattr(owner, name) is ours:
             setattr(owner, name, theirs)
+    direct.switch(_backend, False)
     _CARD_OF.clear()
 
 
@@ -134,8 +140,9 @@ def _fast(*args: Any) -> Any:
     """``TFE_Py_FastPathExecute(context, op, name, *inputs, *attributes)``."""
     if LOCAL.epoch != _epoch:
         _meet()
+    special = _SPECIAL.get(args[1])
     try:
-        made = _FAST(*args) if args[1] != "Identity" else _identity(args)
+        made = _FAST(*args) if special is None else special(args)
     except FAILURES as error:
         made = mended(_backend, args[1], args[3:], lambda device, given: _fast_on(device, (*args[:3], *given)), error)
     if VARIABLES or args[1] == "VarHandleOp":
@@ -152,6 +159,9 @@ def _identity(args: tuple[Any, ...]) -> Any:
         with tf.device(x.backing_device):
             return _FAST(*args)
     return _FAST(*args)
+
+
+_SPECIAL: dict[str, Any] = {"Identity": _identity, **dict.fromkeys(direct.ON_VARIABLES, direct.on_variable)}
 
 
 def _fast_on(device: Device, args: tuple[Any, ...]) -> Any:
@@ -236,8 +246,7 @@ def _ones_at(x: Any) -> Any:
         return tf.ones_like(x)
 
 
-_OURS = (_fast, _execute, _cancelable, _constant, _copy, _fill, _gradient)
-_THEIRS = (_FAST, _EXECUTE, _CANCELABLE, _CONSTANT, _COPY, _FILL, _GRADIENT)
+_OURS = (_fast, _execute, _cancelable, _constant, _copy, _fill, _gradient, direct.option)
 
 
 def _meet() -> None:
