@@ -145,7 +145,7 @@ def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
             swapped = all(map(callable, inputs)) and not any(map(callable, fns))
             hint = "the arguments are swapped: ds.parallel(fns, inputs)" if swapped else "ds.parallel([fn], [x])"
             raise _refusals.bad_argument(f"fns[{i}]", fn, "a function of one argument", hint)
-    modes = [backend.modes() for backend in _registry.loaded()]
+    modes = [backend.modes() for backend in _registry.present()]
     calls = [_Call(i, fn, given, modes) for i, (fn, given) in enumerate(zip(fns, inputs, strict=True))]
     if _transfer.LEDGER is not None:
         from devshim import _watching

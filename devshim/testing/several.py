@@ -10,7 +10,7 @@ import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.values import feature, numbers
+from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
     from devshim.backend import Tensor
@@ -162,6 +162,19 @@ class Several(Kit):
         found = ds.parallel([work] * 3, inputs)
         assert [ds.device_of(y) for y in found] == three
         assert all(self.same_numbers(y, 2 * (numbers() + i)) for i, y in enumerate(found))
+
+    @feature("several")
+    @feature("gradient")
+    @hook("gradient")
+    def test_gradients_in_parallel_are_right(self, three: list[Device]) -> None:
+        """Each thread gets the gradients of its own tensors, where these are."""
+        inputs = [ds.from_numpy(numbers() + i, device) for i, device in enumerate(three)]
+
+        def work(x: Tensor) -> list[Tensor]:
+            return [self.gradient(lambda y: y + y, x) for _ in range(20)]
+
+        for i, found in enumerate(ds.parallel([work] * 3, inputs)):
+            assert all(self.same_numbers(gradient, 8 * (numbers() + i)) for gradient in found)
 
     @feature("several")
     def test_the_first_failure_names_its_device(self, three: list[Device]) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import paddle
 
 from devshim_backends._paddle.tensors import PaddleTensors
+from devshim_backends._paddle.turns import TakingTurns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from devshim.backend import Tensor
@@ -59,7 +61,14 @@ class PaddleSeveral(PaddleTensors):
             x.copy_(value, True)
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
-        return partial(paddle.set_grad_enabled, paddle.is_grad_enabled())
+        return partial(_modes, paddle.is_grad_enabled())
+
+
+@contextmanager
+def _modes(records: bool) -> Iterator[None]:
+    """Record gradients in this thread of `ds.parallel`, or not, and take turns in `paddle.grad`."""
+    with TakingTurns(), paddle.set_grad_enabled(records):
+        yield
 
 
 def _widest(xs: Sequence[Tensor]) -> Any:

@@ -1,0 +1,97 @@
+"""What PaddlePaddle does in one thread at a time, while `ds.parallel` runs.
+
+PaddlePaddle (2.6 to 3.3) keeps the state of `paddle.grad` in one object per process, ``egr::GeneralGrad``, which every
+call fills, walks and clears with the GIL released.  Two threads in it at once end the process.  `paddle.autograd`'s
+``jacobian`` and ``hessian`` come through the same function, `Tensor.backward` does not, and needs no turns.
+
+It builds programs in one object per process, too: two threads that compile a function at once end the process, and a
+thread that computes eagerly meanwhile finds itself in the program.
+
+`ds.parallel` starts threads, so it makes them take turns in `paddle.grad`, and refuses to compile: both functions are
+replaced while a call of it runs, and put back when the last one has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import wraps
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Any
+
+from paddle.base import core
+from paddle.jit.dy2static.program_translator import ProgramCache
+
+from devshim.errors import UnsupportedError
+
+try:
+    from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
+except ImportError:  # Paddle 2.6 keeps it elsewhere
+    OpcodeExecutorCache = None
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["TakingTurns"]
+
+_TURN = RLock()
+"""Held by the thread whose turn it is; a hook or `PyLayer` may ask for a gradient in the middle of one."""
+
+_COUNTING = Lock()
+_inside = 0
+"""How many threads of `ds.parallel` there are."""
+_replaced: list[tuple[Any, str, Any]] = []
+"""The functions that are replaced now: where, by which name, by what, which knows what was there before."""
+
+
+def _in_turn(theirs: Any) -> Any:
+    @wraps(theirs)
+    def run_partial_grad(*args: Any, **kwargs: Any) -> Any:
+        with _TURN:
+            return theirs(*args, **kwargs)
+
+    return run_partial_grad
+
+
+def _refusing(theirs: Any) -> Any:
+    @wraps(theirs)
+    def refuse(cache: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            return theirs(cache, *args, **kwargs)
+        raise UnsupportedError(
+            "PaddlePaddle was asked to compile a function in a thread while ds.parallel runs, and can compile in one "
+            "thread of a process only",
+            "call the compiled function once before ds.parallel, with an input of the same dtype and shape",
+        )
+
+    return refuse
+
+
+class TakingTurns:
+    """A ``with`` block of one thread of `ds.parallel`."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        global _inside
+        with _COUNTING:
+            _inside += 1
+            if _inside == 1:
+                _replace(core.eager, "run_partial_grad", _in_turn)
+                _replace(ProgramCache, "_build_once", _refusing)
+                if OpcodeExecutorCache is not None:
+                    _replace(OpcodeExecutorCache, "translate", _refusing)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        global _inside
+        with _COUNTING:
+            _inside -= 1
+            while not _inside and _replaced:
+                owner, name, ours = _replaced.pop()
+                if getattr(owner, name) is ours:  # else somebody has replaced it in turn
+                    setattr(owner, name, ours.__wrapped__)
+
+
+def _replace(owner: Any, name: str, wrap: Any) -> None:
+    ours = wrap(getattr(owner, name))
+    setattr(owner, name, ours)
+    _replaced.append((owner, name, ours))

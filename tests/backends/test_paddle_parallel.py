@@ -1,0 +1,147 @@
+"""`ds.parallel` of what PaddlePaddle keeps one object per process for: its gradients and its compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed")
+
+PRELUDE = """
+import sys
+import numpy as np
+import devshim as ds
+
+count, gpus = int(sys.argv[1]), int(sys.argv[2])
+ds.use("paddle")
+if gpus:
+    ds.simulate(gpus=2)
+import paddle
+from paddle.base import core
+
+def found():
+    from paddle.jit.dy2static.program_translator import ProgramCache
+    return core.eager.run_partial_grad, ProgramCache._build_once
+
+parts = [ds.full((4,), i + 1.0, device=f"gpu:{i % 2}" if gpus else "cpu") for i in range(count)]
+before = found()
+
+def leaf(x):
+    x = ds.copy(x, ds.device_of(x))
+    x.stop_gradient = False
+    return x
+
+def cubes(x):
+    return (x * x * x).sum()
+
+class Cube(paddle.autograd.PyLayer):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensor()
+        return g * 3 * x * x
+"""
+
+GRADIENTS = {
+    "grad": "paddle.grad(cubes(x), x)[0]",
+    "by_another_name": "grad(cubes(x), x)[0]",
+    "of_a_layer": "paddle.grad(Cube.apply(x).sum(), x)[0]",
+    "second": "paddle.grad(paddle.grad(cubes(x), x, create_graph=True)[0].sum(), x)[0] * x / 2",
+    "jacobian": "paddle.autograd.jacobian(cubes(x), x)[:]",
+    "hessian": "paddle.autograd.hessian(cubes(x), x)[:].sum(0) * x / 2",
+    "vjp": "paddle.incubate.autograd.vjp(cubes, x)[1]",
+    "backward": "(cubes(x).backward(), x.grad)[1]",
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., str]:
+    """Run code in a process of its own, which may end, and return what it prints; Paddle's compiler wants a file."""
+    return lambda code, *arguments: _run(tmp_path / "program.py", code, arguments)
+
+
+def _run(program: Path, code: str, arguments: tuple[object, ...]) -> str:
+    program.write_text(PRELUDE + code)
+    words = [sys.executable, str(program), *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(("count", "gpus"), [(2, 2), (8, 2), (3, 0)])
+def test_gradients_in_parallel_are_right(run, count, gpus):
+    code = f"""
+grad = paddle.grad
+
+def work(given):
+    for _ in range(10):
+        for name, code in {GRADIENTS}.items():
+            x = leaf(given)
+            gradient = eval(code, globals(), {{"x": x}})
+            assert np.allclose(gradient.numpy().ravel(), 3 * given.numpy() ** 2), (name, gradient)
+            assert ds.device_of(gradient) is ds.device_of(given)
+    return True
+
+assert ds.parallel([work] * count, parts) == [True] * count
+assert found() == before, "something is left behind"
+print("right")
+"""
+    assert "right" in run(code, count, gpus)
+
+
+def test_a_failure_leaves_nothing_behind(run):
+    code = """
+def fail(x):
+    paddle.grad(cubes(leaf(x)), x)  # x is not of that graph
+
+for _ in range(3):
+    try:
+        ds.parallel([fail, fail], parts)
+    except Exception as error:
+        assert "ds.parallel" in str(error), error
+    else:
+        raise AssertionError("it did not fail")
+    assert found() == before
+print("right")
+"""
+    assert "right" in run(code, 2, 2)
+
+
+@pytest.mark.parametrize("full_graph", [True, False])
+def test_compiling_is_refused_and_what_the_bytecode_compiler_knows_runs(run, full_graph):
+    code = f"""
+step = paddle.jit.to_static(cubes, full_graph={full_graph})
+
+def work(given):
+    for _ in range(20):
+        x = leaf(given)
+        step(x).backward()
+        assert np.allclose(x.grad.numpy(), 3 * given.numpy() ** 2)
+    return True
+
+try:
+    ds.parallel([work] * count, parts)
+except ds.UnsupportedError as error:
+    assert "call the compiled function once before ds.parallel" in str(error), error
+else:
+    raise AssertionError("it was not refused")
+if not {full_graph}:  # PaddlePaddle cannot run one whole program in two threads at once
+    for part in parts:
+        step(leaf(part)).backward()
+    assert ds.parallel([work] * count, parts) == [True] * count
+assert found() == before
+print("right")
+"""
+    assert "right" in run(code, 3, 0 if full_graph else 2)  # simulated GPUs have no whole graphs
