@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import sys
-from collections import OrderedDict, UserList, defaultdict
+from collections import UserList
 from collections.abc import Mapping, MutableMapping
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -35,10 +35,6 @@ __all__ = ["NAMESPACE", "children"]
 
 NAMESPACE = "devshim"
 """The optree namespace in which node types may be registered for devshim alone."""
-
-_OWN = frozenset({OrderedDict, defaultdict})
-"""Python's own containers besides the plain ones: no registry is asked about them."""
-
 
 def children(node: Any, backends: Sequence[Backend] | None = None) -> Flat | None:
     """Return a container's keys, its children, and how to rebuild it around others; None for a leaf.

@@ -82,6 +82,9 @@ def present() -> list[Backend]:
     return list(dict.fromkeys([*builtin, *loaded()]))
 
 
+_CONTAINERS: list[Backend] = []
+"""The backends that know containers, of those loaded."""
+
 _WITH_CONTAINERS = ("torch", "tensorflow", "jax")
 """The frameworks that have a registry of containers."""
 
@@ -94,7 +97,7 @@ def with_containers() -> list[Backend]:
                 load(name)
             except BackendError:
                 continue  # what has no adapter here has no tensors that could move, either
-    return [backend for backend in _LOADED.values() if backend.has_containers]
+    return _CONTAINERS
 
 
 def load(name: str) -> Backend:
@@ -127,6 +130,8 @@ def _adopt(backend: Backend) -> None:
     from devshim.backend import Backend as Contract
 
     backend.has_containers = type(backend).flatten_once is not Contract.flatten_once
+    if backend.has_containers:
+        _CONTAINERS.append(backend)
     backend.hosted = type(backend).hosted  # read on every placement, and on Python 3.11 an instance's own is faster
     simulation.apply_request(backend)
     if _transfer.LEDGER is not None:  # somebody watches: a guard, perhaps
