@@ -36,6 +36,7 @@ __all__ = ["NAMESPACE", "children"]
 NAMESPACE = "devshim"
 """The optree namespace in which node types may be registered for devshim alone."""
 
+
 def children(node: Any, backends: Sequence[Backend] | None = None) -> Flat | None:
     """Return a container's keys, its children, and how to rebuild it around others; None for a leaf.
 

@@ -54,6 +54,7 @@ ROOMS = (
         "fresh",
         "simulation",
         "cards",
+        "taken",
         "models",
         "training",
         "several",

@@ -17,9 +17,15 @@ from devshim.testing.values import FEATURE_OF, hook
 LINES = (
     *("device_count", "device_of", "place", "copy", "to_numpy", "from_numpy", "asarray", "zeros", "ones", "full"),
     *("empty", "arange", "linspace", "eye", "uniform", "normal", "seed", "on", "set_device", "run", "synchronize"),
-    *("memory", "empty_cache", "convert", "try_gpu", "dtype"),
+    *("memory", "empty_cache", "convert", "try_gpu", "dtype", "devices", "describe", "memory_policy"),
+    *("memory_fraction", "split", "gather", "all_reduce", "save", "load", "metric_append", "metric_flush", "stack"),
 )
 """The calls a backend has a native line for."""
+MODEL_LINES = (
+    *(f"{call}_{kind}" for call in ("place", "copy", "save", "load") for kind in ("model", "optimizer")),
+    *("place_parameter", "device_of_model"),
+)
+"""What a backend has a native line for besides, unless models are a declared gap."""
 
 REFUSALS: dict[str, Callable[[], object]] = {
     "simulate": lambda: ds.simulate(gpus=2),
@@ -81,8 +87,10 @@ class Declared(Kit):
 
     def test_every_call_has_a_native_line(self) -> None:
         """There is a template for each call, and each can be filled in."""
-        assert sorted(self.adapter.lines) == sorted(LINES)
-        fields: dict[str, Any] = {"x": "x", "device": "D", "index": 1, "args": "a", "dtype": ""}
+        models = () if "models" in self.adapter.gaps else MODEL_LINES
+        assert sorted(self.adapter.lines) == sorted((*LINES, *models))
+        fields: dict[str, Any] = {"x": "x", "device": "D", "index": 1, "args": "a", "dtype": "", "path": "'p'"}
+        fields |= {"devices": "[D]", "count": 1, "sizes": "[1]", "axis": 0, "op": "sum", "reduced": "sum"}
         for call, template in self.adapter.lines.items():
             filled = template.format(name="float32") if call == "dtype" else template.format(*"0123", **fields)
             assert filled.strip(), call
