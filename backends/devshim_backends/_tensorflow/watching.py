@@ -11,6 +11,7 @@ each of them is wrapped, and put back afterwards:
 * ``backprop._fast_fill`` and ``imperative_grad.imperative_grad``: the ones that a tape begins with are made where its
   target is, and the zeros it fills in, made with no device in mind, are marked.
 * ``TFE_ContextOptionsSetRunEagerOpAsFunction``: operators run directly (`.direct`).
+* ``Context.device`` and ``Graph.device``: TensorFlow's own names of GPUs are refused (`.names`).
 
 TensorFlow has a hook for just this, ``TFE_Py_SetEagerTensorProfiler``, but an error in it, Ctrl-C included, ends the
 process (2.16 to 2.21); the tests use it to show that nothing is missed.
@@ -31,6 +32,7 @@ from devshim_backends._tensorflow.cards import CARDS
 from devshim_backends._tensorflow.counting import LOCAL, UNCOUNTED, VARIABLES, During, Variable, count
 from devshim_backends._tensorflow.failures import FAILURES
 from devshim_backends._tensorflow.mixing import mended, set_policy
+from devshim_backends._tensorflow.names import NAMED
 from devshim_backends._tensorflow.places import EAGER
 
 if TYPE_CHECKING:
@@ -56,9 +58,10 @@ _ENTRIES: tuple[tuple[Any, str], ...] = (
     (backprop, "_fast_fill"),
     (imperative_grad, "imperative_grad"),
     (pywrap_tfe, "TFE_ContextOptionsSetRunEagerOpAsFunction"),
+    *((owner, name) for owner, name, _ in NAMED),
 )
 _THEIRS = tuple(getattr(owner, name) for owner, name in _ENTRIES)
-_FAST, _EXECUTE, _CANCELABLE, _CONSTANT, _COPY, _FILL, _GRADIENT, _ = _THEIRS
+_FAST, _EXECUTE, _CANCELABLE, _CONSTANT, _COPY, _FILL, _GRADIENT, *_ = _THEIRS
 
 _OPERATORS = frozenset({"binary_op_wrapper", "r_binary_op_wrapper"})
 """TensorFlow's functions behind Python's operators (2.16 to 2.21)."""
@@ -246,7 +249,7 @@ def _ones_at(x: Any) -> Any:
         return tf.ones_like(x)
 
 
-_OURS = (_fast, _execute, _cancelable, _constant, _copy, _fill, _gradient, direct.option)
+_OURS = (_fast, _execute, _cancelable, _constant, _copy, _fill, _gradient, direct.option, *(ours for *_, ours in NAMED))
 
 
 def _meet() -> None:

@@ -1,0 +1,57 @@
+"""TensorFlow's own names of GPUs while GPUs are simulated: refused, with the line that computes there.
+
+A simulated GPU is a logical CPU (`.simulation`), so ``/GPU:1`` names a device that is not there, and with soft
+placement, which is on by default, TensorFlow computes on the host instead.  Every scope, of `tf.device`, Keras and
+`tf.distribute`, in a `tf.function` too, comes through one of two methods, which are replaced while GPUs are simulated.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
+
+from devshim.errors import DeviceNotFoundError
+from devshim_backends._tensorflow.devices import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NAMED"]
+
+
+def _refusing(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(theirs)
+    def device(self: Any, name: Any) -> Any:
+        refuse(name)
+        return theirs(self, name)
+
+    return device
+
+
+def refuse(name: Any) -> None:
+    """Refuse TensorFlow's name of a GPU.
+
+    Raises:
+        DeviceNotFoundError: It is one, in any spelling.
+    """
+    text = name.name if isinstance(name, tf.config.LogicalDevice) else name
+    text = text.to_string() if hasattr(text, "to_string") else text
+    if not isinstance(text, str):
+        return
+    read = parse(text.replace("*", "0")) or parse(f"{text}:0")
+    if read is not None and read[0] != "CPU":
+        kind, index = read
+        raise DeviceNotFoundError(
+            f"TensorFlow has no device {text!r}: the GPUs are simulated, and TensorFlow would compute on the CPU",
+            f'with ds.on("{kind.lower()}:{index}"):',
+        )
+
+
+NAMED: tuple[tuple[type, str, Any], ...] = tuple(
+    (owner, "device", _refusing(owner.device)) for owner in (context.Context, ops.Graph)
+)
+"""Classes of TensorFlow's, the method that opens a scope, and the one that refuses."""
