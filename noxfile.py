@@ -162,7 +162,7 @@ def framework(session: nox.Session, name: str) -> None:
     conform(session, name)
 
 
-@nox.session(python=DEFAULT)
+@nox.session(python=DEFAULT, default=False)
 def opinfo(session: nox.Session) -> None:
     """Examine every operator of PyTorch's own database on a simulated card, and print how many pass."""
     install_framework(session, "torch", "opinfo", "test")
