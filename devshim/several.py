@@ -14,6 +14,8 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim import _explain, _lockstep, _misuse, _misuse_values, _outside, _parts, _registry, _spec, _transfer, _trees
@@ -25,6 +27,7 @@ from devshim.errors import ArgumentError, NotATensorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from types import FrameType
     from typing import Literal
 
     from devshim._spec import DeviceLike
@@ -249,9 +252,30 @@ def _joined(backend: Backend, xs: Sequence[Tensor], axis: int, target: Device) -
     """Tensors brought to a device and joined there."""
     there = [x if backend.device_of(x) is target else _transfer.move(backend, x, target) for x in xs]
     nbytes = sum(map(backend.nbytes, there))
-    if not backend.shape(there[0]):  # numbers, which have no axis to be joined along
-        return _transfer.make(backend, target, nbytes, backend.stack_tensors, there)
-    return _transfer.make(backend, target, nbytes, backend.concatenate, there, axis)
+    try:
+        if not backend.shape(there[0]):  # numbers, which have no axis to be joined along
+            return _transfer.make(backend, target, nbytes, backend.stack_tensors, there)
+        return _transfer.make(backend, target, nbytes, backend.concatenate, there, axis)
+    except BaseException as error:
+        there.clear()  # the traceback would keep what was moved, and its memory, here and in the framework's frames
+        _clear_below(error)
+        raise
+
+
+def _clear_below(error: BaseException) -> None:
+    """Drop the variables of the frames that an error came through below the caller; JAX hides some of those."""
+    here = sys._getframe(1)
+    failed: BaseException | None = error
+    while failed is not None:
+        trace = failed.__traceback__
+        while trace is not None:
+            frame: FrameType | None = trace.tb_frame
+            while frame is not None and frame is not here:
+                with suppress(RuntimeError):  # it is running still
+                    frame.clear()
+                frame = frame.f_back
+            trace = trace.tb_next
+        failed = failed.__cause__
 
 
 for _public in (broadcast, gather, replicate, split):

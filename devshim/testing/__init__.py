@@ -55,6 +55,7 @@ ROOMS = (
         "simulation",
         "cards",
         "taken",
+        "refused",
         "models",
         "training",
         "several",

@@ -21,6 +21,7 @@ from devshim.testing.missing import Missing
 from devshim.testing.mixing import Mixing
 from devshim.testing.models import Models
 from devshim.testing.placing import Placing
+from devshim.testing.refused import Refused
 from devshim.testing.running import Running
 from devshim.testing.scopes import Scopes
 from devshim.testing.several import Several
@@ -63,6 +64,7 @@ class Conformance(
     Declared,
     Simulation,
     SimulatedCards,
+    Refused,
     TakenAway,
     Models,
     Training,

@@ -145,6 +145,7 @@ def arrived(xs: Iterable[Any], native: Any) -> None:
                 x.delete()
                 raise
             _add(x, [buffer])
+            del buffer  # it counts as long as it is referred to, and a traceback would refer to it
 
 
 def donated(xs: Iterable[Any]) -> None:

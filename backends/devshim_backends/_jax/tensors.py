@@ -125,14 +125,20 @@ class JaxTensors(JaxDevices, Backend):
             for i, value in enumerate(values)
             if (type(value) is ArrayImpl or isinstance(value, jax.Array)) and native in value.sharding.device_set
         ]
-        if self.simulated and not there and all(type(x) is ArrayImpl for x in ordered):
-            ys: list[Tensor] = watching.arriving(lambda: jax.device_put(ordered, native), native)
-        else:
-            ys = jax.device_put(ordered, native)
-        for i in there:
-            ys[i] = jax.lax.copy_p.bind(ys[i])
-        if device is CPU or not non_blocking:
-            jax.block_until_ready([y if type(y) is ArrayImpl else concrete(y) for y in ys])
+        ys: list[Tensor] = []
+        try:
+            if self.simulated and not there and all(type(x) is ArrayImpl for x in ordered):
+                ys = watching.arriving(lambda: jax.device_put(ordered, native), native)
+            else:
+                ys = jax.device_put(ordered, native)
+            for i in there:
+                ys[i] = jax.lax.copy_p.bind(ys[i])
+            if device is CPU or not non_blocking:
+                jax.block_until_ready([y if type(y) is ArrayImpl else concrete(y) for y in ys])
+        except BaseException:
+            ys.clear()  # the traceback would keep them, and their memory, as it would what was put in order
+            ordered.clear()
+            raise
         return ys
 
     # ------------------------------------------------------------------ host memory

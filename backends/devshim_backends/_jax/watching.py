@@ -129,7 +129,12 @@ def _outermost(put: Callable[[], Any], sources: Any) -> Any:
         for _, card in () if x is None or x.is_deleted() else counting.cards_of(x):
             card.require_shown()
     made = _unseen(put)
-    counting.made(made, sources=sources)
+    try:
+        counting.made(made, sources=sources)
+    except BaseException:
+        if isinstance(made, list):
+            made.clear()  # the traceback would keep them, and their memory
+        raise
     return made
 
 
@@ -141,7 +146,11 @@ def arriving(put: Callable[[], list[Any]], native: Any) -> list[Any]:
     if native not in _cards or getattr(_moving, "now", False):
         return put()
     made: list[Any] = _unseen(put)
-    counting.arrived(made, native)
+    try:
+        counting.arrived(made, native)
+    except BaseException:
+        made.clear()  # the traceback would keep them, and their memory
+        raise
     return made
 
 
