@@ -134,7 +134,8 @@ def core(session: nox.Session) -> None:
     """Test the neutral half, the command line and the kit itself, with no framework installed but NumPy."""
     session.install(*group("test", "kit", "plot"), ".")
     slow = "tests/kit/test_kit_can_fail.py"  # takes minutes, and is the same on every Python
-    once = [[slow]] if session.python == DEFAULT else []
+    kit = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "test_numpy.py", "--devshim-gpus=2"]
+    once = [[slow], kit] if session.python == DEFAULT else []  # the kit as others share it out: by pytest-xdist
     runs = [["tests/kit", f"--ignore={slow}"], ["tests/cli"], ["tests/neutral", "tests/examples"]]
     pytests(session, [*once, *runs])
 

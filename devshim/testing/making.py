@@ -128,7 +128,9 @@ class Making(Kit):
             ds.asarray(x, dtype="int32", copy=False)
 
     @feature("create")
-    @pytest.mark.parametrize("values", ["text", [[1, 2], [3]], ["a"], {}, object(), [None]], ids=repr)
+    @pytest.mark.parametrize(
+        "values", ["text", [[1, 2], [3]], ["a"], {}, object(), [None]], ids=lambda value: repr(value)[:14]
+    )
     def test_asarray_refuses_what_holds_no_numbers(self, values: Any) -> None:
         """What cannot be read as numbers raises `ConversionError` on every framework."""
         with pytest.raises(ds.ConversionError):

@@ -39,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "hook(*names): hooks the adapter's subclass must write for this test")
     config.addinivalue_line("markers", "cards(n): needs so many simulated GPUs, as a rule more than two")
     config.addinivalue_line("markers", "gpu: needs a real GPU")
+    if config.getoption("--devshim-results") and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("--devshim-results counts in one process: leave out -n, or the results")
     config.stash[_REPORT] = {}
     config.stash[_UNASKED] = set[str]()
     asked = config.getoption("--devshim-gpus")

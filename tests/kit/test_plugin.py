@@ -119,3 +119,10 @@ def test_results_are_counted_per_feature(mine: Any, run_kit: Any, tmp_path: Path
         "count": ["passed"],
         "memory_policy": ["gap"],
     }
+
+
+def test_results_are_not_counted_in_several_processes(mine: Any, run_kit: Any, tmp_path: Path) -> None:
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    done = run_kit("-n", "2", f"--devshim-results={tmp_path / 'results.json'}", mine(""))
+    assert done.returncode == 4, done.stdout
+    assert "leave out -n, or the results" in done.stderr
