@@ -203,3 +203,22 @@ def test_complex_numbers_that_are_not_aligned_are_copied(part):
         assert np.array_equal((made + made).numpy(), part(a) + part(a))
     assert np.array_equal(ds.to_numpy(x), part(a))
     assert np.array_equal(ds.convert(x, "numpy"), part(a))
+
+
+def test_complex_numbers_are_read_where_strides_are_not():
+    """On simulated cards Paddle reads no strides, and must not be asked for them."""
+    code = """
+import devshim as ds, numpy as np
+ds.simulate(gpus=2)
+import paddle
+room = np.zeros(1024, np.uint8)
+a = np.ndarray((5, 7), complex, room.data, -room.ctypes.data % 64 + 8)
+a[...] = np.arange(35).reshape(5, 7) * (1 + 2j)
+x = paddle.utils.dlpack.from_dlpack(a.__dlpack__())
+y = paddle.utils.dlpack.from_dlpack(a[:, :1].T.__dlpack__())
+for each, values in ((x, a), (y, a[:, :1].T)):
+    print(np.array_equal(ds.convert(each, "numpy", copy=True), values))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-2:] == ["True", "True"]

@@ -95,12 +95,12 @@ def test_a_sweep_finds_memory_that_is_shared_or_not(said: Any) -> None:
 
 def test_a_sweep_finds_a_source_that_changed(said: Any) -> None:
     def spoiled(x: Any, backend: str, device: Any, copy: bool | None) -> Any:
-        y = ds.from_numpy(x)
+        with ds.using("torch"):
+            y = ds.from_numpy(x)
         x[0] = 0
         return y
 
-    with ds.using("torch"):
-        assert "the source, afterwards," in said(spoiled)
+    assert "the source, afterwards," in said(spoiled)
 
 
 def test_a_sweep_finds_memory_that_goes_with_its_source(said: Any) -> None:

@@ -25,7 +25,7 @@ from devshim import _dlpack, _refusals
 from devshim.errors import ConversionError
 from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, PADDLE, SMALL
 from devshim_backends._paddle.devices import HOST, core
-from devshim_backends._paddle.tensors import HOST_PLACE, MOST_AXES, Memory, PaddleTensors, too_many_axes
+from devshim_backends._paddle.tensors import HOST_PLACE, MOST_AXES, STRIDED, Memory, PaddleTensors, too_many_axes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _KINDS = {"cpu": _dlpack.CPU, "gpu": _dlpack.CUDA}
 """devshim's kind -> DLPack's DLDeviceType, of those that Paddle exports."""
 
-_STRIDED = "FLAGS_use_stride_kernel"
 _SMALL = frozenset(SMALL.values())
 _UNKNOWN = frozenset({"uint16", "uint32", "uint64"})
 """What Paddle 3.x takes in, and can then not even copy."""
@@ -178,8 +177,8 @@ class PaddleInterop(PaddleTensors):
 
     def _taken(self, capsule: Any) -> Tensor:
         offered = _look(capsule)
-        if not (offered.is_contiguous or paddle.get_flags(_STRIDED)[_STRIDED]):
-            raise BufferError(f"it is not contiguous, and {_STRIDED} is off")
+        if not (offered.is_contiguous or paddle.get_flags(STRIDED)[STRIDED]):
+            raise BufferError(f"it is not contiguous, and {STRIDED} is off")
         on_host = offered.device[0] in _dlpack.HOST
         made = _strided(capsule, offered) if _SHARES and on_host else dlpack.from_dlpack(capsule)
         if not self._is_same(offered, made):
