@@ -42,20 +42,21 @@ def show(wanted: list[int]) -> None:
     except BaseException:
         _restore(was)
         raise
-    _before = was if _before is None else _before
+    _before = _before or was
 
 
 def take_back() -> None:
     """Undo all calls of `show`."""
     global _before, _simulated
     concerned = _require_unused("ds.set_visible_devices(None)")
-    if _simulated is not None:
-        shown, before = _simulated
+    simulated, was = _simulated, _before
+    if simulated is not None:
+        shown, before = simulated
         if simulation.simulated_gpus() == shown:  # else GPUs were simulated again since
             simulation.keep(before)
         _simulated = None
-    if _before is not None:
-        _restore(_before)
+    if was is not None:
+        _restore(was)
         _before = None
         for backend in concerned:
             backend.set_visible(None)
@@ -96,7 +97,8 @@ def _show_simulated(wanted: list[int], call: str) -> None:
     _check(wanted, have, call, f"devshim simulates {have}")
     _explain_line("CUDA_VISIBLE_DEVICES", ",".join(map(str, wanted)))
     simulation.keep(len(wanted))
-    before = _simulated[1] if _simulated is not None and _simulated[0] == have else have
+    earlier = _simulated
+    before = earlier[1] if earlier is not None and earlier[0] == have else have
     _simulated = (len(wanted), before)
 
 

@@ -111,15 +111,15 @@ def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool
         raise _refusals.tracing(source, "convert", "convert before or after the compiled function")
     here = source.device_of(x)
     there = _transfer.require(target, here if asked is None else asked)
+    hook = _explain.HOOK
     if source is target:
         from devshim.tensors import place
 
-        if copy is True and _explain.HOOK is None:  # not by a short cut, which copies by operators at any address
+        if copy is True and hook is None:  # not by a short cut, which copies by operators at any address
             return _transfer.move(source, x, there)
         return place(x, there, copy=copy)
     if copy is not None and type(copy) is not bool:
         raise _refusals.bad_flag(copy)
-    hook = _explain.HOOK
     if hook is not None:
         hook(target, "convert", there)
     short_cut = _short_cut(source, target, type(x))

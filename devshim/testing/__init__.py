@@ -54,6 +54,7 @@ ROOMS = (
         "fresh",
         "simulation",
         "cards",
+        "observed",
         "taken",
         "refused",
         "models",

@@ -20,6 +20,7 @@ from devshim.testing.making import Making
 from devshim.testing.missing import Missing
 from devshim.testing.mixing import Mixing
 from devshim.testing.models import Models
+from devshim.testing.observed import Observed
 from devshim.testing.placing import Placing
 from devshim.testing.refused import Refused
 from devshim.testing.running import Running
@@ -64,6 +65,7 @@ class Conformance(
     Declared,
     Simulation,
     SimulatedCards,
+    Observed,
     Refused,
     TakenAway,
     Models,

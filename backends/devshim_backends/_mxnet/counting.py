@@ -70,6 +70,8 @@ _lingering: dict[int, _Counted] = {}
 """Chunks that only MXNet itself still refers to."""
 _dropped: deque[_Counted] = deque()
 """Chunks of arrays that have died: noted by the garbage collector, which takes no lock, and settled by the next."""
+DYING: set[int] = set()
+"""The handles of arrays that are being freed."""
 _look_again = _ROOM
 
 
@@ -89,13 +91,20 @@ def begin(cards: Cards, shown: int, labelled: int) -> None:
                 del _of[handle]
         for entry in [entry for entry in _counted.values() if entry.card.device.index >= labelled]:
             _release(entry)
+        counted = 0 if _cards is None else _labelled
         _cards, _labelled = cards, labelled
-    if shown:
+    if labelled > counted:  # else all there is was counted when it was made
         for x in gc.get_objects():
-            if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None) and where(x) >> 32 <= shown:
+            if isinstance(x, mx.nd.NDArray) and _lives(x) and where(x) >> 32 <= shown:
                 made(x)
                 if x.handle.value in _of and (gradient := x.grad) is not None:  # asking makes an array, and counts it
                     may_outlive([gradient.handle])
+
+
+def _lives(x: Any) -> bool:
+    """Whether an array can be asked: another thread may be freeing it, and the collector shows it still."""
+    handle: Any = getattr(x, "handle", None)
+    return bool(handle) and handle.value not in DYING
 
 
 def made(x: Any) -> None:

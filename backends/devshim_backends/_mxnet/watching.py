@@ -100,9 +100,15 @@ def _watched_init(self: Any, handle: Any, writable: bool = True) -> None:
 
 def _watched_del(self: Any) -> None:
     handle = getattr(self, "handle", None)  # an array whose making failed has none
-    if handle:
-        counting.dropped(handle.value)
-    _del(self)
+    if not handle:
+        _del(self)
+        return
+    counting.dropped(handle.value)
+    counting.DYING.add(handle.value)
+    try:
+        _del(self)
+    finally:
+        counting.DYING.discard(handle.value)
 
 
 # ---------------------------------------------------------------------- operators
