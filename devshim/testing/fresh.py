@@ -93,7 +93,7 @@ if _registry.load(name).started():
     assert _registry.load(name).title in late.problem
 """)
 
-    @feature("simulate")
+    @feature("simulate", "simulate_memory")
     def test_visible_devices_come_before_the_first_tensor_on_one(self) -> None:
         """`set_visible_devices` renumbers simulated GPUs, takes that back, and refuses once one of them was used."""
         self.without_cards("""

@@ -68,7 +68,7 @@ class TakenAway(Fresh):
         leaves = [leaf for leaf in self.adapter.leaves(model) if leaf.kind != "gradient"]
         return {leaf.path: ds.to_numpy(leaf.read()) for leaf in leaves}
 
-    @feature("simulate", "several")
+    @feature("simulate", "simulate_memory", "several")
     @pytest.mark.parametrize("call", CALLS)
     def test_a_call_that_uses_it_names_the_line(self, left: Tensor, call: str) -> None:
         """Whatever uses a tensor on a GPU taken away raises `SimulationError` with the line that took it away."""
@@ -76,7 +76,7 @@ class TakenAway(Fresh):
             CALLS[call](left)
         assert "ds.place(x, 'cpu')" in str(caught.value.hint)
 
-    @feature("simulate")
+    @feature("simulate", "simulate_memory")
     @pytest.mark.parametrize("call", NATIVE)
     def test_the_frameworks_operators_refuse_it(self, left: Tensor, call: str) -> None:
         """So do the framework's own operators, in other threads, too."""
@@ -85,7 +85,7 @@ class TakenAway(Fresh):
         with pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
             in_thread(lambda: NATIVE[call](left))
 
-    @feature("simulate")
+    @feature("simulate", "simulate_memory")
     @pytest.mark.parametrize("kind", [float, int, bool])
     def test_its_numbers_are_not_read(self, other_device: Device, kind: Callable[[Any], object]) -> None:
         """``float(x)`` raises likewise."""
@@ -96,7 +96,7 @@ class TakenAway(Fresh):
             kind(x)
         assert kind(x) == 1
 
-    @feature("simulate")
+    @feature("simulate", "simulate_memory")
     def test_it_says_where_it_was(self, left: Tensor, other_device: Device) -> None:
         """`device_of` and `placement_of` answer as before, and printing tells why there are no values."""
         assert ds.device_of(left) is other_device
@@ -104,14 +104,14 @@ class TakenAway(Fresh):
         for text in (repr(left), str(left), f"{left}"):
             assert "gpu:1 was taken away at " in text
 
-    @feature("simulate")
+    @feature("simulate", "simulate_memory")
     def test_the_others_compute_on(self, left: Tensor) -> None:
         """The GPUs that are still there, and the host, are not concerned."""
         for device in ds.devices():
             x = self.tensor(device)
             assert self.same_numbers(ds.place(ds.run(lambda a: a + a, x), "cpu"), 2 * numbers())
 
-    @feature("simulate")
+    @feature("simulate", "simulate_memory")
     def test_it_can_be_used_when_its_gpu_is_back(self, other_device: Device, tmp_path: Path) -> None:
         """As many GPUs as before, and everything is as it was: the values, too."""
         if not self.adapter.simulated:
@@ -141,7 +141,7 @@ class TakenAway(Fresh):
             gc.collect()
         assert ds.memory(other_device).used == before
 
-    @feature("simulate")
+    @feature("simulate", "simulate_memory")
     def test_it_may_die_in_another_thread(self, other_device: Device) -> None:
         """The last reference may go in any thread, and nothing is refused afterwards."""
         if not self.adapter.simulated:
@@ -153,7 +153,7 @@ class TakenAway(Fresh):
             thread.join()
             assert self.same_numbers(ds.place(self.tensor("gpu:0"), "cpu"), numbers())
 
-    @feature("simulate", "models")
+    @feature("simulate", "simulate_memory", "models")
     @hook("model", "optimizer", "train_step")
     def test_models_and_optimizers_are_refused_whole(self, other_device: Device) -> None:
         """Neither moved nor called while their GPU is away, and as they were when it is back."""
@@ -178,7 +178,7 @@ class TakenAway(Fresh):
         assert all((before[name] == after[name]).all() for name in before)
         self.train_step(model, optimizer, x, y, lambda: None)
 
-    @feature("simulate")
+    @feature("simulate", "simulate_memory")
     def test_every_way_to_take_it_away_is_named(self) -> None:
         """A block's end names its ``with`` line, and `simulate` its own."""
         self.without_cards("""

@@ -36,6 +36,15 @@ class Card:
 HOST = Card(-1)
 
 
+def mixed(one: Card, other: Card) -> RuntimeError:
+    """Return the error for an operator on tensors of two cards."""
+    return RuntimeError(f"tensors on cards {one.number} and {other.number}")
+
+
+MIXED: list[Callable[[Card, Card], RuntimeError]] = [mixed]
+"""What makes that error; another one may be put here."""
+
+
 class Tensor:
     """Data on a card, and how its gradient reaches what it was made of."""
 
@@ -63,7 +72,7 @@ class Tensor:
         if not isinstance(other, Tensor):
             return Tensor(np.asarray(other, self.data.dtype), self.card)
         if other.card != self.card:
-            raise RuntimeError(f"tensors on cards {self.card.number} and {other.card.number}")
+            raise MIXED[0](self.card, other.card)
         return other
 
     def __add__(self, other: Any) -> Tensor:

@@ -16,8 +16,22 @@ from devshim.info import DeviceInfo, MemoryInfo
 
 LINES = (
     "device_count device_of place copy to_numpy from_numpy asarray zeros ones full empty arange linspace eye uniform "
-    "normal seed on set_device run synchronize memory empty_cache convert try_gpu"
+    "normal seed on set_device run synchronize memory empty_cache convert try_gpu devices describe memory_policy "
+    "memory_fraction split gather all_reduce save load metric_append metric_flush stack"
 )
+
+
+@errors.joined
+class MixedCardsError(errors.DeviceMismatchError, RuntimeError):
+    """What toyframe raises on simulated cards: devshim's error, and toyframe's kind in one."""
+
+
+def mixed(one: Card, other: Card) -> RuntimeError:
+    """Return the error for two cards, by devshim's names."""
+    names = " and ".join("cpu" if card == HOST else f"gpu:{card.number}" for card in (one, other))
+    return MixedCardsError(f"the tensors are on {names}", "ds.place(x, ds.device_of(y))")
+
+
 NEVER = Gap("never", "toyframe is a toy and has none")
 
 
@@ -30,7 +44,7 @@ class ToyBackend(Backend):
         **dict.fromkeys(("simulate_memory", "simulate_limit"), Gap("planned", "toyframe does not count bytes")),
     }
     lines = {  # noqa: RUF012
-        **{call: f"toyframe.{call}({{device}}{{args}}{{dtype}})" for call in LINES.split()},
+        **{call: f"toyframe.{call}({{x}}, [{{device}}], [{{args}}]{{dtype}})" for call in LINES.split()},
         "dtype": '"{name}"',
     }
 
@@ -177,6 +191,7 @@ class ToyBackend(Backend):
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if memory is not None:
             raise _refusals.unsupported(self, "simulate_memory")
+        toyframe.MIXED[0] = mixed if gpus else toyframe.mixed
         self.simulated = gpus
 
     # ------------------------------------------------------------------ interop
