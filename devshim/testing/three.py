@@ -190,17 +190,17 @@ class ThreeCards(Wholes):
     # ------------------------------------------------------------------ placements
     @cards(3)
     def test_three_cards_share_a_tree(self) -> None:
-        """A plan gives each card a run of the leaves, the fullest as little as can be; applied, each is there."""
+        """A plan gives each card a run of the layers, the fullest as little as can be; applied, each is there."""
         rows = (4, 1, 2, 3, 1, 1)
-        tree = {"layers": [ds.from_numpy(numbers((n, 4))) for n in rows]}
+        tree = {"layers": [{"w": ds.from_numpy(numbers((n, 4)))} for n in rows]}
         plan = ds.Placement.balanced(tree, CARDS)
-        found = [plan[f"layers.{i}"].index for i in range(6)]
+        found = [plan[f"layers.{i}.w"].index for i in range(6)]
         assert found == sorted(found)
         assert max(sum(n for n, card in zip(rows, found, strict=True) if card == i) for i in range(3)) == 5
         there = ds.place(tree, plan)
         assert ds.placement_of(there) == plan
         back = ds.place(there, "cpu")["layers"]
-        assert all(self.same_numbers(x, numbers((n, 4))) for x, n in zip(back, rows, strict=True))
+        assert all(self.same_numbers(layer["w"], numbers((n, 4))) for layer, n in zip(back, rows, strict=True))
 
     @cards(3)
     @feature("models")
