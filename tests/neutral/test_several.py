@@ -192,7 +192,6 @@ WRONG_SPLITS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         r"\['l'\] part 1 has 2.0 where part 0 has 1.0",
     ),
     "gather no tensor": (lambda: ds.gather([rows(1), 3], 0), ds.ArgumentError, "part 1 is a int"),
-    "gather scalars": (lambda: ds.gather([np.array(1.0)] * 2, 0), ds.ArgumentError, r"reshape it to \(1,\)"),
     "replicate text": (lambda: ds.replicate("model", [0]), ds.NotATensorError, "neither one nor a tensor"),
 }
 
