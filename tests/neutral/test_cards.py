@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry, _transfer
+from devshim import _cards, _registry, _transfer
 from devshim._cards import ROUND, Card, Cards
 
 GIB = 2**30
@@ -208,3 +210,65 @@ def test_faults_that_make_no_sense(args: Any, text: str) -> None:
 def test_only_faults_are_faults(faults: Any) -> None:
     with pytest.raises(ds.ArgumentError, match=r"must be ds\.Fault objects"):
         ds.simulate(2, faults=faults)
+
+
+# ---------------------------------------------------------------------- interrupts
+def interrupted_at(step: int, work: Callable[[], object]) -> bool:
+    """Have Ctrl-C come where Python looks for signals in `devshim._cards`, at the nth such place; if there is one.
+
+    That is where a function begins, and where a call of one in C has ended.
+    """
+    left = step
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        nonlocal left
+        if frame.f_code.co_filename == _cards.__file__ and event in ("call", "c_return"):
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(before)
+    return False
+
+
+def test_an_interrupt_anywhere_leaves_the_count_exact() -> None:
+    """Whether memory is taken, given back or asked for: what lives is counted, and nothing else."""
+    one, kept, step = card(64 * ROUND), Owner(), 0
+    one.hold(kept, ROUND)
+
+    def work() -> None:
+        owner = Owner()
+        one.hold(owner, 3 * ROUND)
+        another = Owner()
+        one.hold(another, 1)
+        del owner
+        one.info()
+
+    while interrupted_at(step := step + 1, work):
+        assert used(one) == ROUND, f"after an interrupt at place {step}"
+        again = Owner()
+        one.hold(again, 2 * ROUND)
+        assert used(one) == 3 * ROUND
+        del again
+    assert step > 20
+
+
+def test_no_python_runs_when_an_owner_goes() -> None:
+    """An interrupt could come there, and Python would drop it."""
+    one, owner, events = card(), [Owner()], []
+    one.hold(owner[0], ROUND)
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: events.append((frame.f_code.co_name, event)))
+    try:
+        owner.pop()
+    finally:
+        sys.setprofile(before)
+    assert used(one) == 0
+    assert [name for name, event in events if event == "call"] == []
