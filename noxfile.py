@@ -155,6 +155,22 @@ def notebook(session: nox.Session) -> None:
     session.run("pytest", "-q", "tests/notebook")
 
 
+@nox.session(python="3.13t", default=False)
+def free_threaded(session: nox.Session) -> None:
+    """Run the kit's tests of threads on NumPy without the global lock; safetensors has no wheel for that Python."""
+    session.install(*group("free-threaded"))
+    session.install("--no-deps", ".")
+    kit = [
+        "-p",
+        "devshim.testing.plugin",
+        str(TESTS / "test_numpy.py"),
+        "--devshim-gpus=2",
+        f"--devshim-stress={STRESS}",
+    ]
+    threads = "thread or task or observers or guard or memory_is or a_card"
+    session.run("python", "-X", "gil=0", "-m", "pytest", "-q", *map(str, kit), "-k", threads, *session.posargs)
+
+
 @nox.session(python=DEFAULT)
 @nox.parametrize("name", list(FRAMEWORKS), ids=list(FRAMEWORKS))
 def framework(session: nox.Session, name: str) -> None:
