@@ -155,7 +155,7 @@ def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> Non
     try:
         for backend in concerned:
             was = (backend.simulated, *before[1:])
-            if (backend.simulated or gpus) and _offer(backend, (gpus, memory, faults), backend.name == name):
+            if (backend.labelled or gpus) and _offer(backend, (gpus, memory, faults), backend.name == name):
                 changed.append((backend, was))
     except BaseException:
         for backend, was in reversed(changed):

@@ -35,6 +35,8 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     ds.use("numpy")
+    simulation.simulate(0)  # pytest held the last test's tensors until its fixtures were gone: now they are not in use
+    simulation._asked = None
     yield
     simulation.simulate(0)
     simulation._asked = None
