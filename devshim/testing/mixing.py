@@ -13,7 +13,7 @@ import pytest
 import devshim as ds
 from devshim.device import CPU
 from devshim.testing.base import Kit
-from devshim.testing.values import feature, numbers
+from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
     from devshim.backend import Tensor
@@ -158,6 +158,7 @@ class Mixing(Kit):
             assert (type(again), str(again), again.hint) == (type(error), str(error), error.hint)
 
     @feature("models")
+    @hook("model")
     def test_a_model_names_simulated_gpus_as_devshim_does(self, away: tuple[Device, Device]) -> None:
         """The error of a model whose input is elsewhere names both devices, and no native name of a simulated one."""
         if not self.adapter.simulated:
