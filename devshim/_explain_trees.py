@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LINES = 8
 """How many tensors of one tree get a line of their own."""
+_HELD = ("parameter", "buffer")
+"""The kinds of leaves that a model has, and an optimizer has not."""
 
 
 def placing(hook: Hook, call: str, tree: Any, where: Where) -> None:
@@ -40,8 +42,7 @@ def placing(hook: Hook, call: str, tree: Any, where: Where) -> None:
     for cell, x, backend in found[:LINES]:
         device = where(_trees.path_text(cell), "", not backend.shape(x))
         hook(backend, call, device, x=_named("x", cell))
-    if len(found) > LINES:
-        _explain.show(f"# and {len(found) - LINES} more tensors")
+    _show_rest(len(found), "tensors")
     for cell, whole, backend in wholes:
         _place_whole(hook, call, _trees.path_text(cell), cell, whole, backend, where)
 
@@ -49,15 +50,14 @@ def placing(hook: Hook, call: str, tree: Any, where: Where) -> None:
 def _place_whole(hook: Hook, call: str, prefix: str, cell: Any, whole: Any, backend: Backend, where: Where) -> None:
     """Show the placement of a model or optimizer; of a model over several devices each parameter."""
     leaves = [leaf for leaf in backend.leaves(whole) if leaf.kind != "gradient"]
-    held = [leaf for leaf in leaves if leaf.kind in ("parameter", "buffer")]
-    kind = "optimizer" if leaves and not held else "model"
+    held = [leaf for leaf in leaves if leaf.kind in _HELD]
+    kind = _kind(leaves)
     name = _named(kind, cell)
     targets = {leaf.path: _target(where, prefix, leaf, backend) for leaf in held or leaves}
     if len(set(targets.values())) > 1 and kind == "model":
         for path, device in list(targets.items())[:LINES]:
             hook(backend, "place_parameter", device, x=name, path=repr(path))
-        if len(targets) > LINES:
-            _explain.show(f"# and {len(targets) - LINES} more parameters")
+        _show_rest(len(targets), "parameters")
         return
     device = next(iter(targets.values())) if targets else where(prefix, "")
     hook(backend, f"{call}_{kind}", device, x=name)
@@ -71,6 +71,17 @@ def _target(where: Where, prefix: str, leaf: Leaf, backend: Backend) -> Device:
         return backend.device_of(leaf.read())
 
 
+def _show_rest(count: int, what: str) -> None:
+    """Say how many there are besides those that got a line."""
+    if count > LINES:
+        _explain.show(f"# and {count - LINES} more {what}")
+
+
+def _kind(leaves: list[Leaf]) -> str:
+    """Return whether leaves are those of a ``"model"`` or an ``"optimizer"``; what is not built yet is a model."""
+    return "model" if not leaves or any(leaf.kind in _HELD for leaf in leaves) else "optimizer"
+
+
 def about(hook: Hook, call: str, tree: Any, device: Device | None = None, **names: str) -> None:
     """Show one line for each tensor of a tree, and for each model and optimizer in it.
 
@@ -81,11 +92,9 @@ def about(hook: Hook, call: str, tree: Any, device: Device | None = None, **name
     found = list(_trees.scan(tree, None, wholes))
     for cell, _, backend in found[:LINES]:
         hook(backend, call, device, **{"x": _named("x", cell), **names})
-    if len(found) > LINES:
-        _explain.show(f"# and {len(found) - LINES} more tensors")
+    _show_rest(len(found), "tensors")
     for cell, whole, backend in wholes:
-        held = any(leaf.kind in ("parameter", "buffer") for leaf in backend.leaves(whole))
-        kind = "model" if held or not list(backend.leaves(whole)) else "optimizer"
+        kind = _kind(backend.leaves(whole))
         own = f"{call}_{kind}"
         hook(backend, own if own in backend.lines else call, device, **{"x": _named(kind, cell), **names})
 
@@ -101,8 +110,7 @@ def filing(hook: Hook, call: str, tree: Any, path: Any, device: Any = None) -> N
     for backend, target in first.items():
         hook(backend, call, target, **{"x": "tensors", **named})
     for cell, whole, backend in wholes:
-        held = any(leaf.kind in ("parameter", "buffer") for leaf in backend.leaves(whole))
-        kind = "model" if held or not list(backend.leaves(whole)) else "optimizer"
+        kind = _kind(backend.leaves(whole))
         hook(backend, f"{call}_{kind}", None, **{"x": _named(kind, cell), **named})
 
 
