@@ -100,6 +100,13 @@ def show(line: str) -> None:
         listener._hear(line)
 
 
+def keep() -> list[str]:
+    """Return a list that gets the lines of this context from now on, instead of those who listen: `show` them later."""
+    listener = explain(file=None)
+    _LISTENING.set((listener,) if _LISTENING.get() else ())
+    return listener._lines
+
+
 def native_line(
     backend: Backend,
     call: str,

@@ -67,6 +67,8 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
             started.append(thread)
     finally:
         _join(started)
+        for line in (line for call in calls for line in call.lines):
+            _explain.show(line)
     failed = [call for call in calls if call.error is not None]
     if failed:
         error = failed[0].named(failed[1:])
@@ -88,6 +90,8 @@ class _Call:
         self._located = where is not None
         self._device = _context.DEVICE.get() if where is None else where[1]
         self._context = contextvars.copy_context()
+        # `explain` shows what each thread did in the order of the callables, not in that in which threads happen to run
+        self.lines = [] if _explain.HOOK is None else self._context.run(_explain.keep)
         self.result: Any = None
         self.error: BaseException | None = None
 

@@ -6,7 +6,9 @@ import ast
 import inspect
 import io
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,3 +211,31 @@ class Explaining(Kit):
             with ds.explain(file=None) as inner:
                 ds.copy(x, "cpu")
         assert len(outer) == 2 * len(inner) > 0
+
+    def test_the_lines_of_parallel_are_in_the_order_of_its_callables(self) -> None:
+        """What `parallel` calls is shown in the order it was given, whichever thread comes first, errors or not."""
+        x, second_ends = self.tensor(), threading.Event()
+
+        def first(t: Any) -> None:
+            assert second_ends.wait(30)
+            ds.to_numpy(t)
+
+        def second(t: Any) -> None:
+            ds.device_of(t)
+            second_ends.set()
+
+        def alone(call: Callable[[Any], object]) -> list[str]:
+            with ds.explain(file=None) as lines:
+                ds.parallel([call], [x])
+            return lines[1:]
+
+        def failing(t: Any) -> None:
+            second(t)
+            raise ValueError("on purpose")
+
+        order = alone(second) and [*alone(first), *alone(second)]
+        for last in (second, failing):
+            second_ends.clear()
+            with ds.explain(file=None) as lines, suppress(ValueError):
+                ds.parallel([first, last], [x, x])
+            assert lines[1:] == order
