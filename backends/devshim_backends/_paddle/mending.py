@@ -158,7 +158,8 @@ def embedding(call: Function) -> Function:
 def in_place_on_host(call: Function) -> Function:
     """An operator in place, called with copies on the host that are then written to its arguments.
 
-    The host's kernel of RMSProp checks that what it is to write is what it was given (2.6, 3.3).
+    The host's kernel of RMSProp checks that its output is its input (2.6, 3.3).  That of SGD rounds once in place, by
+    MKL's axpy, and twice elsewhere: the last bit of a weight depends on it (3.3, on processors with fused multiply-add).
     """
 
     def mended(*args: Any, **kwargs: Any) -> Any:
@@ -198,5 +199,11 @@ def refused(call: Function) -> Function:
     return update_wrapper(never, call)
 
 
-OPERATORS = {"einsum": on_host, "embedding": embedding, "rmsprop_": in_place_on_host, "run_program": refused}
+OPERATORS = {
+    "einsum": on_host,
+    "embedding": embedding,
+    "rmsprop_": in_place_on_host,
+    "run_program": refused,
+    "sgd_": in_place_on_host,
+}
 """Operator -> what mends it."""
