@@ -666,13 +666,14 @@ def test_an_array_outlives_its_simulated_card():
     """Trap: with the simulation off, JAX's cpu:2 would be taken for the host, whose arrays it cannot be mixed with."""
     with ds.simulate(gpus=2):
         x = ds.ones(2, device=GPU1)
-        ds.simulate(gpus=1)
-        assert ds.device_of(x) is GPU1
+        with ds.simulate(gpus=1):
+            assert ds.device_of(x) is GPU1
+            with pytest.raises(ds.SimulationError, match="gpu:1 was taken away"):
+                ds.place(x, CPU)
+            with pytest.raises(ds.DeviceNotFoundError):
+                ds.copy(ds.ones(2, device=CPU), GPU1)
         host = ds.place(x, CPU)
         assert (host + ds.ones(2, device=CPU)).tolist() == [2, 2]
-        with pytest.raises(ds.DeviceNotFoundError):
-            ds.copy(x, GPU1)
-    ds.simulate(gpus=2)
 
 
 def test_the_memory_policy_comes_before_the_start():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import subprocess
 import sys
 import textwrap
@@ -156,11 +157,14 @@ def test_simulated_cards_are_the_cpus_after_the_first(two):
 
 
 def test_labels_end_with_the_simulation():
-    """What an array's number means is remembered: the memory must not outlive the simulation."""
+    """What the number of an MXNet device means is cached: ``cpu(1)`` is a GPU only while the simulation lasts."""
     with ds.simulate(gpus=2):
         x = ds.zeros((2,), device="gpu:0")
         assert ds.device_of(x) is GPU0
-    assert ds.device_of(x) is CPU
+    assert ds.device_of(x) is GPU0, "made on a GPU, and waiting until it is back"
+    del x
+    gc.collect()
+    assert ds.device_of(mx.nd.zeros((2,), ctx=mx.cpu(1))) is CPU
 
 
 # ------------------------------------------------------------------ values

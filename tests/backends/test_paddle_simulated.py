@@ -304,20 +304,25 @@ def test_a_vanished_card_fails_paddles_own_copies(paddle: Any) -> None:
 
 # ---------------------------------------------------------------- on, off and on again
 def test_it_can_be_switched_at_any_time(paddle: Any) -> None:
-    """Paddle itself counts devices once; what is shown changes, and tensors on hidden cards stay good."""
+    """Paddle itself counts devices once; what is shown changes, and tensors on hidden GPUs wait until they are back."""
     x = make((4,), CARD)
     with ds.simulate(gpus=4):
         assert paddle.device.get_available_custom_device() == [f"sim_gpu:{i}" for i in range(4)]
         y = ds.place(x, "gpu:3")
     assert ds.device_count() == 2
-    assert (y + y).tolist() == [2.0, 4.0, 6.0, 2.0]
+    with pytest.raises(ds.SimulationError, match="gpu:3 was taken away"):
+        y + y
     with pytest.raises(ds.DeviceNotFoundError):
         ds.gpu(3).native()
     with ds.simulate(gpus=0):
         assert ds.device_count() == 0
         assert paddle.device.get_all_custom_device_type() == []
-        assert (x + x).tolist() == [2.0, 4.0, 6.0, 2.0]
+        with pytest.raises(ds.SimulationError, match="gpu:1 was taken away"):
+            x + x
     assert ds.device_count() == 2
+    assert (x + x).tolist() == [2.0, 4.0, 6.0, 2.0]
+    with ds.simulate(gpus=4):
+        assert (y + y).tolist() == [2.0, 4.0, 6.0, 2.0]
 
 
 def test_off_puts_paddles_own_functions_back(paddle: Any) -> None:
