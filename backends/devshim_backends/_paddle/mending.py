@@ -159,7 +159,7 @@ def in_place_on_host(call: Function) -> Function:
     """An operator in place, called with copies on the host that are then written to its arguments.
 
     The host's kernel of RMSProp checks that its output is its input (2.6, 3.3).  That of SGD rounds once in place, by
-    MKL's axpy, and twice elsewhere: the last bit of a weight depends on it (3.3, on processors with fused multiply-add).
+    MKL's axpy, and twice elsewhere, where the processor has fused multiply-add (3.3).
     """
 
     def mended(*args: Any, **kwargs: Any) -> Any:
