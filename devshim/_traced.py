@@ -22,16 +22,25 @@ T = TypeVar("T")
 
 
 def compiling() -> bool:
-    """Whether the calling code is being compiled or traced right now by a framework that is loaded."""
-    for backend in _context.COMPILERS:  # noqa: SIM110 - a generator would break the graph
+    """Return True if a loaded framework is compiling or tracing the calling code right now."""
+    return compiler() is not None
+
+
+def compiler() -> Backend | None:
+    """Return the framework that compiles the calling code right now; no framework after it is asked.
+
+    torch.compile, which is asked first, follows the questions themselves, and cannot follow JAX's answer.
+    """
+    for backend in _context.COMPILERS:
         if backend.compiling():
-            return True
-    return False
+            return backend
+    return None
 
 
 def _children(node: Any) -> Flat | None:
-    """A container's children; only the framework that compiles is asked what it knows: it can follow its own code."""
-    return children(node, [each for each in _context.COMPILERS if each.compiling() and each.has_containers])
+    """Return a container's children; only the framework that compiles is asked: it can follow its own code."""
+    owner = compiler()
+    return children(node, [] if owner is None or not owner.has_containers else [owner])
 
 
 def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool) -> T:
