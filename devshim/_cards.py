@@ -108,7 +108,7 @@ class _Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
 _LOCK = allocate_lock()
 """Held around every update of a count."""
 _OWNERS: dict[int, _Held] = {}
-"""What was counted last for the owner at an address; the owner may be gone, and another object be there now."""
+"""The last record for the owner at an address; the owner may be gone, and another object there now."""
 
 
 class Card:
@@ -130,10 +130,10 @@ class Card:
         self._used = 0
         self._peak = 0
         self._held: dict[int, _Held] = {}
-        """What is counted, by the address of the reference: the truth that `_used` sums up."""
+        """The counted owners, by the address of the reference; `_used` is their sum."""
         self._gone: deque[_Held] = deque()
         self._split = False
-        """Whether an update of the two has begun and not ended."""
+        """True while an update of the two is incomplete."""
         self._faults: list[Fault] = []
         self._events = {"allocation": 0, "copy": 0}
 

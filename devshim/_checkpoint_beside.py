@@ -64,7 +64,7 @@ def _made(start: str) -> tuple[str, int]:
 
 
 def _locked(lock: int, *, wait: bool) -> bool:
-    """Take the lock of an open folder; returns False where another has it, or there are no locks here."""
+    """Take the lock of an open folder; returns False if another process has it, or the file system has no locks."""
     if fcntl is None:
         return False
     try:

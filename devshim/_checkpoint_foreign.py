@@ -1,4 +1,4 @@
-"""What a file is that is not a checkpoint of devshim's format, and how to read it.
+"""Recognise files that are not devshim checkpoints, and say how to read them.
 
 A look at its first bytes, and at the names in a zip archive; nothing in it is run or trusted.
 """

@@ -24,7 +24,7 @@ _LISTED = 1000
 
 
 class _SystemError(CheckpointError, OSError):
-    """What the system says about a path."""
+    """Return the system's message about a path."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_made, (self.problem, self.hint, self.errno, self.strerror, self.filename))

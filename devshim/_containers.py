@@ -70,7 +70,7 @@ def _registered(node: Any, backends: Sequence[Backend] | None) -> Flat | None:
 
 
 def _keeping_fields(node: Any, flat: Flat) -> Flat:
-    """The same with a dataclass rebuilt by its fields: a registry may drop those that are no children (PyTorch's)."""
+    """The same, but rebuild a dataclass by its fields: a registry may drop those that are not children (PyTorch)."""
     keys, found, _ = flat
     if not hasattr(type(node), "__dataclass_fields__") or not all(isinstance(key, str) for key in keys):
         return flat
@@ -151,7 +151,7 @@ def _replaced(node: Any, names: list[str], values: list[Any]) -> Any:
 
 # ---------------------------------------------------------------------- mappings of other classes
 def _of_mapping(node: Any) -> Flat | None:
-    """A mapping that is no dict, such as a `UserDict`, a read-only view, or a `ChainMap` of several."""
+    """A mapping that is not a dict, such as a `UserDict`, a read-only view, or a `ChainMap` of several."""
     if not isinstance(node, Mapping):
         return None
     maps = getattr(node, "maps", None)

@@ -1,4 +1,4 @@
-"""What `explain` shows for trees, models and files: a line for each tensor or model that a call is about.
+"""Lines of `explain` for trees, models and files: one for each tensor or model of a call.
 
 A tensor in a tree is named by its keys, ``x['weight']``.  Of a large tree the first lines are shown, and how many more
 there are.

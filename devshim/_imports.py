@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _WATCHED: dict[str, Around] = {}
 _BEHIND: dict[str, list[Callable[[], None]]] = {}
-"""What adapters want to be called behind the import of a library that computes with their framework."""
+"""Functions of adapters that run after the import of a library that uses their framework."""
 
 
 class _Finder:

@@ -1,4 +1,4 @@
-"""What holds no tensor that could be moved: refused where it is all that was given, warned of inside a tree.
+"""Objects without movable tensors: an error where nothing else was given, a warning inside a tree.
 
 Requirements this module answers:
 
@@ -32,7 +32,7 @@ _WARNED: set[type] = set()
 
 
 class NotMovedWarning(UserWarning):
-    """An object in a tree holds tensors and is no container known to devshim, so they stayed where they are."""
+    """An object in a tree holds tensors, and devshim does not know its class, so they stayed where they are."""
 
 
 def warn(call: str, others: Iterable[tuple[Cell, Any]]) -> None:
@@ -41,7 +41,7 @@ def warn(call: str, others: Iterable[tuple[Cell, Any]]) -> None:
         cls = type(leaf)
         names = [] if cls in _WARNED else _tensors_in(leaf)
         if names:
-            if len(_WARNED) < 4096:  # types made in a loop must not be kept for ever
+            if len(_WARNED) < 4096:  # types made in a loop must not be kept alive
                 _WARNED.add(cls)
             _warn(call, cell, leaf, names)
 
@@ -79,7 +79,7 @@ def refuse(call: str, x: object, device: object = None) -> NotATensorError:
 
 
 def _instead(call: str, x: Any, device: str) -> str:
-    """What to write, for each kind of object that a program may hold where a tensor was meant."""
+    """Return what to write instead, for each kind of object that a program may pass for a tensor."""
     if isinstance(x, (bool, int, float, complex, range)) or hasattr(type(x), "__array__"):
         return f"make a tensor of it: ds.asarray(x, device={device})"
     if isinstance(x, (str, bytes)):
@@ -121,7 +121,7 @@ def _moves(value: Any) -> bool:
 
 
 def _attributes(x: Any) -> Iterator[tuple[str, Any]]:
-    """What an instance holds, in its dict and its slots."""
+    """Return the values in an instance's dict and slots."""
     held = getattr(x, "__dict__", None)
     if type(held) is dict:
         yield from list(held.items())[:_MOST]

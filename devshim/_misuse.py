@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _FIRST = {"from_numpy": "a", "gather": "parts", "load": "path"}
-"""What a call's documentation calls its first argument, where that is not ``x``."""
+"""The name of a call's first argument, where it is not ``x``."""
 
 
 def is_tensor(value: object) -> bool:
@@ -82,7 +82,7 @@ def no_devices(call: str, first: str, x: object, given: object) -> DevshimError:
         call: The public call.
         first: What its documentation calls the argument before the devices.
         x: That argument.
-        given: What stood in the place of the devices.
+        given: The value passed for the devices.
     """
     listed = None if isinstance(given, str) else devices_in(x)
     if listed is not None:

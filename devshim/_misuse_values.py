@@ -119,7 +119,7 @@ def no_array(value: object) -> ArgumentError:
 
 
 def number_hint(name: str, value: object) -> str:
-    """What to type where a number is taken."""
+    """Return the hint for an argument that takes a number."""
     if is_tensor(value):
         return f"float({name}) is the number in a tensor of one element"
     if isinstance(value, str):
@@ -128,7 +128,7 @@ def number_hint(name: str, value: object) -> str:
 
 
 def int_hint(name: str, value: object) -> str:
-    """What to type where an int is taken."""
+    """Return the hint for an argument that takes an int."""
     if type(value) is float and value.is_integer():
         return f"write {name}={int(value)}"
     if isinstance(value, str):

@@ -147,7 +147,7 @@ class _Group:
 def _by_engine(backend: Backend, xs: Sequence[Tensor], devices: Sequence[Device], op: Op) -> Sequence[Tensor] | None:
     """Reduce tensors of distinct devices by the framework's own engine, results checked; None where it has none.
 
-    A ledger is told of one copy of each tensor, to the next device: what a ring of them has to send, at the least.
+    A ledger records one copy of each tensor, to the next device: what a ring of them has to send, at the least.
     """
     nbytes = backend.nbytes(xs[0])
     following = [*devices[1:], devices[0]]

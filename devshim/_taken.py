@@ -3,7 +3,7 @@
 Requirements this module answers:
 
 * A tensor says where it was, on every framework, and its memory stays counted until it is gone.
-* Whoever uses it is told the line that took its GPU away: by devshim's calls, and by the framework's own operators and
+* An error names the line that took its GPU away: in devshim's calls, and in the framework's own operators and
   reads as far as its adapter can intercept them (`Backend.refuse_taken`).
 * Nothing is left in place where no tensor is left behind, and when the same GPUs come back everything works again.
 """
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["located", "switch", "taken_away"]
 
 _READS = ("copy_to", "copy_many", "to_numpy", "to_dlpack")
-"""What an adapter does with tensors before anybody has asked where they are."""
+"""The checks that an adapter installs for tensors whose device is not known yet."""
 
 _refusing: dict[str, ExitStack] = {}
-"""What is in place, by the backend's name."""
+"""The installed checks, by the backend's name."""
 
 
 def switch(backend: Backend, gpus: int, memory: int | None, faults: Sequence[Fault]) -> None:

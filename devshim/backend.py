@@ -65,7 +65,7 @@ class Backend(Wholes, ABC):
     copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {}
     """By exact type, the shortest way to do what `copy_to` does towards the host, the result seen to be there.
 
-    Taken while nobody watches: no ledger, guard, fault or `explain`. None: this tensor goes the long way."""
+    Used while no ledger, guard, fault or `explain` is open. None: this tensor takes the slow path."""
 
     viewers: ClassVar[Mapping[type, Callable[[Tensor], np.ndarray | None]]] = {}
     """By exact type, the shortest way to a NumPy array over a tensor's memory; taken, and left by None, as `copiers`.
@@ -82,7 +82,7 @@ class Backend(Wholes, ABC):
     """The shortest way to a tensor of what `lenders` give, seen to be on the host in that dtype and shape, or None."""
 
     alignment: ClassVar[int] = 0
-    """What an address must be a multiple of for every operator (see `devshim._alignment`); 0: of its elements' size."""
+    """The alignment in bytes that every operator needs (see `devshim._alignment`); 0: of its elements' size."""
 
     immutable: ClassVar[bool] = False
     """Whether the framework's tensors cannot be written to (TensorFlow, JAX)."""

@@ -115,7 +115,7 @@ class Placement:
         """Return where a leaf belongs, by the rules of the class.
 
         Args:
-            prefix: Where the model, or the tensor, stands in the tree; empty: it is all there is.
+            prefix: The key path of the model or tensor in the tree; empty for the whole.
             path: The leaf's path in the model; empty for a tensor.
             count: True if it is a number that belongs to no parameter.
 

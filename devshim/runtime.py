@@ -155,7 +155,7 @@ def set_visible_devices(indices: Iterable[int] | None) -> None:
     """Show only some GPUs, renumbered from 0, to every framework of this process.
 
     Args:
-        indices: Which GPUs, in the order they shall have, among those visible now; an empty list hides all. None takes
+        indices: Which GPUs, in the order they will have, among those visible now; an empty list hides all. None takes
             back what was set by this function.
 
     Raises:

@@ -246,7 +246,7 @@ def require_same_device(*_unnamed: object, **objs: object) -> Device | None:
     """Return the one device of all tensors among the named arguments, or None where there are none.
 
     Args:
-        **objs: Tensors, or trees of them, by the names that an error shall give them: ``x=x, y=y``.
+        **objs: Tensors, or trees of them, by the names that an error gives them: ``x=x, y=y``.
 
     Raises:
         ArgumentError: An argument has no name.

@@ -123,8 +123,8 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
 
     Args:
         parts: Tensors, or trees of one structure, in order; their tensors agree in framework, dtype, and shape but for
-            the axis. Tensors without axes (a loss of each part) become one of shape (parts,). What is no tensor must be
-            equal in all parts.
+            the axis. Tensors without axes (a loss of each part) become one of shape (parts,). Anything that is not
+            a tensor must be equal in all parts.
         device: Where to. It needs room for the parts and for what is made of them.
         axis: Along which to join; negative ones count from the end of each tensor's shape.
 

@@ -65,7 +65,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     Args:
         x: A tensor, or a tree of them: dicts, lists, tuples and their subclasses, named tuples, dataclasses, attrs
             classes, mappings of any class, `UserList`, `SimpleNamespace`, and pytrees registered with the framework,
-            with Keras or with optree, nested at will.  Whatever is no tensor passes through.  None is an empty tree.
+            with Keras or with optree, nested at will.  Anything else passes through.  None is an empty tree.
             A model or optimizer, alone or in a tree, is moved in place: parameters, buffers, gradients and state; it
             and its parameters stay the objects they are, and ties stay ties.
         device: Where to; anything `ds.device` accepts, or a `Placement` that says it for each leaf.

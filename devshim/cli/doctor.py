@@ -55,7 +55,7 @@ def _about_machine(machine: Machine) -> Grid:
 
 
 def _told_of(name: str, value: str, meaning: str) -> str:
-    """What a variable that devshim reads does, or what is wrong with it."""
+    """Return the effect of a variable that devshim reads, or what is wrong with it."""
     problem = _environment.wrong(name, value)
     if problem is not None:
         return f"WRONG, {problem}"

@@ -1,4 +1,4 @@
-"""What the tour gave on each framework when this devshim was released: shown where no framework is installed.
+"""The recorded tour of each framework at this release, shown where no framework is installed.
 
 The records are ``devshim/cli/records.json``; ``nox -s tour`` writes them again.  Each framework's tests compare them
 with what the tour gives now.
@@ -17,7 +17,7 @@ from typing import Any
 __all__ = ["SHOWN", "frameworks", "lines", "title", "without_folder", "write"]
 
 SHOWN = "torch"
-"""The framework whose lines stand beside NumPy's, which has one device and few lines to show."""
+"""The framework whose lines are shown beside NumPy's, which has one device and few lines."""
 
 _FILE = "records.json"
 

@@ -25,7 +25,7 @@ MODEL_LINES = (
     *(f"{call}_{kind}" for call in ("place", "copy", "save", "load") for kind in ("model", "optimizer")),
     *("place_parameter", "device_of_model"),
 )
-"""What a backend has a native line for besides, unless models are a declared gap."""
+"""Calls that have a native line too, unless models are a declared gap."""
 
 REFUSALS: dict[str, Callable[[], object]] = {
     "simulate": lambda: ds.simulate(gpus=2),

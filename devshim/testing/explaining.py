@@ -213,7 +213,7 @@ class Explaining(Kit):
         assert len(outer) == 2 * len(inner) > 0
 
     def test_the_lines_of_parallel_are_in_the_order_of_its_callables(self) -> None:
-        """What `parallel` calls is shown in the order it was given, whichever thread comes first, errors or not."""
+        """Lines of the calls inside `parallel` come in the order of its callables, whichever thread is first."""
         x, second_ends = self.tensor(), threading.Event()
 
         def first(t: Any) -> None:

@@ -1,4 +1,4 @@
-"""Observers that come and go in some threads while others copy: nobody hears of another's, and no call fails."""
+"""Observers that open and close in some threads while others copy: each sees its own copies, and no call fails."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Observed(Kit):
         assert float(x) == 1
 
     def _faults(self, rng: np.random.Generator) -> None:
-        """Have a copy fail that nobody makes: every copy is counted meanwhile."""
+        """Plan a fault for a copy that never happens, so that every copy is counted."""
         if "simulate_memory" in self.adapter.gaps:
             return
         with ds.simulate(gpus=ds.device_count(), faults=ds.Fault("gpu:0", "copy", at=MARGIN)):

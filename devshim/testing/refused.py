@@ -1,4 +1,4 @@
-"""What a full card refuses leaves nothing on any card, also while the error and its traceback are held."""
+"""A refused allocation leaves nothing on any device, even while the error and its traceback are alive."""
 
 from __future__ import annotations
 

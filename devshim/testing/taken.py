@@ -58,7 +58,7 @@ class TakenAway(Fresh):
     def left(self, other_device: Device) -> Iterator[Tensor]:
         """A tensor on the last simulated GPU, which is taken away."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: nobody takes real cards away")
+            pytest.skip("hardware: real GPUs are not taken away")
         x = self.tensor(other_device)
         with ds.simulate(other_device.index):
             yield x
@@ -90,7 +90,7 @@ class TakenAway(Fresh):
     def test_its_numbers_are_not_read(self, other_device: Device, kind: Callable[[Any], object]) -> None:
         """``float(x)`` raises likewise."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: nobody takes real cards away")
+            pytest.skip("hardware: real GPUs are not taken away")
         x = ds.from_numpy(np.ones((), "float32"), other_device)
         with ds.simulate(1), pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
             kind(x)
@@ -98,7 +98,7 @@ class TakenAway(Fresh):
 
     @feature("simulate", "simulate_memory")
     def test_it_says_where_it_was(self, left: Tensor, other_device: Device) -> None:
-        """`device_of` and `placement_of` answer as before, and printing tells why there are no values."""
+        """`device_of` and `placement_of` answer as before, and printing says why there are no values."""
         assert ds.device_of(left) is other_device
         assert ds.placement_of({"a": left}).devices == {other_device}
         for text in (repr(left), str(left), f"{left}"):
@@ -115,7 +115,7 @@ class TakenAway(Fresh):
     def test_it_can_be_used_when_its_gpu_is_back(self, other_device: Device, tmp_path: Path) -> None:
         """As many GPUs as before, and everything is as it was: the values, too."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: nobody takes real cards away")
+            pytest.skip("hardware: real GPUs are not taken away")
         x = self.tensor(other_device)
         for _ in range(2):
             with ds.simulate(1), pytest.raises(ds.SimulationError):
@@ -127,9 +127,9 @@ class TakenAway(Fresh):
 
     @feature("simulate_memory")
     def test_its_memory_is_counted_until_it_is_gone(self, other_device: Device) -> None:
-        """What is on a GPU taken away counts when that is back, unless it is gone by then."""
+        """The bytes on a GPU that was taken away count again when it is back, unless they were freed meanwhile."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: nobody takes real cards away")
+            pytest.skip("hardware: real GPUs are not taken away")
         gc.collect()
         before = ds.memory(other_device).used
         x, y = self.tensor(other_device), self.tensor(other_device)
@@ -145,7 +145,7 @@ class TakenAway(Fresh):
     def test_it_may_die_in_another_thread(self, other_device: Device) -> None:
         """The last reference may go in any thread, and nothing is refused afterwards."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: nobody takes real cards away")
+            pytest.skip("hardware: real GPUs are not taken away")
         held = [self.tensor(other_device)]
         with ds.simulate(1):
             thread = threading.Thread(target=held.clear)
@@ -158,7 +158,7 @@ class TakenAway(Fresh):
     def test_models_and_optimizers_are_refused_whole(self, other_device: Device) -> None:
         """Neither moved nor called while their GPU is away, and as they were when it is back."""
         if not self.adapter.simulated:
-            pytest.skip("hardware: nobody takes real cards away")
+            pytest.skip("hardware: real GPUs are not taken away")
         model = ds.place(self.model(), other_device)
         optimizer = self.optimizer(model)
         x, y = self.tensor(other_device, (8, 4)), self.tensor(other_device, (8, 3))

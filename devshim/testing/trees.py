@@ -142,7 +142,7 @@ class Trees(Kit):
 
     @feature("place")
     def test_what_holds_no_tensor_is_refused_at_the_top(self, other_device: Device) -> None:
-        """A number, text, a set, a generator and an object are no trees; None is an empty one."""
+        """A number, text, a set, a generator and an object are not trees; None is an empty tree."""
         things: list[Any] = [1, 2.5, "text", {1}, iter([self.tensor()]), object(), len]
         for thing in things:
             with pytest.raises(ds.NotATensorError):

@@ -127,7 +127,7 @@ def _keyed() -> Any:
 
 @functools.cache
 def _dataclass() -> Any:
-    """A dataclass whose second field is no child."""
+    """A dataclass whose second field is not a child."""
     import jax
 
     @dataclasses.dataclass

@@ -110,7 +110,7 @@ READ_BY_NUMPY = {
 @pytest.mark.parametrize("kind", ["np", "nd"])
 @pytest.mark.parametrize("way", READ_BY_NUMPY)
 def test_numpy_cannot_read_past_the_guard(x, way, kind):
-    """MXNet's arrays have no ``__array__``, which NumPy asks for first: it is told of all the same."""
+    """MXNet's arrays have no ``__array__``, which NumPy looks for first: the guard reports it all the same."""
     array = x if kind == "np" else x.as_nd_ndarray()
     with pytest.raises(ds.TransferError) as caught, ds.guard("error"):
         READ_BY_NUMPY[way](array)

@@ -157,7 +157,7 @@ def test_simulated_cards_are_the_cpus_after_the_first(two):
 
 
 def test_labels_end_with_the_simulation():
-    """What the number of an MXNet device means is cached: ``cpu(1)`` is a GPU only while the simulation lasts."""
+    """The meaning of an MXNet device number is cached: ``cpu(1)`` is a GPU only while the simulation lasts."""
     with ds.simulate(gpus=2):
         x = ds.zeros((2,), device="gpu:0")
         assert ds.device_of(x) is GPU0

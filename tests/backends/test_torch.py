@@ -192,7 +192,7 @@ def _keyed() -> Any:
 
 @functools.cache
 def _dataclass() -> Any:
-    """A dataclass, of which one field is no child."""
+    """A dataclass, with one field that is not a child."""
     from torch.utils import _pytree
 
     _pytree.register_dataclass(Data, field_names=["x"], drop_field_names=["note"])

@@ -80,7 +80,7 @@ REFUSED = {
 }
 
 REFUSED_BY_PYTORCH = {"attention", "lstm", "grad"}
-"""What PyTorch's own code refuses before any kernel runs, by a plain ``RuntimeError``."""
+"""Calls that PyTorch itself refuses with a plain ``RuntimeError`` before any kernel runs."""
 
 
 @pytest.mark.parametrize("other", ["cpu", "sim:0"])

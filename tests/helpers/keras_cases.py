@@ -1,4 +1,4 @@
-"""What Keras does with models on cards, the same where it computes with PyTorch and with JAX."""
+"""Keras models on simulated GPUs: the same cases for its PyTorch and JAX backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the conformance kit asks of Keras, the same on each of its backends: models and optimizers."""
+"""The hooks of the conformance kit for Keras models and optimizers, the same on each of its backends."""
 
 from __future__ import annotations
 

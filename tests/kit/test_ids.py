@@ -1,4 +1,4 @@
-"""Tests have the same names in every process: pytest-xdist, and whoever selects a test by its name, relies on it."""
+"""Tests have the same ids in every process, which pytest-xdist and selection by name rely on."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def forbidden_to_an_adapter(source: str, package: str) -> list[str]:
 
 
 def shared_with(package: str) -> set[str]:
-    """What an adapter may import besides itself: of the frameworks that Keras 3 runs on, what is Keras's on all."""
+    """Return what an adapter may import besides itself: on the frameworks that Keras 3 runs on, the Keras package."""
     return {"_keras"} if package.split(".")[1] in SERVES_KERAS else set()
 
 
@@ -222,7 +222,7 @@ def test_all_is_what_the_reference_documents() -> None:
 
 
 def test_the_stub_says_what_the_package_gives() -> None:
-    """Where it does not: `python tests/typing/stub.py --write`."""
+    """If this fails, run `python tests/typing/stub.py --write`."""
     made = runpy.run_path(str(Path(__file__).parents[1] / "typing" / "stub.py"))["stub"](NEUTRAL)
     assert (NEUTRAL / "__init__.pyi").read_text(encoding="utf-8") == made
 

@@ -239,7 +239,7 @@ def interrupted_at(step: int, work: Callable[[], object]) -> bool:
 
 
 def test_an_interrupt_anywhere_leaves_the_count_exact() -> None:
-    """Whether memory is taken, given back or asked for: what lives is counted, and nothing else."""
+    """Allocation, release and queries: exactly the living bytes are counted."""
     one, kept, step = card(64 * ROUND), Owner(), 0
     one.hold(kept, ROUND)
 

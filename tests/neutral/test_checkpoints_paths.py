@@ -1,4 +1,4 @@
-"""Paths: what `save` and `load` say to a path that is none, and to a file of another kind."""
+"""Paths: the errors of `save` and `load` for invalid paths, and for files of another kind."""
 
 from __future__ import annotations
 

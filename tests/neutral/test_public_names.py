@@ -1,4 +1,4 @@
-"""What a reader meets first: `help(ds)`, `dir(ds)`, and what every public name says of itself."""
+"""The first things a reader sees: `help(ds)`, `dir(ds)`, and the docstring of every public name."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def module_name(path: Path) -> str:
 
 
 def imported(tree: ast.Module) -> dict[str, str]:
-    """What a module calls other modules: local name -> module, or module and name."""
+    """Return the imported names of a module: local name -> module, or module and name."""
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:

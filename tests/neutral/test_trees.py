@@ -238,7 +238,7 @@ class Fixed(Mapping):  # type: ignore[type-arg]
 
 
 class Encoding(UserDict):  # type: ignore[type-arg]
-    """What `transformers.BatchEncoding` is: attributes of its own, and items that are attributes, too."""
+    """A class like `transformers.BatchEncoding`: it has attributes, and its items are attributes, too."""
 
     def __init__(self, data: Any, encodings: Any) -> None:
         super().__init__(data)

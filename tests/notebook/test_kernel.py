@@ -1,4 +1,4 @@
-"""What a notebook shows, in a real kernel: ``pytest tests/notebook``."""
+"""The output of a notebook, in a real kernel: ``pytest tests/notebook``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 Shown = list[tuple[str, Any]]
-"""What a cell shows: the kind of each message, and its text."""
+"""The output of a cell: the type of each message, and its text."""
 Cell = Callable[[str], Shown]
 
 BEGIN = """

@@ -1,4 +1,4 @@
-"""Operators that CUDA has in a dtype and the CPU has not: every such pair of PyTorch's operator database.
+"""Operators that CUDA supports in a dtype and the CPU does not: every such pair of PyTorch's operator database.
 
 A sample is drawn in that dtype on a simulated GPU and computed forward and backward there.  The host computes it in the
 same dtype where it can after all, and then the bits are compared; else in a wider dtype, rounded to the first one.

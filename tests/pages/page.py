@@ -21,7 +21,7 @@ USE = re.compile(r'^ds\.use\("(\w+)"\)(?:  # or (.*))?$', re.MULTILINE)
 FENCE = re.compile(r"^(<!-- (?P<kind>[a-z ]+) -->\n+)?```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 ALL = ("numpy", "torch", "tensorflow", "mxnet", "paddle", "jax")
 TESTS = "a file of tests"
-"""What stands before a block that pytest runs."""
+"""The marker before a block that pytest runs."""
 
 
 class Block(NamedTuple):

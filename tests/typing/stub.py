@@ -42,7 +42,7 @@ def stub(package: Path = PACKAGE) -> str:
 
 
 def _literal(module: ast.Module, name: str) -> Any:
-    """What a module assigns to a name, where that can be read without running it."""
+    """Return what a module assigns to a name, read without running it."""
     for node in module.body:
         if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
             return ast.literal_eval(node.value)

@@ -1,4 +1,4 @@
-"""What mypy, pyright and jedi make of a program that uses the installed devshim: ``pytest tests/typing``."""
+"""Run mypy, pyright and jedi on a program that uses the installed devshim: ``pytest tests/typing``."""
 
 from __future__ import annotations
 

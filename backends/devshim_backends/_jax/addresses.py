@@ -1,4 +1,4 @@
-"""Where in memory JAX's arrays are.
+"""The memory addresses of JAX arrays.
 
 JAX remembers an array's parts when it is first asked for them or for their address, and looks for them without a lock:
 where two threads ask at once, it remembers them twice, and says from then on that the array is sharded (JAX 0.10.2).
@@ -16,7 +16,7 @@ from jax._src.lib import xla_client
 __all__ = ["JaxError", "address_of", "addresses_of"]
 
 JaxError: type[Exception] = getattr(jax.errors, "JaxRuntimeError", None) or xla_client.XlaRuntimeError
-"""What JAX raises where a card is full; before JAX 0.4.35 by another name."""
+"""The error that JAX raises when a device is full; it had another name before JAX 0.4.35."""
 
 _ASKING = allocate_lock()
 

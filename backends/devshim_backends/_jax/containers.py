@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NAMES = ("name", "key", "idx")
-"""What JAX's kinds of keys call what stands between the brackets."""
+"""The attribute of each JAX key type that has the key itself."""
 
 
 class JaxContainers(Backend):
-    """The room of containers."""
+    """The mixin for containers."""
 
     def flatten_once(self, node: object) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]] | None:
         # JAX takes every named tuple for a container: only those that are registered would be another kind.

@@ -178,7 +178,7 @@ def _forget_donated() -> None:
 
 
 def _counted_of(x: Any) -> _Counted | None:
-    """What is counted for an array, and not for one that was at its address before."""
+    """The bytes counted for an array; an earlier array may have had the same address."""
     found = _arrays.get(id(x))
     return found if found is not None and found() is x else None
 

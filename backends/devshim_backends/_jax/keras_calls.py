@@ -1,4 +1,4 @@
-"""What happens around methods of Keras's, once a model of Keras's has been placed with JAX."""
+"""Patches of Keras methods that are installed when a Keras model is first placed with JAX."""
 
 from __future__ import annotations
 

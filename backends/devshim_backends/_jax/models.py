@@ -3,7 +3,7 @@
 A Keras variable holds an array, which is exchanged for one on another device; the variable stays itself.  JAX computes
 where committed arrays are, so nothing else has to be done for ``model(x)``, ``fit`` and its compiled steps.
 
-Traps mended here:
+Workarounds:
 
 * What Keras makes later, and values that it assigns from NumPy, are on JAX's default device: they are brought to where
   the layer or variable was placed.
@@ -41,7 +41,7 @@ HOME = "_devshim_home"
 
 
 class JaxContents(Contents):
-    """Whose data a variable's is: the variable's own, for arrays are exchanged."""
+    """Return the variable itself: its array is swapped, so the variable owns the data."""
 
     def owner(self, variable: Any) -> Any:
         return None if variable._value is None else variable
@@ -51,7 +51,7 @@ CONTENTS = JaxContents()
 
 
 class JaxModels(JaxInterop):
-    """The rooms of models, layers and checkpoints."""
+    """The mixin for models, layers and checkpoints."""
 
     def is_model(self, cls: type) -> bool:
         return is_whole(cls)

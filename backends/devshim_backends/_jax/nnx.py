@@ -33,7 +33,7 @@ def is_nnx(cls: type) -> bool:
 
 
 class JaxNnx(Backend):
-    """The room of NNX, in front of that of Keras' models, whose layers may be NNX modules as well."""
+    """The mixin for NNX. It comes before the one for Keras, whose layers may be NNX modules as well."""
 
     def is_model(self, cls: type) -> bool:
         return is_nnx(cls) or super().is_model(cls)  # type: ignore[safe-super]  # JaxModels'

@@ -41,7 +41,7 @@ _CACHES = ("_cpp_pjit_cache", "_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_expli
 
 _SAYS_MIXED = "_device_assignment_mismatch_error"
 _mixed = [(module, getattr(module, _SAYS_MIXED)) for module in (pjit, stages) if hasattr(module, _SAYS_MIXED)]
-"""What makes the text of JAX's refusal of arrays on several devices, right before JAX raises it."""
+"""The function that writes the text of JAX's error for arrays on several devices, right before JAX raises it."""
 
 _moving = threading.local()
 _cards: Mapping[Any, Card] = {}

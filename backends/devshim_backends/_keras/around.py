@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["THEIRS", "put_around"]
 
 THEIRS = "_devshim_theirs"
-"""The attribute of a function of ours that stands where one of Keras's did: that one."""
+"""The attribute of a patch that has the Keras function it replaced."""
 
 
 def put_around(cls: type, name: str, around: Around, passes: Callable[[], bool]) -> None:
@@ -27,7 +27,7 @@ def put_around(cls: type, name: str, around: Around, passes: Callable[[], bool])
 
     Args:
         cls: The class.
-        name: The method; nothing is done where there is none.
+        name: The method; nothing happens if the class does not have it.
         around: What is called instead.
         passes: Asked at each call: True leaves it to Keras.
     """

@@ -1,4 +1,4 @@
-"""What Keras makes later is brought to where it belongs: weights of unbuilt layers, optimizers' slots, metrics.
+"""Move what Keras creates later to its device: weights of unbuilt layers, optimizer slots, metrics.
 
 Keras makes variables wherever its framework makes tensors, and some of them only when a symbolic call has ended.  So
 what is made for something that was placed is brought there behind the call that made it, by one copy each.
@@ -101,7 +101,7 @@ def _above(homes: dict[str, Device], path: str) -> Device | None:
 
 
 def _wanted(where: Callable[[str], Device], path: str) -> Device | None:
-    """Where something without variables belongs; a placement that names leaves may not say."""
+    """Return the device of something without variables; None if the placement only names leaves."""
     try:
         return where(path)
     except ArgumentError:

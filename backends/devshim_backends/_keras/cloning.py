@@ -98,7 +98,7 @@ def _deserialized(contents: Contents, layer: Any) -> Any:
 
     classes = {type(part).__name__: type(part) for _, part in contents.parts(layer) if _is_custom(type(part))}
     with CustomObjectScope(classes):
-        with ObjectSharingScope():  # a layer that stands in two places stays one
+        with ObjectSharingScope():  # a layer that is used twice stays one layer
             written = serialize_keras_object(layer)
         with ObjectSharingScope():
             return deserialize_keras_object(written, safe_mode=False)  # it is the caller's own object
@@ -141,7 +141,7 @@ def _copy_values(backend: Backend, old: Any, new: Any) -> None:
 
 # ---------------------------------------------------------------------- optimizers
 def _its_models(wholes: Sequence[Any], made: dict[int, Any], optimizer: Any) -> Any:
-    """The optimizer of the copy of the model that was compiled with this one; None where there is none."""
+    """Return the optimizer of the copied model that was compiled with this one, or None."""
     owners = (whole for whole in wholes if id(whole) in made and getattr(whole, "optimizer", None) is optimizer)
     return next((made[id(whole)].optimizer for whole in owners), None)
 

@@ -1,4 +1,4 @@
-"""What Keras layers are made of, and what each part is called.
+"""The variables of Keras layers, and the key path of each.
 
 Requirements this module answers:
 
@@ -8,7 +8,7 @@ Requirements this module answers:
   too; Keras layers in it are found.
 * What two names lead to is listed under both.
 
-Keras is not imported here: whoever has a layer has imported it.
+Keras is not imported here: a program that has a layer has imported it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def is_whole(cls: type) -> bool:
 
 
 class Contents:
-    """What is in Keras's objects; an adapter's own class adds what its framework puts into them."""
+    """The contents of Keras objects; an adapter's subclass adds what its framework puts into them."""
 
     def is_module(self, x: object) -> bool:
         """Return True for a module of the framework's own, into which is looked as into a layer."""

@@ -4,7 +4,7 @@ Requirements this module answers:
 
 * A chain is cut between its links: Sequential and functional models are opened. A layer of the user's own is one block,
   with what it is made of inside; Keras's own layers, recurrent cells and attention among them, are never cut.
-* Weights are told by their roles (`kinds`), at the very paths that `leaves` gives them; those of a class that is
+* Weights are identified by their roles (`kinds`), at the very paths that `leaves` gives them; those of a class that is
   unknown, or that have more to them than their class makes, are of no kind.
 """
 
@@ -58,7 +58,7 @@ def layers_of(backend: Backend, contents: Contents, model: Any) -> list[Layer]:
     paths = Paths(backend, contents, model)
     if not is_layer(model):
         return [Layer("other", "", {path: Weight(path) for path in paths.all()})] if paths.all() else []
-    from devshim_backends._keras.orders import orders_of  # imports Keras, as whoever has a layer has
+    from devshim_backends._keras.orders import orders_of  # imports Keras, which a program with a layer has imported
 
     return list(_layers(model, paths, orders_of(model), set()))
 
@@ -87,14 +87,14 @@ def _own(layer: Any) -> list[Any]:
 
 
 def _can_be_cut(layer: Any) -> bool:
-    """Whether a layer calls the layers it is made of as a user would, so that they can be on other devices."""
+    """True if a layer calls its sublayers as a user would, so that they can be on other devices."""
     from devshim_backends._keras.following import is_graph, parts
 
     return any(parts(layer)) and (is_graph(layer) or not type(layer).__module__.startswith("keras."))
 
 
 def _prefix(paths: tuple[str, ...]) -> str:
-    """What the paths of a layer's weights begin with."""
+    """Return the prefix of the key paths of a layer's weights."""
     split = [path.split(".")[:-1] for path in paths]
     common = [names[0] for names in zip(*split, strict=False) if len(set(names)) == 1]
     return ".".join(common)
@@ -102,7 +102,7 @@ def _prefix(paths: tuple[str, ...]) -> str:
 
 # ---------------------------------------------------------------------- layers
 def _layers(layer: Any, paths: Paths, orders: Orders, seen: set[int]) -> Iterator[Layer]:
-    """A layer's own, and those it is made of; one that is in two places is told once."""
+    """Yield a layer and its sublayers, each once."""
     from devshim_backends._keras import kinds
     from devshim_backends._keras.following import parts
 

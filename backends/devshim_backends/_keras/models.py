@@ -1,4 +1,4 @@
-"""What a Keras model holds, leaf by leaf.
+"""The leaves of a Keras model.
 
 Requirements this module answers:
 

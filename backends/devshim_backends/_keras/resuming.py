@@ -1,4 +1,4 @@
-"""What a checkpoint keeps of optimizers besides their variables, and of models that were compiled with one.
+"""The extra state of optimizers, and of models that were compiled with one, in a checkpoint.
 
 Settings that are plain numbers come back (``momentum``, ``clipnorm``); rates and counts are variables.  The state of an
 optimizer that has trained nothing yet is made by its own ``build``, for which it must know its variables: a compiled
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["begin_state", "facts_of", "restore"]
 
 _NOT_SET = frozenset({"name", "learning_rate"})
-"""What stays the optimizer's own: rates are variables, or schedules, which are code."""
+"""Settings that are not restored: learning rates are variables, or schedules, which are code."""
 
 
 def facts_of(whole: Any) -> Any:

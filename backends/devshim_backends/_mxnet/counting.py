@@ -102,7 +102,7 @@ def begin(cards: Cards, shown: int, labelled: int) -> None:
 
 
 def _lives(x: Any) -> bool:
-    """Whether an array can be asked: another thread may be freeing it, and the collector shows it still."""
+    """True if an array is alive: the collector still shows one that another thread is freeing."""
     handle: Any = getattr(x, "handle", None)
     return bool(handle) and handle.value not in DYING
 

@@ -26,7 +26,7 @@ GAPS: Mapping[str, Gap] = {
 LIMITS: Mapping[str, str] = {
     "simulate": (
         "arrays on simulated GPUs that were taken away are refused by NumPy's functions, operators and methods; not by "
-        "np.asarray, np.array, memoryview and view(np.ndarray), which ask nobody"
+        "np.asarray, np.array, memoryview and view(np.ndarray), which call no code of the array"
     ),
     "guard": "what Python reads of a simulated card's arrays, masks, host indices; not np.asarray, which asks nobody",
 }

@@ -17,7 +17,7 @@ from .simulation import SimulatedArray
 _MORE = (*((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")), ("__reduce_ex__", "pickle"))
 
 _OPERATORS = ("__array_ufunc__", "__array_function__", "__getitem__", "__setitem__")
-"""What NumPy's functions, operators and indices go by."""
+"""The protocols that NumPy's functions, operators and indexing call."""
 _METHODS = tuple(name for name in dir(np.ndarray) if name[0] != "_" and callable(getattr(np.ndarray, name)))
 """Arrays' own methods: where ``__array_ufunc__`` raises inside of ``x.sum()``, NumPy never lets go of ``x`` (2.4)."""
 

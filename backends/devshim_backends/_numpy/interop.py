@@ -40,7 +40,7 @@ _KNOWN = "iufc" if "bool" in _STRANGE else "biufc"
 
 _DTYPES = [np.dtype(name) for name in _dlpack.FORMS if name not in _STRANGE]
 _PLAIN = {each: (each.name, each.itemsize if each.alignment < each.itemsize else 1) for each in _DTYPES}
-"""The dtypes that NumPy exports by itself, in the machine's byte order -> their name; and what an element's address
+"""The dtypes that NumPy exports natively, in the machine's byte order -> their name; and what an element's address
 is to be a multiple of where NumPy calls less aligned (complex128: it is content with 8, C++ with 16), else 1."""
 _IN_C_ORDER, _ALIGNED, _WRITABLE, _TO_BE_WRITTEN_BACK = 0x1, 0x100, 0x400, 0x2000  # NPY_ARRAY_... of its C interface
 _PLAIN_FLAGS = _IN_C_ORDER | _ALIGNED | _WRITABLE

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from devshim.device import Device
 
 CHECK: Callable[[Device | None], None] | None = None
-"""Raises for the device of a tensor that was taken away; None while there is none."""
+"""Called with the device of a tensor, raises if it was taken away; None while no GPU is taken away."""
 
 _MORE = ("clone", "_copy_to", "cpu", "detach", "value")
 
@@ -30,7 +30,7 @@ def require_shown(values: Iterable[Any]) -> None:
 
 
 class PaddleTaken(Backend):
-    """The room of GPUs that were taken away."""
+    """The mixin for GPUs that were taken away."""
 
     @contextmanager
     def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:

@@ -54,7 +54,7 @@ _SYMBOLIC = frozenset(SYMBOLS)
 HOST_PLACE = paddle.CPUPlace()
 _ITEM_SIZES = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, **dict.fromkeys(SMALL, 1), "bfloat16": 2}
 STRIDED = "FLAGS_use_stride_kernel"
-"""Whether Paddle reads strides at all; on simulated cards it does not."""
+"""True if Paddle reads strides; on simulated GPUs it does not."""
 MOST_AXES = 9
 """What a tensor's shape has room for (``kMaxRank`` in Paddle's ``ddim.h``, 2.6 to 3.3)."""
 _OUTSIDE = "call it before or after the compiled function, or compile with to_static(full_graph=False)"
@@ -203,7 +203,7 @@ class PaddleTensors(Backend):
 
 
 def _is_scattered(x: Tensor) -> bool:
-    """Whether Paddle cannot copy complex128: it gathers it by an operator, which unaligned memory ends (3.3)."""
+    """True if Paddle cannot copy complex128: it uses an operator that crashes on unaligned memory (3.3)."""
     if not x._is_initialized() or x.place._type() not in HOST or not paddle.get_flags(STRIDED)[STRIDED]:
         return False  # without strides it copies all there is, and must not be asked for the address of some
     return bool(x.data_ptr() % 16 and not x.is_contiguous())

@@ -1,4 +1,4 @@
-"""What PaddlePaddle does in one thread at a time, while `ds.parallel` runs.
+"""Run parts of PaddlePaddle in one thread at a time while `ds.parallel` runs.
 
 PaddlePaddle (2.6 to 3.3) keeps the state of `paddle.grad` in one object per process, ``egr::GeneralGrad``, which every
 call fills, walks and clears with the GIL released.  Two threads in it at once end the process.  `paddle.autograd`'s

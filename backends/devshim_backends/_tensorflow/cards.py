@@ -50,7 +50,7 @@ class Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
 
 
 ALIVE: dict[int, Held] = {}
-"""What refers to the tensors there are, by its own address."""
+"""The references to living tensors, by the address of the reference."""
 
 
 class Block:
@@ -112,7 +112,7 @@ class TensorflowCard(Card):
             found = None if listed is None else listed()
             if found is not None:
                 return found if address < found.end else None
-            del self._starts[place - 1]  # nobody refers to that block any more
+            del self._starts[place - 1]  # nothing refers to that block any more
         return None
 
     def _unlist(self) -> None:

@@ -17,7 +17,7 @@ def made_again(model: Any) -> Any:
 
 
 def _remade_within(module: Any) -> dict[int, Any]:
-    """What of Keras is in a module, which Python cannot copy, by its `id`, and copies made in Keras's way."""
+    """Return the Keras objects in a module, which Python cannot copy, by `id`, with copies that Keras makes."""
     made: dict[int, Any] = {}
     for _, part in parts(module):
         if not is_layer(part):

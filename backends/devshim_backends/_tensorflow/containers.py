@@ -21,7 +21,7 @@ _HANDLES = (tf.resource, tf.variant)
 
 
 class TensorflowContainers(Backend):
-    """The room of containers."""
+    """The mixin for containers."""
 
     def flatten_once(self, node: object) -> Flat | None:
         if isinstance(node, _COMPOSITE):

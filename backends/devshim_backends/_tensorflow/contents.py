@@ -1,6 +1,6 @@
-"""What Keras models and ``tf.Module`` objects are made of: `devshim_backends._keras.contents`, and TensorFlow's own.
+"""The variables of Keras models and ``tf.Module`` objects: `devshim_backends._keras.contents`, and TensorFlow's.
 
-``tf.Module.variables`` leaves Keras layers out, which are no modules in Keras 3; here they are found.
+``tf.Module.variables`` leaves Keras layers out, which are not modules in Keras 3; this module finds them.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ compiled_parts = CONTENTS.compiled_parts
 
 
 def native(variable: Any) -> Any:
-    """Return the ``tf.Variable`` of a variable of TensorFlow's or Keras's; None for one that has no value yet."""
+    """Return the ``tf.Variable`` of a TensorFlow or Keras variable; None for one that has no value yet."""
     return variable if isinstance(variable, tf.Variable) else variable._value

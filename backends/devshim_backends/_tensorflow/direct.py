@@ -37,7 +37,7 @@ def switch(backend: TensorflowPlaces, on: bool) -> None:
 
 
 def option(options: Any, as_functions: bool) -> None:
-    """Start TensorFlow; put in the place of ``TFE_ContextOptionsSetRunEagerOpAsFunction``."""
+    """Start TensorFlow; replaces ``TFE_ContextOptionsSetRunEagerOpAsFunction``."""
     _OPTION(options, as_functions and not _on)
 
 

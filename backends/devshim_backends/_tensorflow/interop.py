@@ -79,7 +79,7 @@ class TensorflowInterop(TensorflowTensors):
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {EAGER: _lend}
     borrower = staticmethod(_borrow)
     alignment = 64
-    """What its operators check (``IsAligned``): Eigen's largest, in builds that know AVX-512 (2.16 to 2.21)."""
+    """The alignment that its operators check (``IsAligned``): Eigen's largest, with AVX-512 (2.16 to 2.21)."""
 
     def to_dlpack(self, x: Tensor) -> Any:
         if self.is_tracer(x):

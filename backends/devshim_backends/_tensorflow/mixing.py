@@ -4,7 +4,7 @@ TensorFlow's own device policy "explicit" refuses an input that is not where the
 logical CPUs stand for cards, and refuses ``tf.reduce_sum(x)`` for its axis; so what it refuses is looked at again, and
 done where TensorFlow's tensors agree:
 
-* 0-d tensors, and int32, which TensorFlow keeps on the host by itself, may be there beside tensors on a card; int32
+* 0-d tensors, and int32, which TensorFlow keeps on the host natively, may be there beside tensors on a card; int32
   that devshim did not place may also be on another card.
 * So may the zeros that a tape fills in, and the array in ``x + array``, which TensorFlow makes where it happens to be.
 * In a card's scope an operator computes there on tensors that are all on the host, as `ds.on` says it does.

@@ -54,4 +54,4 @@ def refuse(name: Any) -> None:
 NAMED: tuple[tuple[type, str, Any], ...] = tuple(
     (owner, "device", _refusing(owner.device)) for owner in (context.Context, ops.Graph)
 )
-"""Classes of TensorFlow's, the method that opens a scope, and the one that refuses."""
+"""TensorFlow classes, the method that opens a scope, and the patch that refuses."""

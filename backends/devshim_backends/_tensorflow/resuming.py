@@ -1,4 +1,4 @@
-"""What a checkpoint keeps besides variables: of Keras's objects, for a ``tf.Module`` has nothing else."""
+"""The extra state of Keras objects in a checkpoint; a ``tf.Module`` has none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TensorflowResuming(Backend):
-    """The room of checkpoints."""
+    """The mixin for checkpoints."""
 
     def facts(self, whole: Any) -> Any:
         return None if isinstance(whole, tf.Module) else resuming.facts_of(whole)

@@ -53,7 +53,7 @@ class TensorflowSeveral(TensorflowTensors):
 
     def snapshot(self, x: Tensor) -> Tensor:
         if type(x) is EAGER:
-            return x  # nobody can change it, and tapes hold what they need themselves
+            return x  # it cannot change, and tapes hold what they need themselves
         with self._at(x):
             return tf.stop_gradient(tf.convert_to_tensor(x))  # a variable's values, which later ones replace
 

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     Check = Callable[[Device | None], None]
 
 _ENTRIES = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
-"""What runs every eager operator; from the fourth argument on its inputs are, in the first, and else as one list."""
+"""Functions that run every eager operator: the first takes inputs from its fourth argument on, the others a list."""
 
 _QUESTIONS = frozenset({"VarIsInitializedOp", "DestroyResourceOp"})
 """Operators on a variable's handle that do not touch its value."""
 
 
 class TensorflowTaken(TensorflowPlaces):
-    """The room of GPUs that were taken away."""
+    """The mixin for GPUs that were taken away."""
 
     @contextmanager
     def refuse_taken(self, check: Check) -> Iterator[None]:

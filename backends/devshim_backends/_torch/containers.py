@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     Flat = tuple[list[Any], list[Any], Callable[[list[Any]], Any]]
 
 _NAMES = ("name", "key", "idx")
-"""What PyTorch's kinds of keys call what stands between the brackets."""
+"""The attribute of each PyTorch key type that has the key itself."""
 
 
 class TorchContainers(Backend):
-    """The room of containers."""
+    """The mixin for containers."""
 
     def flatten_once(self, node: object) -> Flat | None:
         if isinstance(node, PackedSequence):

@@ -1,4 +1,4 @@
-"""What happens around the calls of Keras's layers, losses, metrics, optimizers and training steps with PyTorch.
+"""Patches around the calls of Keras layers, losses, metrics, optimizers and training steps with PyTorch.
 
 Each takes Keras's own method, the object, and the arguments.
 """

@@ -1,7 +1,7 @@
-"""What Keras's models hold where Keras computes with PyTorch, leaf by leaf.
+"""The leaves of Keras models where Keras computes with PyTorch.
 
-A Keras layer is a ``torch.nn.Module`` then, whose parameters stand in dictionaries under names that Keras numbers on
-and on in a process; and Keras's optimizers, metrics and states of random numbers are no modules.  So they are listed
+A Keras layer is a ``torch.nn.Module`` then, whose parameters are in dictionaries under names that Keras numbers on
+and on in a process; and Keras's optimizers, metrics and states of random numbers are not modules.  So they are listed
 as Keras has them, under the names they have on its other backends.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["CONTENTS", "leaves_of_variable"]
 
 
 class TorchContents(Contents):
-    """With the modules of PyTorch's own that Keras wraps (``TorchModuleWrapper``), and their buffers."""
+    """Keras contents, with the native PyTorch modules that Keras wraps (``TorchModuleWrapper``), and their buffers."""
 
     def owner(self, variable: Any) -> Any:
         return variable._value if is_variable(variable) else variable
@@ -35,7 +35,7 @@ class TorchContents(Contents):
 
 
 def _wrapped(layer: Any) -> Iterator[Held]:
-    """The tensors of modules of PyTorch's own in a layer; Keras knows their parameters, without their names."""
+    """Yield the tensors of native PyTorch modules in a layer; Keras lists their parameters without names."""
     for name, module in layer._modules.items():
         if module is None or name == "_torch_params" or is_layer(module):
             continue

@@ -1,4 +1,4 @@
-"""Where Keras computes with PyTorch: ``get_device``, which Keras asks, answered by where the data is.
+"""The device where Keras computes with PyTorch: a patch of ``get_device`` that answers with the data's device.
 
 Keras 3 (3.15.1) moves every tensor that an operator is given to one device, which is ``KERAS_TORCH_DEVICE``, or the
 first card of the process, or the host, unless ``keras.device`` says another; it knows no other card.  All of that asks
@@ -6,7 +6,7 @@ one function, ``keras.src.backend.torch.core.get_device``, so that one is answer
 
 * inside ``keras.device`` what that says, as ever;
 * inside a call that follows its data (`devshim_backends._torch.keras_patches`) the device of the data;
-* inside ``ds.on`` or ``with torch.device(...)`` what that says; else what Keras says by itself.
+* inside ``ds.on`` or ``with torch.device(...)`` what that says; else the device that Keras would choose.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Following(threading.local):
     device: str | None = None
     """The device of the data; None outside of such calls."""
     carries: bool = False
-    """Whether everything is carried there, as Keras does; else tensors stay where they are, and PyTorch mixes none."""
+    """True if all tensors are copied there, as Keras does; else they stay, and PyTorch refuses to mix devices."""
 
 
 FOLLOWING = Following()

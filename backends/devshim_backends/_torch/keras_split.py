@@ -2,7 +2,7 @@
 
 Inputs are carried to each layer, gradients flow back, and what meets in a model's own code is brought together
 (`devshim_backends._torch.meeting`), as in a ``torch.nn.Module`` over several devices.  A layer without weights computes
-where the last one did.  An optimizer updates the variables of each device by themselves.
+where the last one did.  An optimizer updates the variables of each device separately.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _spanning(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
 
 # ---------------------------------------------------------------------- optimizers
 def updated(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
-    """Update variables: those of each device by themselves."""
+    """Update variables, those of each device separately."""
     gradients, variables, rate = args
     if not isinstance(variables, (list, tuple)):
         if not _are_apart(optimizer._trainable_variables):
@@ -129,7 +129,7 @@ def updated(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
 
 
 def decayed(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
-    """Let weights decay: those of each device by themselves."""
+    """Apply weight decay, to the weights of each device separately."""
     groups = _groups(args[0] if args else kwargs["variables"])
     if len(groups) < 2:
         return theirs(optimizer, *args, **kwargs)

@@ -86,7 +86,7 @@ class TorchModels(Backend):
 
 
 def _nowhere(path: str) -> Device:
-    """What a copy needs: its unbuilt parts were placed nowhere."""
+    """Prepare a copy, whose unbuilt parts were never placed."""
     raise ArgumentError(f"the copy's unbuilt part {path!r} was placed nowhere", "place the copy on a device")
 
 

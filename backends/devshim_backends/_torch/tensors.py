@@ -56,7 +56,7 @@ def _copied_on_host(x: Tensor) -> Tensor | None:
 
 
 def _is_aligned(x: Tensor) -> bool:
-    """Whether PyTorch's own operators can read a complex128 tensor: elsewhere its copies end the process (2.13)."""
+    """True if PyTorch's operators can read a complex128 tensor; if not, copying it crashes the process (2.13)."""
     if is_compiling() or x.is_cpu is not True:
         return True
     try:
@@ -66,7 +66,7 @@ def _is_aligned(x: Tensor) -> bool:
 
 
 def _realigned(x: Tensor) -> Tensor:
-    """A copy in memory of PyTorch's own, made of float64 numbers, which it reads anywhere; gradients flow."""
+    """Return a copy in PyTorch's memory, made as float64, which it reads at any address; gradients flow."""
     plain = x.conj() if x.is_conj() else x
     negated = plain.is_neg()
     made = torch.view_as_complex(torch.view_as_real(plain._neg_view() if negated else plain).clone())
@@ -256,7 +256,7 @@ def _parts(x: Tensor) -> list[Tensor]:
 
 
 def _torch_reads(array: np.ndarray) -> bool:
-    """Whether ``torch.from_numpy`` takes an array as it is: writable, aligned, with whole, non-negative strides."""
+    """True if ``torch.from_numpy`` takes an array as it is: writable, aligned, with whole, non-negative strides."""
     size = array.itemsize
     return (
         array.flags.writeable

@@ -42,7 +42,7 @@ def mixed(one: Card, other: Card) -> RuntimeError:
 
 
 MIXED: list[Callable[[Card, Card], RuntimeError]] = [mixed]
-"""What makes that error; another one may be put here."""
+"""The factory of that error; an adapter may replace it."""
 
 
 class Tensor:

@@ -23,7 +23,7 @@ LINES = (
 
 @errors.joined
 class MixedCardsError(errors.DeviceMismatchError, RuntimeError):
-    """What toyframe raises on simulated cards: devshim's error, and toyframe's kind in one."""
+    """The error that toyframe raises on simulated GPUs: both devshim's type and toyframe's."""
 
 
 def mixed(one: Card, other: Card) -> RuntimeError:

@@ -83,7 +83,7 @@ PREFIX = re.compile(
 
 
 ALIGNMENTS = tuple(f"aligned to {bytes}" for bytes in (1, 2, 4, 8, 16, 32, 64))
-"""What `ADDRESSES` are published as: the largest power of two that divides them."""
+"""The published form of `ADDRESSES`: the largest power of two that divides each."""
 NOT_ALIGNED = re.compile(r"(memory aligned to) (\d+) bytes for \w+, and the alignment of this address is \d+")
 
 

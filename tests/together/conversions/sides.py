@@ -60,7 +60,7 @@ class Side:
         return x.reshape((1, -1)) @ x.reshape((-1, 1))
 
     def computing(self) -> AbstractContextManager[object]:
-        """What the framework's operators need around them to keep 64-bit values."""
+        """Return the context that the framework's operators need to keep 64-bit values."""
         return nullcontext()
 
     def address(self, x: Tensor) -> int:
