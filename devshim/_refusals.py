@@ -270,9 +270,7 @@ def mismatch(
         call: The public call.
         frameworks: Each argument's framework, where a NumPy array may be among them.
     """
-    counted = Counter(located.values())
-    best = max(counted, key=lambda device: (counted[device], device))  # most arguments; among equals not the host
-    told = ", ".join(f"{name} is on {device}" for name, device in located.items())
+    best, told = _most(located), _listed(located)
     owners = frameworks or {}
     there = next((owners[name] for name, device in located.items() if device is best and name in owners), "numpy")
     fixes = [
@@ -284,6 +282,31 @@ def mismatch(
         # A call's positional arguments have no names, and a tuple's items cannot be assigned: all of them at once.
         fixes = [f"args = ds.place(args, {str(best)!r})", *(fix for fix in fixes if not fix.startswith("args["))]
     return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {told}", "; ".join(fixes))
+
+
+def native_mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchError:
+    """Return the error for tensors on different devices in a framework's own operator.
+
+    Args:
+        located: The device of each argument, by words that name it in a sentence.
+        call: The operator, as the framework's users write it.
+    """
+    best = _most(located)
+    others = " and ".join(name for name, device in located.items() if device is not best)
+    return DeviceMismatchError(
+        f"{call} needs its tensors on one device: {_listed(located)}",
+        f"bring {others} to {best} first: x = ds.place(x, {str(best)!r})",
+    )
+
+
+def _most(located: Mapping[str, Device]) -> Device:
+    """Return the device of most arguments; among equals, not the host."""
+    counted = Counter(located.values())
+    return max(counted, key=lambda device: (counted[device], device))
+
+
+def _listed(located: Mapping[str, Device]) -> str:
+    return ", ".join(f"{name} is on {device}" for name, device in located.items())
 
 
 def _brought(name: str, framework: str | None, there: str, device: Device, target: Device) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 
 from devshim._cards import Cards
 from devshim._host import describe_simulated
-from devshim._refusals import mismatch
+from devshim._refusals import native_mismatch
 from devshim.backend import Backend
 from devshim.device import CPU, Device
 
@@ -133,7 +133,7 @@ def _common(values: Any, call: str, out: Any = ()) -> Device:
         if isinstance(each, np.ndarray):  # a 0-d one, too: a result does not leave its card unseen
             found.append(each._card if isinstance(each, SimulatedArray) else CPU)
     if len(set(found)) > 1:
-        raise mismatch({f"argument {i}": device for i, device in enumerate(found)}, f"run(np.{call}, ...)")
+        raise native_mismatch({f"argument {i}": device for i, device in enumerate(found)}, f"np.{call}")
     return found[0] if found else CPU
 
 
@@ -142,7 +142,7 @@ def _same_card(card: Device, key: Any, call: str) -> None:
     found = [device for device in _located(key if isinstance(key, tuple) else (key,)) if device is not CPU]
     if any(device is not card for device in found):
         located = {"the array": card, **{f"index {i}": device for i, device in enumerate(found)}}
-        raise mismatch(located, f"run(np.ndarray.{call}, ...)")
+        raise native_mismatch(located, f"np.ndarray.{call}")
 
 
 def _plain(value: Any) -> Any:

@@ -56,7 +56,7 @@ class Rule:
     """
 
     def __init__(self, name: str) -> None:
-        self._call = f"run(paddle.Tensor.{name}, ...)" if name.startswith("_") else f"run(paddle.{name}, ...)"
+        self._call = f"paddle.Tensor.{name}" if name.startswith("_") else f"paddle.{name}"
         self._data = _DATA.get(name)
         self._is_optimizer = name.startswith(_OPTIMIZERS)
 
@@ -75,14 +75,14 @@ class Rule:
 
     def _look_closely(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         located: dict[str, Device] = {}
-        for name, values in [*((f"args[{i}]", x) for i, x in enumerate(args)), *kwargs.items()]:
+        for name, values in [*((f"argument {i}", x) for i, x in enumerate(args)), *kwargs.items()]:
             found = list(tensors_in((values,)))
             for i, x in enumerate(found):
                 place = place_of(x)
                 if place is not None and not self._is_scalar(x, place):
                     located[name if x is values else f"{name}[{i}]"] = place
         if len(set(located.values())) > 1:
-            raise _refusals.mismatch(located, self._call)
+            raise _refusals.native_mismatch(located, self._call)
 
     def _is_scalar(self, x: Any, place: Device) -> bool:
         return (place is CPU and not x.shape) or (self._is_optimizer and x.size <= 1)
