@@ -4,13 +4,15 @@ Requirements this module answers:
 
 * Nothing stays where it is silently: a number, a loader or an object given to `place` raises `NotATensorError`, with
   the line to write instead; an object of an unknown class inside a tree that holds tensors warns, once for its type.
-* An object is looked into one level deep, and none of its code runs: neither properties nor iterators.
+* Of an object, the attributes are looked at, and the members of those that are lists, tuples and dicts.  None of its
+  code runs: neither properties nor iterators.
 """
 
 from __future__ import annotations
 
 import types
 import warnings
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from devshim import _registry
@@ -106,7 +108,14 @@ def _tensors_in(x: Any) -> list[str]:
     if isinstance(x, (set, frozenset)):
         found = next((each for i, each in enumerate(x) if i < _MOST and _moves(each)), None)
         return [] if found is None else [" of the set"]
-    return [f".{name}" for name, value in _attributes(x) if _moves(value)]
+    return [f".{name}" for name, value in _attributes(x) if _moves(value) or any(map(_moves, _members(value)))]
+
+
+def _members(value: Any) -> list[Any]:
+    """Return the members of a list, tuple or dict; the first ones of a long one."""
+    if type(value) is dict:
+        return list(islice(value.values(), _MOST))
+    return list(value[:_MOST]) if type(value) in (list, tuple) else []
 
 
 def _moves(value: Any) -> bool:

@@ -219,6 +219,21 @@ def test_a_gradient_scaler_goes_along():
     assert {"_scale", "_growth_tracker"} <= leaves(scaler).keys()
 
 
+def test_a_disabled_scaler_goes_along(tmp_path):
+    """On a machine without CUDA, ``GradScaler("cuda")`` disables itself; it then has no state at all."""
+    model = network()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cuda", enabled=False)
+    assert ds.place([model, optimizer, scaler], "gpu:1")[2] is scaler
+    copied = ds.copy([model, optimizer, scaler], "gpu:0")[2]
+    assert not copied.is_enabled()
+    ds.save([model, optimizer, scaler], tmp_path / "a.safetensors")
+    ds.load(tmp_path / "a.safetensors", into=[model, optimizer, scaler])
+    scaler.scale(model(ds.place(X, "gpu:1")).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert not scaler.is_enabled()
+
+
 def test_a_scaler_between_unscale_and_step():
     """What it found out about the gradients is kept by their device: it counts all the same."""
     results = []

@@ -418,6 +418,18 @@ def test_every_call_that_moves_warns(call: Any, x: np.ndarray, monkeypatch: pyte
         call([x, Holder(w=x)], GPU)
 
 
+@pytest.mark.parametrize("make", [lambda x: [1, x], lambda x: (x,), lambda x: {"a": x}], ids=["list", "tuple", "dict"])
+def test_tensors_in_the_containers_of_an_object_are_named(
+    make: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_left_behind, "_WARNED", set())
+    with pytest.warns(ds.NotMovedWarning, match=r"Holder at '1' \(\.images\)"):
+        ds.place([x, Holder(images=make(x))], GPU)
+    with pytest.raises(ds.NotATensorError, match="no container that devshim knows") as caught:
+        ds.place(Holder(images=make(x)), GPU)
+    assert "x.images = ds.place(x.images, 'gpu:1')" in str(caught.value.hint)
+
+
 def test_objects_without_tensors_do_not_warn(x: np.ndarray) -> None:
     class Watched:
         """Code of its own is not run."""
