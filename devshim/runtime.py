@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from devshim import _arguments, _context, _explain, _misuse, _outside, _registry, _spec, _transfer, _visible
+from devshim import _arguments, _context, _explain, _installed, _misuse, _outside, _registry, _spec, _transfer, _visible
 from devshim._refusals import already_started, bad_argument, unsupported
 from devshim.device import CPU, Device, as_int
-from devshim.errors import OutOfMemoryError
+from devshim.errors import BackendError, OutOfMemoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from devshim._spec import DeviceLike
     from devshim.backend import Backend
@@ -138,7 +139,20 @@ def shrink_batch(fn: Callable[[int], R], start: int) -> tuple[R, int]:
 
 
 def _is_full(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or any(backend.is_out_of_memory(error) for backend in _registry.loaded())
+    """True if an error says that a device is full, in the words of any framework that is imported."""
+    if isinstance(error, MemoryError) or any(backend.is_out_of_memory(error) for backend in _registry.loaded()):
+        return True
+    # A framework may have been imported and devshim not yet asked for it: ``fn`` is the first that uses it.
+    return any(backend.is_out_of_memory(error) for backend in _loaded_now())
+
+
+def _loaded_now() -> Iterator[Backend]:
+    """Load the backends of the frameworks that are imported and give each; one that does not load has no say here."""
+    before = {backend.name for backend in _registry.loaded()}
+    for name in _installed.imported():
+        if name not in before:
+            with suppress(BackendError):
+                yield _registry.load(name)
 
 
 def _empty_all(backend: Backend) -> None:

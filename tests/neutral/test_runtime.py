@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _nvml, _visible
+from devshim import _nvml, _registry, _visible
 
 
 @pytest.mark.parametrize(("limit", "start", "fits"), [(100, 64, 64), (10, 64, 8), (1, 64, 1), (5, 7, 3), (1, 1, 1)])
@@ -48,6 +48,34 @@ def test_shrink_batch_knows_the_frameworks_own_error(fake: Any, monkeypatch: pyt
 
     assert ds.shrink_batch(step, 8) == (2, 2)
     assert fake.emptied == [ds.gpu(0), ds.gpu(1)] * 2, "the cache is emptied before each new try"
+
+
+def test_shrink_batch_may_be_the_first_call(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A framework that is imported, and that devshim has not served yet, knows its own error all the same."""
+
+    class OutOfPaper(RuntimeError):
+        pass
+
+    monkeypatch.setattr(type(fake), "is_out_of_memory", lambda self, error: isinstance(error, OutOfPaper))
+    del _registry._LOADED["fakeframe"]
+
+    def step(size: int) -> int:
+        if size > 2:
+            raise OutOfPaper
+        return size
+
+    assert ds.shrink_batch(step, 8) == (2, 2)
+
+
+def test_shrink_batch_raises_its_own_error_where_an_adapter_does_not_load(
+    fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del _registry._LOADED["fakeframe"]
+    with monkeypatch.context() as broken:
+        broken.delattr("fakeframe_devshim.Backend")
+        with pytest.raises(ValueError, match="mine"):
+            ds.shrink_batch(lambda size: int("mine"), 8)
+    _registry.load("fakeframe")
 
 
 def test_the_failed_trys_tensors_are_gone_before_the_next() -> None:
