@@ -199,7 +199,7 @@ def already_started(backend: Backend, call: str) -> AlreadyStartedError:
 
 def out_of_memory(backend: Backend, device: Device, nbytes: int | None) -> OutOfMemoryError:
     """A device is full: which, what was asked, and what is free."""
-    return full(device, nbytes, backend.memory(device).free)
+    return full(device, nbytes, backend.memory(device).free, backend.full_error or OutOfMemoryError)
 
 
 def no_room_for_clones(backend: Backend, wholes: Sequence[Any]) -> OutOfMemoryError:

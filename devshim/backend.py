@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from devshim._cards import Cards, Fault
     from devshim.device import Device
-    from devshim.errors import DevshimError
+    from devshim.errors import DevshimError, OutOfMemoryError
     from devshim.info import DeviceInfo, MemoryInfo
 
 __all__ = ["FEATURES", "Backend", "Gap", "Tensor"]
@@ -96,6 +96,8 @@ class Backend(Wholes, ABC):
     reads_code: ClassVar[bool] = False
     """Whether the compiler reads code instead of running it, and meets what is no tensor's with a refusal (PyTorch)."""
 
+    full_error: ClassVar[type[OutOfMemoryError] | None] = None
+    """The error of a full device that is also the framework's own error; without it devshim's alone."""
     has_containers: bool = False
     """True if `flatten_once` is written; set when the backend is loaded."""
 
@@ -109,10 +111,7 @@ class Backend(Wholes, ABC):
     # ------------------------------------------------------------------ which objects are mine
     @abstractmethod
     def is_tensor(self, cls: type) -> bool:
-        """Whether instances of ``cls`` are this framework's tensors; tracers and variables count.
-
-        Asked once per type and remembered.
-        """
+        """True if instances of ``cls`` are this framework's tensors, tracers or variables; asked once per type."""
 
     @abstractmethod
     def is_model(self, cls: type) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 from jax._src import xla_bridge
@@ -44,6 +44,8 @@ CARDS = JaxCards(FullCardError)
 
 class JaxSimulation(JaxInterop, Backend):
     """The room "simulation" of the JAX adapter."""
+
+    full_error: ClassVar[type[OutOfMemoryError] | None] = FullCardError
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         real = 0 if self.simulated else self.count("gpu")

@@ -11,7 +11,7 @@ Requirements this module answers:
 from __future__ import annotations
 
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import mxnet as mx
 
@@ -46,6 +46,8 @@ _LOCK = Lock()
 
 class MxnetSimulation(MxnetTensors):
     """The room of simulation."""
+
+    full_error: ClassVar[type[OutOfMemoryError] | None] = FullCardError
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus and HAS_CUDA and not self.simulated and (real := self.count("gpu")):

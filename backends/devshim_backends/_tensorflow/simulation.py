@@ -9,7 +9,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -18,6 +18,7 @@ from devshim import _refusals
 from devshim_backends._tensorflow import mixing, watching
 from devshim_backends._tensorflow.cards import CARDS
 from devshim_backends._tensorflow.devices import PLACES
+from devshim_backends._tensorflow.failures import FullCardError
 from devshim_backends._tensorflow.places import TensorflowPlaces
 from devshim_backends._tensorflow.runtime import TensorflowRuntime
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devshim._cards import Fault
+    from devshim.errors import OutOfMemoryError
 
 ROOM = 8
 """Cards to make room for, at least."""
@@ -32,6 +34,8 @@ ROOM = 8
 
 class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
     """The room of simulation."""
+
+    full_error: ClassVar[type[OutOfMemoryError] | None] = FullCardError
 
     _policy: Any = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
@@ -12,15 +12,24 @@ from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.info import MemoryInfo
 from devshim_backends._torch.devices import cards, module
+from devshim_backends._torch.failures import FullDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devshim.device import Device
+    from devshim.errors import OutOfMemoryError
 
 _FULL = (
     "out of memory",  # CUDA, HIP, XPU and MPS
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",  # cuDNN 9
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUSPARSE_STATUS_ALLOC_FAILED",
+    "CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
+    "CUFFT_ALLOC_FAILED",
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
 )
@@ -29,6 +38,8 @@ _FULL = (
 
 class TorchRuntime(Backend):
     """The room of the runtime."""
+
+    full_error: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def started(self) -> bool:
         return bool(torch.cuda.is_initialized() or torch.xpu.is_initialized() or _nvml.cuda_started())

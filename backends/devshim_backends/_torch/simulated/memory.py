@@ -7,18 +7,12 @@ from typing import Any
 import torch
 
 from devshim._cards import Cards
-from devshim.errors import OutOfMemoryError, joined
+from devshim_backends._torch.failures import FullDeviceError
 from devshim_backends._torch.simulated import sparse
 from devshim_backends._torch.simulated.relabel import CODES, lazily, not_simulated, relabel
 from devshim_backends._torch.simulated.state import NAME
 
-
-@joined
-class SimulatedOutOfMemoryError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore[misc]  # PyTorch is Any
-    """A simulated card is full: devshim's error and PyTorch's in one."""
-
-
-CARDS = Cards(SimulatedOutOfMemoryError)
+CARDS = Cards(FullDeviceError)
 
 
 def adopt(tensor: Any, index: int) -> Any:

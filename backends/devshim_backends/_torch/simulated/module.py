@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from devshim import _host
+from devshim_backends._torch.failures import FullDeviceError
 from devshim_backends._torch.simulated import generators, state
-from devshim_backends._torch.simulated.memory import CARDS, SimulatedOutOfMemoryError
+from devshim_backends._torch.simulated.memory import CARDS
 from devshim_backends._torch.simulated.state import index_of, make_current
 from devshim_backends._torch.simulated.streams import Event, Stream, current_stream
 
-OutOfMemoryError = SimulatedOutOfMemoryError
+OutOfMemoryError = FullDeviceError
 default_stream = current_stream
 default_generators = generators.DEFAULTS
 _initialized = True
