@@ -58,6 +58,8 @@ class TorchSeveral(TorchTensors):
         return x.detach().clone()
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        if xs[0].is_cpu is not True:  # taken on whatever stream was current then, and in whatever thread
+            self.synchronize(self.device_of(xs[0]))
         with torch.no_grad():
             names = {self.dtype_name(x) for x in xs}
             name = widest(names)
