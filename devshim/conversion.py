@@ -34,7 +34,13 @@ from devshim import (
 )
 from devshim._dtypes import DTYPES
 from devshim.device import CPU
-from devshim.errors import BackendNotFoundError, ConversionError, CopyNeededError, DevshimError
+from devshim.errors import (
+    BackendNotFoundError,
+    ConversionError,
+    CopyNeededError,
+    DeviceNotFoundError,
+    DevshimError,
+)
 from devshim.tensors import tensor_backend
 
 if TYPE_CHECKING:
@@ -110,6 +116,8 @@ def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool
     if source is not target and source.is_tracer(x):
         raise _refusals.tracing(source, "convert", "convert before or after the compiled function")
     here = source.device_of(x)
+    if asked is None and here is not CPU and here.index >= target.count(here.kind):
+        raise _not_there_too(source, target, here)
     there = _transfer.require(target, here if asked is None else asked)
     hook = _explain.HOOK
     if source is target:
@@ -131,6 +139,16 @@ def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool
         raise
     except Exception as error:  # a framework's own, of a tensor that it cannot read or make
         raise _refusals.not_converted(source, target, error) from error
+
+
+def _not_there_too(source: Backend, target: Backend, device: Device) -> DeviceNotFoundError:
+    """A tensor is to be converted where it is, and the other framework does not have that device."""
+    count = target.count(device.kind)
+    have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
+    return DeviceNotFoundError(
+        f"the tensor of {source.title} is on {device}, and {target.title} has {have}",
+        f"say where the result is to be: ds.convert(x, {target.name!r}, 'cpu')",
+    )
 
 
 def _short_cut(source: Backend, target: Backend, kind: type) -> Callable[[Tensor], Tensor | None] | None:
