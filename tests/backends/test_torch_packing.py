@@ -6,6 +6,7 @@ Two stand-ins: `Card`, a device that keeps its tensors on the host, where they c
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 
@@ -209,6 +210,7 @@ def test_memory_that_cannot_be_pinned_does_it_too(monkeypatch):
         return empty(*given, **options)
 
     monkeypatch.setattr(torch, "empty", refuse)
+    monkeypatch.setattr(torch.cuda, "device", lambda card: contextlib.nullcontext())  # a CPU build has none
     assert packing._pinned(3, torch.float32, torch.device("cuda:0")).shape == (3,)
     assert asked == [(True, "cpu"), (False, "cpu")]
 

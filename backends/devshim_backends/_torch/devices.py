@@ -68,6 +68,16 @@ def module(kind: str) -> Any:
     return getattr(torch, TYPES.get(kind, kind), None)
 
 
+def has_context(device: Device) -> bool:
+    """Return False if this process has certainly asked nothing of a device: a CUDA card that has no context.
+
+    Most calls that name such a card make a context on it, which takes about half a GB, and fails where the card is
+    full or another process has it to itself.
+    """
+    asked = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+    return asked is None or TYPES.get(device.kind) != "cuda" or bool(asked(device.index))
+
+
 def cards(kind: str) -> int:
     """How many accelerators of a kind there are, starting none."""
     asked = getattr(module(kind), "device_count", None)

@@ -145,7 +145,8 @@ def _pinned(count: int, dtype: Any, card: Any) -> Tensor:
     """A buffer of the host's for copies to or from a card; one that cannot be pinned does it, too, but slower."""
     if card.type == "cuda":
         try:
-            return torch.empty(count, dtype=dtype, device="cpu", pin_memory=True)
+            with torch.cuda.device(card):  # pinning makes a context on the current card where there is none yet
+                return torch.empty(count, dtype=dtype, device="cpu", pin_memory=True)
         except RuntimeError:  # the driver pins no more: what the machine lets it, or what is free
             pass
     return torch.empty(count, dtype=dtype, device="cpu")

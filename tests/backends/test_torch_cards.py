@@ -1,0 +1,147 @@
+"""Real CUDA cards, as far as a machine without one can show: contexts, streams and errors, by stubs of PyTorch's calls.
+
+What needs PyTorch's CUDA build is in ``tests/fake_cuda``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import devshim as ds
+
+torch = pytest.importorskip("torch")
+
+from devshim_backends._torch import packing  # noqa: E402
+
+from devshim._registry import load  # noqa: E402
+
+
+@pytest.fixture
+def backend():
+    ds.use("torch")
+    yield load("torch")
+    ds.use(None)
+
+
+@pytest.fixture
+def contexts(monkeypatch):
+    """The cards that have a context: `torch.cuda` has been started, and only gpu:1 has been used."""
+    found = {1}
+    monkeypatch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda index: index in found, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", found.add)
+    return found
+
+
+# ---------------------------------------------------------------- contexts
+def test_waiting_makes_no_context(backend, contexts):
+    """``torch.cuda.synchronize(i)`` makes one on a card that has none, which takes half a GB and may fail."""
+    for index in range(4):
+        backend.synchronize(ds.gpu(index))
+    assert contexts == {1}
+
+
+def test_what_has_a_context_is_waited_for(backend, contexts, monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    backend.synchronize(ds.gpu(1))
+    assert waited == [1]
+
+
+def test_buffers_are_pinned_under_the_card_that_they_are_for(monkeypatch):
+    """Pinning makes a context on the thread's current card, which is card 0 unless something says otherwise."""
+    current, empty = [0], torch.empty
+
+    class Guard:
+        def __init__(self, card):
+            self.card = card
+
+        def __enter__(self):
+            current.append(self.card.index)
+
+        def __exit__(self, *_):
+            current.pop()
+
+    pinned_on = []
+
+    def pinned(count, dtype, device, pin_memory):
+        pinned_on.append(current[-1])
+        return empty(count, dtype=dtype, device=device)
+
+    monkeypatch.setattr(torch.cuda, "device", Guard)
+    monkeypatch.setattr(torch, "empty", pinned)
+    packing._pinned(8, torch.float32, torch.device("cuda", 3))
+    assert pinned_on == [3]
+    assert current == [0]
+
+
+# ---------------------------------------------------------------- streams
+def test_a_metric_log_waits_for_every_stream(backend, monkeypatch):
+    """Values may have been appended on streams of the user's, which nothing orders before the one that reads them."""
+    asked = []
+    stack = torch.stack
+    monkeypatch.setattr(type(backend), "synchronize", lambda self, device: asked.append(device))
+    monkeypatch.setattr(type(backend), "device_of", lambda self, x: ds.gpu(1))
+    monkeypatch.setattr(torch, "stack", lambda xs: asked.append("stack") or stack(xs))
+
+    class OnACard:
+        """A scalar that says it is on a card."""
+
+        is_cpu, shape, dtype = False, (), torch.float32
+
+    monkeypatch.setattr(torch, "stack", lambda xs: asked.append("stack") or stack([torch.ones(())]))
+    backend.stack([OnACard(), OnACard()])
+    assert asked == [ds.gpu(1), "stack"]
+
+
+def test_a_metric_log_of_the_hosts_values_waits_for_nothing(backend, monkeypatch):
+    monkeypatch.setattr(type(backend), "synchronize", lambda self, device: pytest.fail("it waits"))
+    log = ds.MetricLog()
+    log.append(torch.tensor(2.0))
+    assert log.flush().tolist() == [2.0]
+
+
+# ---------------------------------------------------------------- a full card
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`",
+        "CUDA error: insufficient resources when calling `cusparseCreate`: CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
+        "cuFFT error: CUFFT_ALLOC_FAILED",
+        "NCCL Error 1: unhandled cuda error. Last error: Cuda failure 2 'out of memory'",
+    ],
+)
+def test_what_a_full_card_says(backend, text):
+    assert backend.is_out_of_memory(RuntimeError(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["CUDA error: an illegal memory access was encountered", "NCCL Error 5: invalid usage"]
+)
+def test_what_another_failure_says(backend, text):
+    assert not backend.is_out_of_memory(RuntimeError(text))
+
+
+def test_a_full_device_is_pytorchs_own_error(backend):
+    """Code tested with ``except torch.OutOfMemoryError`` on simulated GPUs catches a real device's, too."""
+    with pytest.raises(torch.OutOfMemoryError, match="cpu has no room for") as caught:
+        ds.empty(2**50)
+    assert isinstance(caught.value, ds.OutOfMemoryError)
+
+
+# ---------------------------------------------------------------- conversion
+def test_a_tensor_of_a_card_becomes_an_array_where_it_is_said(backend, monkeypatch):
+    """NumPy has no real cards; the hint is the call to write, and no advice about drivers."""
+    with ds.simulate(2):
+        x = ds.ones(3, device="gpu:1")
+        monkeypatch.setattr(type(load("numpy")), "count", lambda self, kind: 1 if kind == "cpu" else 0)
+        with pytest.raises(ds.DeviceNotFoundError) as caught:
+            ds.convert(x, "numpy")
+        assert caught.value.problem == "the tensor of PyTorch is on gpu:1, and NumPy has 0 gpu devices"
+        assert "ds.convert(x, 'numpy', 'cpu')" in caught.value.hint
+        assert ds.convert(x, "numpy", "cpu").tolist() == [1, 1, 1]
