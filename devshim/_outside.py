@@ -74,11 +74,11 @@ def copy_needed(name: str, source: str, target: str) -> NoReturn:
 @_registry.settled_when_compiled
 def mismatch(name: str, located: tuple[tuple[str, str, str], ...], call: str) -> NoReturn:
     """Raise `DeviceMismatchError` likewise."""
-    from devshim import _refusals, _spec
+    from devshim import _mismatches, _spec
 
     devices = {label: _spec.device(device) for label, device, _ in located}
     frameworks = {label: framework for label, _, framework in located}
-    raise _registry.load(name).untraceable(_refusals.mismatch(devices, call, frameworks))
+    raise _registry.load(name).untraceable(_mismatches.mismatch(devices, call, frameworks))
 
 
 @_registry.settled_when_compiled

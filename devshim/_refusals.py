@@ -5,7 +5,6 @@ Nothing here is on a fast path: it is imported when something is refused.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from devshim._show import described, type_name
@@ -15,7 +14,6 @@ from devshim.errors import (
     ConversionError,
     CopyNeededError,
     DeviceFailedError,
-    DeviceMismatchError,
     DeviceNotFoundError,
     NotATensorError,
     OutOfMemoryError,
@@ -26,7 +24,7 @@ from devshim.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from devshim.backend import Backend
@@ -258,61 +256,3 @@ def bad_flag(copy: object) -> ArgumentError:
     """The argument ``copy`` of a placement or conversion is not None, True or False."""
     hint = "copy=True always copies, copy=False never does; leave it out to copy where it is needed"
     return bad_argument("copy", copy, "None, True or False", hint)
-
-
-def mismatch(
-    located: Mapping[str, Device], call: str, frameworks: Mapping[str, str] | None = None
-) -> DeviceMismatchError:
-    """Arguments on different devices: each with its device, and the line that fixes it.
-
-    Args:
-        located: Each argument's device.
-        call: The public call.
-        frameworks: Each argument's framework, where a NumPy array may be among them.
-    """
-    best, told = _most(located), _listed(located)
-    owners = frameworks or {}
-    there = next((owners[name] for name, device in located.items() if device is best and name in owners), "numpy")
-    fixes = [
-        f"{name} = {_brought(name, owners.get(name), there, device, best)}"
-        for name, device in located.items()
-        if device is not best
-    ]
-    if any(fix.startswith("args[") for fix in fixes) and not any("ds.from_numpy" in fix for fix in fixes):
-        # A call's positional arguments have no names, and a tuple's items cannot be assigned: all of them at once.
-        fixes = [f"args = ds.place(args, {str(best)!r})", *(fix for fix in fixes if not fix.startswith("args["))]
-    return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {told}", "; ".join(fixes))
-
-
-def native_mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchError:
-    """Return the error for tensors on different devices in a framework's own operator.
-
-    Args:
-        located: The device of each argument, by words that name it in a sentence.
-        call: The operator, as the framework's users write it.
-    """
-    best = _most(located)
-    others = " and ".join(name for name, device in located.items() if device is not best)
-    return DeviceMismatchError(
-        f"{call} needs its tensors on one device: {_listed(located)}",
-        f"bring {others} to {best} first: x = ds.place(x, {str(best)!r})",
-    )
-
-
-def _most(located: Mapping[str, Device]) -> Device:
-    """Return the device of most arguments; among equals, not the host."""
-    counted = Counter(located.values())
-    return max(counted, key=lambda device: (counted[device], device))
-
-
-def _listed(located: Mapping[str, Device]) -> str:
-    return ", ".join(f"{name} is on {device}" for name, device in located.items())
-
-
-def _brought(name: str, framework: str | None, there: str, device: Device, target: Device) -> str:
-    """The call that brings an argument to a device: a NumPy array becomes a tensor of the framework there."""
-    if framework != "numpy" or there == "numpy" or device.kind != "cpu":
-        return f"ds.place({name}, {str(target)!r})"
-    if _chosen() == there:
-        return f"ds.from_numpy({name}, {str(target)!r})"
-    return f"ds.convert({name}, {there!r}, {str(target)!r})"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim import _arguments, _context, _explain, _refusals, _registry, _spec, _transfer
+from devshim import _arguments, _context, _explain, _mismatches, _refusals, _registry, _spec, _transfer
 from devshim.device import CPU
 from devshim.errors import ArgumentError, ConversionError, DevshimError
 
@@ -71,7 +71,7 @@ def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None,
     located = {label: owner.device_of(x) for label, x, owner in found}
     devices = set(located.values())
     if device is None and len(devices) > 1:
-        raise _refusals.mismatch(located, "asarray", {label: owner.name for label, _, owner in found})
+        raise _mismatches.mismatch(located, "asarray", {label: owner.name for label, _, owner in found})
     target = devices.pop() if device is None else _transfer.require(backend, _spec.device(device))
     stack = _Stack(backend, next(iter(devices)) if len(devices) == 1 else target, dtype, found)
     hook = _explain.HOOK

@@ -269,10 +269,10 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
         if backend.reads_code and backend.compiling():
             found = [(name, str(where), owner.name) for name, (owner, where) in located.items()]
             _outside.mismatch(backend.name, tuple(found), call)
-        from devshim import _refusals
+        from devshim import _mismatches
 
         frameworks = {name: owner.name for name, (owner, _) in located.items()}
-        raise _refusals.mismatch({name: where for name, (_, where) in located.items()}, call, frameworks)
+        raise _mismatches.mismatch({name: where for name, (_, where) in located.items()}, call, frameworks)
     return backend, device
 
 

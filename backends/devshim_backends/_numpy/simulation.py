@@ -21,7 +21,7 @@ import numpy as np
 
 from devshim._cards import Cards
 from devshim._host import describe_simulated
-from devshim._refusals import native_mismatch
+from devshim._mismatches import native_mismatch
 from devshim.backend import Backend
 from devshim.device import CPU, Device
 
