@@ -90,9 +90,8 @@ def _instead(call: str, x: Any, device: str) -> str:
         return f"a set has no order: pass a list, ds.{call}(list(x), {device})"
     if isinstance(x, _CODE):
         return "pass tensors, and not code; ds.run(fn, x) calls a function where its arguments are"
-    names = _tensors_in(x)
-    if names:
-        name = names[0]
+    name = next((name for name in _tensors_in(x) if not name.startswith("._")), None)
+    if name is not None:
         return f"place its tensors, as in x{name} = ds.{call}(x{name}, {device}), or register its class as a pytree"
     if hasattr(type(x), "__next__"):
         return f"place what it yields: [ds.{call}(item, {device}) for item in x]"

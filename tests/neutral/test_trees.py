@@ -369,6 +369,7 @@ class Loader:
         (sys, "ds.run(fn, x)"),
         (object(), "pass the tensors in it"),
         (Holder(a=1, w=np.zeros(2)), "x.w = ds.place(x.w, 'gpu:1')"),
+        (Holder(_w=np.zeros(2)), "pass the tensors in it"),
         (SlottedHolder(np.zeros(2)), "x.x = ds.place(x.x, 'gpu:1')"),
     ],
     ids=lambda value: value if isinstance(value, str) and " " in value else type(value).__name__,
