@@ -360,10 +360,11 @@ class Backend(Wholes, ABC):
         return nullcontext()
 
     # ------------------------------------------------------------------ guard
-    def watch(self, report: Callable[[Device, Device, str], None]) -> AbstractContextManager[object]:
+    def watch(self, report: Callable[[Device | None, Device, str], None]) -> AbstractContextManager[object]:
         """A context in which ``report(source, target, what)`` is called for copies the framework makes unasked.
 
         In every thread; it may raise, and then the copy is not made. Copies that devshim makes may be reported, too.
+        The source is None where it is a GPU and the framework does not say which.
         """
         return nullcontext()
 

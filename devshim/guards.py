@@ -133,8 +133,8 @@ def attend(backend: Backend) -> None:
             _watched[backend.name] = watching
 
 
-def _reporter(backend: Backend) -> Callable[[Device, Device, str], None]:
-    def report(source: Device, target: Device, what: str) -> None:
+def _reporter(backend: Backend) -> Callable[[Device | None, Device, str], None]:
+    def report(source: Device | None, target: Device, what: str) -> None:
         """Tell of a hidden copy, as the innermost guard of the calling thread or task wishes."""
         innermost = next((block.what for block in reversed(_watching.GUARDED.get()) if block.open), None)
         if innermost is None or source is target or _watching.inside():
@@ -144,7 +144,7 @@ def _reporter(backend: Backend) -> Callable[[Device, Device, str], None]:
             return
         frame = _watching.user_frame()
         file, line = frame.f_code.co_filename, frame.f_lineno
-        problem = f"{backend.title} copies from {source} to {target} for {what}, unasked, at {file}:{line}"
+        problem = f"{backend.title} copies from {source or 'a GPU'} to {target} for {what}, unasked, at {file}:{line}"
         if mode == "error":
             written = f"ds.place(x, {str(target)!r})" + (" or ds.to_numpy(x)" if target is CPU else "")
             innermost.refused = TransferError(problem, f"write it down: {written}, outside the guard or inside")
@@ -158,7 +158,7 @@ def _reporter(backend: Backend) -> Callable[[Device, Device, str], None]:
     return report
 
 
-def _direction(source: Device, target: Device) -> str:
+def _direction(source: Device | None, target: Device) -> str:
     if source is CPU:
         return "host_to_device"
     return "device_to_host" if target is CPU else "device_to_device"

@@ -81,13 +81,11 @@ def test_a_metric_log_waits_for_every_stream(backend, monkeypatch):
     asked = []
     stack = torch.stack
     monkeypatch.setattr(type(backend), "synchronize", lambda self, device: asked.append(device))
-    monkeypatch.setattr(type(backend), "device_of", lambda self, x: ds.gpu(1))
-    monkeypatch.setattr(torch, "stack", lambda xs: asked.append("stack") or stack(xs))
 
     class OnACard:
         """A scalar that says it is on a card."""
 
-        is_cpu, shape, dtype = False, (), torch.float32
+        is_cpu, shape, dtype, device = False, (), torch.float32, torch.device("cuda", 1)
 
     monkeypatch.setattr(torch, "stack", lambda xs: asked.append("stack") or stack([torch.ones(())]))
     backend.stack([OnACard(), OnACard()])

@@ -134,7 +134,10 @@ class Cuda:
         for name in ("get_sync_debug_mode", "set_sync_debug_mode", "_lazy_call"):
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+        self.used = {1}
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+        monkeypatch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda index: index in self.used, raising=False)
 
     def get_sync_debug_mode(self):
         return self.mode
@@ -179,6 +182,55 @@ def test_cudas_mode_is_set_and_set_back(monkeypatch, told, watch):
     cuda.mode = 1
     with pytest.warns(UserWarning, match="synchronizing"):
         cuda.wait()
+
+
+def test_a_card_is_named_where_it_is_the_only_one_used(monkeypatch):
+    """An operator on gpu:1 was told of as one on the thread's current card."""
+    from devshim._registry import load
+
+    cuda, backend = Cuda(monkeypatch), load("torch")
+    monkeypatch.setattr(type(backend), "watch", lambda self, report: guarding.waits_told(lambda x: None, report))
+    for used, said in (({1}, "copies from gpu:1 to cpu"), ({1, 3}, "copies from a GPU to cpu")):
+        cuda.used = used
+        with ds.guard("error"), pytest.raises(ds.TransferError, match=said):
+            cuda.wait()
+
+
+def test_a_stream_is_waited_for_in_peace(monkeypatch, told, watch):
+    """``Stream.synchronize()`` says what it does, as ``torch.cuda.synchronize()`` does."""
+    cuda = Cuda(monkeypatch)
+    monkeypatch.setattr(torch.cuda.Stream, "synchronize", lambda _: cuda.wait())
+    with watch():
+        torch.cuda.Stream.synchronize(object())
+    assert told == []
+
+
+def test_a_number_is_written_in_peace(monkeypatch, told, watch):
+    """On a card PyTorch copies the 4 bytes of ``x[0] = 3.0`` and waits; a tensor that is written is another matter."""
+    cuda, original = Cuda(monkeypatch), torch.Tensor.__setitem__
+    monkeypatch.setattr(torch.Tensor, "__setitem__", lambda x, i, value: (cuda.wait(), original(x, i, value))[1])
+    x = torch.zeros(3)
+    with watch():
+        x[0] = 3.0
+        x[1:] = True
+        assert told == []
+        x[0] = torch.ones(())
+    assert len(told) == 1
+    assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_guards_of_a_process_without_cuda_leave_nothing(monkeypatch, watch):
+    """PyTorch keeps what it shall call when CUDA is started, with a stack; one for each guard was a leak."""
+    cuda = Cuda(monkeypatch)
+    cuda.started = False
+    for _ in range(3):
+        with watch():
+            pass
+    assert len(cuda.queued) == 1
+    with watch():
+        cuda.queued.pop()()
+        assert cuda.mode == 1
+    assert cuda.mode == 0
 
 
 def test_the_guard_raises_where_cuda_warns(monkeypatch):
@@ -250,6 +302,7 @@ def test_cuda_is_not_started_for_it(monkeypatch, told, watch):
         pass
     cuda.queued.pop()()
     assert cuda.mode == 0, "CUDA was started after the guard"
+    assert cuda.queued == []
 
 
 @pytest.mark.parametrize("name", ["item", "nonzero", "mask", "cpu", "to", "tensor", "place"])

@@ -68,14 +68,14 @@ def module(kind: str) -> Any:
     return getattr(torch, TYPES.get(kind, kind), None)
 
 
-def has_context(device: Device) -> bool:
-    """Return False if this process has certainly asked nothing of a device: a CUDA card that has no context.
+def has_context(index: int) -> bool:
+    """Return False if this process has certainly asked nothing of a CUDA card, which then has no context.
 
     Most calls that name such a card make a context on it, which takes about half a GB, and fails where the card is
     full or another process has it to itself.
     """
     asked = getattr(torch._C, "_cuda_hasPrimaryContext", None)
-    return asked is None or TYPES.get(device.kind) != "cuda" or bool(asked(device.index))
+    return asked is None or bool(asked(index))
 
 
 def cards(kind: str) -> int:

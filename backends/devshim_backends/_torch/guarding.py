@@ -6,6 +6,10 @@ that caused it.  One that no guard is open in hears nothing, unless the mode was
 
 * The mode also tells of what says that it copies, ``x.cpu()`` and the like, which are therefore named here.
 * What sets the mode starts CUDA, after which a process cannot fork: before that, it waits for CUDA to be started.
+* The warning comes when the operator is done, and says of no card that it was its own: it is named where it is the only
+  one that this process has used.
+* A number that is written (``x[0] = 3.0``) goes along with its operator, as it does on simulated GPUs; PyTorch copies
+  it to a card and waits (2.13).
 * PyTorch calls it a prototype: it does not know operators of ``torch.distributed`` and ``torch.sparse``.
 
 On simulated cards every operator passes `simulated.dispatch`, and those that such a card waits for are named here.
@@ -23,17 +27,19 @@ import torch
 
 from devshim._hidden import quiet, replaced, said
 from devshim.device import CPU, Device
+from devshim_backends._torch.devices import has_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Report = Callable[[Device, Device, str], None]
+    Report = Callable[[Device | None, Device, str], None]
 
 __all__ = ["waits_told"]
 
 _WRITTEN = {
     torch.Tensor: ("to", "cpu", "cuda", "copy_", "type", "type_as", "new_tensor"),
     torch: ("tensor", "as_tensor", "asarray", "save", "load"),
+    torch.cuda.Stream: ("synchronize",),
 }
 """What copies as it says, and waits where it has to."""
 _ONCE = "Synchronization debug mode is a prototype"
@@ -78,12 +84,12 @@ class _Filter:
         if not self.open or not text.startswith((_ONCE, _TOLD)):
             return False
         if text.startswith(_TOLD) and not quiet():
-            self._report(Device("gpu", torch.cuda.current_device()), CPU, "an operator that waits for the card")
+            self._report(_used(), CPU, "an operator that waits for the card")
         return not self.before
 
     def start(self) -> None:
         """Set the mode, once there is CUDA; a mode that somebody else has set is left, as it tells as well."""
-        if self.open:
+        if self.open and self.before is None:
             self.before = torch.cuda.get_sync_debug_mode()
             if not self.before:
                 torch.cuda.set_sync_debug_mode("warn")
@@ -95,6 +101,25 @@ class _Filter:
         self.open = False
 
 
+_OPEN: list[_Filter] = []
+"""The filters of the guards that are open."""
+_QUEUED: list[bool] = []
+"""True where PyTorch has been asked to call `_start` as soon as CUDA is started, which it keeps for each that asks."""
+
+
+def _start() -> None:
+    """Set the mode for the guards that are open."""
+    _QUEUED.clear()
+    for each in _OPEN:
+        each.start()
+
+
+def _used() -> Device | None:
+    """Return the only card that this process has used; None if there are several."""
+    used = [index for index in range(torch.cuda.device_count()) if has_context(index)]
+    return Device("gpu", used[0]) if len(used) == 1 else None
+
+
 @contextmanager
 def _cuda_told(report: Report) -> Iterator[None]:
     ours = _Filter(report)
@@ -104,10 +129,15 @@ def _cuda_told(report: Report) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, names in _WRITTEN.items():
             stack.enter_context(replaced(owner, {name: _written(getattr(owner, name)) for name in names}))
-        torch.cuda._lazy_call(ours.start)  # at once where CUDA has been started
+        stack.enter_context(replaced(torch.Tensor, {"__setitem__": _number_written(torch.Tensor.__setitem__)}))
+        _OPEN.append(ours)
+        if not _QUEUED:
+            _QUEUED.append(True)
+            torch.cuda._lazy_call(_start)  # at once where CUDA has been started
         try:
             yield
         finally:
+            _OPEN.remove(ours)
             ours.stop()
             if entry in warnings.filters:  # else in a list that `warnings.catch_warnings` has put aside
                 warnings.filters.remove(entry)  # type: ignore[attr-defined]
@@ -122,6 +152,19 @@ def _written(original: Any) -> Any:
             return original(*args, **kwargs)
 
     return method
+
+
+def _number_written(original: Any) -> Any:
+    """Let a number pass that is written into a tensor; what else is carried for it is told of outside of this."""
+
+    @functools.wraps(original)
+    def __setitem__(x: Any, index: Any, value: Any) -> Any:
+        if torch.compiler.is_compiling() or quiet() or not isinstance(value, (bool, int, float, complex)):
+            return original(x, index, value)
+        with said():
+            return original(x, index, value)
+
+    return __setitem__
 
 
 # ---------------------------------------------------------------------- simulated cards

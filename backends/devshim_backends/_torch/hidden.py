@@ -25,15 +25,15 @@ class TorchHidden(Backend):
     """The room of hidden transfers: those of tensors' methods, and of operators that wait for a card."""
 
     @contextmanager
-    def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
+    def watch(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
         items = items_of(torch.Tensor)
         met = [name for name in MEETINGS if name != "__getitem__" or items is not None]
         with ExitStack() as stack:
             if items is not None:
                 stack.callback(put_back, torch.Tensor, items)
             stack.enter_context(reads_told(torch.Tensor, self._where, report))
-            stack.enter_context(meetings_told(torch.Tensor, self._where, report, names=met))
             stack.enter_context(waits_told(self._where, report))
+            stack.enter_context(meetings_told(torch.Tensor, self._where, report, names=met))
             if items is not None:
                 put_back(torch.Tensor, items)
             run_as_they_are(torch.Tensor)

@@ -30,7 +30,7 @@ from devshim.errors import ConversionError, UnsupportedError
 from devshim_backends._keras.contents import is_whole
 from devshim_backends._torch import packing
 from devshim_backends._torch.creation import NUMPY, SMALL, TORCH
-from devshim_backends._torch.devices import DEVICES, NATIVE, has_context, module, native
+from devshim_backends._torch.devices import DEVICES, NATIVE, TYPES, has_context, module, native
 from devshim_backends._torch.optimizers import OTHERS
 
 if TYPE_CHECKING:
@@ -213,8 +213,8 @@ class TorchTensors(Backend):
             return
         if device.kind == "mps":
             torch.mps.synchronize()
-        elif module(device.kind).is_initialized() and has_context(device):  # else nothing was ever asked of it
-            module(device.kind).synchronize(device.index)
+        elif module(device.kind).is_initialized() and (TYPES.get(device.kind) != "cuda" or has_context(device.index)):
+            module(device.kind).synchronize(device.index)  # else nothing was ever asked of it
 
     def _require_dense(self, x: Tensor, whom: str) -> None:
         """Refuse what has no plain block of memory, with the call that gives it one."""
