@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.values import DTYPES, bits, feature, numbers, sample
+from devshim.testing.values import DTYPES, at_offset, bits, feature, numbers, sample
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from devshim.device import Device
+
+COPIES: dict[str, Callable[[Any, Device], list[Any]]] = {
+    "copy": lambda x, device: [ds.copy(x, device)],
+    "tree": lambda x, device: list(ds.copy({"x": x}, device).values()),
+    "asarray": lambda x, device: [ds.asarray(x, device=device, copy=True)],
+    "split": lambda x, device: ds.split(x, [device, device]),
+    "broadcast": lambda x, device: ds.broadcast(x, [device, device]),
+    "gather": lambda x, device: [ds.gather([x, x], device)],
+}
+"""Calls that copy a tensor to a device, and return the copies."""
 
 
 class Copying(Kit):
@@ -89,3 +102,18 @@ class Copying(Kit):
             self.scribble(unseen)
             assert self.same_numbers(seen, ds.to_numpy(x))
         assert self.same_numbers(base, numbers())
+
+    @feature("copy", "numpy")
+    @pytest.mark.parametrize("call", COPIES)
+    def test_memory_lent_by_numpy_has_been_read_on_return(self, device: Device, call: str) -> None:
+        """A tensor over NumPy's memory is copied before the call returns: what is written there later is not seen."""
+        a = at_offset(np.zeros((2, 1 << 22), "float32"), 0)  # so large that a copy still under way would be caught
+        for _ in range(3):
+            a[...] = 1
+            try:
+                x = ds.from_numpy(a, copy=False)
+            except ds.CopyNeededError:
+                return
+            copies = COPIES[call](x, device)
+            a[...] = 7
+            assert all((ds.to_numpy(y) == 1).all() for y in copies)

@@ -10,7 +10,7 @@ import pytest
 
 import devshim as ds
 from devshim.testing.base import Kit
-from devshim.testing.values import feature, hook, numbers
+from devshim.testing.values import at_offset, feature, hook, numbers
 
 if TYPE_CHECKING:
     from devshim.backend import Tensor
@@ -136,6 +136,22 @@ class Several(Kit):
         expected = getattr(np, op)(np.stack(arrays), axis=0)
         assert [ds.device_of(x) for x in given] == three
         assert all(np.allclose(ds.to_numpy(x), expected, rtol=1e-6) for x in given)
+
+    @feature("several", "numpy")
+    def test_all_reduce_of_memory_lent_by_numpy_is_done_on_return(self, device: Device) -> None:
+        """NumPy sees the sum in memory that it shares, and a later write there is not seen by the others."""
+        a = at_offset(np.zeros(1 << 22, "float32"), 0)  # so large that work still under way would be caught
+        for _ in range(3):
+            a[...] = 1
+            try:
+                x = ds.from_numpy(a, copy=False)
+            except ds.CopyNeededError:
+                return
+            entries = [x, ds.full_like(x, 2, device=device)]
+            ds.all_reduce_(entries)
+            assert entries[0] is not x or (a == 3).all()
+            a[...] = 7
+            assert (ds.to_numpy(entries[1]) == 3).all()
 
     @feature("several")
     def test_all_reduce_refuses_what_does_not_fit(self, three: list[Device]) -> None:

@@ -14,7 +14,7 @@ import mxnet as mx
 from devshim._dtypes import widest
 from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.creation import MxnetCreation
-from devshim_backends._mxnet.native import CODES, numpy_shapes
+from devshim_backends._mxnet.native import CODES, numpy_shapes, where
 from devshim_backends._mxnet.tracing import require_recorded
 
 if TYPE_CHECKING:
@@ -48,12 +48,18 @@ class MxnetSeveral(MxnetCreation):
             if len(xs) == 1:
                 return self.copy_to(xs[0], self.device_of(xs[0]))
             if isinstance(xs[0], mx.np.ndarray):
-                return mx.np.concatenate(list(xs), axis=axis)
-            return mx.nd.concat(*xs, dim=axis)
+                return self._settled(mx.np.concatenate(list(xs), axis=axis))
+            return self._settled(mx.nd.concat(*xs, dim=axis))
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         with numpy_shapes():
-            return mx.np.stack(list(xs)) if isinstance(xs[0], mx.np.ndarray) else mx.nd.stack(*xs)
+            return self._settled(mx.np.stack(list(xs)) if isinstance(xs[0], mx.np.ndarray) else mx.nd.stack(*xs))
+
+    def _settled(self, made: Tensor) -> Tensor:
+        """Wait until the host's memory has been read: NumPy may share it, and its writes do not wait for MXNet."""
+        if not self.is_tracer(made) and where(made) & 1:  # kinds 1, 3 and 5 are the host's memory, 2 is a card's
+            made.wait_to_read()
+        return made
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         require_recorded(self, "sum with MXNet's own operators here, or the block's results outside")
@@ -62,7 +68,7 @@ class MxnetSeveral(MxnetCreation):
             new = isinstance(xs[0], mx.np.ndarray)
             step: Any = getattr(mx.np, name) if new else getattr(mx.nd, _OLD[name])
             made = reduce(step, xs[1:], self.snapshot(xs[0]))
-            return made / len(xs) if op == "mean" else made
+            return self._settled(made / len(xs) if op == "mean" else made)
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
         if op not in ("sum", "mean") or self.simulated or self.dtype_name(xs[0]) not in _SUMMED:
@@ -72,7 +78,7 @@ class MxnetSeveral(MxnetCreation):
 
     def snapshot(self, x: Tensor) -> Tensor:
         with mx.autograd.pause():
-            return self.copy_to(x.detach(), self.device_of(x))
+            return self.copy_to(x.detach(), self.device_of(x), non_blocking=True)  # a log does not wait for its numbers
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         names = {self.dtype_name(x) for x in xs}
@@ -89,6 +95,7 @@ class MxnetSeveral(MxnetCreation):
     def assign(self, x: Tensor, value: Tensor) -> None:
         with numpy_shapes(), mx.autograd.pause():
             value.copyto(x)
+        self._settled(x)
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
         util, autograd = mx.util, mx.autograd

@@ -7,7 +7,8 @@ Requirements this module answers:
   recorded, by MXNet's own rule (as under ``torch.no_grad``), but the moved array would also lose its ``attach_grad``
   (apache/mxnet#14391): there the copy gets one of its own.
 * MXNet copies asynchronously and allocates late; here memory is allocated at the call, so that a full device is
-  an error of the call, and a copy to the host is waited for.
+  an error of the call, and a copy is waited for: NumPy or PyTorch may share the source's memory, and their writes
+  do not wait for MXNet's reads (1.9.1, 2.0.0b1). With ``non_blocking=True`` only a copy to the host is.
 * Symbols, which stand for arrays while 1.9 compiles a hybridized block, have a ``handle`` too, and asking the array
   interface about one reads foreign memory: types are told apart first.
 """
@@ -52,7 +53,7 @@ from devshim_backends._mxnet.tracing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from devshim.backend import Tensor
 
@@ -80,6 +81,7 @@ def _copied_on_host(x: Tensor) -> Tensor | None:
         if prod(x.shape) * _COPYABLE[code] > _SMALL:
             return None
         made = mx.np.copy(x)
+    made.wait_to_read()
     return made if where(made) == _HOST else None
 
 
@@ -141,9 +143,21 @@ class MxnetTensors(MxnetDevices):
                 copied = x.copyto(cls(allocate(x.shape, native, device is CPU, x.dtype)))
             if not is_recording() and x.grad is not None:
                 copied.attach_grad()
-        if device is CPU and self.device_of(x) is not CPU:
+        if not non_blocking or (device is CPU and self.device_of(x) is not CPU):
             copied.wait_to_read()
         return copied
+
+    def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
+        copies = []
+        try:
+            for x in xs:
+                copies.append(self.copy_to(x, device, True))
+                yield copies[-1]
+            for copied in copies:  # all at the end, so that they are made side by side
+                if not non_blocking and not self.is_tracer(copied):
+                    copied.wait_to_read()
+        finally:
+            copies.clear()  # the traceback would keep them, and their memory
 
     def _copy_traced(self, x: Tensor, device: Device) -> Tensor:
         """While a block is compiled: a copy on the block's own device becomes part of the graph, no other can."""
