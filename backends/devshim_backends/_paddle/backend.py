@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import paddle
 
+from devshim_backends._paddle import current
 from devshim_backends._paddle.creation import PaddleCreation
-from devshim_backends._paddle.devices import PaddleDevices
+from devshim_backends._paddle.devices import PaddleDevices, core
 from devshim_backends._paddle.draws import PaddleDraws
 from devshim_backends._paddle.gaps import GAPS, LIMITS
 from devshim_backends._paddle.hidden import PaddleHidden
@@ -54,3 +55,5 @@ class PaddleBackend(
 
 
 keep_compilers_out(paddle)  # again, for a Paddle that was imported before devshim was asked for it
+if core.is_compiled_with_cuda():
+    current.keep(PaddleBackend)

@@ -18,27 +18,29 @@ A place that came out of a scope is recognised when it comes back through the se
 
 On real cards the C++ layer computes on the *process-wide* card, not where the arguments are
 (PaddlePaddle/Paddle#51706), so while a scope is open that card is the scope's, for all threads; two threads on
-two CUDA cards at once are beyond Paddle.  Plug-ins' devices follow the data.
+two CUDA cards at once are beyond Paddle.  Plug-ins' devices follow the data.  A copy from a card to the host works
+from that process-wide card alone (``phi::Copy`` in tensor_utils.cc): `beside` opens a scope of the tensor's.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from contextvars import ContextVar
 from threading import Lock
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import paddle
+from paddle import _C_ops
 
 from devshim import _refusals
 from devshim.backend import Backend
-from devshim.device import CPU
+from devshim.device import CPU, Device
+from devshim_backends._paddle import current
 from devshim_backends._paddle.devices import is_custom, make_place
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-
-    from devshim.device import Device
 
 framework = paddle.base.framework
 
@@ -75,18 +77,27 @@ def open_scope(device: Device) -> AbstractContextManager[object]:
     return _Scope(device)
 
 
+def beside(place: Any) -> AbstractContextManager[object]:
+    """Return a scope of the CUDA card that a tensor's place is, for operators and copies; for others, nothing."""
+    if not place.is_gpu_place():
+        return nullcontext()
+    return _OnCard(Device("gpu", place.gpu_device_id()))
+
+
 class _Scope:
     """A ``with`` block in which a device is Paddle's default one, for this thread or task; entered once."""
 
     def __init__(self, device: Device) -> None:
-        self._place = _place_of(device)
+        self._place, self._index = _place_of(device), device.index
         self._is_card = device is not CPU and not is_custom(device)
         self._before: Any = None
+        self._context: int | None = None
 
     def __enter__(self) -> object:
         self._before = _HERE.get()
         _HERE.set(self._place)
         if self._is_card:
+            self._context = current.context()
             _compute_on(self, self._place)
         return self
 
@@ -94,6 +105,17 @@ class _Scope:
         _HERE.set(self._before)
         if self._is_card:
             _compute_on(self, None)
+            current.put_back(self._context)
+
+
+class _OnCard(_Scope):
+    """A scope of a CUDA card, which CUDA has for its current one, too."""
+
+    def __enter__(self) -> object:
+        entered = super().__enter__()
+        if framework.core.get_cuda_current_device_id() != self._index:
+            _C_ops.empty([0], paddle.float32, self._place)  # Paddle 2.6 copies from CUDA's card, which operators set
+        return entered
 
 
 def _place_of(device: Device) -> Any:

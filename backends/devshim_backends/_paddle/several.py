@@ -1,13 +1,17 @@
-"""Cutting PaddlePaddle's tensors up, joining them, and combining them element by element."""
+"""Cutting PaddlePaddle's tensors up, joining them, and combining them element by element.
+
+Paddle computes on its current card, wherever the tensors are (PaddlePaddle/Paddle#51706): each opens a scope of theirs.
+"""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import paddle
 
+from devshim_backends._paddle import devices, scopes
 from devshim_backends._paddle.tensors import PaddleTensors
 from devshim_backends._paddle.turns import TakingTurns
 
@@ -28,19 +32,22 @@ class PaddleSeveral(PaddleTensors):
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         if not self.is_tracer(x) and not x.is_dense():
             raise self._unusable(x, "be cut up")
-        return x[(slice(None),) * axis + (slice(start, stop),)]
+        with self._beside(x):
+            return x[(slice(None),) * axis + (slice(start, stop),)]
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         if len(xs) == 1:
             return self.copy_to(xs[0], self.device_of(xs[0]))
-        return paddle.concat(list(xs), axis)
+        with self._beside(xs[0]):
+            return paddle.concat(list(xs), axis)
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
-        return paddle.stack(list(xs))
+        with self._beside(xs[0]):
+            return paddle.stack(list(xs))
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         dtype = xs[0].dtype
-        with paddle.no_grad():
+        with paddle.no_grad(), self._beside(xs[0]):
             values = [self.snapshot(x).astype(_WIDE.get(dtype, dtype)) for x in xs]
             made = reduce(_OPS[op], values)
             return (made / len(xs) if op == "mean" else made).astype(dtype)
@@ -49,7 +56,7 @@ class PaddleSeveral(PaddleTensors):
         return self.copy_to(x.detach(), self.device_of(x))
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
-        with paddle.no_grad():
+        with paddle.no_grad(), self._beside(xs[0]):
             alike = len({(x.dtype, tuple(x.shape)) for x in xs}) == 1
             if alike and xs[0].dtype != paddle.bfloat16:
                 return paddle.stack(list(xs)).reshape([-1])  # two operators for any number of scalars
@@ -57,8 +64,11 @@ class PaddleSeveral(PaddleTensors):
             return paddle.concat([x.reshape([1]).astype(dtype) for x in xs])
 
     def assign(self, x: Tensor, value: Tensor) -> None:
-        with paddle.no_grad():
+        with paddle.no_grad(), self._beside(x):
             x.copy_(value, True)
+
+    def _beside(self, x: Tensor) -> AbstractContextManager[object]:
+        return nullcontext() if devices.only_host or self.is_tracer(x) else scopes.beside(x.place)
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
         return partial(_modes, paddle.is_grad_enabled())

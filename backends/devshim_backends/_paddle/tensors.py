@@ -27,7 +27,7 @@ from devshim._dtypes import numpy_dtype
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError, DevshimError, UnsupportedError
-from devshim_backends._paddle import devices
+from devshim_backends._paddle import devices, scopes
 from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, SMALL, shown
 from devshim_backends._paddle.devices import HOST, device_at
 
@@ -62,7 +62,7 @@ _OUTSIDE = "call it before or after the compiled function, or compile with to_st
 
 def _copied_to_host(x: Tensor) -> Tensor | None:
     """A copy in host memory of a plain tensor that needs no gradient: what `copy_to` makes, at a third of its price."""
-    if not x.stop_gradient or not x.is_dense():
+    if not x.stop_gradient or not x.is_dense() or not (devices.only_host or x.place._type() in HOST):
         return None
     made = x._copy_to(HOST_PLACE, True)
     made.name = ""  # it has the source's, if that has been asked for; now it gets one of its own when it is
@@ -126,11 +126,12 @@ class PaddleTensors(Backend):
             return paddle.assign(x)
         if not x.is_dense():
             raise self._unusable(x, "be copied")
-        place, blocking = self.to_native(device), device is CPU or not non_blocking
+        # From card to card Paddle copies on the target's stream, which waits for nothing on the source's.
+        place, blocking = self.to_native(device), device is CPU or not non_blocking or x.place.is_gpu_place()
         if x.dtype == paddle.complex128 and _is_scattered(x):
             return EAGER(value=self.to_numpy(x, copy=True), place=place, **NEW)
         if x.stop_gradient:
-            return x.detach()._copy_to(place, blocking)
+            return _copied(x.detach(), place, blocking)
         return Copy.apply(x, place, blocking)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
@@ -219,18 +220,26 @@ def _type_of_memory(name: str) -> np.dtype:
     return NUMPY.get(name) or np.dtype(f"u{_ITEM_SIZES[name]}")
 
 
+def _copied(x: Tensor, place: Any, blocking: bool) -> Tensor:
+    """A copy without a gradient; from a CUDA card, with that as Paddle's current one."""
+    if devices.only_host:
+        return x._copy_to(place, blocking)
+    with scopes.beside(x.place):
+        return x._copy_to(place, blocking)
+
+
 class Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
     """A copy on another place, whose gradient is copied back; itself differentiable, for gradients of gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, place: Any, blocking: bool) -> Tensor:
         ctx.source = x.place
-        return x.detach()._copy_to(place, blocking)
+        return _copied(x.detach(), place, blocking)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         if gradient.stop_gradient:
-            return gradient._copy_to(ctx.source, True)
+            return _copied(gradient, ctx.source, True)
         return Copy.apply(gradient, ctx.source, True)
 
 

@@ -1,0 +1,229 @@
+"""PaddlePaddle on several CUDA cards, without one: simulated GPUs that follow the rules of Paddle's own for CUDA.
+
+Those rules (paddle/phi/core/tensor_utils.cc, 2.6 to 3.3): a copy to the host works from Paddle's current card alone, a
+copy from card to card that does not block does not wait for the source, and operators compute on the current card.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed")
+
+
+class Place:
+    """A simulated GPU's place that says it is a CUDA card's."""
+
+    def __init__(self, native: Any) -> None:
+        self.native = native
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.native, name)
+
+    def is_gpu_place(self) -> bool:
+        return bool(self.native.is_custom_place())
+
+    def gpu_device_id(self) -> int:
+        return int(self.native.custom_device_id())
+
+
+class Cuda:
+    """What Paddle's C++ layer does about the current card."""
+
+    def __init__(self, paddle: Any, copy: Callable[..., Any], place_of: Any) -> None:
+        self.tracer = paddle.base.framework.global_var._dygraph_tracer_
+        self.copy, self.place_of = copy, place_of
+        self.unordered: list[str] = []
+
+    def current(self) -> int:
+        place = self.tracer._expected_place
+        return int(place.custom_device_id()) if place.is_custom_place() else 0
+
+    def copy_to(self, x: Any, place: Any, blocking: bool) -> Any:
+        source, target = self.place_of(x), getattr(place, "native", place)
+        from_card, to_card = source.is_custom_place(), "cpu" not in str(target).lower()
+        if from_card and not to_card and source.custom_device_id() != self.current():
+            raise RuntimeError(f"(Unavailable) Source place and context place do not match, source place is {source}")
+        if from_card and to_card and not blocking:
+            self.unordered.append(str(source))
+        return self.copy(x, target, blocking)
+
+    def require_current(self, x: Any) -> None:
+        place = self.place_of(x)
+        assert not place.is_custom_place() or place.custom_device_id() == self.current(), "computed on another card"
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cuda]:
+    with ds.using("paddle"), ds.simulate(gpus=2):
+        paddle = import_module("paddle")
+        scopes = import_module("devshim_backends._paddle.scopes")
+        tensor, core = paddle.base.core.eager.Tensor, paddle.base.core
+        own_copy, own_place = tensor._copy_to, tensor.place
+        found = Cuda(paddle, own_copy, own_place.__get__)
+        monkeypatch.setattr(scopes, "is_custom", lambda device: False)
+        monkeypatch.setattr(core, "get_cuda_current_device_id", found.current, raising=False)
+        monkeypatch.setattr(tensor, "place", property(lambda x: Place(own_place.__get__(x))))
+        monkeypatch.setattr(tensor, "_copy_to", lambda x, place, blocking: found.copy_to(x, place, blocking))
+        yield found
+        monkeypatch.undo()
+
+
+def made(device: str) -> Any:
+    return ds.from_numpy(np.ones((2, 3), "float32"), device)
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "place": lambda x: ds.place(x, "cpu"),
+    "copy": lambda x: ds.copy(x, "cpu"),
+    "tree": lambda x: ds.place({"x": x}, "cpu")["x"],
+    "gather": lambda x: ds.gather([x], "cpu"),
+    "gather two": lambda x: ds.gather([x, ds.copy(x, "gpu:0")], "cpu")[:2],
+}
+
+
+@pytest.mark.parametrize("call", COPIES)
+@pytest.mark.parametrize("here", [None, "cpu", "gpu:0", "gpu:1"])
+def test_a_card_that_is_not_current_is_read(cuda: Cuda, call: str, here: str | None) -> None:
+    """To the host from any card, whichever is current; afterwards Paddle's card is the one it was."""
+    with ds.on(here) if here else _nothing():
+        before = cuda.current()
+        y = COPIES[call](made("gpu:1"))
+        assert cuda.current() == before
+    assert ds.device_of(y) is ds.cpu()
+    assert (ds.to_numpy(y) == 1).all()
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def test_gradients_come_back_from_a_card_that_is_not_current(cuda: Cuda) -> None:
+    x = made("cpu")
+    x.stop_gradient = False
+    ds.place(x, "gpu:1").sum().backward()
+    assert (x.grad.numpy() == 1).all()
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+def test_from_card_to_card_waits_for_the_source(cuda: Cuda, needs_gradient: bool) -> None:
+    """Paddle copies on the target's stream, which waits for nothing on the source's."""
+    x = made("gpu:0")
+    x.stop_gradient = not needs_gradient
+    y = ds.place(x, "gpu:1", non_blocking=True)
+    assert (ds.to_numpy(y) == 1).all()
+    assert cuda.unordered == []
+
+
+def test_several_compute_on_the_card_of_their_tensors(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paddle's operators run on the current card, wherever their arguments are."""
+    paddle = import_module("paddle")
+    several = import_module("devshim_backends._paddle.several")
+    tensor = type(made("cpu"))
+
+    def checked(own: Any) -> Any:
+        def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+            cuda.require_current(x[0] if isinstance(x, list) else x)
+            called.append(own)
+            return own(x, *args, **kwargs)
+
+        return call
+
+    called: list[Any] = []
+    for owner, name in ((paddle, "concat"), (paddle, "stack"), (tensor, "__getitem__")):
+        monkeypatch.setattr(owner, name, checked(getattr(owner, name)))
+    for op, own in list(several._OPS.items()):
+        monkeypatch.setitem(several._OPS, op, checked(own))
+    x = made("gpu:1")
+    assert ds.to_numpy(ds.gather([x, x], "gpu:1")).shape == (4, 3)
+    assert [part.shape for part in ds.split(x, ["gpu:1", "gpu:1"])] == [[1, 3], [1, 3]]
+    assert (ds.to_numpy(ds.all_reduce_([x, made("gpu:1")], "max")[0]) == 1).all()
+    log = ds.MetricLog("gpu:1")
+    for _ in range(2):
+        log.append(ds.ones((), device="gpu:1"))
+    log.append(ds.ones((), dtype="float64", device="gpu:1"))
+    assert log.flush().tolist() == [1.0, 1.0, 1.0]
+    assert len(called) > 4
+
+
+class Driver:
+    """The CUDA driver's word on which context a thread has."""
+
+    def __init__(self) -> None:
+        self.context = 0
+
+    def cuCtxGetCurrent(self, found: Any) -> int:
+        found._obj.value = self.context
+        return 0
+
+    def cuCtxSetCurrent(self, context: ctypes.c_void_p) -> int:
+        self.context = context.value or 0
+        return 0
+
+
+@pytest.fixture
+def driver(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """A driver that gives the current context as Paddle's layer has left it: that of the last tensor's card."""
+    current = import_module("devshim_backends._paddle.current")
+    backend = type(import_module("devshim._registry").load("paddle"))
+    found = Driver()
+    monkeypatch.setattr(current, "driver", lambda: found)
+
+    def moved(own: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found.context = 100 + cuda.current() if found.context == 0 else 777
+            return own(*args, **kwargs)
+
+        return call
+
+    for name in current.CALLS:
+        monkeypatch.setattr(backend, name, moved(getattr(backend, name)))
+    current.keep(backend)
+    return found
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "place": lambda x: ds.place(x, "cpu"),
+    "to_numpy": ds.to_numpy,
+    "from_numpy": lambda x: made("gpu:1"),
+    "zeros": lambda x: ds.zeros(2, device="gpu:1"),
+    "random": lambda x: ds.random.normal(size=2, device="gpu:1"),
+    "split": lambda x: ds.split(x, ["gpu:1", "gpu:0"]),
+    "all_reduce_": lambda x: ds.all_reduce_([x, made("gpu:0")]),
+    "a failure": lambda x: refused(),
+}
+
+
+def refused() -> None:
+    with pytest.raises(ds.ConversionError):
+        ds.asarray("text", device="gpu:1")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_the_current_card_of_cuda_stays(driver: Driver, call: str) -> None:
+    """Paddle sets it for every operator, and PyTorch and CuPy compute there; a thread without one gets Paddle's."""
+    x = made("gpu:1")
+    assert driver.context
+    driver.context = 42
+    CALLS[call](x)
+    assert driver.context == 42
+
+
+def test_a_scope_puts_the_current_card_of_cuda_back(driver: Driver) -> None:
+    driver.context = 42
+    with ds.on("gpu:1"):
+        driver.context = 777  # an operator of the program's own
+    assert driver.context == 42
