@@ -2,9 +2,10 @@
 
 A mutant is a copy of the package with one small fault in a comparison, boolean operator, constant or returned value.
 The tests of ``tests/neutral`` and the conformance kit on NumPy's two simulated GPUs that run its line judge it: one
-that fails kills the mutant.  A mutant that survives shows what no test would notice.
+that fails, and passes without the fault, kills the mutant.  A mutant that survives shows what no test would notice.
 
-Which mutants are made is drawn with a seed, so that a run can be repeated.
+Which mutants are made is drawn with a seed, so that a run can be repeated.  ``--keep FOLDER`` stores each outcome as it
+is found, and the same command goes on where it was cut off.
 """
 
 from __future__ import annotations
@@ -16,119 +17,120 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from judge import Judge, Selection, select
 from known import SURVIVORS
 from mutate import Mutant, mutants
-from report import page
-from select_tests import SUITES, by_line, pytest
+from report import page, record
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("devshim", "backends", "tests", "docs", "examples", "benchmarks")
 FILES = ("pyproject.toml", "conftest.py", "README.md", "noxfile.py", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")
 LEFT_OUT = ("devshim/testing/", "devshim/cli/", "devshim/isolation/", "devshim/pytest_plugin.py")
 """Parts of the package that are tests themselves, or are tested elsewhere."""
-LIMIT = 240.0
-"""Seconds for one suite on one mutant; one that takes longer never ends, and counts as killed."""
 
 
 def main() -> int:
     """Draw mutants, judge them, print and write what survived; return the exit status."""
+    asked = arguments()
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as temporary:
+        folder = (asked.keep or Path(temporary)).resolve()
+        trees = [copied(folder / str(number)) for number in range(asked.processes)]
+        every = population(trees[0], asked.only, asked.line)
+        drawn = every if not asked.sample else random.Random(asked.seed).sample(every, min(asked.sample, len(every)))
+        results = outcomes(drawn, trees, folder, asked.by)
+    killed = sum(each["fate"] == "killed" for each in results)
+    print(f"{killed} of {len(results)} killed, {time.perf_counter() - began:.0f} seconds")
+    unexpected = [each for each in results if each["fate"] == "survived" and not each["reason"]]
+    for each in unexpected:
+        print(f"survived: {each['path']}:{each['line']}: {each['change']}: {each['text']}")
+    if asked.write:
+        date = datetime.now(timezone.utc).date().isoformat()
+        ordered = sorted(results, key=lambda each: (each["path"], each["line"], each["start"]))
+        outcome = {"date": date, "seed": asked.seed, "possible": len(every), "results": ordered}
+        asked.write[0].write_text(record(outcome), encoding="utf-8")
+        asked.write[1].write_text(page(outcome), encoding="utf-8")
+    return 1 if unexpected else 0
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(prog="python tests/mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("only", nargs="*", metavar="FILE", help="such as devshim/ledger.py; without any, all")
     parser.add_argument("--sample", type=int, default=300, help="how many mutants to draw; 0 for all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--line", type=int, help="only the mutants of one line of the one file")
+    parser.add_argument("--by", action="append", metavar="TEST", help="judge by this test or file, and not by coverage")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where outcomes stay, so that a run can go on")
     parser.add_argument("--write", nargs=2, type=Path, metavar=("JSON", "PAGE"), help="where to record the outcome")
-    asked = parser.parse_args()
-    drawn = draw(asked.only, asked.sample, asked.seed, asked.line)
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        results = judge(drawn, Path(folder), asked.processes)
-    outcome = {
-        "seed": asked.seed,
-        "mutants": len(results),
-        "results": sorted(results, key=lambda r: (r["path"], r["line"])),
-    }
-    unexpected = [each for each in results if each["fate"] == "survived" and not each["reason"]]
-    killed = sum(each["fate"] == "killed" for each in results)
-    print(f"{killed} of {len(results)} killed, {time.perf_counter() - began:.0f} seconds")
-    for each in unexpected:
-        print(f"survived: {each['path']}:{each['line']}: {each['change']}: {each['text']}")
-    if asked.write:
-        record, text = asked.write
-        record.write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
-        text.write_text(page(outcome), encoding="utf-8")
-    return 1 if unexpected else 0
+    return parser.parse_args()
 
 
-def draw(only: list[str], count: int, seed: int, line: int | None) -> list[Mutant]:
-    """Return mutants of the neutral half, drawn at random."""
-    paths = only or [str(path.relative_to(ROOT)) for path in sorted((ROOT / "devshim").rglob("*.py"))]
-    found = [each for path in paths if not path.startswith(LEFT_OUT) for each in mutants(ROOT, path)]
-    found = [each for each in found if line is None or each.line == line]
-    return found if not count or count >= len(found) else random.Random(seed).sample(found, count)
+def population(root: Path, only: Sequence[str], line: int | None) -> list[Mutant]:
+    """Return every mutant of the neutral half, or of some files or one line of it."""
+    paths = only or [str(path.relative_to(root)) for path in sorted((root / "devshim").rglob("*.py"))]
+    found = [each for path in paths if not path.startswith(LEFT_OUT) for each in mutants(root, path)]
+    return [each for each in found if line is None or each.line == line]
 
 
-def judge(drawn: list[Mutant], folder: Path, processes: int) -> list[dict[str, Any]]:
-    """Run the tests on every mutant, several at a time."""
-    trees = [copied(folder / str(number)) for number in range(processes)]
-    lines = {suite: by_line(trees[0], suite, folder / f"{suite}.coverage") for suite in SUITES}
+def copied(tree: Path) -> Path:
+    """Return a copy of the checkout: the one that an earlier run left, if it did."""
+    if not tree.exists():
+        for name in COPIED:
+            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "_build", "mutants"))
+        for name in FILES:
+            shutil.copy2(ROOT / name, tree / name)
+    return tree
+
+
+def outcomes(
+    drawn: Sequence[Mutant], trees: Sequence[Path], folder: Path, by: Sequence[str] | None
+) -> list[dict[str, Any]]:
+    """Return the outcome of every mutant; what the folder has is not judged again."""
+    store = folder / "outcomes.jsonl"
+    lines = store.read_text(encoding="utf-8").splitlines() if store.exists() else []
+    found = {_key(each): each for each in map(json.loads, lines)}
+    left = [each for each in drawn if _key(vars(each)) not in found]
+    if left:
+        judge_all(left, trees, select(trees, folder, by), store)
+        found = {_key(each): each for each in map(json.loads, store.read_text(encoding="utf-8").splitlines())}
+    results = [found[_key(vars(each))] for each in drawn]
+    return [{**each, "reason": SURVIVORS.get((each["path"], each["text"], each["change"]), "")} for each in results]
+
+
+def _key(mutant: dict[str, Any]) -> tuple[str, int, int, str]:
+    return mutant["path"], mutant["start"], mutant["stop"], mutant["new"]
+
+
+def judge_all(drawn: Iterable[Mutant], trees: Sequence[Path], selection: Selection, store: Path) -> None:
+    """Judge mutants, one at a time in each copy of the checkout, and write each outcome down."""
     waiting: SimpleQueue[Mutant] = SimpleQueue()
     for each in drawn:
         waiting.put(each)
 
-    def work(tree: Path) -> list[dict[str, Any]]:
-        results = []
+    def work(tree: Path) -> None:
+        judge = Judge(tree, selection)
         while True:
             try:
                 mutant = waiting.get_nowait()
             except Empty:
-                return results
-            results.append(fate_of(mutant, tree, lines))
+                return
+            by = judge.killer(mutant)
+            fate = "killed" if by else "survived"
+            print(f"{fate}: {mutant.path}:{mutant.line}: {mutant.change} {by}", flush=True)
+            with store.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**vars(mutant), "fate": fate, "by": by}) + "\n")
 
-    with ThreadPoolExecutor(processes) as pool:
-        return [result for part in pool.map(work, trees) for result in part]
-
-
-def copied(tree: Path) -> Path:
-    """Return a copy of the checkout."""
-    for name in COPIED:
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "_build", "mutants"))
-    for name in FILES:
-        shutil.copy(ROOT / name, tree / name)
-    return tree
-
-
-def fate_of(mutant: Mutant, tree: Path, lines: dict[str, dict[tuple[str, int], list[str]]]) -> dict[str, Any]:
-    """Make a mutant in a copy of the checkout, judge it, and take it back."""
-    file = tree / mutant.path
-    original = file.read_bytes()
-    file.write_bytes(mutant.source(original))
-    try:
-        killed = any(pytest(tree, suite, tests, limit=LIMIT)[0] for suite, tests in judges(mutant, lines))
-    finally:
-        file.write_bytes(original)
-    fate = "killed" if killed else "survived"
-    reason = SURVIVORS.get((mutant.path, mutant.text, mutant.change), "")
-    found = {"path": mutant.path, "line": mutant.line, "change": mutant.change, "text": mutant.text}
-    print(f"{fate}: {mutant.path}:{mutant.line}: {mutant.change}", flush=True)
-    return {**found, "fate": fate, "reason": reason}
-
-
-def judges(mutant: Mutant, lines: dict[str, dict[tuple[str, int], list[str]]]) -> Iterable[tuple[str, list[str]]]:
-    """Yield the tests that run a mutant's line; of one that only an import runs, those that run lines of its file."""
-    found = {suite: by_line.get((mutant.path, mutant.line), []) for suite, by_line in lines.items()}
-    if not any(found.values()):
-        for suite, by_line in lines.items():
-            near = {test: None for (path, _), tests in by_line.items() if path == mutant.path for test in tests}
-            found[suite] = list(near)
-    return [(suite, tests) for suite, tests in found.items() if tests]
+    with ThreadPoolExecutor(len(trees)) as pool:
+        list(pool.map(work, trees))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Writes the page that says how many mutants the tests kill."""
+"""Writes the record of a mutation run, and the page that says how many mutants the tests kill."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -9,7 +10,10 @@ HEAD = """# Mutation testing
 
 `nox -s mutants` makes small faults in the neutral half of devshim, one at a time, and runs the tests that reach the
 faulty line: `tests/neutral`, and the conformance kit on two simulated GPUs of NumPy. A fault that no test notices
-survives. This page is generated from a random sample, drawn with seed {seed}.
+survives. A test that fails counts only if it passes without the fault.
+
+This page is generated from {total} faults, drawn at random with seed {seed} from the {possible} that can be made,
+and judged on {date}.
 
 **{killed} of {total} faults were killed ({share:.1f} %).**
 
@@ -17,6 +21,13 @@ survives. This page is generated from a random sample, drawn with seed {seed}.
 |---|---|---|
 {rows}
 """
+
+
+def record(outcome: dict[str, Any]) -> str:
+    """Return an outcome as JSON, a result on each line."""
+    results = ",\n".join(f"  {json.dumps(each)}" for each in outcome["results"])
+    head = json.dumps({**outcome, "results": []}, indent=1)
+    return head.replace('"results": []', f'"results": [\n{results}\n ]') + "\n"
 
 
 def page(outcome: dict[str, Any]) -> str:
@@ -27,7 +38,7 @@ def page(outcome: dict[str, Any]) -> str:
     rows = "\n".join(f"| `{path}` | {total[path] - alive[path]} | {alive[path]} |" for path in sorted(total))
     killed = len(results) - sum(alive.values())
     share = 100 * killed / max(len(results), 1)
-    text = HEAD.format(seed=outcome["seed"], killed=killed, total=len(results), share=share, rows=rows)
+    text = HEAD.format(**outcome, killed=killed, total=len(results), share=share, rows=rows)
     survivors = [each for each in results if each["fate"] == "survived"]
     if survivors:
         text += "\n## Survivors\n\n| where | change | line | why |\n|---|---|---|---|\n"

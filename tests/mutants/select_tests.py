@@ -18,14 +18,27 @@ UNRELATED = ("test_architecture.py", "test_import_cost.py", "test_imports.py", "
 """Files whose tests read the source, time it, or import it in processes of their own."""
 
 
-def environment(tree: Path) -> dict[str, str]:
-    """Return the environment in which a copy of the checkout is what is imported."""
+EACH = 120
+"""Seconds for one test: one that takes longer never ends."""
+
+
+def environment(tree: Path, compiled: bool) -> dict[str, str]:
+    """Return the environment in which a copy of the checkout is what is imported.
+
+    Bytecode is written only while no mutant is there, so that a mutant's is never found by what runs later.
+    """
     paths = os.pathsep.join(map(str, (tree, tree / "backends", tree / "tests/helpers")))
-    return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    own = {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "" if compiled else "1", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **own}
 
 
 def pytest(
-    tree: Path, suite: str, tests: Sequence[str] = (), more: Sequence[str] = (), limit: float | None = None
+    tree: Path,
+    suite: str,
+    tests: Sequence[str] = (),
+    more: Sequence[str] = (),
+    limit: float | None = None,
+    compiled: bool = False,
 ) -> tuple[int, str]:
     """Run tests in a copy of the checkout.
 
@@ -35,27 +48,42 @@ def pytest(
         tests: Their identifiers; all of the suite where there are none.
         more: Further options.
         limit: Seconds.
+        compiled: True to write bytecode.
 
     Returns:
         Pytest's exit status, 124 where it takes longer than the limit, and what it printed.
     """
     options, every = SUITES[suite]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options, *more, *(tests or every)]
+    fixed = ["-q", "-x", "-p", "no:cacheprovider", f"--timeout={EACH}"]
+    command = [sys.executable, "-m", "pytest", *fixed, *options, *more, *(tests or every)]
+    run = {"cwd": tree, "env": environment(tree, compiled), "capture_output": True, "text": True, "timeout": limit}
     try:
-        done = subprocess.run(command, cwd=tree, env=environment(tree), capture_output=True, text=True, timeout=limit)
+        done = subprocess.run(command, **run)
     except subprocess.TimeoutExpired:
         return 124, ""
     return done.returncode, done.stdout
 
 
-def by_line(tree: Path, suite: str, data: Path) -> dict[tuple[str, int], list[str]]:
-    """Run a suite once and return the tests that run each line of the package, those of few lines first."""
-    ignored = [f"--ignore=tests/neutral/{name}" for name in UNRELATED] if suite == "neutral" else []
-    more = [*ignored, "--cov=devshim", "--cov-context=test", "--cov-report=", "--no-cov-on-fail"]
-    status, printed = pytest(tree, suite, more=more)
+def collected(tree: Path, suite: str) -> set[str]:
+    """Return the identifiers of a suite's tests, and leave the bytecode of all that they import."""
+    status, printed = pytest(tree, suite, more=["--collect-only"], compiled=True)
     if status:
-        raise SystemExit(f"the suite {suite} fails without a mutant:\n{printed[-3000:]}")
-    (tree / ".coverage").rename(data)
+        raise SystemExit(f"the suite {suite} is not collected without a mutant:\n{printed[-3000:]}")
+    return {line for line in printed.splitlines() if "::" in line}
+
+
+def by_line(tree: Path, suite: str, data: Path) -> dict[tuple[str, int], list[str]]:
+    """Return the tests that run each line of the package, those of few lines first, as one run of the suite shows.
+
+    The coverage that the run measures stays in ``data``; where it is there, the suite does not run again.
+    """
+    if not data.exists():
+        ignored = [f"--ignore=tests/neutral/{name}" for name in UNRELATED] if suite == "neutral" else []
+        more = [*ignored, "--cov=devshim", "--cov-context=test", "--cov-report=", "--no-cov-on-fail"]
+        status, printed = pytest(tree, suite, more=more)
+        if status:
+            raise SystemExit(f"the suite {suite} fails without a mutant:\n{printed[-3000:]}")
+        (tree / ".coverage").rename(data)
     return _read(tree, data)
 
 

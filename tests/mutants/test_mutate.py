@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import judge
 import mutate
-from report import page
+from report import page, record
 
 SOURCE = '''"""A module."""
 TYPE_CHECKING = False
@@ -64,10 +66,75 @@ def test_columns_are_counted_in_bytes(tmp_path):
     assert "x = 'é' == 'ü' and 'ö' != 2\n" in changed
 
 
+def outcome(*results):
+    return {"date": "2026-01-31", "seed": 5, "possible": 90, "results": list(results)}
+
+
+DEAD = {"path": "a.py", "line": 1, "change": "1 -> 2", "text": "x = 1", "fate": "killed", "reason": ""}
+ALIVE = {**DEAD, "line": 2, "text": "y = 1 | 2", "fate": "survived"}
+
+
 def test_the_page_counts_and_names_survivors():
-    dead = {"path": "a.py", "line": 1, "change": "1 -> 2", "text": "x = 1", "fate": "killed", "reason": ""}
-    alive = {**dead, "line": 2, "text": "y = 1 | 2", "fate": "survived"}
-    text = page({"seed": 5, "results": [dead, dead, dead, alive]})
+    text = page(outcome(DEAD, DEAD, DEAD, ALIVE))
     assert "3 of 4 faults were killed (75.0 %)" in text
+    assert "4 faults, drawn at random with seed 5 from the 90" in text
+    assert "2026-01-31" in text
     assert "| `a.py` | 3 | 1 |" in text
     assert "| `a.py:2` | 1 -> 2 | `y = 1 \\| 2` | not looked into |" in text
+
+
+def test_the_record_has_a_result_on_each_line():
+    text = record(outcome(DEAD, ALIVE))
+    assert json.loads(text) == outcome(DEAD, ALIVE)
+    assert sum('"path"' in line for line in text.splitlines()) == 2
+
+
+# ---------------------------------------------------------------------- judging
+@pytest.fixture
+def judged(tmp_path, monkeypatch):
+    """A judge of a file whose one fault is seen by the tests that a test names, in the order that it names."""
+
+    def judged(*tests, fails_with=(), fails_without=()):
+        (tmp_path / "module.py").write_text("x = 1\n", encoding="utf-8")
+        mutant = mutate.mutants(tmp_path, "module.py")[0]
+
+        def run(tree, suite, names, limit):
+            made = (tree / "module.py").read_text() == "x = 2\n"
+            failed = [each for each in names if each in (*(fails_with if made else ()), *fails_without)]
+            return (1, f"F\nFAILED {failed[0]} - AssertionError: x\n1 failed") if failed else (0, "")
+
+        monkeypatch.setattr(judge, "pytest", run)
+        selection = judge.Selection({"neutral": {("module.py", 1): tests}})
+        killer = judge.Judge(tmp_path, selection).killer(mutant)
+        assert (tmp_path / "module.py").read_text() == "x = 1\n"
+        return killer
+
+    return judged
+
+
+def test_a_test_that_fails_kills(judged):
+    assert judged("t::a", "t::b", fails_with=["t::b"]) == "t::b"
+    assert judged("t::a", "t::b") == ""
+
+
+def test_a_failing_test_is_named_whatever_its_parameters(judged):
+    assert judged("t::a", "t::a[x - y]", fails_with=["t::a[x - y]"]) == "t::a[x - y]"
+
+
+def test_a_test_that_fails_without_the_fault_too_kills_nothing(judged):
+    assert judged("t::a", "t::b", fails_without=["t::a"]) == ""
+    assert judged("t::a", "t::b", fails_without=["t::a"], fails_with=["t::b"]) == "t::b"
+
+
+def test_a_line_that_only_the_import_runs_is_judged_by_the_tests_of_its_file():
+    lines = {"neutral": {("a.py", 2): ["t::a", "t::b"], ("b.py", 1): ["t::c"]}, "kit": {}}
+    fault = mutate.Mutant("a.py", 1, "1 -> 2", "x = 1", 4, 5, "2")
+    assert list(judge.Selection(lines).judges(fault)) == [("neutral", ["t::a", "t::b"])]
+
+
+def test_a_line_is_judged_by_the_tests_that_run_it_in_each_suite():
+    lines = {"neutral": {("a.py", 2): ["t::a"], ("a.py", 3): ["t::b"]}, "kit": {("a.py", 2): ["k::c"]}}
+    fault = mutate.Mutant("a.py", 2, "1 -> 2", "x = 1", 4, 5, "2")
+    assert list(judge.Selection(lines).judges(fault)) == [("neutral", ["t::a"]), ("kit", ["k::c"])]
+    chosen = judge.Selection({}, {"neutral": ["t::d"], "kit": []})
+    assert list(chosen.judges(fault)) == [("neutral", ["t::d"])]

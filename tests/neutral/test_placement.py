@@ -309,3 +309,9 @@ def test_plans_that_make_no_sense(args: Any, text: str) -> None:
         ds.Placement.balanced(tree_of(1), *args)
     with pytest.raises(ds.ArgumentError, match="nothing to place"):
         ds.Placement.balanced(["text"], [0])
+
+
+def test_a_leaf_of_unknown_size_adds_nothing_to_its_device() -> None:
+    text = repr(ds.Placement({"a": "gpu:7", "b": "gpu:7", "c": "cpu"}).sized({"a": 1024, "c": 8}))
+    totals = [line.split() for line in text.splitlines() if line.startswith("(together)")]
+    assert totals == [["(together)", "cpu", "8", "bytes"], ["(together)", "gpu:7", "1,024", "bytes"]]
