@@ -1,0 +1,105 @@
+"""Models and optimizers of a made-up framework, and what its adapter says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from devshim.errors import CheckpointError
+from devshim.wholes import Layer, Leaf, Weight
+
+
+class Parameter:
+    """Something that stays while its data is exchanged."""
+
+    def __init__(self, data: Any, kind: str = "parameter") -> None:
+        self.data, self.kind = data, kind
+        self.gradient: Any = None
+
+
+class Model:
+    """Named parameters, and the layers they belong to: kind, path, {role: (name, axes)}, facts."""
+
+    def __init__(self, layers: list[tuple[str, str, dict[str, Any], dict[str, Any]]], **more: Parameter) -> None:
+        self.parameters: dict[str, Parameter] = {}
+        self.layers = layers
+        self.parameters.update(more)
+        self.rewired = 0
+
+
+class Optimizer:
+    """Momentum of each parameter, begun at the first step, and a learning rate."""
+
+    def __init__(self, model: Model, rate: float) -> None:
+        self.model, self.rate = model, rate
+        self.momentum: dict[str, Parameter] = {}
+
+    def step(self) -> None:
+        for name, parameter in self.model.parameters.items():
+            kept = self.momentum.setdefault(name, Parameter(parameter.data * 0, "state"))
+            kept.data = kept.data + 1
+            parameter.data = parameter.data - self.rate * kept.data
+
+
+class Toys:
+    """What an adapter with models says; mixed into the made-up framework's."""
+
+    refuses: str | None = None
+
+    def is_model(self, cls: type) -> bool:
+        return issubclass(cls, (Model, Optimizer)) and cls.__module__ == self.name  # type: ignore[attr-defined]
+
+    def leaves(self, whole: Any) -> list[Leaf]:
+        held = whole.parameters if isinstance(whole, Model) else whole.momentum
+        found = []
+        for path, parameter in held.items():
+            beside = None if isinstance(whole, Model) else whole.model.parameters[path]
+            read, write = self.access(parameter, "data", path)
+            found.append(Leaf(path, parameter.kind, read, write, parameter, beside))  # type: ignore[arg-type]
+            if parameter.gradient is not None:
+                read, write = self.access(parameter, "gradient", path)
+                found.append(Leaf(f"{path}.grad", "gradient", read, write, (parameter,), parameter))
+        return found
+
+    def access(self, parameter: Parameter, name: str, path: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+        def write(new: Any) -> None:
+            if self.refuses == path:
+                self.refuses = None
+                raise RuntimeError("asked to")
+            setattr(parameter, name, new)
+
+        return lambda: getattr(parameter, name), write
+
+    def rewire(self, whole: Any, where: Any) -> Callable[[], None]:
+        if isinstance(whole, Model):
+            whole.rewired += 1
+        return lambda: None
+
+    def layers(self, model: Model) -> list[Layer]:
+        return [
+            Layer(kind, path, {role: Weight(name, axes) for role, (name, axes) in weights.items()}, facts)
+            for kind, path, weights, facts in model.layers
+        ]
+
+    def facts(self, whole: Any) -> Any:
+        return None if isinstance(whole, Model) else {"rate": whole.rate, "names": list(whole.momentum)}
+
+    def restore(self, whole: Any, facts: Any, forms: Any) -> Callable[[], None]:
+        rate, momentum = whole.rate, dict(whole.momentum)
+        if facts["names"] and set(facts["names"]) != set(whole.model.parameters):
+            raise CheckpointError("another optimizer", "load its own")
+        whole.rate = facts["rate"]
+        for name in facts["names"]:
+            whole.momentum.setdefault(name, Parameter(whole.model.parameters[name].data * 0, "state"))
+
+        def undo() -> None:
+            whole.rate, whole.momentum = rate, momentum
+
+        return undo
+
+
+def classes_of(name: str) -> Any:
+    """The made-up framework's own classes."""
+    found = {cls.__name__: type(cls.__name__, (cls,), {"__module__": name}) for cls in (Model, Optimizer)}
+    return SimpleNamespace(**found)
