@@ -82,12 +82,15 @@ def population(root: Path, only: Sequence[str], line: int | None) -> list[Mutant
 
 
 def copied(tree: Path) -> Path:
-    """Return a copy of the checkout: the one that an earlier run left, if it did."""
-    if not tree.exists():
+    """Return a copy of the checkout: the one that an earlier run left, with no fault that it left in it."""
+    original = tree / "original"
+    if not original.exists():
         for name in COPIED:
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "_build", "mutants"))
         for name in FILES:
             shutil.copy2(ROOT / name, tree / name)
+        shutil.copytree(tree / "devshim", original)
+    shutil.copytree(original, tree / "devshim", dirs_exist_ok=True)
     return tree
 
 

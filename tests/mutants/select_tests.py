@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SUITES: dict[str, tuple[list[str], list[str]]] = {
@@ -73,21 +74,27 @@ def collected(tree: Path, suite: str) -> set[str]:
 
 
 def by_line(tree: Path, suite: str, data: Path) -> dict[tuple[str, int], list[str]]:
-    """Return the tests that run each line of the package, those of few lines first, as one run of the suite shows.
+    """Return the tests that run each line of the package, fast ones first, then those of few lines.
 
-    The coverage that the run measures stays in ``data``; where it is there, the suite does not run again.
+    One run of the suite shows it.  What that run measures stays in ``data`` and beside it; where it is there, the suite
+    does not run again.
     """
+    times = data.with_suffix(".durations")
     if not data.exists():
         ignored = [f"--ignore=tests/neutral/{name}" for name in UNRELATED] if suite == "neutral" else []
-        more = [*ignored, "--cov=devshim", "--cov-context=test", "--cov-report=", "--no-cov-on-fail"]
-        status, printed = pytest(tree, suite, more=more)
+        measured = ["--cov=devshim", "--cov-context=test", "--cov-report=", "--no-cov-on-fail", "--durations=0"]
+        status, printed = pytest(tree, suite, more=[*ignored, *measured])
         if status:
             raise SystemExit(f"the suite {suite} fails without a mutant:\n{printed[-3000:]}")
+        times.write_text(printed, encoding="utf-8")
         (tree / ".coverage").rename(data)
-    return _read(tree, data)
+    seconds: dict[str, float] = {}
+    for took, test in re.findall(r"^([\d.]+)s \w+ +(.+)$", times.read_text(encoding="utf-8"), re.MULTILINE):
+        seconds[test] = seconds.get(test, 0) + float(took)
+    return _read(tree, data, seconds)
 
 
-def _read(tree: Path, data: Path) -> dict[tuple[str, int], list[str]]:
+def _read(tree: Path, data: Path, seconds: Mapping[str, float]) -> dict[tuple[str, int], list[str]]:
     from coverage.numbits import numbits_to_nums
 
     found: dict[tuple[str, int], list[str]] = {}
@@ -106,4 +113,6 @@ def _read(tree: Path, data: Path) -> dict[tuple[str, int], list[str]]:
             name = str(Path(path).relative_to(tree))
             for number in numbers:
                 found.setdefault((name, number), []).append(test)
-    return {line: sorted(set(tests), key=lambda test: lines_of[test]) for line, tests in found.items()}
+    order = sorted(lines_of, key=lambda test: (round(seconds.get(test, 0), 1), lines_of[test], test))
+    rank = {test: i for i, test in enumerate(order)}
+    return {line: sorted(set(tests), key=rank.__getitem__) for line, tests in found.items()}
