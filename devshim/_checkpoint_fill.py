@@ -116,7 +116,7 @@ class Filling:
 
     def _prepare(self, prefix: str, mine: Any, stored: StoredWhole, backend: Backend) -> None:
         """Give a model or optimizer what the file has besides its leaves, and find where those come from."""
-        if stored.framework == backend.name:
+        if stored.library == backend.library(mine):
             facts = facts_of(self._file, stored, lambda tensor: self._on_host(backend, tensor))
             if facts is not None:
                 forms = {path: (tensor.shape, tensor.dtype) for path, (_, tensor) in stored.leaves.items()}

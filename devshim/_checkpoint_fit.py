@@ -6,11 +6,13 @@ Requirements this module answers:
 * Another framework, or other names: layer by layer (`devshim._checkpoint_layers`), also where the names agree: what
   PyTorch and Paddle call ``0.weight`` is laid out in two ways.
 * An optimizer's state means nothing to another framework's optimizer, whatever its class is called.
+* Keras's models and optimizers have the same names and shapes on every framework: between these, leaf by leaf.
 * Whatever does not fit is said before anything is read, and named: the leaf, or the layers on both sides.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from devshim._checkpoint_layers import by_layers, listed
@@ -38,7 +40,7 @@ def fit(backend: Backend, whole: Any, stored: StoredWhole, place: str) -> dict[s
         CheckpointError: They do not fit.
     """
     leaves = {leaf.path: leaf for leaf in backend.leaves(whole) if leaf.kind in KEPT}
-    same = stored.framework == backend.name
+    same = stored.library == backend.library(whole)
     what = f"the {type_name(whole)}{f' at {place}' if place else ''}"
     if not same and stored.framework and not stored.is_model:
         raise CheckpointError(
@@ -50,6 +52,8 @@ def fit(backend: Backend, whole: Any, stored: StoredWhole, place: str) -> dict[s
     alike = _weights(kinds) == _weights({path: kind for path, (kind, _) in stored.leaves.items()})
     if alike and (same or not stored.layers):
         found = {path: Source(tensor) for path, (_, tensor) in stored.leaves.items() if path in leaves}
+        if stored.framework and stored.framework != backend.name:
+            found = {path: _converted(backend, leaves[path], source) for path, source in found.items()}
     elif stored.layers and any(leaf.kind == "parameter" for leaf in leaves.values()):
         try:
             found = by_layers(backend, whole, stored, what, leaves)
@@ -63,6 +67,16 @@ def fit(backend: Backend, whole: Any, stored: StoredWhole, place: str) -> dict[s
         _check(backend, leaves[path], source, what)
     _check_ties(leaves, found, what)
     return found
+
+
+def _converted(backend: Backend, leaf: Leaf, source: Source) -> Source:
+    """The same in the leaf's dtype where both are integers: seeds and counts of one library on another framework."""
+    dtype, stored = backend.dtype_name(leaf.read()), source.tensor.dtype
+    return replace(source, dtype=dtype) if dtype != stored and _is_integer(dtype) and _is_integer(stored) else source
+
+
+def _is_integer(dtype: str) -> bool:
+    return dtype.lstrip("u").startswith("int")
 
 
 def _weights(kinds: Mapping[str, str]) -> set[str]:
@@ -88,7 +102,7 @@ def _other_names(leaves: Mapping[str, Any], stored: StoredWhole, what: str) -> C
 def _check(backend: Backend, leaf: Leaf, source: Source, what: str) -> None:
     x = leaf.read()
     have = (backend.dtype_name(x), backend.shape(x))
-    dtypes = {tensor.dtype for tensor, _ in source.terms} or {source.tensor.dtype}
+    dtypes = {tensor.dtype for tensor, _ in source.terms} or {source.dtype or source.tensor.dtype}
     if ({have[0]}, have[1]) != (dtypes, source.shape if source.terms else source.tensor.shape):
         raise CheckpointError(
             f"the file does not fit {what}: its {show(leaf.path)} is {have[0]} of shape {have[1]}, and in the file "

@@ -52,7 +52,7 @@ def by_layers(
             f"the file does not fit {what}: {told}",
             "make the model as the one that was saved; ds.load(path) alone gives the tensors",
         )
-    same = stored.framework == backend.name
+    same = stored.library == backend.library(whole)
     found: dict[str, Terms] = {}
     for ours, other in zip(mine, theirs, strict=True):
         unlike = _unlike(ours, other, same)

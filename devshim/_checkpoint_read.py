@@ -109,7 +109,9 @@ def _one(tensors: list[StoredTensor], number: Any) -> StoredTensor:
 
 def _whole(told: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredWhole:
     """A model or optimizer as the file describes it."""
-    framework, title, cls = texts = told["framework"], told["title"], told["class"]
+    framework, title, cls = told["framework"], told["title"], told["class"]
+    library = told.get("library", framework)  # files of before Keras crossed from framework to framework lack it
+    texts = framework, title, cls, library
     leaves = {path: (kind, _one(tensors, number)) for path, kind, number in told["leaves"]}
     if not all(isinstance(text, str) for text in [*texts, *leaves, *(kind for kind, _ in leaves.values())]):
         raise ValueError("a model's description has another form")
@@ -121,7 +123,7 @@ def _whole(told: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredWhole:
             raise ValueError("a layer's description has another form")
         weights = {role: _weight(told, leaves) for role, told in layer["weights"].items()}
         layers.append({**layer, "weights": weights})
-    return StoredWhole(framework, title, cls, leaves, layers, told["facts"])
+    return StoredWhole(framework, title, cls, leaves, layers, told["facts"], library)
 
 
 def _weight(told: Sequence[Any], leaves: Mapping[str, tuple[str, StoredTensor]]) -> Weight:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim._layouts import put_together
 from devshim._show import article, show
+from devshim.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,7 @@ class StoredTensor:
 class StoredWhole:
     """A model or optimizer of a file: its leaves by path, its layers, and what else the framework needs."""
 
-    __slots__ = ("cls", "facts", "framework", "layers", "leaves", "title")
+    __slots__ = ("cls", "facts", "framework", "layers", "leaves", "library", "title")
 
     def __init__(
         self,
@@ -45,8 +46,10 @@ class StoredWhole:
         leaves: Mapping[str, tuple[str, StoredTensor]],
         layers: Sequence[Mapping[str, Any]],
         facts: Any,
+        library: str | None = None,
     ) -> None:
         self.framework, self.title, self.cls = framework, title, cls
+        self.library = framework if library is None else library  # Keras's are the same on several frameworks
         self.leaves, self.layers, self.facts = leaves, layers, facts
 
     def in_words(self) -> str:
@@ -67,14 +70,27 @@ class Source:
         tensor: A tensor of the file, which is all of it where there is nothing more.
         terms: What several tensors bring to it, or one in another layout.
         shape: Its shape then.
+        dtype: The integer dtype to convert to, where the file has another: Keras counts in one per framework.
     """
 
     tensor: StoredTensor
     terms: tuple[tuple[StoredTensor, Term], ...] = ()
     shape: tuple[int, ...] = ()
+    dtype: str | None = None
 
     def values(self, read: Callable[[StoredTensor], np.ndarray]) -> np.ndarray:
         """Return the values in the leaf's layout."""
+        if self.dtype is not None:
+            return self._converted(read(self.tensor))
         if not self.terms:
             return read(self.tensor)
         return put_together([(term, partial(read, tensor)) for tensor, term in self.terms], self.shape)
+
+    def _converted(self, array: np.ndarray) -> np.ndarray:
+        made = array.astype(self.dtype)
+        if not (made == array).all():
+            raise CheckpointError(
+                f"the numbers of {show(self.tensor.name)}, {array.dtype} in the file, do not fit into {self.dtype}",
+                "load the file without `into`, and set those numbers by hand",
+            )
+        return made

@@ -95,6 +95,7 @@ class Writer:
         return {
             "framework": backend.name,
             "title": backend.title,
+            "library": backend.library(whole),
             "class": type_name(whole),
             "leaves": listed,
             "layers": [_layer(layer) for layer in backend.layers(whole) if layer.weights] if is_model else [],

@@ -182,7 +182,7 @@ def _tensor(file: Opened, backend: Backend, source: Source, target: Device, plac
     """One tensor of the file on a device."""
     tensor = source.tensor
     try:
-        backend.dtype(tensor.dtype)  # refuses one the framework lacks
+        backend.dtype(source.dtype or tensor.dtype)  # refuses one the framework lacks
         array = source.values(lambda each: file.read(each.name, each.dtype, each.shape, each.crc32))
         return _transfer.make(*_transfer.from_host(backend, array, target, copy=True))
     except DevshimError as error:

@@ -165,6 +165,14 @@ class Wholes:
         raise self._no_models()
 
     # ------------------------------------------------------------------ checkpoints (models.py, optimizers.py)
+    def library(self, whole: Any) -> str:
+        """Return the name of the library that names the leaves of a model or optimizer, and gives them their shapes.
+
+        It is the framework, or a library that computes with several, such as Keras: its models and optimizers go from
+        one framework to another leaf by leaf.
+        """
+        return self.name  # type: ignore[attr-defined, no-any-return]  # the backend's own
+
     def facts(self, whole: Any) -> Any:
         """What a checkpoint keeps of a model or optimizer besides its leaves, as a tree of plain values and tensors.
 

@@ -258,6 +258,26 @@ class KerasCases:
             model.fit(X, Y, shuffle=False, verbose=0)
         assert all(np.array_equal(a, b) for a, b in zip(first.get_weights(), second.get_weights(), strict=True))
 
+    def test_an_unbuilt_model_is_built_for_a_file_that_fits(self, tmp_path: Path) -> None:
+        import keras
+
+        saved, layers = self.net(compile=False), keras.layers
+        ds.save(saved, tmp_path / "fits")
+        unbuilt = ds.place(self.net(build=False, compile=False), GPU)
+        ds.load(tmp_path / "fits", into=unbuilt)
+        assert self.devices(unbuilt) == {GPU}
+        assert all(np.array_equal(a, b) for a, b in zip(saved.get_weights(), unbuilt.get_weights(), strict=True))
+
+        other = keras.Sequential([layers.Dense(8), layers.Dense(3)])
+        with pytest.raises(ds.CheckpointError, match="does not fit the Sequential"):
+            ds.load(tmp_path / "fits", into=other)
+        assert not other.built
+        assert not other.layers[0].built
+        assert not other.weights
+        x = np.ones((2, 7), "float32")  # another shape than the file's
+        assert tuple(other(x).shape) == (2, 3)
+        assert len(other.trainable_variables) == 4
+
     # ------------------------------------------------------------------ importing
     @pytest.mark.parametrize("first", ["keras", "devshim"])
     def test_it_needs_no_other_framework(self, first: str) -> None:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import devshim as ds
 from devshim._checkpoint_layers import by_layers
-from devshim._checkpoint_source import StoredTensor, StoredWhole
+from devshim._checkpoint_source import Source, StoredTensor, StoredWhole
 from devshim._layouts import Term, canonical_shape, put_together, require_sound
+from devshim.errors import CheckpointError
 from devshim.wholes import Layer, Leaf, Weight
 
 
@@ -111,6 +112,9 @@ class Toy:
     def __init__(self, layer: Layer, leaves: Mapping[str, np.ndarray]) -> None:
         self.layer, self.held = layer, leaves
 
+    def library(self, model: Any) -> str:
+        return self.name
+
     def layers(self, model: Any) -> list[Layer]:
         return [self.layer]
 
@@ -132,6 +136,16 @@ def filled(
     leaves = {path: Leaf(path, "parameter", lambda x=x: x, SimpleNamespace, x) for path, x in held.items()}
     found = by_layers(backend, object(), stored, "it", leaves)  # type: ignore[arg-type]
     return {path: source.values(lambda tensor: arrays[tensor.name]) for path, source in found.items()}
+
+
+def test_integers_are_converted_to_another_dtype_if_they_fit() -> None:
+    """Keras counts in int32 on one framework, in int64 on another."""
+    source = Source(StoredTensor("steps", "int64", (2,), 0), dtype="int32")
+    made = source.values(lambda tensor: np.array([-7, 2**31 - 1]))
+    assert made.dtype == np.int32
+    assert made.tolist() == [-7, 2**31 - 1]
+    with pytest.raises(CheckpointError, match="the numbers of 'steps', int64 in the file, do not fit into int32"):
+        source.values(lambda tensor: np.array([-7, 2**31]))
 
 
 ONE = Layer("lstm", "one", {"bias_ih+bias_hh": Weight("b")})

@@ -81,6 +81,9 @@ class JaxModels(JaxInterop):
     def layers(self, model: Any) -> list[Layer]:
         return layers_of(self, CONTENTS, model)
 
+    def library(self, whole: Any) -> str:
+        return resuming.library_of(self, whole)
+
     def facts(self, whole: Any) -> Any:
         return resuming.facts_of(whole)
 

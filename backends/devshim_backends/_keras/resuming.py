@@ -3,6 +3,7 @@
 Settings that are plain numbers come back (``momentum``, ``clipnorm``); rates and counts are variables.  The state of an
 optimizer that has trained nothing yet is made by its own ``build``, for which it must know its variables: a compiled
 model tells it, or the model beside which it is loaded, else ``optimizer.build(model.trainable_variables)`` does.
+A model that is not built yet is built for the shapes that the saved one was built for.
 """
 
 from __future__ import annotations
@@ -10,26 +11,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import CheckpointError
-from devshim_backends._keras.contents import is_optimizer
+from devshim_backends._keras.contents import is_optimizer, is_whole
 from devshim_backends._keras.optimizers import within
+from devshim_backends._keras.shapes import build, shapes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from devshim.backend import Backend
+
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
-__all__ = ["begin_state", "facts_of", "restore"]
+__all__ = ["begin_state", "facts_of", "library_of", "restore"]
 
 _NOT_SET = frozenset({"name", "learning_rate"})
 """Settings that are not restored: learning rates are variables, or schedules, which are code."""
+
+
+def library_of(backend: Backend, whole: Any) -> str:
+    """Return ``"keras"`` for what is Keras's, whichever framework computes it; see `devshim.wholes.Wholes.library`."""
+    return "keras" if is_whole(type(whole)) else backend.name
 
 
 def facts_of(whole: Any) -> Any:
     """Return what a checkpoint keeps of a Keras object; see `devshim.wholes.Wholes.facts`."""
     if is_optimizer(whole):
         return _facts(whole)
+    facts: dict[str, Any] = {}
     optimizer = getattr(whole, "optimizer", None)
-    return None if optimizer is None else {"optimizer": _facts(optimizer)}
+    if optimizer is not None:
+        facts["optimizer"] = _facts(optimizer)
+    shapes = shapes_of(whole)
+    if shapes is not None:
+        facts["shapes"] = shapes
+    return facts or None
 
 
 def begin_state(optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
@@ -52,9 +67,27 @@ def restore(whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
     if is_optimizer(whole):
         _require_built(whole, any(path.startswith("state.") for path in forms))
         return _restored(whole, facts)
+    if facts.get("shapes") is None:
+        return _restored_with_optimizer(whole, facts, forms)
+    unbuild = build(whole, facts["shapes"])
+    try:
+        undo = _restored_with_optimizer(whole, facts, forms)
+    except BaseException:
+        unbuild()
+        raise
+
+    def both() -> None:
+        undo()
+        unbuild()
+
+    return both
+
+
+def _restored_with_optimizer(whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
+    """Give the optimizer of a compiled model what a checkpoint kept of it."""
     optimizer = getattr(whole, "optimizer", None)
-    if optimizer is None:
-        return _nothing  # the weights alone are wanted
+    if optimizer is None or "optimizer" not in facts:
+        return _nothing  # the weights alone are wanted, or are all there is
     undo = _snapshot(optimizer)
     try:
         if not optimizer.built and any(".state." in path for path in forms):

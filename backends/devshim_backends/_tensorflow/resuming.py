@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class TensorflowResuming(Backend):
     """The mixin for checkpoints."""
 
+    def library(self, whole: Any) -> str:
+        return resuming.library_of(self, whole)
+
     def facts(self, whole: Any) -> Any:
         return None if isinstance(whole, tf.Module) else resuming.facts_of(whole)
 

@@ -28,6 +28,9 @@ _LEAF = "(a leaf)"
 class TorchResuming(Backend):
     """Settings, counts, and the state of an optimizer that has not begun yet."""
 
+    def library(self, whole: Any) -> str:
+        return resuming.library_of(self, whole)
+
     def facts(self, whole: Any) -> Any:
         if is_whole(type(whole)):
             return resuming.facts_of(whole)

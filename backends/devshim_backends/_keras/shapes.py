@@ -1,0 +1,82 @@
+"""The shapes that a Keras model was built for, which a checkpoint keeps, so that an unbuilt model can be built again.
+
+Keras builds a model when it is first called.  Its own files keep the same shapes, and build models from them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Undo = Callable[[], None]
+
+__all__ = ["build", "shapes_of"]
+
+_BASES: tuple[Any, ...] = (list, set, OrderedDict, dict)
+
+
+def shapes_of(layer: Any) -> Any:
+    """Return the shapes that a layer was built for, as plain values; None for what has none, or has others."""
+    if not getattr(layer, "built", False) or not hasattr(layer, "get_build_config"):
+        return None
+    shapes = layer.get_build_config()
+    return shapes if shapes and _is_plain(shapes) else None
+
+
+def _is_plain(x: Any) -> bool:
+    if isinstance(x, dict):
+        return all(type(key) is str and _is_plain(each) for key, each in x.items())
+    if type(x) in (list, tuple):
+        return all(map(_is_plain, x))
+    return x is None or type(x) in (int, str, bool)
+
+
+def build(layer: Any, shapes: Any) -> Undo:
+    """Build a layer for the shapes of another, unless it is built; returns what takes it back."""
+    if getattr(layer, "built", True):
+        return _nothing
+    undo = _snapshot(layer)
+    try:
+        layer.build_from_config(shapes)
+    except BaseException:
+        undo()
+        raise
+    return undo
+
+
+def _snapshot(layer: Any) -> Undo:
+    """Return what makes a layer and the layers in it what they are now, their lists and dictionaries the same objects.
+
+    What Keras notes of its variables belongs to it: it would pass over a new one with the `id` of an old one.
+    """
+    before = [(vars(x), dict(vars(x))) for each in layer._flatten_layers() for x in (each, each._tracker)]
+    contents: dict[int, tuple[Any, Any]] = {}
+    for _, attributes in before:
+        for x in attributes.values():
+            _note(x, contents)
+
+    def undo() -> None:
+        for attributes, old in before:
+            attributes.clear()
+            attributes.update(old)
+        for held, content in contents.values():
+            base = next(each for each in _BASES if isinstance(held, each))
+            base.clear(held)  # not Keras's own, which tracks what is in it
+            base.extend(held, content) if base is list else base.update(held, content)
+
+    return undo
+
+
+def _note(x: Any, contents: dict[int, tuple[Any, Any]]) -> None:
+    """Note what a list, dictionary or set holds now, and those in it."""
+    if isinstance(x, _BASES) and id(x) not in contents:
+        contents[id(x)] = x, next(each for each in (list, set, dict) if isinstance(x, each))(x)
+        for each in x.values() if isinstance(x, dict) else ():
+            _note(each, contents)
+
+
+def _nothing() -> None:
+    """Take back nothing."""
