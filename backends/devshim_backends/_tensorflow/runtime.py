@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
     from devshim.device import Device
 
+_FULL = (
+    "Dst tensor is not initialized",  # a copy to or from a card, which allocates first (PrepareCopy in gpu_util.cc)
+    *("failed to allocate memory", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY"),
+    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED"),
+)
+"""What a full card says where TensorFlow (2.16 to 2.21) raises another error than ResourceExhaustedError."""
+
 
 class TensorflowRuntime(TensorflowDevices):
     """The room of running."""
@@ -72,4 +79,7 @@ class TensorflowRuntime(TensorflowDevices):
         chosen._config = settings
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        return isinstance(error, tf.errors.ResourceExhaustedError)
+        if isinstance(error, tf.errors.ResourceExhaustedError):
+            return True
+        kinds = (tf.errors.InternalError, tf.errors.UnknownError, RuntimeError)
+        return isinstance(error, kinds) and any(text in str(error) for text in _FULL)
