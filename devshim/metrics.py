@@ -104,6 +104,8 @@ class MetricLog:
     def _checked(self, backend: Backend, value: Any) -> Device:
         """Return where a tensor is that this log may take; else refuse it."""
         here = backend.device_of(value)
+        if here is not self._device:  # TensorFlow has int32 that a card computed in host memory
+            here = backend.ran_on(value) or here
         device = here if self._device is None else self._device
         if here is not device:
             raise DeviceMismatchError(

@@ -241,6 +241,10 @@ class Wholes:
         """
         raise self._unsupported("several")
 
+    def ran_on(self, x: Any) -> Device | None:
+        """The device that computed a tensor, where its result stays in host memory; None: ask `device_of`."""
+        return None
+
     def stack(self, xs: Sequence[Any]) -> Any:
         """The numbers of one-element tensors of one device as a tensor of shape (n,) there; the widest dtype holds all.
 

@@ -1,13 +1,16 @@
-"""TensorFlow on CUDA cards, without one: what a full card says."""
+"""TensorFlow on CUDA cards, without one: kernels that leave int32 on the host, and what a full card says."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import devshim as ds
 from devshim import _registry
+from devshim.errors import DeviceMismatchError
 
 tf = pytest.importorskip("tensorflow")
 
@@ -17,6 +20,72 @@ pytestmark = pytest.mark.usefixtures("two_cards")
 @pytest.fixture
 def adapter() -> Any:
     return _registry.load("tensorflow")
+
+
+# ---------------------------------------------------------------------------------------------- int32 on the host
+@pytest.fixture
+def hosted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Kernels as those of a card (2.21's registry): ConcatV2, Pack, AddV2 and Maximum give int32 in host memory."""
+    from devshim_backends._tensorflow import several
+    from tensorflow.python.ops import gen_array_ops
+
+    left: list[Any] = []
+
+    def kernel(own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            made = own(*args, **kwargs)
+            if made.dtype != tf.int32:
+                return made
+            with tf.device("/CPU:0"):
+                left.append(tf.constant(made.numpy()))
+            return left[-1]
+
+        return call
+
+    for owner, name in ((tf, "concat"), (tf, "stack"), (gen_array_ops, "pack")):
+        monkeypatch.setattr(owner, name, kernel(getattr(owner, name)))
+    for op, own in list(several._OPS.items()):
+        monkeypatch.setitem(several._OPS, op, kernel(own))
+    return left
+
+
+@pytest.mark.parametrize("device", ["gpu:0", "gpu:1"])
+def test_int32_is_gathered_on_a_card(hosted: list[Any], device: str) -> None:
+    labels = [ds.from_numpy(np.arange(3, dtype="int32"), device) for _ in range(2)]
+    found = ds.gather(labels, device)
+    assert hosted
+    assert ds.device_of(found) is ds.device(device)
+    assert ds.to_numpy(found).tolist() == [0, 1, 2, 0, 1, 2]
+    numbers = ds.gather([ds.asarray(i, dtype="int32", device=device) for i in range(2)], device)
+    assert ds.device_of(numbers) is ds.device(device)
+    assert ds.to_numpy(numbers).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "min"])
+def test_int32_is_reduced_on_its_cards(hosted: list[Any], op: Any) -> None:
+    xs = [ds.from_numpy(np.array([2, 4], "int32"), f"gpu:{i}") for i in range(2)]
+    ds.all_reduce_(xs, op)
+    assert hosted
+    assert [str(ds.device_of(x)) for x in xs] == ["gpu:0", "gpu:1"]
+    assert [ds.to_numpy(x).tolist() for x in xs] == [[4, 8] if op == "sum" else [2, 4]] * 2
+
+
+@pytest.fixture
+def behind(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of int32 is the host's, whatever device its operator ran on."""
+    own = type(adapter).device_of
+    monkeypatch.setattr(type(adapter), "device_of", lambda self, x: ds.cpu() if x.dtype == tf.int32 else own(self, x))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_log_of_a_card_takes_int32_that_was_computed_there(behind: None, named: bool) -> None:
+    log = ds.MetricLog("gpu:0" if named else None)
+    for i in range(3):
+        with tf.device(ds.gpu(0).native()):
+            log.append(tf.constant(i) + 1)
+    assert log.flush().tolist() == [1, 2, 3]
+    with tf.device(ds.gpu(1).native()), pytest.raises(DeviceMismatchError):
+        log.append(tf.constant(1) + 1)
 
 
 # ---------------------------------------------------------------------------------------------- a full card

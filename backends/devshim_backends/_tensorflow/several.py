@@ -1,6 +1,7 @@
 """Cutting TensorFlow's tensors up, joining them, and combining them element by element or by ``tf.distribute``.
 
-An operator computes on its thread's default device, wherever its tensors are (2.21): each is told their device here.
+An operator computes on its thread's default device, wherever its tensors are (2.21): each runs in the scope of theirs.
+On a card operators leave int32 in host memory (2.21: ConcatV2, Pack, AddV2, Maximum, Minimum), which is brought back.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from tensorflow.python.ops import gen_array_ops
 
 from devshim._dtypes import widest
 from devshim_backends._tensorflow.collectives import TAKES, over_cards
-from devshim_backends._tensorflow.places import EAGER
-from devshim_backends._tensorflow.tensors import TensorflowTensors
+from devshim_backends._tensorflow.places import EAGER, ON_HOST
+from devshim_backends._tensorflow.tensors import TensorflowTensors, placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from devshim.backend import Tensor
+    from devshim.device import Device
 
 _OPS: dict[str, Any] = {"sum": tf.add, "mean": tf.add, "max": tf.maximum, "min": tf.minimum}
 
@@ -37,11 +39,11 @@ class TensorflowSeveral(TensorflowTensors):
         with self._at(xs[0]):
             if len(xs) == 1:  # which TensorFlow gives back as it is
                 return self.copy_to(xs[0], self.device_of(xs[0]))
-            return tf.concat([tf.convert_to_tensor(x) for x in xs], axis)
+            return self._brought(tf.concat([tf.convert_to_tensor(x) for x in xs], axis), xs[0])
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         with self._at(xs[0]):
-            return tf.stack([tf.convert_to_tensor(x) for x in xs])
+            return self._brought(tf.stack([tf.convert_to_tensor(x) for x in xs]), xs[0])
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         with self._at(xs[0]):
@@ -49,7 +51,7 @@ class TensorflowSeveral(TensorflowTensors):
             if len(values) == 1:
                 return self.copy_to(values[0], self.device_of(values[0]))
             made = reduce(_OPS[op], values)
-            return made / tf.cast(len(xs), made.dtype) if op == "mean" else made
+            return self._brought(made / tf.cast(len(xs), made.dtype) if op == "mean" else made, xs[0])
 
     def snapshot(self, x: Tensor) -> Tensor:
         if type(x) is EAGER:
@@ -65,6 +67,15 @@ class TensorflowSeveral(TensorflowTensors):
                 return gen_array_ops.pack(list(xs))  # one operator for any number of scalars
             dtype = tf.as_dtype(name)
             return tf.concat([tf.reshape(tf.cast(x, dtype), [1]) for x in xs], 0)
+
+    def ran_on(self, x: Tensor) -> Device | None:
+        return self.named(x.device) if type(x) is EAGER and x.dtype in ON_HOST else None
+
+    def _brought(self, made: Tensor, x: Tensor) -> Tensor:
+        """A result in the memory of a tensor's device, whose scope this is."""
+        if type(made) is not EAGER or made.dtype not in ON_HOST or self.device_of(made) is self.device_of(x):
+            return made
+        return placed(made._copy())
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
         if op not in ("sum", "mean") or self.simulated or xs[0].dtype not in TAKES or not tf.executing_eagerly():

@@ -90,7 +90,7 @@ class TensorflowTensors(TensorflowPlaces):
             return self._later_copier(x, device)
         if self.simulated and dtype in ON_HOST:
             copy = self._eager_copier(x, dtype, device)
-            return lambda x: _placed(copy(x))
+            return lambda x: placed(copy(x))
         return self._eager_copier(x, dtype, device)
 
     def _eager_copier(self, x: Tensor, dtype: Any, device: Device) -> Callable[[Tensor], Tensor]:
@@ -174,7 +174,7 @@ class TensorflowTensors(TensorflowPlaces):
             made = made._copy()
         if self.simulated:
             counted(made)
-        return _placed(made)
+        return placed(made)
 
     def _not_on(self, x: Tensor, device: Device) -> Exception:
         return UnsupportedError(
@@ -265,8 +265,8 @@ def _across(x: Tensor) -> Tensor:
     return _DEEP_COPY(_renamed(x))
 
 
-def _placed(x: Tensor) -> Tensor:
-    """A tensor that was put where it is, which is marked where an operator's result would be on the host."""
+def placed(x: Tensor) -> Tensor:
+    """Return a tensor that was put where it is, which is marked where an operator's result would be on the host."""
     if isinstance(x, EAGER) and x.dtype in ON_HOST:
         setattr(x, PLACED, True)
     return x
