@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim import _dlpack, _registry
 from devshim.errors import DeviceMismatchError
+from devshim.testing.values import sample
 
 tf = pytest.importorskip("tensorflow")
 
@@ -147,3 +148,58 @@ def _too_large(size: int) -> int:
     if size > 2:
         raise FULL[1]
     return size
+
+
+# ---------------------------------------------------------------------------------------------- copies on a card
+KERNELS = {"float16", "float32", "float64", "int64", "bfloat16", "int8", "uint8", "uint64"}
+"""What a card has ``DeepCopy`` for (2.21's registry)."""
+DTYPES = [
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+]
+
+
+@pytest.fixture
+def on_a_card(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host with a card's kernels, from which nothing may be read."""
+    from devshim_backends._tensorflow import tensors
+
+    own = tensors._DEEP_COPY
+
+    def deep_copy(x: Any) -> Any:
+        if x.dtype.name not in KERNELS:
+            raise tf.errors.NotFoundError(None, None, "Could not find device for node DeepCopy")
+        return own(x)
+
+    monkeypatch.setattr(tensors, "_DEEP_COPY", deep_copy)
+    monkeypatch.setattr(tensors.gen_array_ops, "deep_copy", deep_copy)
+    monkeypatch.setattr(type(adapter), "is_card", lambda self, device: True)
+    monkeypatch.setattr(tensors.EAGER, "numpy", lambda x: pytest.fail("it went by way of the host"))
+
+
+def address(x: Any) -> int:
+    return _dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address or 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(4,), (), (0, 3), (2, 3)], ids=str)
+def test_a_copy_on_a_card_stays_there(
+    adapter: Any, dtype: str, shape: tuple[int, ...], request: pytest.FixtureRequest
+) -> None:
+    """A dtype without a kernel of its own is copied as another of its width, to the bit."""
+    x = ds.from_numpy(sample(dtype, shape))
+    request.getfixturevalue("on_a_card")
+    y = adapter.copy_to(x, ds.cpu())
+    request.getfixturevalue("monkeypatch").undo()
+    assert (y.dtype, y.shape) == (x.dtype, x.shape)
+    assert not y.shape.num_elements() or address(y) != address(x)
+    assert ds.to_numpy(y).tobytes() == ds.to_numpy(x).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
+def test_gradients_flow_through_a_copy_on_a_card(adapter: Any, dtype: str, on_a_card: None) -> None:
+    x = tf.constant([1, 2], dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = adapter.copy_to(x, ds.cpu()) * 3
+    assert bool(tf.reduce_all(tape.gradient(y, x) == 3))

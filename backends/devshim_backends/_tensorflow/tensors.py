@@ -23,6 +23,7 @@ from devshim import _refusals
 from devshim._dtypes import DTYPES
 from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
+from devshim_backends._tensorflow import duplicating
 from devshim_backends._tensorflow.counting import BUFFERED, During, over
 from devshim_backends._tensorflow.devices import PLACES
 from devshim_backends._tensorflow.places import COMPOSITES, EAGER, ON_HOST, PLACED, TensorflowPlaces, parts_of
@@ -45,8 +46,8 @@ _HANDLES = frozenset({tf.string, tf.resource, tf.variant})
 _REGISTERED = 2
 """What NumPy answers to ``isbuiltin`` for the dtypes of ``ml_dtypes``, whose memory TensorFlow shows it."""
 
-_DUPLICABLE = frozenset({"float16", "float32", "float64", "int64"})
-"""Dtypes for which every card has ``DeepCopy``."""
+_DUPLICABLE = frozenset({"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int64", "uint64"})
+"""Dtypes for which every card has ``DeepCopy`` (2.21)."""
 
 _CARRY: Callable[[Tensor], Tensor] = EAGER._copy
 _DEEP_COPY: Callable[[Tensor], Tensor] = gen_array_ops.deep_copy
@@ -135,7 +136,7 @@ class TensorflowTensors(TensorflowPlaces):
                 "place what it leads to, such as the variable",
             )
         try:
-            made = _DEEP_COPY(x)
+            made = duplicating.on_card(x.dtype)(x) if self.is_card(device) else _DEEP_COPY(x)
         except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError):  # no such kernel: 4- and 8-bit dtypes
             with tf.device("/CPU:0"):
                 made = tf.constant(x.numpy(), x.dtype)

@@ -1,0 +1,46 @@
+"""Copying a tensor on its card, also where TensorFlow (2.21) has no ``DeepCopy`` for its dtype there.
+
+By way of the host such a copy would cross the bus twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.ops import gen_array_ops
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.backend import Tensor
+
+_WIDTHS = {
+    **dict.fromkeys(("int16", "uint16"), tf.float16),
+    **dict.fromkeys(("int32", "uint32"), tf.float32),
+    **dict.fromkeys(("complex64", "complex128"), tf.float64),
+}
+"""A dtype that a card has a kernel for, for those that it has none for: of their width or, for complex128, half."""
+
+
+def on_card(dtype: Any) -> Callable[[Tensor], Tensor]:
+    """Return what copies tensors of a dtype in the scope of the card that they are on."""
+    if dtype == tf.bool:
+        return _copied_bools
+    if dtype.name not in _WIDTHS:
+        return gen_array_ops.deep_copy  # type: ignore[no-any-return]  # TensorFlow is Any
+    return _copied_complex if dtype.is_complex else _copied_bits
+
+
+def _copied_bools(x: Tensor) -> Tensor:
+    return tf.logical_or(x, x)  # no other dtype has bool's bits
+
+
+def _copied_bits(x: Tensor) -> Tensor:
+    return tf.bitcast(gen_array_ops.deep_copy(tf.bitcast(x, _WIDTHS[x.dtype.name])), x.dtype)
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]  # TensorFlow is Any
+def _copied_complex(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """A copy through which gradients flow, as they do not through ``bitcast``."""
+    return _copied_bits(x), tf.identity
