@@ -49,6 +49,11 @@ def test_each_operator_is_changed_once(found):
     ]
 
 
+def test_what_only_a_type_checker_reads_stays(tmp_path):
+    (tmp_path / "module.py").write_text("TYPE_CHECKING: bool = False\nif TYPE_CHECKING:\n    x = 1\ny: bool = False\n")
+    assert [each.line for each in mutate.mutants(tmp_path, "module.py")] == [4]
+
+
 def test_every_mutant_is_another_program_that_can_be_read(found):
     texts = {each.source(SOURCE.encode()) for each in found}
     assert len(texts) == len(found)
