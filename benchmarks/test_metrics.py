@@ -1,4 +1,7 @@
-"""The exercise of the textbooks, examples/frobenius.py: 1,000 norms written down one by one, or together at the end."""
+"""The exercise of the textbooks, examples/frobenius.py: 1,000 norms written down one by one, or together at the end.
+
+And what the log itself costs: 500 numbers appended and flushed beside ``float`` of each, where little is computed.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from benchmarks.session import Rival, Session
 
 COUNT = 1000
 ROUNDS = 9
+SUMS = 500
+"""How many numbers the log takes where hardly anything is computed."""
 
 
 def example() -> ModuleType:
@@ -41,6 +46,34 @@ def test_frobenius(benchmark: Any, session: Session) -> None:
         f"{COUNT:,} norms of products of 100x100",
         ("MetricLog, read at the end", lambda: products.at_the_end(COUNT)),
         [Rival("one by one", lambda: products.one_by_one(COUNT))],
+        {},
+        rounds=min(ROUNDS, session.rounds),
+        note="on the host, where reading a number waits for nothing",
+    )
+
+
+def test_sums(benchmark: Any, session: Session) -> None:
+    """Each number comes out of an operator; ``float`` of a tensor may be kept by the framework."""
+    x = ds.ones(8, dtype="float32", device=session.d)
+
+    def number() -> Any:
+        return session.names["tf"].reduce_sum(x) if session.backend == "tensorflow" else x.sum()
+
+    def at_the_end() -> object:
+        log = ds.MetricLog(session.d)
+        for _ in range(SUMS):
+            log.append(number())
+        return log.flush()
+
+    def one_by_one() -> object:
+        return [float(number()) for _ in range(SUMS)]
+
+    session.versus(
+        benchmark,
+        "metrics",
+        f"{SUMS} sums of 8 numbers",
+        ("MetricLog, read at the end", at_the_end),
+        [Rival("float(x), one by one", one_by_one)],
         {},
         rounds=min(ROUNDS, session.rounds),
         note="on the host, where reading a number waits for nothing",

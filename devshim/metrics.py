@@ -2,11 +2,16 @@
 
 Writing down a loss each step (``float(loss)``) makes the host wait for the device each time; a thousand numbers in one
 transfer cost what one costs.
+
+On a real card a value is taken by a copy there.  On the host, and on a simulated GPU, whose memory is the host's, an
+operator that copies one number costs more than to read it, so the number is read (`Backend.scalar_reader`); a flush
+puts all of them on the device as one tensor, whose transfer is the one that the ledger, a guard and a fault see.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +19,12 @@ import numpy as np
 from devshim import _arguments, _context, _explain, _misuse, _outside, _registry, _spec, _transfer
 from devshim._refusals import bad_argument
 from devshim._show import show, type_name
+from devshim.device import CPU
 from devshim.errors import ArgumentError, DeviceMismatchError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from devshim._spec import DeviceLike
     from devshim.backend import Backend, Tensor
     from devshim.device import Device
@@ -62,7 +70,10 @@ class MetricLog:
         if self.capacity < 1:
             raise bad_argument("capacity", capacity, "at least 1", "leave capacity out to keep 1024 at most")
         self._backend: Backend | None = None
-        self._kept: list[Tensor] = []
+        self._kept: list[Any] = []  # tensors, and what `_read` has read
+        self._dtypes: list[np.dtype | None] = []  # of what was read; None for a tensor
+        self._read: Callable[[Tensor], Any] | None = None
+        self._read_dtype: np.dtype | None = None
         self._numbers: dict[int, float] = {}  # those of Python's, by their place among all
         self._values: list[np.ndarray] = []
         self._length = 0
@@ -86,20 +97,53 @@ class MetricLog:
         """
         # Also where the compiler could repeat it: torch.compile (2.13) compiles anew for each length, up to 8.
         _outside.refuse("MetricLog.append", "return the value from the function, and append it outside")
-        backend = _registry.serving(value)
         with self._lock:
+            read = self._read
+            if read is not None and _transfer.LEDGER is None and _explain.HOOK is None:
+                try:
+                    found = read(value) if len(self._kept) < self.capacity else None
+                except Exception:  # the long way meets it again, and says what it is
+                    found = None
+                if found is not None:
+                    self._kept.append(found)
+                    self._dtypes.append(self._read_dtype)
+                    self._length += 1
+                    return
+            backend = _registry.serving(value)
             if backend is None or isinstance(value, np.generic):
                 self._numbers[self._length] = _number(value)
             else:
-                here = self._checked(backend, value)
-                if len(self._kept) >= self.capacity:
-                    self._bring()
-                hook = _explain.HOOK
-                if hook is not None:
-                    hook(backend, "metric_append")
-                self._kept.append(backend.snapshot(value))
-                self._backend, self._device = backend, here
+                self._take(backend, value)
             self._length += 1
+
+    def _take(self, backend: Backend, value: Tensor) -> None:
+        """Look into everything, take the value, and remember how to read the next one like it."""
+        here = self._checked(backend, value)
+        if len(self._kept) >= self.capacity:
+            self._bring()
+        hook = _explain.HOOK
+        if hook is not None:
+            hook(backend, "metric_append")
+        self._read = self._read_dtype = found = None
+        if here is CPU or backend.simulated:
+            ledger = _transfer.LEDGER
+            watching = None if ledger is None else ledger(backend, here, here, None, 1)
+            with watching or nullcontext():  # a ledger and a guard see the transfer when the log is flushed
+                found = self._read_first(backend, value)
+        self._kept.append(backend.snapshot(value) if found is None else found)
+        self._dtypes.append(None if found is None else self._read_dtype)
+        self._backend, self._device = backend, here
+
+    def _read_first(self, backend: Backend, value: Tensor) -> Any:
+        """Read a number, and remember how; None where an operator must copy it, or says why it cannot be taken."""
+        try:
+            reader = backend.scalar_reader(value)
+            found = None if reader is None else reader[0](value)
+        except Exception:
+            return None
+        if reader is not None and found is not None:
+            self._read, self._read_dtype = reader
+        return found
 
     def _checked(self, backend: Backend, value: Any) -> Device:
         """Return where a tensor is that this log may take; else refuse it."""
@@ -139,9 +183,22 @@ class MetricLog:
             hook = _explain.HOOK
             if hook is not None:
                 hook(self._backend, "metric_flush")
-            together = self._backend.stack(self._kept)
-            self._values.append(_transfer.to_host(self._backend, together, copy=True))
+            self._values.append(_transfer.to_host(self._backend, self._together(self._backend), copy=True))
             self._kept.clear()
+            self._dtypes.clear()
+
+    def _together(self, backend: Backend) -> Tensor:
+        """Return what is kept as one tensor on the device."""
+        assert self._device is not None
+        dtype = self._dtypes[0]
+        if dtype is not None and self._dtypes.count(dtype) == len(self._dtypes):
+            return backend.from_numpy(_array(self._kept, dtype), self._device, copy=True)
+        return backend.stack(
+            [
+                each if dtype is None else backend.from_numpy(_array([each], dtype), self._device, copy=True)
+                for each, dtype in zip(self._kept, self._dtypes, strict=True)
+            ]
+        )
 
     def flush(self) -> np.ndarray[Any, Any]:
         """Return all values in the order they were appended, in one transfer, and empty the log.
@@ -172,6 +229,11 @@ class MetricLog:
     def __repr__(self) -> str:
         where = "" if self._device is None else f" on {self._device}"
         return f"<MetricLog{where}: {self._length} values, {len(self._kept)} of them there>"
+
+
+def _array(read: list[Any], dtype: np.dtype) -> np.ndarray:
+    """Return numbers that were read from tensors as an array: of their bytes, or of Python's numbers."""
+    return np.frombuffer(b"".join(read), dtype) if type(read[0]) is bytes else np.array(read, dtype)
 
 
 def _number(value: Any) -> float:

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    import numpy as np
+
     from devshim.device import Device
 
 __all__ = ["Block", "Layer", "Leaf", "Weight", "Wholes"]
@@ -243,6 +245,16 @@ class Wholes:
 
     def ran_on(self, x: Any) -> Device | None:
         """The device that computed a tensor, where its result stays in host memory; None: ask `device_of`."""
+        return None
+
+    def scalar_reader(self, x: Any) -> tuple[Callable[[Any], Any], np.dtype] | None:
+        """Return a function that reads tensors like ``x``, a plain one of one element, and the dtype of what it reads.
+
+        The function returns the element's bytes or the Python number, or None for a tensor of another type, dtype or
+        device, or of more elements; it may raise of such a tensor.  Asked of tensors on the host and on simulated GPUs
+        alone: their memory is the host's, and to read a number there costs less than an operator that copies it.  None
+        where it does not, and for dtypes that NumPy has not.
+        """
         return None
 
     def stack(self, xs: Sequence[Any]) -> Any:

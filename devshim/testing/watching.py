@@ -8,6 +8,7 @@ import pytest
 
 import devshim as ds
 from devshim._dtypes import DTYPES
+from devshim.device import CPU
 from devshim.testing.base import Kit
 from devshim.testing.sites import line
 from devshim.testing.values import feature, numbers
@@ -127,6 +128,55 @@ class Watching(Kit):
         log.append(ds.full((), 200, dtype="uint8", device=other_device))
         log.append(ds.full((), -1, dtype="int8", device=other_device))
         assert log.flush().tolist() == [200, -1]
+
+    @feature("several")
+    def test_scalars_are_taken_as_they_are_then(self, device: Device) -> None:
+        """What is written in place later changes none, neither the first nor one that follows another like it."""
+        log = ds.MetricLog(device)
+        x = ds.full((1,), 0, dtype="float32", device=device)
+        for i in range(4):
+            log.append(x)
+            new = ds.full((1,), i + 1, dtype="float32", device=device)
+            if self.adapter.immutable:
+                x = new
+            else:
+                self.adapter.assign(x, new)
+        del x
+        assert log.flush().tolist() == [0, 1, 2, 3]
+
+    @feature("several")
+    def test_scalars_that_differ_from_those_before_them_are_looked_at(
+        self, device: Device, away: tuple[Device, Device]
+    ) -> None:
+        """After many of a kind come another shape, another dtype, a number, and what is refused."""
+        log = ds.MetricLog(device)
+        for i in range(3):
+            log.append(ds.full((1,), i, dtype="float32", device=device))
+        log.append(ds.full((1, 1), 3, dtype="float32", device=device))
+        log.append(ds.full((1,), 4, dtype="int32", device=device))
+        log.append(5)
+        log.append(ds.full((1,), 6, dtype="float32", device=device))
+        with pytest.raises(ds.ArgumentError, match="one number at a time"):
+            log.append(ds.full((2,), 7, dtype="float32", device=device))
+        with pytest.raises(ds.DeviceMismatchError):
+            log.append(ds.full((1,), 8, dtype="float32", device=next(each for each in away if each is not device)))
+        log.append(ds.full((1,), 9, dtype="float32", device=device))
+        assert log.flush().tolist() == [0, 1, 2, 3, 4, 5, 6, 9]
+
+    @feature("several")
+    def test_plain_scalars_in_host_memory_take_no_operator(
+        self, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On the host and on a simulated GPU an operator that copies a number costs more than to read it."""
+        if not (device is CPU or self.adapter.simulated):
+            pytest.skip("a real card copies a number there")
+        values = [ds.full((1,), i, dtype="float32", device=device) for i in range(5)]
+        for name in ("snapshot", "stack", "copy_to"):
+            monkeypatch.setattr(self.adapter, name, None)
+        log = ds.MetricLog(device, capacity=3)
+        for value in values:
+            log.append(value)
+        assert log.flush().tolist() == [0, 1, 2, 3, 4]
 
     @feature("several")
     def test_scalars_without_axes_are_taken_too(self, other_device: Device) -> None:

@@ -136,15 +136,15 @@ def test_dtypes_that_numpy_cannot_join() -> None:
 def test_what_a_thread_appends_while_another_flushes_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     log, backend = ds.MetricLog("gpu:1"), _registry.load("numpy")
     meanwhile = threading.Thread(target=lambda: log.append(scalar(2)))
-    stack = backend.stack
+    to_numpy = backend.to_numpy
 
-    def interrupted(xs: Any) -> Any:
-        together = stack(xs)
+    def interrupted(x: Any, copy: bool) -> Any:
+        array = to_numpy(x, copy)
         meanwhile.start()
         meanwhile.join(0.2)  # it ends here only if it does not wait for the flush
-        return together
+        return array
 
-    monkeypatch.setattr(backend, "stack", interrupted)
+    monkeypatch.setattr(backend, "to_numpy", interrupted)
     log.append(scalar(1))
     assert log.flush().tolist() == [1]
     meanwhile.join()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.array import ArrayImpl
 from jax._src.core import trace_state_clean
 
 from devshim import _refusals
@@ -66,6 +67,19 @@ class JaxSeveral(JaxDevices, Backend):
         return self.from_numpy(
             np.asarray(found, x.dtype), CPU, copy=True
         )  # `jax.grad` takes Python's numbers as they are
+
+    def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
+        if type(x) is not ArrayImpl or x.dtype.isbuiltin != 1:  # Python's buffers have none of the others
+            return None
+        dtype, native, size = x.dtype, x.sharding._device, x.dtype.itemsize
+
+        def read(x: Tensor) -> bytes | None:
+            if type(x) is not ArrayImpl or x.dtype is not dtype or x.sharding._device is not native:
+                return None
+            seen = memoryview(x)
+            return seen.tobytes() if seen.nbytes == size else None
+
+        return read, dtype
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         dtype = np.result_type(*{_read_by_numpy(x.dtype) for x in xs})

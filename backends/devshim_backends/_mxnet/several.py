@@ -5,16 +5,19 @@ The interface of an array (``mx.np`` or ``mx.nd``) is that of what is made of it
 
 from __future__ import annotations
 
+import ctypes
 from contextlib import ExitStack, contextmanager
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import mxnet as mx
+import numpy as np
+from mxnet.base import _LIB
 
 from devshim._dtypes import widest
 from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.creation import MxnetCreation
-from devshim_backends._mxnet.native import CODES, numpy_shapes, where
+from devshim_backends._mxnet.native import CODES, dtype_code, numpy_shapes, where
 from devshim_backends._mxnet.tracing import require_recorded
 
 if TYPE_CHECKING:
@@ -79,6 +82,22 @@ class MxnetSeveral(MxnetCreation):
     def snapshot(self, x: Tensor) -> Tensor:
         with mx.autograd.pause():
             return self.copy_to(x.detach(), self.device_of(x), non_blocking=True)  # a log does not wait for its numbers
+
+    def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
+        name = self.dtype_name(x)
+        if type(x) not in (mx.np.ndarray, mx.nd.NDArray) or name == "bfloat16":
+            return None
+        kind, code, device, dtype = type(x), dtype_code(x), self.device_of(x), np.dtype(name)
+        size, number, one = dtype.itemsize, ctypes.create_string_buffer(16), ctypes.c_size_t(1)
+
+        def read(x: Tensor) -> bytes | None:
+            if type(x) is not kind or dtype_code(x) != code or self.device_of(x) is not device:
+                return None
+            with numpy_shapes():  # of MXNet's own library, not of `QUICK`: this waits; it refuses another size
+                refused = _LIB.MXNDArraySyncCopyToCPU(x.handle, number, one)
+            return None if refused else number.raw[:size]
+
+        return read, dtype
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         names = {self.dtype_name(x) for x in xs}

@@ -47,6 +47,17 @@ class NumpySeveral(NumpyTensors):
             raise _refusals.masked()
         return x.copy()
 
+    def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
+        kind, dtype, device = type(x), x.dtype, self.device_of(x)
+        if is_masked(x) or not dtype.isnative or self.dtype_name(x) == "bfloat16":
+            return None
+
+        def read(x: Tensor) -> bytes | None:
+            same = type(x) is kind and x.dtype is dtype and x.size == 1 and self.device_of(x) is device
+            return x.tobytes() if same else None
+
+        return read, dtype
+
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         dtype = np.dtype(widest({self.dtype_name(x) for x in xs}))
         return np.concatenate([x.reshape(1) if x.dtype == dtype else x.reshape(1).astype(dtype) for x in xs])

@@ -6,18 +6,22 @@ Paddle computes on its current card, wherever the tensors are (PaddlePaddle/Padd
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
+from ctypes import string_at
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import paddle
 
 from devshim_backends._paddle import devices, scopes
+from devshim_backends._paddle.creation import EAGER, NUMPY
 from devshim_backends._paddle.tensors import PaddleTensors
 from devshim_backends._paddle.turns import TakingTurns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+
+    import numpy as np
 
     from devshim.backend import Tensor
 
@@ -54,6 +58,20 @@ class PaddleSeveral(PaddleTensors):
 
     def snapshot(self, x: Tensor) -> Tensor:
         return self.copy_to(x.detach(), self.device_of(x))
+
+    def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
+        dtype = NUMPY.get(self.dtype_name(x))
+        if type(x) is not EAGER or dtype is None or not x.is_dense():
+            return None
+        place, theirs, shape, size = x.place, x.dtype, x.shape, dtype.itemsize
+
+        def read(x: Tensor) -> bytes | None:
+            if type(x) is not EAGER or not x.is_dense() or x.shape != shape or x.dtype != theirs:
+                return None
+            # The simulated GPUs of the plugin compute before a call returns, in memory of the host.
+            return string_at(x.data_ptr(), size) if x.place._equals(place) else None
+
+        return read, dtype
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         with paddle.no_grad(), self._beside(xs[0]):

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import gen_array_ops
 
@@ -58,6 +59,20 @@ class TensorflowSeveral(TensorflowTensors):
             return x  # it cannot change, and tapes hold what they need themselves
         with self._at(x):
             return tf.stop_gradient(tf.convert_to_tensor(x))  # a variable's values, which later ones replace
+
+    def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
+        if type(x) is not EAGER or x.dtype in ON_HOST or x.dtype == tf.bfloat16:
+            return None
+        dtype, where = x.dtype, x.backing_device
+        size, form = dtype.size, memoryview(x).format
+
+        def read(x: Tensor) -> bytes | None:
+            if type(x) is not EAGER or x.backing_device != where:
+                return None
+            seen = memoryview(x)
+            return seen.tobytes() if seen.nbytes == size and seen.format == form else None
+
+        return read, np.dtype(dtype.as_numpy_dtype)
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         with self._at(xs[0]):

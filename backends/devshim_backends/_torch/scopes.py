@@ -101,6 +101,9 @@ def run_as_they_are(cls: type) -> None:
             _skip(code)
 
 
+_is_traced = torch._C._is_tracing  # what `torch.jit.is_tracing` asks, which TorchScript alone answers otherwise
+
+
 def _skip(code: CodeType) -> None:
     dynamo = torch._C._dynamo.eval_frame
     skip = dynamo._FrameAction.SKIP
@@ -131,7 +134,7 @@ class TorchScopes(Backend):
         # Not `is_compiling`, which is true in all that dynamo has read, also where it has broken off and this runs.
         if torch._guards.TracingContext.try_get() is not None:
             return True
-        return bool(torch.compiler._is_compiling_flag or torch.jit.is_tracing())
+        return bool(torch.compiler._is_compiling_flag or _is_traced())
 
     def untraceable(self, error: DevshimError) -> DevshimError:
         if torch._guards.TracingContext.try_get() is None:

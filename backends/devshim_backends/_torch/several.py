@@ -12,9 +12,11 @@ Requirements this module answers:
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from ctypes import string_at
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 
 from devshim._dtypes import widest
@@ -31,6 +33,9 @@ _WIDE: dict[Any, Any] = {torch.uint16: torch.int32, torch.uint32: torch.int64}
 _WIDE.update({getattr(torch, name): torch.float32 for name in dir(torch) if name.startswith("float8_")})
 _NCCL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _NCCL |= {torch.int8, torch.uint8, torch.int32, torch.int64}
+_LOOKED_AT = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
+"""The dtypes of which a number is in memory as NumPy's is; a complex one's conjugation can still be to be done."""
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _OPS = {"sum": torch.Tensor.add_, "mean": torch.Tensor.add_, "max": torch.maximum, "min": torch.minimum}
 
 
@@ -56,6 +61,25 @@ class TorchSeveral(TorchTensors):
     def snapshot(self, x: Tensor) -> Tensor:
         self._require_dense(x, "NumPy")
         return x.detach().clone()
+
+    def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
+        kind, dtype, device, strided = type(x), x.dtype, x.device, torch.strided
+        name = self.dtype_name(x)
+        if kind not in _PLAIN or x.layout is not strided:
+            return None
+
+        def read(x: Tensor) -> Any:
+            same = type(x) is kind and x.dtype is dtype and x.numel() == 1 and x.device == device
+            return x.item() if same and x.layout is strided else None
+
+        def look(x: Tensor) -> bytes | None:
+            same = type(x) is kind and x.dtype is dtype and x.numel() == 1 and x.device == device
+            return string_at(x.data_ptr(), size) if same and x.layout is strided else None
+
+        if x.is_cpu or name not in _LOOKED_AT:
+            return read, np.dtype(widest([name]))
+        size = dtype.itemsize
+        return look, np.dtype(name)  # a simulated GPU computes before a call returns, and its memory is the host's
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         if xs[0].is_cpu is not True:  # taken on whatever stream was current then, and in whatever thread
