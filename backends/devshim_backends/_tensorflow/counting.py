@@ -7,6 +7,8 @@ Requirements this module answers:
   to new memory where a tensor shows the old, or lets the variable have the memory of a tensor: what it did is looked
   up, at once where a tensor is concerned, else when somebody asks for the card's memory (`Variable.stale`).
 * What the garbage collector has run in the middle of counting is not counted: the lock may be held.
+* Ctrl-C leaves no thread in the middle of counting: what says so is a lock in C, which `with` takes and gives back
+  without running Python.
 
 What never is a tensor of Python's is not seen: what operators and compiled functions use while they run, TensorFlow's
 own store of Python's numbers, and lists of tensors inside a variant.  Strings and handles are the host's on real
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -31,10 +33,7 @@ from devshim.errors import DevshimError
 from devshim_backends._tensorflow.cards import APART, GONE, LOCK, Block, Held, TensorflowCard, settle
 from devshim_backends._tensorflow.failures import FAILURES
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
-__all__ = ["BUFFERED", "LOCAL", "UNCOUNTED", "VARIABLES", "During", "Variable", "count", "over", "refresh"]
+__all__ = ["BUFFERED", "LOCAL", "UNCOUNTED", "VARIABLES", "Variable", "count", "over", "refresh"]
 
 UNCOUNTED = frozenset(dtype.as_datatype_enum for dtype in (tf.string, tf.resource, tf.variant))
 """Dtypes whose tensors hold no numbers."""
@@ -50,54 +49,47 @@ class _Local(threading.local):
     """What a thread is about.
 
     Attributes:
-        aside: Whether what operators make now is not to be counted, because only their last result is.
-        counting: Whether it is in the middle of counting.
+        aside: Held while what operators make is not to be counted, because only their last result is.
+        counting: Held in the middle of counting.
         epoch: Which simulation it has met last.
     """
 
-    aside = False
-    counting = False
+    aside: Any
+    counting: Any
     epoch = 0
+
+    def __init__(self) -> None:
+        self.aside, self.counting = threading.RLock(), threading.RLock()
+
+    def is_aside(self) -> bool:
+        """True if what operators make now is not to be counted."""
+        return self.aside._is_owned()  # type: ignore[no-any-return]
+
+    def is_counting(self) -> bool:
+        """True if this thread is in the middle of counting."""
+        return self.counting._is_owned()  # type: ignore[no-any-return]
 
 
 LOCAL = _Local()
 
 
-class During:
-    """A context in which one of `LOCAL`'s flags has a value."""
-
-    __slots__ = ("_before", "_flag", "_value")
-
-    def __init__(self, flag: str, value: bool = True) -> None:
-        self._flag, self._value = flag, value
-
-    def __enter__(self) -> None:
-        self._before = getattr(LOCAL, self._flag)
-        setattr(LOCAL, self._flag, self._value)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        setattr(LOCAL, self._flag, self._before)
-
-
 # ---------------------------------------------------------------------------------------------------- tensors
-def count(tensor: Any, card: TensorflowCard, known: bool = False) -> None:
+def count(tensor: Any, card: TensorflowCard, known: bool = False, last: bool = False) -> None:
     """Count a tensor on a card, until it is gone.
 
     Args:
         tensor: An eager tensor.
         card: Where it is.
         known: Whether the variables that share its memory are known to do so.
+        last: Whether it is what operators were to make aside, and so is counted.
 
     Raises:
         FullCardError: It does not fit.
         DeviceFailedError: The card has vanished.
     """
-    if LOCAL.aside or LOCAL.counting or tensor._datatype_enum() in UNCOUNTED:
+    if (LOCAL.is_aside() and not last) or LOCAL.is_counting() or tensor._datatype_enum() in UNCOUNTED:
         return
-    LOCAL.counting = True
-    try:
+    with LOCAL.counting:
         start, end = _span(tensor)
         if start == end:
             return
@@ -117,8 +109,6 @@ def count(tensor: Any, card: TensorflowCard, known: bool = False) -> None:
         with LOCK:
             settle()
             card.enter(start, end).show(held)
-    finally:
-        LOCAL.counting = False
 
 
 def _span(tensor: Any) -> tuple[int, int]:
@@ -145,8 +135,8 @@ def _executed(asked: tuple[Any, ...]) -> Any:
     """Return an operator's first result, whatever this thread's device policy says of shapes and handles."""
     handle = asked[0]
     policy = pywrap_tfe.TFE_ContextGetDevicePlacementPolicy(handle)
-    pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(handle, context.DEVICE_PLACEMENT_SILENT)
-    try:
+    try:  # around both: no Ctrl-C comes between a call in C and the block that undoes it
+        pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(handle, context.DEVICE_PLACEMENT_SILENT)
         return _EXECUTE(*asked)[0]
     finally:
         pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(handle, policy)
@@ -199,7 +189,7 @@ class Variable:
 
     def written(self) -> None:
         """Take note of an operator that may have written to it; raises as `count` does."""
-        if LOCAL.counting:
+        if LOCAL.is_counting():
             self.stale = True
         elif self.block is None or self.block.tensors:
             self.look()
@@ -208,9 +198,9 @@ class Variable:
 
     def read(self, tensor: Any) -> None:
         """Count what an operator has just read from it; raises as `count` does."""
-        if LOCAL.aside or LOCAL.counting:
+        if LOCAL.is_aside() or LOCAL.is_counting():
             return
-        with During("counting"):  # a guard would take it for a read of the user's
+        with LOCAL.counting:  # a guard would take it for a read of the user's
             start, block = _span(tensor)[0], self.block
         if block is None or (not block.start <= start < block.end and block.start != APART):
             self.look()
@@ -218,13 +208,13 @@ class Variable:
 
     def look(self) -> None:
         """Look where its value is, and count that; raises as `count` does."""
-        with During("counting"):
+        with LOCAL.counting:
             first = self._value()
-            self.stale = False
             if first is None:
                 return self._move(None)
             span, block = _span(first), self.block
             if block is not None and (block.start <= span[0] < block.end or block.start == APART):
+                self.stale = False
                 return None
             again = self._value()
             # After sparse updates TensorFlow copies on every read, and never shows the value's own memory.
@@ -244,11 +234,12 @@ class Variable:
     def _move(self, span: tuple[int, int] | None, apart: bool = False) -> None:
         with LOCK:
             settle()
+            self.stale = True  # should Ctrl-C come before the end, the next who asks looks again
             self.leave()
-            if span is None or span[0] == span[1]:
-                return
-            self.block = self.card.enter_apart(span[1] - span[0]) if apart else self.card.enter(*span)
-            self.block.variables.add(self.key)
+            if span is not None and span[0] != span[1]:
+                self.block = self.card.enter_apart(span[1] - span[0]) if apart else self.card.enter(*span)
+                self.block.variables.add(self.key)
+            self.stale = False
 
 
 VARIABLES: dict[int, Variable] = {}
@@ -257,7 +248,7 @@ VARIABLES: dict[int, Variable] = {}
 
 def refresh(card: TensorflowCard) -> None:
     """Look where all variables of a card are that may have moved, and settle what is gone."""
-    with During("counting"):
+    with LOCAL.counting:
         for variable in list(VARIABLES.values()):
             if variable.card is card and variable.stale:
                 with suppress(DevshimError):  # it is there already: whoever wrote it was, or will be, told

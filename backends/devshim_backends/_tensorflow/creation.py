@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from devshim import _refusals
 from devshim.errors import ConversionError
+from devshim_backends._tensorflow.counting import LOCAL
 from devshim_backends._tensorflow.scopes import TensorflowScopes
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
@@ -47,7 +48,7 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
         return isinstance(value, tf.DType)
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device):
+        with self.making(device), LOCAL.aside:
             with _reading():
                 made = tf.constant(*_prepared(values, dtype))
             return self.made(made, device)
@@ -56,30 +57,30 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
         if tf.is_symbolic_tensor(x):
             return tf.cast(x, dtype)
         where = self.device_of(x)
-        with self.making(where):
+        with self.making(where), LOCAL.aside:
             made = tf.cast(x, dtype)
             return self.made(made, where)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device):
+        with self.making(device), LOCAL.aside:
             sizes = tf.constant(shape, tf.int32)
             made = tf.raw_ops.Empty(shape=sizes, dtype=dtype or tf.float32, init=False)
             return self.made(made, device)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device):
+        with self.making(device), LOCAL.aside:
             with _reading():
                 number = tf.constant(*_prepared(value, dtype))
             made = tf.fill(shape, number)
             return self.made(made, device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device):
+        with self.making(device), LOCAL.aside:
             made = tf.zeros(shape, dtype or tf.float32)
             return self.made(made, device)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device):
+        with self.making(device), LOCAL.aside:
             made = tf.ones(shape, dtype or tf.float32)
             return self.made(made, device)
 
@@ -87,7 +88,7 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
         whole = all(isinstance(value, int) for value in (start, stop, step))
         wide = _default_integer(start, stop) if whole else tf.float32
         end = max(start, stop) if step > 0 else min(start, stop)  # tf.range refuses a stop on the wrong side
-        with self.making(device):
+        with self.making(device), LOCAL.aside:
             made = tf.cast(tf.range(start, end, step, tf.int64 if whole else tf.float64), dtype or wide)
             return self.made(made, device)
 
@@ -95,14 +96,14 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
         values = np.linspace(start, stop, num, endpoint=endpoint)  # tf.linspace has no endpoint, and refuses num=0
-        with self.making(device):
+        with self.making(device), LOCAL.aside:
             with _reading():
                 made = tf.constant(*_prepared(values, dtype))
             return self.made(made, device)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         shift = max(-n_rows, min(k, n_cols))
-        with self.making(device):
+        with self.making(device), LOCAL.aside:
             rows, columns = tf.range(n_rows)[:, None] + shift, tf.range(n_cols)[None, :]
             made = tf.cast(tf.equal(rows, columns), dtype or tf.float32)
             return self.made(made, device)

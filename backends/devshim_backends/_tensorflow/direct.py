@@ -48,8 +48,8 @@ def on_variable(args: tuple[Any, ...]) -> Any:
     beside = type(x) is str or (type(x) is EAGER and x.backing_device == args[3].device)  # a read has attributes only
     if not beside or policy != context.DEVICE_PLACEMENT_EXPLICIT:
         return _FAST(*args)
-    pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(native, context.DEVICE_PLACEMENT_SILENT)
-    try:
+    try:  # around both: no Ctrl-C comes between a call in C and the block that undoes it
+        pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(native, context.DEVICE_PLACEMENT_SILENT)
         return _FAST(*args)
     finally:
         pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(native, policy)

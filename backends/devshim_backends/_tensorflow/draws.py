@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.python.ops import stateful_random_ops
 
 from devshim.errors import ConversionError
+from devshim_backends._tensorflow.counting import LOCAL
 from devshim_backends._tensorflow.scopes import TensorflowScopes
 from devshim_backends._tensorflow.tensors import TensorflowTensors
 
@@ -26,7 +27,7 @@ class TensorflowDraws(TensorflowTensors, TensorflowScopes):
     """The room of draws."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device):
+        with self.making(device), LOCAL.aside:
             made = tf.random.uniform(shape, low, high, _floating(dtype))
             if low < high and (low, high) != (0, 1):
                 bound = tf.constant(low, made.dtype)
@@ -34,7 +35,7 @@ class TensorflowDraws(TensorflowTensors, TensorflowScopes):
             return self.made(made, device)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        with self.making(device):
+        with self.making(device), LOCAL.aside:
             made = tf.random.normal(shape, loc, scale, _floating(dtype))
             return self.made(made, device)
 

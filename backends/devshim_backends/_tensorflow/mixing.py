@@ -64,12 +64,12 @@ def mended(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: Run, 
     except MixedDevicesError as refused:
         device = _meeting_place(backend, inputs, refused)
         inputs = [carried(x, device) if _meets(x) else x for x in inputs]
-    policy = context.context().device_policy
-    set_policy(context.DEVICE_PLACEMENT_SILENT)  # this thread's, for this operator
-    try:
+    native, policy = context.context()._handle, context.context().device_policy
+    try:  # this thread's policy, for this operator; set by calls in C, so that Ctrl-C cannot come before the second
+        pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(native, context.DEVICE_PLACEMENT_SILENT)
         return run(device, inputs)
     finally:
-        set_policy(policy)
+        pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(native, policy)
 
 
 def set_policy(policy: int) -> None:

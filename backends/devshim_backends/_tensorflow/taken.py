@@ -39,7 +39,7 @@ class TensorflowTaken(TensorflowPlaces):
     @contextmanager
     def refuse_taken(self, check: Check) -> Iterator[None]:
         def use(x: Any) -> Device | None:
-            return None if LOCAL.counting else TensorflowPlaces.device_of(self, x)
+            return None if LOCAL.is_counting() else TensorflowPlaces.device_of(self, x)
 
         def copy(x: Any, *args: Any, **kwargs: Any) -> Any:
             check(use(x))
@@ -57,7 +57,7 @@ class TensorflowTaken(TensorflowPlaces):
         """An entry that looks where its inputs are; a variable's handle is named for where its value is."""
 
         def run(*args: Any) -> Any:
-            if not LOCAL.counting and _QUESTIONS.isdisjoint(args[1:3]):
+            if not LOCAL.is_counting() and _QUESTIONS.isdisjoint(args[1:3]):
                 for x in _tensors(args[3:]):
                     check(self.named(x.device if x.dtype is tf.resource else x.backing_device))
             return theirs(*args)

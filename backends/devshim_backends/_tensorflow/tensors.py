@@ -24,11 +24,11 @@ from devshim._dtypes import DTYPES
 from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
 from devshim_backends._tensorflow import duplicating
-from devshim_backends._tensorflow.counting import BUFFERED, During, over
+from devshim_backends._tensorflow.counting import BUFFERED, LOCAL, over
 from devshim_backends._tensorflow.devices import PLACES
 from devshim_backends._tensorflow.places import COMPOSITES, EAGER, ON_HOST, PLACED, TensorflowPlaces, parts_of
 from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
-from devshim_backends._tensorflow.watching import Making, counted
+from devshim_backends._tensorflow.watching import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -165,16 +165,20 @@ class TensorflowTensors(TensorflowPlaces):
         return False
 
     def making(self, device: Device) -> AbstractContextManager[object]:
-        """The scope of the operators that make one tensor, which is to be given to `made`; no other is counted."""
+        """The scope of the operators that make one tensor, which is to be given to `made`.
+
+        Entered with ``LOCAL.aside``: on a card no other is counted, since shapes and bounds are on the host where a
+        card is real.
+        """
         entered: AbstractContextManager[object] = tf.device(self.to_native(device))
-        return Making(entered) if self.simulated else entered
+        return entered
 
     def made(self, made: Tensor, device: Device) -> Tensor:
         """What was made in the scope of a device, in its memory, and counted."""
         if not self.arrived(made, device):
             made = made._copy()
         if self.simulated:
-            counted(made)
+            told(made, last=True)
         return placed(made)
 
     def _not_on(self, x: Tensor, device: Device) -> Exception:
@@ -219,7 +223,7 @@ class TensorflowTensors(TensorflowPlaces):
             raise _refusals.no_dtype(self, array.dtype.name) from error
         if not copy:
             return self._over(array, device)
-        with self.making(device):
+        with self.making(device), LOCAL.aside:
             return self.made(tf.constant(array, dtype), device)  # copies, unlike DLPack
 
     def _over(self, array: np.ndarray, device: Device) -> Tensor:
@@ -275,7 +279,7 @@ def placed(x: Tensor) -> Tensor:
 
 def _renamed(x: Tensor) -> Tensor:
     """The same memory under the name of the simulated device whose scope this is."""
-    with During("aside"):
+    with LOCAL.aside:
         return _CARRY(x)
 
 

@@ -11,6 +11,8 @@ each of them is wrapped, and put back afterwards:
 * ``backprop._fast_fill`` and ``imperative_grad.imperative_grad``: the ones that a tape begins with are made where its
   target is, and the zeros it fills in, made with no device in mind, are marked.
 * ``TFE_ContextOptionsSetRunEagerOpAsFunction``: operators run directly (`.direct`).
+* ``Context._handle``, which C code asks for and takes for given: Ctrl-C in it, a function in Python, ends the process
+  or is a `SystemError` (seen in 2.21).  It is read in C.
 * ``Context.device`` and ``Graph.device``: TensorFlow's own names of GPUs are refused (`.names`).
 
 TensorFlow has a hook for just this, ``TFE_Py_SetEagerTensorProfiler``, but an error in it, Ctrl-C included, ends the
@@ -20,6 +22,7 @@ process (2.16 to 2.21); the tests use it to show that nothing is missed.
 from __future__ import annotations
 
 import sys
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -29,7 +32,7 @@ from tensorflow.python.framework import constant_op, ops
 
 from devshim_backends._tensorflow import direct
 from devshim_backends._tensorflow.cards import CARDS
-from devshim_backends._tensorflow.counting import LOCAL, UNCOUNTED, VARIABLES, During, Variable, count
+from devshim_backends._tensorflow.counting import LOCAL, UNCOUNTED, VARIABLES, Variable, count
 from devshim_backends._tensorflow.failures import FAILURES
 from devshim_backends._tensorflow.mixing import mended, set_policy
 from devshim_backends._tensorflow.names import NAMED
@@ -37,14 +40,13 @@ from devshim_backends._tensorflow.places import EAGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
     from types import FrameType
 
     from devshim.device import Device
     from devshim_backends._tensorflow.cards import TensorflowCard
     from devshim_backends._tensorflow.places import TensorflowPlaces
 
-__all__ = ["Making", "counted", "start", "stop", "told"]
+__all__ = ["start", "stop", "told"]
 
 _CARD_OF: dict[str, TensorflowCard | None] = {}
 """TensorFlow's device strings -> simulated card, or None; filled when first met."""
@@ -58,6 +60,7 @@ _ENTRIES: tuple[tuple[Any, str], ...] = (
     (backprop, "_fast_fill"),
     (imperative_grad, "imperative_grad"),
     (pywrap_tfe, "TFE_ContextOptionsSetRunEagerOpAsFunction"),
+    (context.Context, "_handle"),
     *((owner, name) for owner, name, _ in NAMED),
 )
 _THEIRS = tuple(getattr(owner, name) for owner, name in _ENTRIES)
@@ -90,41 +93,15 @@ def stop() -> None:
     _CARD_OF.clear()
 
 
-def told(made: Any) -> None:
-    """Count what was made, a tensor or lists of them, where it is on a card; raises as `count` does."""
+def told(made: Any, last: bool = False) -> None:
+    """Count what was made, a tensor or lists of them, where it is on a card; as `count` does, which raises."""
     if type(made) is EAGER:
         card = _card_named(made.backing_device)
         if card is not None:
-            count(made, card)
+            count(made, card, last=last)
     elif type(made) is list:
         for each in made:
-            told(each)
-
-
-class Making:
-    """The scope of a device, in which nothing is counted but what is given to `counted`.
-
-    That is the one tensor to be made; the shapes and bounds it is made from are on the host where a card is real.
-    """
-
-    __slots__ = ("_aside", "_scope")
-
-    def __init__(self, scope: AbstractContextManager[object]) -> None:
-        self._scope, self._aside = scope, During("aside")
-
-    def __enter__(self) -> None:
-        self._scope.__enter__()
-        self._aside.__enter__()
-
-    def __exit__(self, *failure: Any) -> None:
-        self._aside.__exit__(*failure)
-        self._scope.__exit__(*failure)
-
-
-def counted(made: Any) -> None:
-    """Count a tensor in the middle of `Making`; raises as `count` does."""
-    with During("aside", False):
-        told(made)
+            told(each, last)
 
 
 def _card_named(name: str) -> TensorflowCard | None:
@@ -249,7 +226,12 @@ def _ones_at(x: Any) -> Any:
         return tf.ones_like(x)
 
 
-_OURS = (_fast, _execute, _cancelable, _constant, _copy, _fill, _gradient, direct.option, *(ours for *_, ours in NAMED))
+_HANDLE = property(attrgetter("_context_handle"))
+
+_OURS = (
+    *(_fast, _execute, _cancelable, _constant, _copy, _fill, _gradient, direct.option, _HANDLE),
+    *(ours for *_, ours in NAMED),
+)
 
 
 def _meet() -> None:
