@@ -16,6 +16,7 @@ allocates them when it runs an operator.
 from __future__ import annotations
 
 from ctypes import byref, c_int32, c_void_p
+from functools import partial
 from typing import Any
 
 import mxnet as mx
@@ -43,18 +44,25 @@ def sharers(handle: int) -> int:
     return _count((_word(handle + 8).value or 0) + 8).value
 
 
+def free_in_c(cls: Any) -> property:
+    """Return a ``__del__`` for a class whose objects have an array's ``handle``: it frees that, and runs no Python.
+
+    Ctrl-C in a finalizer in Python is lost, and so is the memory.  Here Python looks ``__del__`` up as a property,
+    which gives MXNet's function with the object bound to it, and ctypes reads the handle from ``_as_parameter_``.
+    The interpreter lock is kept, so that no thread ever sees an array whose memory is gone.
+    """
+    cls._as_parameter_ = cls.handle
+    return property(partial(partial, QUICK.MXNDArrayFree))
+
+
 class Kept:
     """An array of our own in somebody's chunk, which is not part of anything that is recorded."""
 
     __slots__ = ("handle",)
 
     def __init__(self, handle: Any) -> None:
-        found = c_void_p()
-        check_call(QUICK.MXNDArrayDetach(handle, byref(found)))
-        self.handle = found
-
-    def __del__(self) -> None:
-        _LIB.MXNDArrayFree(self.handle)
+        self.handle = c_void_p()  # written to by the call itself: Ctrl-C after it loses nothing
+        check_call(QUICK.MXNDArrayDetach(handle, byref(self.handle)))
 
     def is_alone(self) -> bool:
         """Whether nobody else holds the chunk any more."""
@@ -64,6 +72,8 @@ class Kept:
         """Wait until all work on the chunk that was asked for is done; raises what that work raised."""
         check_call(_LIB.MXNDArrayWaitToWrite(self.handle))
 
+
+Kept.__del__ = free_in_c(Kept)  # type: ignore[attr-defined]
 
 ALONE = 1
 """What `sharers` says of an array whose chunk nobody shares; 0 in builds with LLVM's C++ library (`check`)."""

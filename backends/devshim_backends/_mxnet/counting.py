@@ -3,7 +3,9 @@
 Requirements this module answers:
 
 * Every array counts, whoever made it: MXNet's operators, Gluon, ``attach_grad``, devshim.  All of them pass
-  ``NDArrayBase.__init__`` and ``__del__``, which are watched while GPUs are simulated.
+  ``NDArrayBase.__init__``, which is watched while GPUs are simulated; a weak reference to its handle notes its end.
+* What notes that an array is gone is a function in C, so that Ctrl-C there is not lost.  What Ctrl-C has left half done
+  is done by the next.
 * Views share a chunk, and count once.
 * A chunk that nothing in Python refers to any more is given back at once: a card's memory can be used again by what
   comes next in the order of work, even while the work that used it is still pending.  But what was *recorded* counts
@@ -24,6 +26,7 @@ import time
 from _thread import allocate_lock
 from collections import deque
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import mxnet as mx
 
@@ -51,27 +54,34 @@ class _Counted:
     def __init__(self, address: int, card: Card) -> None:
         self.address, self.card = address, card
         card.hold(self, chunks.nbytes(address))
-        self.arrays = 0
-        """How many arrays of Python's are in it."""
+        self.arrays: set[int] = set()
+        """What refers to Python's arrays in it (`_Held`), by its address."""
         self.kept: Kept | None = None
         """Set once MXNet may keep the chunk beyond Python's arrays."""
         self.settled = -1
         """How many held it when it was last found to stay."""
 
 
+class _Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
+    """A weak reference to the handle of an array on a card: handles live as long as their arrays."""
+
+    __slots__ = ("entry", "key")
+
+    entry: _Counted | None
+    key: int
+
+
 _lock = allocate_lock()
 _cards: Cards | None = None
 _labelled = 0
-_of: dict[int, _Counted] = {}
-"""By the handle of each of Python's arrays on a card; handles are unique as long as their array lives."""
+_of: dict[int, _Held] = {}
+"""By the handle of each of Python's arrays on a card, where another array may be by now: see `_entry_of`."""
 _counted: dict[int, _Counted] = {}
 """By the chunk's address."""
 _lingering: dict[int, _Counted] = {}
 """Chunks that only MXNet itself still refers to."""
-_dropped: deque[_Counted] = deque()
-"""Chunks of arrays that have died: noted by the garbage collector, which takes no lock, and settled by the next."""
-DYING: set[int] = set()
-"""The handles of arrays that are being freed."""
+_dropped: deque[_Held] = deque()
+"""Of arrays that have died: noted by the garbage collector, which takes no lock, and settled by the next."""
 _look_again = _ROOM
 
 
@@ -86,8 +96,8 @@ def begin(cards: Cards, shown: int, labelled: int) -> None:
     global _cards, _labelled
     with _lock:
         _sweep()
-        for handle, entry in list(_of.items()):
-            if entry.card.device.index >= labelled:
+        for handle, held in list(_of.items()):
+            if held.entry is None or held.entry.card.device.index >= labelled:
                 del _of[handle]
         for entry in [entry for entry in _counted.values() if entry.card.device.index >= labelled]:
             _release(entry)
@@ -95,16 +105,17 @@ def begin(cards: Cards, shown: int, labelled: int) -> None:
         _cards, _labelled = cards, labelled
     if labelled > counted:  # else all there is was counted when it was made
         for x in gc.get_objects():
-            if isinstance(x, mx.nd.NDArray) and _lives(x) and where(x) >> 32 <= shown:
+            if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None) and where(x) >> 32 <= shown:
                 made(x)
-                if x.handle.value in _of and (gradient := x.grad) is not None:  # asking makes an array, and counts it
+                # asking for a gradient makes an array, and counts it
+                if _entry_of(x.handle.value) is not None and (gradient := x.grad) is not None:
                     may_outlive([gradient.handle])
 
 
-def _lives(x: Any) -> bool:
-    """True if an array is alive: the collector still shows one that another thread is freeing."""
-    handle: Any = getattr(x, "handle", None)
-    return bool(handle) and handle.value not in DYING
+def _entry_of(handle: int) -> _Counted | None:
+    """Return what is counted for the array of a handle, and not for one that was there before."""
+    held = _of.get(handle)
+    return None if held is None or held() is None else held.entry
 
 
 def made(x: Any) -> None:
@@ -118,7 +129,7 @@ def made(x: Any) -> None:
     handle = x.handle.value
     place = where(x)
     index = (place >> 32) - 1
-    if place & 0xFFFFFFFF != _CPU or not 0 <= index < _labelled or handle in _of:
+    if place & 0xFFFFFFFF != _CPU or not 0 <= index < _labelled or _entry_of(handle) is not None:
         return
     cards = _cards
     assert cards is not None
@@ -128,12 +139,15 @@ def made(x: Any) -> None:
         _make_room(card, chunks.nbytes(address))
     with _lock:
         _drain()
-        entry = _counted.get(address)
-        if entry is None:
-            entry = _counted[address] = _Counted(address, card)
-        entry.arrays += 1
+        held = _Held(x.handle, _dropped.append)
+        held.key, held.entry = handle, None
+        _of[handle] = held
+        entry = _counted.get(address) or _Counted(address, card)
+        # No call between these: with Ctrl-C before them nothing is counted, and after them the array's end is enough.
+        held.entry = entry
+        _counted[address] = entry
+        entry.arrays.add(id(held))
         _lingering.pop(address, None)
-        _of[handle] = entry
         if is_recording():
             _keep(entry, x.handle)
 
@@ -141,22 +155,15 @@ def made(x: Any) -> None:
 def require_shown(handles: Iterable[int]) -> None:
     """Raise `SimulationError` where one of these arrays is on a card that was taken away."""
     for handle in handles:
-        entry = _of.get(handle)
+        entry = _entry_of(handle)
         if entry is not None:
             entry.card.require_shown()
-
-
-def dropped(handle: int) -> None:
-    """Note that an array is about to die; called by the garbage collector in the middle of anything."""
-    entry = _of.pop(handle, None)
-    if entry is not None:
-        _dropped.append(entry)
 
 
 def may_outlive(handles: Iterable[Any]) -> None:
     """Note that MXNet itself may go on using the chunks of these arrays when Python's arrays are gone."""
     for handle in handles:
-        entry = _of.get(handle.value)
+        entry = _entry_of(handle.value)
         if entry is not None and entry.kept is None:
             with _lock:
                 _keep(entry, handle)
@@ -208,15 +215,25 @@ def _holders(entry: _Counted) -> int:
 
 
 def _drain() -> None:
-    """Take note of what has died."""
+    """Take note of what has died; what is done twice, after Ctrl-C, is done once."""
     while _dropped:
-        entry = _dropped.popleft()
-        entry.arrays -= 1
-        if entry.arrays == 0 and _counted.get(entry.address) is entry:
-            if entry.kept is None:
-                _release(entry)
-            else:
-                _lingering[entry.address] = entry
+        _leave(_dropped[0])
+        _dropped.popleft()
+
+
+def _leave(held: _Held) -> None:
+    key: int | None = getattr(held, "key", None)  # None: Ctrl-C came before it had one
+    entry: _Counted | None = getattr(held, "entry", None)
+    if key is not None and _of.get(key) is held:
+        del _of[key]
+    if entry is None:
+        return
+    entry.arrays.discard(id(held))
+    if not entry.arrays and _counted.get(entry.address) is entry:
+        if entry.kept is None:
+            _release(entry)
+        else:
+            _lingering[entry.address] = entry
 
 
 def _sweep() -> None:
@@ -231,5 +248,5 @@ def _sweep() -> None:
 
 def _release(entry: _Counted) -> None:
     entry.kept = None
-    del _counted[entry.address]  # the card counts it as long as it is referred to
+    _counted.pop(entry.address, None)  # the card counts it as long as it is referred to
     _lingering.pop(entry.address, None)

@@ -7,6 +7,8 @@ Requirements this module answers:
   all others ``_imperative_invoke``, and ``backward`` its C function; a hybridized block compares by itself.
   ``copyto``, and with it ``x[:] = y``, crosses devices natively, and does so here.
 * Arrays are counted when they are made, and when they die (`counting`).
+* Ctrl-C that comes while an array dies is not lost, as it is in MXNet's ``__del__`` (1.9.1 and 2.0.0b1), a function in
+  Python: there is one in C in its place (`chunks.free_in_c`).
 * What the tape keeps is counted as long: while a recording runs, arguments are noted; so are gradients' buffers.
 * Off again leaves MXNet as it was.
 """
@@ -26,7 +28,7 @@ from mxnet.base import _LIB, check_call
 
 from devshim.device import CPU
 from devshim.errors import DeviceMismatchError, joined
-from devshim_backends._mxnet import counting
+from devshim_backends._mxnet import chunks, counting
 from devshim_backends._mxnet.devices import read
 from devshim_backends._mxnet.native import is_recording, place_number, where
 
@@ -46,6 +48,7 @@ class MixedDevicesError(DeviceMismatchError, mx.MXNetError):  # type: ignore[mis
 _backend: MxnetTensors | None = None
 
 _init, _del = NDArrayBase.__init__, NDArrayBase.__del__
+_free = chunks.free_in_c(NDArrayBase)
 _call, _invoke = FunctionBase.__call__, _invoking._imperative_invoke
 _CachedOp = mx.nd._internal.CachedOp
 _cached = _CachedOp.__call__
@@ -56,7 +59,7 @@ def watch(backend: MxnetTensors) -> None:
     """Watch from now on, for a backend that has cards."""
     global _backend
     _backend = backend
-    NDArrayBase.__init__, NDArrayBase.__del__ = _watched_init, _watched_del
+    NDArrayBase.__init__, NDArrayBase.__del__ = _watched_init, _free
     _CachedOp.__call__ = _watched_cached
     _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx = _watched_mark, _watched_backward
     set_operators(*operators())
@@ -96,19 +99,6 @@ def _watched_init(self: Any, handle: Any, writable: bool = True) -> None:
     _init(self, handle, writable)
     if handle:  # neither None nor null
         counting.made(self)
-
-
-def _watched_del(self: Any) -> None:
-    handle = getattr(self, "handle", None)  # an array whose making failed has none
-    if not handle:
-        _del(self)
-        return
-    counting.dropped(handle.value)
-    counting.DYING.add(handle.value)
-    try:
-        _del(self)
-    finally:
-        counting.DYING.discard(handle.value)
 
 
 # ---------------------------------------------------------------------- operators
