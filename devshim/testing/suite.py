@@ -16,6 +16,7 @@ from devshim.testing.explaining import Explaining
 from devshim.testing.gradients import Gradients
 from devshim.testing.guarding import Guarding
 from devshim.testing.host import Host
+from devshim.testing.interrupts import Interrupts
 from devshim.testing.making import Making
 from devshim.testing.missing import Missing
 from devshim.testing.mixing import Mixing
@@ -65,6 +66,7 @@ class Conformance(
     Declared,
     Simulation,
     SimulatedCards,
+    Interrupts,
     Observed,
     Refused,
     TakenAway,

@@ -45,6 +45,10 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "memoryview of a tensor on a simulated GPU that was taken away raises Python's SystemError, whose place "
             "devshim's own cannot take"
         ),
+        "simulate_memory": (
+            "Ctrl-C that comes inside JAX's own function for the garbage collector, _xla_gc_callback, is printed and "
+            "lost (jax-ml/jax#18246); the count stays exact"
+        ),
         "models": (
             "those of Keras 3 on its JAX backend, on one device each, and flax NNX modules; JAX itself has no models:"
             " weights and states are trees of arrays, which place moves"
