@@ -11,7 +11,8 @@ import devshim as ds
 from devshim import _environment
 from devshim.cli import _machine
 from devshim.cli._ask import ask, installed
-from devshim.cli._console import Column, Grid, say, show
+from devshim.cli._console import Column, Grid, say, show, working
+from devshim.cli._touch import failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from devshim.cli._ask import Answer
     from devshim.cli._machine import Machine
 
-__all__ = ["main", "verdict"]
+__all__ = ["cause", "main", "verdict"]
+
+_TAKE_ALL = ("tensorflow", "jax")
+"""Frameworks that take most of the memory of every visible card at their first operation."""
 
 
 def main() -> int:
@@ -32,10 +36,19 @@ def main() -> int:
     for note in _notes(machine, answers):
         say(f"Note: {note}", "yellow")
     say()
-    broken = any(answer.broken is not None for answer in answers)
-    for sentence in verdict(machine, answers):
+    with working("copying one number to each GPU and back"):
+        failed = failures(answers)
+    broken = bool(failed) or any(answer.broken is not None for answer in answers)
+    for sentence in [*verdict(machine, answers), *copies(answers, failed)]:
         say(sentence, "bold red" if broken else "bold")
     return 1 if broken else 0
+
+
+def copies(answers: Sequence[Answer], failed: Sequence[str]) -> Iterator[str]:
+    """Yield what came of copying one number to each GPU."""
+    yield from failed
+    if any(answer.gpus for answer in answers) and not failed:
+        yield "A number was copied to each GPU and back by each of them. To check more: `devshim certify`."
 
 
 def _about_machine(machine: Machine) -> Grid:
@@ -82,12 +95,26 @@ def _notes(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
     """What is worth knowing and breaks nothing."""
     yield from _environment.unread()
     yield from dict.fromkeys(clash for answer in answers for clash in answer.clashes)
+    yield from _preallocation(answers)
     by_name = {answer.info.name: answer.info for answer in answers}
     numpy, mxnet = by_name.get("numpy"), by_name.get("mxnet")
     if mxnet is not None and numpy is not None and _numbers(numpy.version) >= (1, 24):
         yield (
             f"MXNet {mxnet.version} was made for NumPy before 1.24, and here is {numpy.version}: "
             "devshim supplies the names it misses while it is imported, after ds.use('mxnet')"
+        )
+
+
+def _preallocation(answers: Sequence[Answer]) -> Iterator[str]:
+    """Warn of frameworks that leave the others of one process no memory on the cards they share."""
+    seeing = [answer.info for answer in answers if answer.gpus]
+    takers = [info for info in seeing if info.name in _TAKE_ALL]
+    if takers and len(seeing) > 1:
+        names = " and ".join(info.title for info in takers)
+        yield (
+            f"{names} {'take' if len(takers) > 1 else 'takes'} most of the memory of every visible card at the first "
+            f"operation, and {len(seeing)} frameworks see the cards: in a program that uses several, or beside another "
+            'program, call ds.memory_policy("grow") before the first tensor'
         )
 
 
@@ -105,12 +132,12 @@ def verdict(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
         told = ", ".join(f"{answer.info.title} ({answer.gpus})" for answer in seeing)
         yield f"GPUs are there, and seen by {told}."
         return
-    yield _cause(machine, answers)
+    yield cause(machine, answers)
     yield "To go on without a GPU: `devshim run --gpus 2 script.py`, or ds.simulate(gpus=2); `devshim tour` shows it."
 
 
-def _cause(machine: Machine, answers: Sequence[Answer]) -> str:
-    """Why no framework sees a GPU, by what must be mended first."""
+def cause(machine: Machine, answers: Sequence[Answer]) -> str:
+    """Return why no framework sees a GPU, by what must be repaired first."""
     count = len(machine.cards)
     if machine.driver is None:
         return (

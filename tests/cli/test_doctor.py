@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 import devshim as ds
 from devshim._nvml import Card
-from devshim.cli import _machine
+from devshim.cli import _machine, _touch, doctor
 from devshim.cli._ask import Answer
 from devshim.cli._machine import Machine
-from devshim.cli.doctor import verdict
+from devshim.cli.doctor import copies, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Run
+    from conftest import Invoke, Run
 
 CARDS = tuple(Card(i, "H200", f"GPU-{i}{i}aa-bb", 2**37, 2**37) for i in range(2))
 MACHINE = Machine("570.86", "", CARDS)
@@ -109,3 +110,56 @@ def test_variables_without_effect_and_with_nonsense_are_listed(run: Run) -> None
     done = run("doctor", DEVSHIM_SIMULATE_GPUS="two", COLUMNS="200")
     assert "'two': WRONG, DEVSHIM_SIMULATE_GPUS is 'two', and it must be 0 to 64" in done.stdout
     assert "broken" not in done.stdout
+
+
+SIMULATED = {"DEVSHIM_SIMULATE_GPUS": "2", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_a_copy_of_one_number_shows_what_is_broken(fake: Callable[[str, str], dict[str, str]]) -> None:
+    environment = {**os.environ, **SIMULATED}
+    assert _touch.touch("numpy", "gpu:1", environment) is None
+    assert "gpu:7" in (_touch.touch("numpy", "gpu:7", environment) or "")
+    dies = fake("sitecustomize", "import devshim, os\ndevshim.place = lambda *words: os.abort()\n")
+    assert _touch.touch("numpy", "gpu:1", {**environment, **dies}) == "the process was ended by SIGABRT"
+
+
+def test_a_number_that_comes_back_as_another_is_broken(fake: Callable[[str, str], dict[str, str]]) -> None:
+    wrong = fake("sitecustomize", "import devshim\ndevshim.place = lambda x, device: x * 0\n")
+    problem = _touch.touch("numpy", "gpu:0", {**os.environ, **SIMULATED, **wrong})
+    assert problem == "it came back as 0.0, and was 3.0"
+
+
+def test_a_copy_without_an_end_is_given_up(
+    fake: Callable[[str, str], dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = fake("sitecustomize", "import devshim, time\ndevshim.place = lambda *words: time.sleep(60)\n")
+    monkeypatch.setattr(_touch, "PATIENCE", 3)
+    assert _touch.touch("numpy", "gpu:0", {**os.environ, **SIMULATED, **hangs}) == "no end within 3 seconds"
+
+
+def test_cards_that_fail_at_the_first_copy_fail_the_doctor(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_machine, "look", lambda: MACHINE)
+    monkeypatch.setattr(doctor, "ask", lambda infos, simulate: [SEEING])
+    asked = []
+    monkeypatch.setattr(_touch, "touch", lambda name, device: asked.append((name, device)) or "no kernel image")
+    found = invoke("doctor")
+    assert asked == [("jax", "gpu:0")], "the CPU is not asked"
+    assert found.exit_code == 1
+    assert "JAX counts gpu:0, and a copy of one number there fails: no kernel image" in found.stdout
+    monkeypatch.setattr(_touch, "touch", lambda name, device: None)
+    found = invoke("doctor")
+    assert found.exit_code == 0
+    assert "A number was copied to each GPU and back" in found.stdout
+
+
+def test_without_gpus_nothing_is_said_of_copies() -> None:
+    assert list(copies([NUMPY, TORCH], [])) == []
+
+
+def test_frameworks_that_take_whole_cards_are_named_where_others_see_the_cards() -> None:
+    torch = Answer(TORCH.info, devices=[{"device": "cpu"}, {"device": "gpu:0"}])
+    (note,) = [note for note in doctor._notes(MACHINE, [SEEING, torch]) if "memory_policy" in note]
+    assert note.startswith("JAX takes most of the memory")
+    assert 'ds.memory_policy("grow") before the first tensor' in note
+    for alone in ([SEEING], [SEEING, TORCH], [torch]):
+        assert not [note for note in doctor._notes(MACHINE, alone) if "memory_policy" in note]

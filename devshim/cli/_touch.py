@@ -1,0 +1,85 @@
+"""`python -m devshim.cli._touch NAME DEVICE`: one number copied to a device and back, in a process of its own.
+
+A card that is counted may still fail at first use: a driver too old for the build, a card in an error state, an
+architecture for which the build has no kernels.  Some of these end the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import devshim as ds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.cli._ask import Answer
+
+__all__ = ["failures", "main", "touch"]
+
+PATIENCE = 180
+"""Seconds one copy may take, the framework's import included."""
+
+_AT_ONCE = 3
+
+
+def failures(answers: Sequence[Answer]) -> list[str]:
+    """Return a sentence for each GPU of each framework that fails at the first copy."""
+    pairs = [(answer.info, each["device"]) for answer in answers for each in answer.devices if each["device"] != "cpu"]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        problems = pool.map(lambda pair: touch(pair[0].name, pair[1]), pairs)
+        return [
+            f"{info.title} counts {device}, and a copy of one number there fails: {problem}"
+            for (info, device), problem in zip(pairs, problems, strict=True)
+            if problem is not None
+        ]
+
+
+def touch(name: str, device: str, environment: dict[str, str] | None = None) -> str | None:
+    """Return what is wrong with a device, or None.
+
+    Args:
+        name: The framework.
+        device: Such as ``"gpu:1"``.
+        environment: Of the process; without it this one's, and no GPUs are simulated.
+    """
+    if environment is None:
+        environment = {key: value for key, value in os.environ.items() if key != "DEVSHIM_SIMULATE_GPUS"}
+    command = [sys.executable, "-m", "devshim.cli._touch", name, device]
+    try:
+        done = subprocess.run(command, capture_output=True, env=environment, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        return f"no end within {PATIENCE} seconds"
+    if not done.returncode:
+        return None
+    if done.returncode < 0:
+        return f"the process was ended by {signal.Signals(-done.returncode).name}"
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else f"the process ended with code {done.returncode}"
+
+
+def main(name: str, device: str) -> int:
+    """Copy one number there and back; the last line of standard error says what is wrong."""
+    ds.use(name)
+    with suppress(ds.DevshimError):  # most frameworks have no such setting, and need none
+        ds.memory_policy("grow")  # looking must not take a whole card
+    try:
+        found = ds.to_numpy(ds.place(ds.asarray([3.0], dtype="float32", device="cpu"), device)).tolist()
+    except Exception as error:  # whatever a framework raises is the answer
+        problem = error.problem if isinstance(error, ds.DevshimError) else f"{type(error).__name__}: {error}"
+        print(" ".join(problem.split()), file=sys.stderr)
+        return 1
+    if found != [3.0]:
+        print(f"it came back as {found[0]}, and was 3.0", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
