@@ -221,6 +221,7 @@ def docs(session: nox.Session) -> None:
     session.install(*group("docs", "test"), ".")
     session.run("python", "-m", "devshim.testing.table", "--check", "docs/support.json", "docs/support.md")
     session.run("python", CONVERSIONS, "--check", "docs/conversions.json", "docs/conversions.md")
+    session.run("python", "-m", "devshim.certify.page", "--check", "docs/certified", "docs/real-cards.md")
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
 
@@ -295,26 +296,17 @@ def support(session: nox.Session) -> None:
 
 
 @nox.session(python=DEFAULT, default=False)
+def certified(session: nox.Session) -> None:
+    """Generate docs/real-cards.md from what `devshim certify --json` wrote on machines with cards."""
+    session.install(".")
+    session.run("python", "-m", "devshim.certify.page", "--write", "docs/certified", "docs/real-cards.md")
+
+
+@nox.session(python=DEFAULT, default=False)
 def conversions(session: nox.Session) -> None:
     """Generate docs/conversions.md from conversions between all frameworks, in every dtype and memory layout."""
     install_all(session)
     session.run("python", CONVERSIONS, "--write", "docs/conversions.json", "docs/conversions.md")
-
-
-@nox.session(name="fake-cuda", python=DEFAULT, default=False)
-def fake_cuda(session: nox.Session) -> None:
-    """Run PyTorch's CUDA build on cards that do not exist: contexts, streams, the current card, memory and errors.
-
-    For Linux with g++ and nm; PyTorch's wheel takes 1.2 GB. What of NVIDIA's it needs is built from tests/fake_cuda.
-    """
-    folder = Path(session.create_tmp())
-    headers, libraries = folder / "headers", folder / "libraries"
-    session.install("--no-deps", *group("fake-cuda"))  # without NVIDIA's own libraries, which take 4 GB
-    session.install(*group("fake-cuda-needs", "test"), ".")
-    session.install("--no-deps", "--upgrade", "--target", str(headers), *group("cuda-headers"))
-    session.run("python", "tests/fake_cuda/build.py", str(headers), str(libraries))
-    here = {"FAKE_CUDA_LIBRARIES": str(libraries), "LD_LIBRARY_PATH": str(libraries), "OMP_NUM_THREADS": "1"}
-    session.run("python", "-m", "pytest", "-q", "tests/fake_cuda", *session.posargs, env=here)
 
 
 @nox.session(python=False, default=False)

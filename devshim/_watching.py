@@ -36,6 +36,8 @@ _COUNTING = threading.Lock()
 _INSIDE = threading.local()
 _open = 0
 _OURS = {"devshim", "devshim_backends"}
+_USERS = ("devshim.testing.", "devshim.certify.")
+"""Packages of ours that use devshim as a user's program does."""
 _NOT_THEIRS = {*_OURS, "optree", "keras", "tf_keras", *_registry.ROOTS}
 """Root packages between a line of the user's and a copy: devshim, the frameworks, and what they call on the way."""
 _PYTHONS = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
@@ -125,7 +127,7 @@ def keeps_errors(frame: FrameType) -> bool:
     root = module.partition(".")[0]
     if root == "logging":
         return frame.f_code.co_filename.startswith(_PYTHONS)
-    return root in _OURS and not module.startswith(("devshim.testing.", "devshim._parallel"))
+    return root in _OURS and not module.startswith((*_USERS, "devshim._parallel"))
 
 
 def _is_on_the_way(frame: FrameType) -> bool:
@@ -136,7 +138,7 @@ def _is_on_the_way(frame: FrameType) -> bool:
         return frame.f_code.co_filename.startswith(_PYTHONS)
     if frame.f_code.co_filename.startswith(_MADE):
         return True
-    return root in _NOT_THEIRS and not module.startswith("devshim.testing.")
+    return root in _NOT_THEIRS and not module.startswith(_USERS)
 
 
 def _recording(backend: Backend, source: Device, target: Device, nbytes: int | None, tensors: int) -> Recording | None:

@@ -1,4 +1,4 @@
-"""The commands: `devshim tour`, `devshim run`, `devshim devices`, `devshim doctor`.
+"""The commands: `devshim tour`, `devshim run`, `devshim devices`, `devshim doctor`, `devshim certify`.
 
 They call the public API and import no framework to print help.  A command runs in a process of its own, so it
 may choose the backend and the simulated cards for the whole of it.

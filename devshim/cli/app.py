@@ -185,11 +185,39 @@ def devices(
 
 
 @app.command()
+def certify(
+    backend: BackendOption = None,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="PATTERN", help="Check the claims whose names match, such as 'torch.*'."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use an eighth of the memory and fewer rounds for the rates.")
+    ] = False,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write every result as JSON, for a bug report.")
+    ] = None,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Try the checks on two simulated GPUs; certifies nothing.")
+    ] = False,
+) -> None:
+    """Check on this machine's GPUs what the documentation claims, and measure rates; about ten minutes.
+
+    Each installed framework that sees GPUs runs in a process of its own. Every claim ends as PASS, FAIL or SKIP with
+    the reason. Exit code 0 when no claim fails, 1 when one does, 2 when there is no card.
+    """
+    from devshim.cli import certify as certifying
+
+    raise typer.Exit(certifying.main(backend, only or "*", quick, simulate, json))
+
+
+@app.command()
 def doctor() -> None:
     """Say why there is no GPU, or what is wrong with one.
 
     Looks at the driver, the environment variables that hide cards, and each installed framework: its version, whether
-    its build knows GPUs, how many it sees and why no more. Exit code 1 when something is broken.
+    its build knows GPUs, how many it sees and why no more. Then copies one number to each GPU and back. Exit code 1
+    when something is broken.
     """
     from devshim.cli import doctor as diagnosing
 

@@ -26,7 +26,9 @@ finally:
 """
 
 
-@pytest.mark.parametrize("words", [["--help"], ["tour", "--help"], ["doctor", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["tour", "--help"], ["doctor", "--help"], ["certify", "--help"], ["--version"]]
+)
 def test_help_imports_no_framework(words: list[str]) -> None:
     program = LOADED.format(words=words)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
@@ -43,7 +45,7 @@ def test_help_is_plain_in_a_pipe(run: Run) -> None:
     assert all(command in done.stdout for command in ("tour", "devices", "doctor"))
 
 
-COMMANDS = ["tour", "run", "compare", "devices", "doctor"]
+COMMANDS = ["tour", "run", "compare", "devices", "doctor", "certify"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -32,7 +32,7 @@ ROOMS = {
 FOR_ADAPTERS = {"_cards", "_dlpack", "_dtypes", "_host", "_nvml", "_refusals", "_versions", "backend", "device"}
 FOR_ADAPTERS |= {"_carrying", "_hidden", "_imports", "_mismatches", "_uses", "errors", "info", "wholes"}
 SERVES_KERAS = {"_tensorflow", "_torch", "_jax"}
-FOR_COMMANDS = {"_context", "_environment", "_nvml", "errors", "cli"}
+FOR_COMMANDS = {"_context", "_environment", "_nvml", "certify", "errors", "cli"}
 LONGEST = {"backend.py": 400}  # the contract: half of it is the words of its methods
 LIMIT = 300
 

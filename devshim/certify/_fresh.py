@@ -1,0 +1,39 @@
+"""`python -m devshim.certify._fresh MODULE FUNCTION SETTING`: one function, its result as JSON on standard output."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+import devshim as ds
+from devshim.certify.claims import Setting, Skip
+
+__all__: list[str] = []
+
+
+def _answer(module: str, name: str, setting: str) -> dict[str, Any]:
+    read = json.loads(setting)
+    at = Setting(**{**read, "others": tuple(read["others"])})
+    ds.use(at.backend)
+    try:
+        return {"returned": getattr(importlib.import_module(module), name)(at)}
+    except Skip as reason:
+        return {"skipped": str(reason)}
+    except Exception as error:  # the claim that asked shows it
+        return {"raised": f"{type(error).__name__}: {error}"}
+
+
+def main(module: str, name: str, setting: str) -> None:
+    """Print what the function returned or raised; what frameworks print goes to standard error."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    text = json.dumps(_answer(module, name, setting))
+    with os.fdopen(answer, "w", encoding="utf-8") as stream:
+        stream.write(text)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

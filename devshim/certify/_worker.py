@@ -1,0 +1,57 @@
+"""`python -m devshim.certify._worker SETTING FROM`: the claims of one framework, a line of JSON for each result.
+
+Each claim is named before it runs, so that the process which reads these lines knows which one was running when this
+process died.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import devshim as ds
+from devshim.certify.catalogue import claims_for
+from devshim.certify.claims import Setting, check
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+__all__: list[str] = []
+
+
+def main(setting: str, begin: str) -> None:
+    """Check the claims from number ``begin`` on."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a framework prints, its C++ half included, is not a result
+    read = json.loads(setting)
+    at = Setting(**{**read, "others": tuple(read["others"])})
+    try:
+        _start(at)
+    except ds.DevshimError as error:
+        sys.exit(error.problem.rstrip())  # whose last line is what the framework itself raised
+    for i, claim in enumerate(claims_for(at)):
+        if i >= int(begin):
+            _write(answers, {"begins": i, "name": claim.name, "says": claim.says})
+            _write(answers, {"result": asdict(check(claim, at))})
+    _write(answers, {"finished": True})
+
+
+def _start(at: Setting) -> None:
+    ds.use(at.backend)
+    if not at.simulated:
+        with suppress(ds.UnsupportedError):
+            ds.memory_policy("grow")  # the card is shared with the processes that claims start
+    ds.framework()
+
+
+def _write(stream: TextIO, message: dict[str, Any]) -> None:
+    stream.write(json.dumps(message) + "\n")
+    stream.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

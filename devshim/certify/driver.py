@@ -1,0 +1,38 @@
+"""The CUDA driver, asked without starting it: on which cards this process has a context, and which is current."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import suppress
+
+__all__ = ["contexts", "current"]
+
+_NAMES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
+
+
+def contexts() -> list[int] | None:
+    """Return the cards on which this process has a context; None where no library has started the driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    count = ctypes.c_int()
+    if driver.cuDeviceGetCount(ctypes.byref(count)):
+        return None  # CUDA_ERROR_NOT_INITIALIZED
+    return [index for index in range(count.value) if _has_context(driver, index)]
+
+
+def _has_context(driver: ctypes.CDLL, index: int) -> bool:
+    card, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+    driver.cuDeviceGet(ctypes.byref(card), index)
+    driver.cuDevicePrimaryCtxGetState(card, ctypes.byref(flags), ctypes.byref(active))
+    return bool(active.value)
+
+
+def current() -> int | None:
+    """Return this thread's current card as the CUDA runtime knows it; None where no runtime library is found."""
+    for name in _NAMES:
+        with suppress(OSError):
+            runtime, index = ctypes.CDLL(name), ctypes.c_int()
+            return None if runtime.cudaGetDevice(ctypes.byref(index)) else index.value
+    return None

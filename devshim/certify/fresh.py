@@ -1,0 +1,50 @@
+"""Functions that run in a new interpreter, for what must be seen before a framework has started, or may crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from devshim.certify.claims import Broken, Setting, Skip
+from devshim.certify.ends import ending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["fresh"]
+
+PATIENCE = 150
+"""Seconds after which a new interpreter is given up."""
+
+
+def fresh(function: Callable[[Setting], Any], at: Setting, **variables: str) -> Any:
+    """Return what a function returns in a new interpreter.
+
+    Args:
+        function: A module's function; its result must go through JSON.
+        at: Its argument.
+        variables: Further environment variables.
+
+    Raises:
+        Broken: The function raised, or the interpreter died.
+        Skip: The function raised it.
+    """
+    command = [sys.executable, "-m", "devshim.certify._fresh", function.__module__, function.__name__]
+    command.append(json.dumps(asdict(at)))
+    environment = {**os.environ, **variables}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        raise Broken(f"a new process did not end within {PATIENCE} seconds") from None
+    if done.returncode or not done.stdout:
+        raise Broken(f"a new process {ending(done.returncode, done.stderr)}")
+    answer = json.loads(done.stdout)
+    if "skipped" in answer:
+        raise Skip(answer["skipped"])
+    if "raised" in answer:
+        raise Broken(f"in a new process: {answer['raised']}")
+    return answer["returned"]

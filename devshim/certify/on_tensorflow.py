@@ -1,0 +1,53 @@
+"""Claims about TensorFlow: int32, which its GPU kernels keep in host memory, variables, gradients."""
+
+from __future__ import annotations
+
+import devshim as ds
+from devshim.certify.claims import Claims, Setting, expect
+
+__all__ = ["CLAIMS"]
+
+CLAIMS = Claims("tensorflow")
+
+
+@CLAIMS.add("devshim's GPUs are those of tf.config.list_physical_devices('GPU').", real=True)
+def counting(at: Setting) -> None:
+    """Compare with TensorFlow's own list."""
+    own = ds.framework().config.list_physical_devices("GPU")
+    expect(ds.device_count() == len(own), f"devshim counts {ds.device_count()}, TensorFlow {len(own)}")
+
+
+@CLAIMS.add("int32 labels are split, gathered and reduced on the GPU.")
+def labels(at: Setting) -> None:
+    """Use dtypes whose kernels answer in host memory."""
+    parts = ds.split(ds.arange(8, dtype="int32"), [at.first, at.last])
+    whole = ds.gather(parts, at.first)
+    expect(ds.device_of(whole) is at.first, f"gathered on {ds.device_of(whole)}")
+    expect(ds.to_numpy(whole).tolist() == list(range(8)), "other values")
+    tensors = [ds.full(2, i, dtype="int32", device=at.first) for i in (3, 4)]
+    for op, value in (("max", 4), ("sum", 8)):
+        ds.all_reduce_(tensors, op)  # type: ignore[arg-type]
+        expect(ds.device_of(tensors[1]) is at.first, f"{op}: on {ds.device_of(tensors[1])}")
+        expect(ds.to_numpy(tensors[1]).tolist() == [value] * 2, f"{op}: {ds.to_numpy(tensors[1]).tolist()}")
+
+
+@CLAIMS.add("An int32 sum that a GPU computed goes into its MetricLog.")
+def metric(at: Setting) -> None:
+    """Append what tf.reduce_sum gives."""
+    with ds.on(at.first):
+        value = ds.framework().reduce_sum(ds.arange(4, dtype="int32", device=at.first))
+    log = ds.MetricLog(at.first)
+    log.append(value)
+    expect(log.flush().tolist() == [6], "other values")
+
+
+@CLAIMS.add("Gradients flow through `place` and `copy`.")
+def gradients(at: Setting) -> None:
+    """Go to the GPU, on it and back."""
+    tf = ds.framework()
+    x = ds.ones(3, dtype="float32")
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(ds.place(ds.copy(ds.place(x, at.first), at.last), "cpu") * 2.0)
+    found = tape.gradient(y, x)
+    expect(found is not None and ds.to_numpy(found).tolist() == [2, 2, 2], f"it is {found}")

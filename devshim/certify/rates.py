@@ -1,0 +1,233 @@
+"""Measured rates: the best of some rounds, each until the card has done its work, beside the framework's own call."""
+
+from __future__ import annotations
+
+import time
+from operator import add
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import devshim as ds
+from devshim.certify.claims import Claims, Rate, Setting, Skip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CLAIMS"]
+
+CLAIMS = Claims("rates")
+
+
+def _best(call: Callable[[], object], at: Setting, number: int = 1) -> float:
+    """Return the least seconds of one call; simulated GPUs are not worth more than one."""
+    rounds, number = (1, 1) if at.simulated else (2 if at.quick else 5, number)
+    call()
+    found = []
+    for _ in range(rounds):
+        ds.synchronize()
+        began = time.perf_counter()
+        for _ in range(number):
+            call()
+        ds.synchronize()
+        found.append((time.perf_counter() - began) / number)
+    return min(found)
+
+
+def _numbers(at: Setting) -> int:
+    """Return how many float32 are 1 GiB, or less where less is asked for."""
+    return 1 << (16 if at.simulated else 25 if at.quick else 28)
+
+
+def _host(count: int) -> Any:
+    return ds.from_numpy(np.ones(count, "float32"))
+
+
+def _moved(x: Any, device: ds.Device) -> Any:
+    """Move a tensor with the framework's own call."""
+    name, native = _name(), device.native()
+    if name == "torch":
+        return x.to(native)
+    if name == "jax":
+        return ds.framework().device_put(x, native)
+    if name == "paddle":
+        return x._copy_to(native, True)
+    if name == "mxnet":
+        return x.copyto(native)
+    if name == "tensorflow":
+        with ds.framework().device(native):
+            return ds.framework().identity(x)
+    return x.copy()
+
+
+def _name() -> str:
+    from devshim import _context
+
+    return str(_context.current().name)
+
+
+def _pair(ours: Callable[[], object], native: Callable[[], object], at: Setting, number: int) -> Rate:
+    return Rate(_best(ours, at, number), "s", _best(native, at, number))
+
+
+def _speed(ours: Callable[[], object], native: Callable[[], object], nbytes: int, at: Setting) -> Rate:
+    return Rate(nbytes / 1e9 / _best(ours, at), "GB/s", nbytes / 1e9 / _best(native, at), nbytes)
+
+
+def _alone(ours: Callable[[], object], nbytes: int, at: Setting) -> Rate:
+    return Rate(nbytes / 1e9 / _best(ours, at), "GB/s", nbytes=nbytes)
+
+
+@CLAIMS.add("`place` of a tensor that is there")
+def no_op(at: Setting) -> Rate:
+    """Nothing is copied."""
+    x = ds.place(_host(1024), at.first)
+    return _pair(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), at, 2000)
+
+
+@CLAIMS.add("`device_of`")
+def device_of(at: Setting) -> Rate:
+    """Ask where a tensor is."""
+    x = ds.place(_host(1024), at.first)
+    return Rate(_best(lambda: ds.device_of(x), at, 2000), "s")
+
+
+@CLAIMS.add("`place` of 4 KiB to the card")
+def small_in(at: Setting) -> Rate:
+    """One small tensor."""
+    x = _host(1024)
+    return _pair(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), at, 500)
+
+
+@CLAIMS.add("`place` of 4 KiB to the host")
+def small_out(at: Setting) -> Rate:
+    """One small tensor."""
+    x = ds.place(_host(1024), at.first)
+    return _pair(lambda: ds.place(x, "cpu"), lambda: _moved(x, ds.cpu()), at, 500)
+
+
+@CLAIMS.add("`copy` of 4 KiB on the card")
+def small_copy(at: Setting) -> Rate:
+    """One small tensor."""
+    x = ds.place(_host(1024), at.first)
+    return Rate(_best(lambda: ds.copy(x, at.first), at, 500), "s")
+
+
+@CLAIMS.add("`run(add)`")
+def run(at: Setting) -> Rate:
+    """A small sum where its arguments are."""
+    x = ds.place(_host(1024), at.first)
+    return _pair(lambda: ds.run(add, x, x), lambda: add(x, x), at, 500)
+
+
+@CLAIMS.add("1,000 tensors of 4 KiB to the card, beside a loop")
+def many_in(at: Setting) -> Rate:
+    """A list in one call."""
+    xs = [_host(1024) for _ in range(20 if at.simulated else 1000)]
+    return _pair(lambda: ds.place(xs, at.first), lambda: [_moved(x, at.first) for x in xs], at, 1)
+
+
+@CLAIMS.add("1,000 tensors of 4 KiB to the host, beside a loop")
+def many_out(at: Setting) -> Rate:
+    """A list in one call."""
+    xs = ds.place([_host(1024) for _ in range(20 if at.simulated else 1000)], at.first)
+    return _pair(lambda: ds.place(xs, "cpu"), lambda: [_moved(x, ds.cpu()) for x in xs], at, 1)
+
+
+@CLAIMS.add("A large tensor in pageable memory to the card")
+def pageable(at: Setting) -> Rate:
+    """One large tensor."""
+    x = _host(_numbers(at))
+    return _speed(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), 4 * _numbers(at), at)
+
+
+@CLAIMS.add("A large NumPy array to the card by `from_numpy`")
+def from_numpy(at: Setting) -> Rate:
+    """One large array."""
+    array = np.ones(_numbers(at), "float32")
+    return _alone(lambda: ds.from_numpy(array, at.first), array.nbytes, at)
+
+
+@CLAIMS.add("A large tensor in pinned memory to the card", only=("torch",))
+def pinned(at: Setting) -> Rate:
+    """One large tensor that PyTorch has pinned; its own copy is the limit of the machine."""
+    x = _host(_numbers(at))
+    x = x if at.simulated else x.pin_memory()
+    return _speed(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), x.nbytes, at)
+
+
+@CLAIMS.add("A large tensor on the card to the host")
+def out(at: Setting) -> Rate:
+    """One large tensor."""
+    x = ds.place(_host(_numbers(at)), at.first)
+    return _speed(lambda: ds.place(x, "cpu"), lambda: _moved(x, ds.cpu()), 4 * _numbers(at), at)
+
+
+@CLAIMS.add("A large tensor on the card to NumPy by `to_numpy`")
+def to_numpy(at: Setting) -> Rate:
+    """One large tensor."""
+    x = ds.place(_host(_numbers(at)), at.first)
+    return _alone(lambda: ds.to_numpy(x), 4 * _numbers(at), at)
+
+
+@CLAIMS.add("`copy` of a large tensor on the card")
+def on_card(at: Setting) -> Rate:
+    """One large tensor."""
+    x = ds.place(_host(_numbers(at)), at.first)
+    return _alone(lambda: ds.copy(x, at.first), 4 * _numbers(at), at)
+
+
+@CLAIMS.add("A large tensor from card to card", cards=2)
+def between(at: Setting) -> Rate:
+    """One large tensor from the first card to the last."""
+    x = ds.place(_host(_numbers(at)), at.first)
+    return _speed(lambda: ds.place(x, at.last), lambda: _moved(x, at.last), 4 * _numbers(at), at)
+
+
+@CLAIMS.add("`all_reduce_` of 50 tensors of 4 MiB over all cards (NCCL where the framework has it)", cards=2)
+def all_reduce(at: Setting) -> Rate:
+    """A tree for each card."""
+    count = 16 if at.simulated else 1 << 20
+    trees = [[ds.ones(count, dtype="float32", device=i) for _ in range(50)] for i in range(at.gpus)]
+    return Rate(_best(lambda: ds.all_reduce_(trees, "max"), at), "s")
+
+
+@CLAIMS.add("A MetricLog of 1,000 values, beside as many `float(x)`")
+def metrics(at: Setting) -> Rate:
+    """Append and flush."""
+    x = ds.ones((), dtype="float32", device=at.first)
+    count = 20 if at.simulated else 1000
+
+    def logged() -> None:
+        log = ds.MetricLog(at.first, 2 * count)
+        for _ in range(count):
+            log.append(x)
+        log.flush()
+
+    return _pair(logged, lambda: [float(x) for _ in range(count)], at, 1)
+
+
+@CLAIMS.add("A large tensor on the card saved to a file")
+def save(at: Setting) -> Rate:
+    """One safetensors file in the folder for temporary files."""
+    return _file(at, saves=True)
+
+
+@CLAIMS.add("A large tensor loaded from a file to the card")
+def load(at: Setting) -> Rate:
+    """One safetensors file in the folder for temporary files, which the system's cache holds."""
+    return _file(at, saves=False)
+
+
+def _file(at: Setting, saves: bool) -> Rate:
+    nbytes = 4 * _numbers(at)
+    with TemporaryDirectory(prefix="devshim-certify-") as folder:
+        path, tree = Path(folder) / "large.safetensors", {"x": ds.place(_host(_numbers(at)), at.first)}
+        try:
+            ds.save(tree, path)
+        except OSError as error:
+            raise Skip(f"the file cannot be written: {error.strerror}") from error
+        call = (lambda: ds.save(tree, path)) if saves else (lambda: ds.load(path, at.first))
+        return _alone(call, nbytes, at)

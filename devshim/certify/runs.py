@@ -1,0 +1,109 @@
+"""One framework's claims, run in worker processes; a worker that dies loses no result."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from threading import Event, Timer
+from typing import IO, TYPE_CHECKING, Any
+
+from devshim.certify.claims import FAIL, Result
+from devshim.certify.ends import ending
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devshim.certify.claims import Setting
+
+__all__ = ["CARDS", "results"]
+
+PATIENCE = 240
+"""Seconds that a claim, or a framework's import, may take."""
+
+CARDS = 2
+"""How many GPUs `devshim certify --simulate` simulates."""
+
+_SIMULATED = {"DEVSHIM_SIMULATE_GPUS": str(CARDS), "DEVSHIM_SIMULATE_MEMORY": "256MiB", "CUDA_VISIBLE_DEVICES": ""}
+_WORKER = (sys.executable, "-m", "devshim.certify._worker")
+
+
+@dataclass
+class _Seen:
+    """What one worker has said: the claim it runs, and whether it came to its end."""
+
+    running: dict[str, Any] | None = None
+    finished: bool = False
+
+
+def environment(simulated: bool) -> dict[str, str]:
+    """Return the environment of the workers: simulated GPUs there only where they are asked for here."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
+    found.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow greets with a page of log lines
+    return {**found, **_SIMULATED} if simulated else found
+
+
+def results(at: Setting) -> Iterator[Result]:
+    """Yield the result of each claim as it ends."""
+    begin = 0
+    while True:
+        seen, failure = _Seen(), ""
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+            command = [*_WORKER, json.dumps(asdict(at)), str(begin)]
+            late = Event()
+            with subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment(at.simulated)
+            ) as worker:
+                try:
+                    yield from _read(worker, seen, late)
+                finally:
+                    worker.kill()
+                    code = worker.wait()
+            failure = f"the process did not answer within {PATIENCE} seconds" if late.is_set() else _told(code, errors)
+        if seen.finished and not code:
+            return
+        if seen.running is None:
+            says = "The process ends well." if seen.finished else "The framework starts."
+            yield Result("process", says, FAIL, failure)
+            return
+        yield Result(seen.running["name"], seen.running["says"], FAIL, failure)
+        begin = seen.running["begins"] + 1
+
+
+def _read(worker: subprocess.Popen[str], seen: _Seen, late: Event) -> Iterator[Result]:
+    assert worker.stdout is not None
+    timer = _watched(worker, late)
+    for line in worker.stdout:
+        timer.cancel()
+        message = json.loads(line)
+        if "result" in message:
+            seen.running = None
+            yield Result(**message["result"])
+        elif "finished" in message:
+            seen.finished = True
+        else:
+            seen.running = message
+        timer = _watched(worker, late)
+    worker.wait()
+    timer.cancel()
+
+
+def _watched(worker: subprocess.Popen[str], late: Event) -> Timer:
+    """Start a clock that ends a worker which is silent for too long."""
+
+    def ends() -> None:
+        late.set()
+        worker.kill()
+
+    timer = Timer(PATIENCE, ends)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _told(code: int, errors: IO[str]) -> str:
+    errors.seek(0)
+    return f"the process {ending(code, errors.read())}"

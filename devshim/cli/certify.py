@@ -1,0 +1,114 @@
+"""`devshim certify`: the claims of the documentation checked on this machine's cards, and its rates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import devshim as ds
+from devshim.certify import runs
+from devshim.certify.claims import FAIL, PASS, RATE, SKIP, Result, Setting
+from devshim.certify.report import Framework, Report
+from devshim.cli import _machine
+from devshim.cli._ask import Answer, ask, installed
+from devshim.cli._console import Column, Grid, complain, say, show, working
+from devshim.cli.doctor import cause
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["main"]
+
+_STYLES = {PASS: "green", FAIL: "bold red", SKIP: "yellow", RATE: "cyan"}
+
+NO_CARD = 2
+"""The exit code where there is nothing to certify."""
+
+
+def main(backend: str | None, only: str, quick: bool, simulate: bool, file: Path | None) -> int:
+    """Check all claims and print them; return the exit code: 0, 1 where a claim is false, 2 where there is no card."""
+    infos = installed(backend)
+    machine = _machine.look()
+    answers = [Answer(info) for info in infos] if simulate else ask(infos, simulate=False)
+    if not simulate and not any(answer.gpus for answer in answers):
+        complain(_nothing(machine, answers))
+        return NO_CARD
+    report = Report(machine.driver, [card.name for card in machine.cards], simulate, quick)
+    for setting, answer in _settings(answers, Setting("", 0, simulate, quick, only=only)):
+        report.frameworks.append(_checked(setting, answer))
+        if file is not None:
+            _write(file, report)  # after each framework, so that an interrupt loses little
+    _conclude(report, file)
+    return 1 if report.failed else 0
+
+
+def _nothing(machine: _machine.Machine, answers: Sequence[Answer]) -> ds.DevshimError:
+    """Return why there is no card, and what to type."""
+    broken = [f" {answer.info.title} is broken: {answer.broken}." for answer in answers if answer.broken is not None]
+    return ds.DevshimError(
+        f"There is no card to certify. {cause(machine, answers)}{''.join(broken)}",
+        "`devshim doctor` lists what was found; `devshim certify --simulate` tries the checks on simulated GPUs",
+    )
+
+
+def _settings(answers: Sequence[Answer], common: Setting) -> list[tuple[Setting, Answer]]:
+    gpus = {answer.info.name: runs.CARDS if common.simulated else answer.gpus for answer in answers}
+    found = []
+    for answer in answers:
+        name = answer.info.name
+        others = tuple(other for other, count in gpus.items() if count and other != name)
+        found.append((replace(common, backend=name, gpus=gpus[name], others=others), answer))
+    return found
+
+
+def _checked(at: Setting, answer: Answer) -> Framework:
+    """Check one framework and print what was found."""
+    found = Framework(at.backend, answer.info.title, answer.info.version, at.gpus)
+    if answer.broken is not None:
+        found.results.append(Result("process", "The framework can be imported.", FAIL, answer.broken))
+    elif not at.gpus:
+        found.why = answer.why or "it sees no GPU"
+        say(f"{found.title} is left out: {found.why}", "yellow")
+        return found
+    else:
+        with working(f"checking {found.title}") as now:
+            for result in runs.results(at):
+                found.results.append(result)
+                now(f"checking {found.title}: {len(found.results)} done, last {result.name}")
+    _show(found, at.simulated)
+    return found
+
+
+def _show(found: Framework, simulated: bool) -> None:
+    kind = "simulated GPU" if simulated else "GPU"
+    title = f"{found.title} {found.version or ''} on {found.gpus} {kind}{'' if found.gpus == 1 else 's'}"
+    columns = [Column("Result", whole=True), Column("Claim"), Column("Seen")]
+    grid = Grid(title, columns, styles=_STYLES)
+    for result in found.results:
+        said = f"{result.says} ({result.name})" if result.status == FAIL else result.says
+        grid.rows.append((result.status, said, result.note))
+    show(grid)
+    say()
+
+
+def _conclude(report: Report, file: Path | None) -> None:
+    for each in report.frameworks:
+        if each.results:
+            counts = ((PASS, "pass"), (FAIL, "fail"), (SKIP, "skipped"), (RATE, "rates"))
+            told = ", ".join(f"{each.count(status)} {word}" for status, word in counts)
+            say(f"{each.title}: {told}", "bold red" if each.count(FAIL) else "bold")
+    if report.simulated:
+        say("These GPUs were simulated: the checks themselves were tried, and no card is certified.", "yellow")
+    if file is not None:
+        say(f"Written to {file}{': attach it to your report' if report.failed else ''}.")
+    elif report.failed:
+        say("For a report: devshim certify --json certified.json")
+
+
+def _write(path: Path, report: Report) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(report.to_json(), encoding="utf-8")
+    except OSError as error:
+        raise ds.DevshimError(f"{path} cannot be written: {error.strerror}", "give --json another file") from error
