@@ -5,8 +5,8 @@ Elsewhere, and wherever sharing would be wrong, the values go through the host:
 
 * simulated cards: their labels do not survive DLPack;
 * memory that must not be written (a read-only array, a TensorFlow or JAX tensor) behind a tensor that can be: a
-  view would let the one framework change what the other believes immutable, so such a tensor is copied; NumPy, whose
-  arrays can be read-only, gets a read-only view;
+  view would let the one framework change what the other believes immutable, so such a tensor is copied, and on a GPU
+  that both frameworks have it is copied there; NumPy, whose arrays can be read-only, gets a read-only view;
 * memory at an address on which the other framework's operators would end the process (`devshim._alignment`);
 * whatever one side's adapter refuses (`Backend.to_dlpack`, `Backend.from_dlpack`), with its reason kept.
 
@@ -178,6 +178,9 @@ def _the_long_way(
             return shared
         if copy is False:
             raise _refusals.cannot_share(f"{source.title} with {target.title}", why)
+    copied = _copied_there(source, target, x, here, there)
+    if copied is not None:
+        return copied
     told, ledger = None, _transfer.LEDGER
     if there is CPU and ledger is not None:  # one copy, whatever is put in order on the host besides
         told = ledger(source, here, CPU, source.nbytes(x), 1)
@@ -185,6 +188,18 @@ def _the_long_way(
         return _through_the_host(source, target, x, here, there)
     with told:
         return _through_the_host(source, target, x, here, there)
+
+
+def _copied_there(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor | None:
+    """Return a copy made on the GPU that both frameworks have; None where the one cannot read the other's memory."""
+    if here is not there or here is CPU:
+        return None
+    lent, why = _shared(source, target, x, here, there, to_read=True)
+    if why is not None:
+        return None
+    made = _transfer.move(target, lent, there)
+    target.synchronize(there)  # the source may give its memory to another tensor as soon as this returns
+    return made
 
 
 def _through_the_host(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor:
@@ -215,14 +230,25 @@ def _values(source: Backend, x: Tensor, look: bool) -> np.ndarray:
     return _transfer.to_host(source, x, copy=True)
 
 
-def _shared(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> tuple[Tensor, str | None]:
-    """The tensor over the same memory and None, or nothing and the reason."""
+def _shared(
+    source: Backend, target: Backend, x: Tensor, here: Device, there: Device, *, to_read: bool = False
+) -> tuple[Tensor, str | None]:
+    """Return the tensor over the same memory and None, or None and the reason.
+
+    Args:
+        source: The framework of the tensor.
+        target: The framework of the result.
+        x: The tensor.
+        here: Where it is.
+        there: Where the result is to be.
+        to_read: True if the result is only read, and goes to no caller.
+    """
     if here is not there:
         return None, f"the tensor is on {here}, and {there} was asked for"
     if here is not CPU and (source.simulated or target.simulated):
         return None, "a simulated card's label does not cross frameworks"
     frozen = not source.is_writable(x)
-    if frozen and not (target.immutable or target.freezes):
+    if frozen and not to_read and not (target.immutable or target.freezes):
         return None, "the memory must not be written, and the result could be"
     source.synchronize(here)  # not every consumer waits for the producer's stream
     try:

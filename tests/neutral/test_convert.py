@@ -198,3 +198,33 @@ def test_memory_of_one_real_card_is_offered_to_the_other_framework(fake: Any, mo
     monkeypatch.setattr(fake, "to_dlpack", lambda tensor: tensor)
     assert ds.convert(x, "numpy", "gpu:1", copy=False) is x
     assert len(shared) == 1
+
+
+@pytest.mark.parametrize("asked", [None, True])
+def test_frozen_memory_of_a_real_card_is_copied_there(
+    fake: Any, monkeypatch: pytest.MonkeyPatch, asked: bool | None
+) -> None:
+    """It may not be shared, and went to the host and back."""
+    x, lent, made = (fake.settle(np.arange(3.0), ds.gpu(1)) for _ in range(3))
+    numpy = _registry.load("numpy")
+    done: list[str] = []
+
+    def copy_to(tensor: Any, device: Any, non_blocking: bool = False) -> Any:
+        assert tensor is lent
+        assert device is ds.gpu(1)
+        done.append("copied")
+        return made
+
+    monkeypatch.setattr(numpy, "count", lambda kind: 2)
+    monkeypatch.setattr(type(numpy), "freezes", False)
+    monkeypatch.setattr(numpy, "from_dlpack", lambda source: lent)
+    monkeypatch.setattr(numpy, "copy_to", copy_to)
+    monkeypatch.setattr(numpy, "synchronize", lambda device: done.append(f"waited for {device}"))
+    monkeypatch.setattr(numpy, "device_of", lambda tensor: tensor.card)
+    monkeypatch.setattr(fake, "to_dlpack", lambda tensor: tensor)
+    monkeypatch.setattr(fake, "is_writable", lambda tensor: False)
+    monkeypatch.setattr(fake, "to_numpy", lambda tensor, copy: pytest.fail("by way of the host"))
+    assert ds.convert(x, "numpy", "gpu:1", copy=asked) is made
+    assert done == ["copied", "waited for gpu:1"]
+    with pytest.raises(ds.CopyNeededError, match="must not be written"):
+        ds.convert(x, "numpy", "gpu:1", copy=False)
