@@ -46,17 +46,23 @@ class JaxSeveral(JaxDevices, Backend):
         with self._at(xs[0]):
             joined = jax.lax.concatenate(list(xs), axis)
             # XLA gives one array back as it is.
-            return jax.lax.copy_p.bind(joined) if len(xs) == 1 else joined
+            return self._settled(jax.lax.copy_p.bind(joined) if len(xs) == 1 else joined)
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         widest = max(xs, key=lambda x: x.dtype.itemsize)  # of which there may be none without x64
         with wide(widest.dtype), self._at(xs[0]):
-            return jnp.stack(xs)
+            return self._settled(jnp.stack(xs))
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         with self._at(xs[0]):
             made = reduce(_OPS[op], xs[1:], xs[0])
-            return _divided(made, len(xs)) if op == "mean" else made
+            return self._settled(_divided(made, len(xs)) if op == "mean" else made)
+
+    def _settled(self, made: Tensor) -> Tensor:
+        """Wait until the host's memory has been read: NumPy may share it, and its writes do not wait for XLA (0.10)."""
+        if type(made) is ArrayImpl and made.sharding._device.platform == "cpu":
+            made.block_until_ready()
+        return made
 
     def snapshot(self, x: Tensor) -> Tensor:
         found = primal(x)  # of `jax.grad`, whose tracer must not outlive it
