@@ -84,7 +84,7 @@ class Refused(Kit):
         """Have the first, second and third allocation of a call fail, and return how many of these there were."""
         found = 0
         for at in (1, 2, 3):
-            before = _counts()
+            before = [used(each) for each in ds.devices("gpu")]  # without what a test before this one left in cycles
             faults = [ds.Fault(each, "allocation", at=at) for each in ds.devices("gpu")]
             with ds.simulate(gpus=ds.device_count(), faults=faults):
                 try:
