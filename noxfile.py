@@ -309,6 +309,22 @@ def conversions(session: nox.Session) -> None:
     session.run("python", CONVERSIONS, "--write", "docs/conversions.json", "docs/conversions.md")
 
 
+@nox.session(name="fake-cuda", python=DEFAULT, default=False)
+def fake_cuda(session: nox.Session) -> None:
+    """Run PyTorch's CUDA build on cards that do not exist: contexts, streams, the current card, memory and errors.
+
+    For Linux with g++ and nm; PyTorch's wheel takes 1.2 GB. What of NVIDIA's it needs is built from tests/fake_cuda.
+    """
+    folder = Path(session.create_tmp())
+    headers, libraries = folder / "headers", folder / "libraries"
+    session.install("--no-deps", *group("fake-cuda"))  # without NVIDIA's own libraries, which take 4 GB
+    session.install(*group("fake-cuda-needs", "test"), ".")
+    session.install("--no-deps", "--upgrade", "--target", str(headers), *group("cuda-headers"))
+    session.run("python", "tests/fake_cuda/build.py", str(headers), str(libraries))
+    here = {"FAKE_CUDA_LIBRARIES": str(libraries), "LD_LIBRARY_PATH": str(libraries), "OMP_NUM_THREADS": "1"}
+    session.run("python", "-m", "pytest", "-q", "tests/fake_cuda", *session.posargs, env=here)
+
+
 @nox.session(python=False, default=False)
 def gpu(session: nox.Session) -> None:
     """Run the GPU part of the suite with whatever frameworks this Python has, on a machine with cards."""

@@ -113,3 +113,28 @@ def test_inside_jit_it_is_refused() -> None:
     for call in (lambda x: ds.split(x, [0, 1])[0], lambda x: ds.gather([x, x], 0)):
         with pytest.raises(ds.TracingError):
             jax.jit(call)(jnp.arange(4.0))
+
+
+def test_a_collective_is_compiled_once_for_each_shape() -> None:
+    """Not for each call: that is a tenth of a second for each array of a model at each step, and more on cards."""
+    compiled: list[str] = []
+
+    def note(event: str, seconds: float, **facts: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    natives = [ds.gpu(i).native() for i in range(3)]
+    trees = [[ds.from_numpy(np.full(shape, i, "float32"), i) for i in range(3)] for shape in ((5, 7), (6,))]
+    for xs in trees:
+        several.over_cards(natives, xs, "sum")
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        for _ in range(2):
+            for xs in trees:
+                assert all((np.asarray(x) == 3).all() for x in several.over_cards(natives, xs, "sum"))
+        assert compiled == []
+        several.over_cards(natives, [ds.from_numpy(np.ones(9, "float32"), i) for i in range(3)], "sum")
+        assert compiled, "nothing is counted"
+    finally:
+        if hasattr(jax.monitoring, "unregister_event_duration_listener"):  # JAX 0.4.30 has no way back
+            jax.monitoring.unregister_event_duration_listener(note)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mutate import Mutant
@@ -14,6 +14,8 @@ from select_tests import SUITES, by_line, collected, pytest
 
 LIMIT = 900.0
 """Seconds for the tests of one suite on one mutant; a single test has `select_tests.EACH`."""
+MOST = 80
+"""Tests of one suite that judge a line, where more run it: half are the first, half are spread over the rest."""
 Lines = Mapping[tuple[str, int], Sequence[str]]
 
 
@@ -24,20 +26,30 @@ class Selection:
     Attributes:
         lines: Suite -> file and line -> its tests.
         chosen: Suite -> tests that judge every line in their place, or None.
+        named: File -> the tests of `tests/neutral` that are named after it: some run it in processes of their own.
     """
 
     lines: Mapping[str, Lines]
     chosen: Mapping[str, Sequence[str]] | None = None
+    named: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def judges(self, mutant: Mutant) -> Iterator[tuple[str, list[str]]]:
-        """Yield the tests that run a mutant's line; of one that only an import runs, those that run its file."""
+        """Yield the tests that run a mutant's line; of one that none is seen to run, those of its file."""
         if self.chosen is not None:
             found = {suite: list(tests) for suite, tests in self.chosen.items()}
         else:
             found = {suite: list(lines.get((mutant.path, mutant.line), ())) for suite, lines in self.lines.items()}
             if not any(found.values()):
                 found = {suite: _of_file(lines, mutant.path) for suite, lines in self.lines.items()}
-        yield from ((suite, tests) for suite, tests in found.items() if tests)
+                more = self.named.get(mutant.path, ())
+                found["neutral"] = list(dict.fromkeys([*found.get("neutral", ()), *more]))
+        yield from ((suite, _some(tests)) for suite, tests in found.items() if tests)
+
+
+def _some(tests: list[str]) -> list[str]:
+    """Return these tests, or as many of them as shall judge a line that nearly everything runs."""
+    first, rest = tests[: MOST // 2], tests[MOST // 2 :]
+    return first + rest[:: -(-len(rest) // (MOST // 2)) or 1]
 
 
 def _of_file(lines: Lines, name: str) -> list[str]:
@@ -52,15 +64,21 @@ def select(trees: Sequence[Path], folder: Path, chosen: Sequence[str] | None) ->
         return Selection(
             {}, {suite: [test for test in chosen if test.startswith(SUITES[suite][1][0])] for suite in SUITES}
         )
-    files = [folder / f"{suite}.coverage" for suite in SUITES]
+    stored = [folder / f"{suite}.coverage" for suite in SUITES]
     with ThreadPoolExecutor(min(len(trees), len(SUITES))) as pool:  # not two at once in one tree
-        found = list(pool.map(by_line, (trees[0], trees[-1]), SUITES, files))
-    return Selection(
-        {
-            suite: {line: [test for test in tests if test in there[suite]] for line, tests in lines.items()}
-            for suite, lines in zip(SUITES, found, strict=True)
-        }
-    )
+        found = list(pool.map(by_line, (trees[0], trees[-1]), SUITES, stored))
+    lines = {
+        suite: {line: [test for test in tests if test in there[suite]] for line, tests in by.items()}
+        for suite, by in zip(SUITES, found, strict=True)
+    }
+    files = {path for by in lines.values() for path, _ in by}
+    return Selection(lines, named={path: _named_after(path, there["neutral"]) for path in files})
+
+
+def _named_after(path: str, tests: Iterable[str]) -> list[str]:
+    """Return the tests of a file of the package, by the name of theirs: test_imports.py is about _imports.py."""
+    name = f"tests/neutral/test_{Path(path).stem.strip('_')}.py::"
+    return sorted(test for test in tests if test.startswith(name))
 
 
 class Judge:
@@ -105,7 +123,8 @@ class Judge:
             return ""
         named = re.findall(r"^(?:FAILED|ERROR) (.+)$", printed, re.MULTILINE)
         found = [test for test in tests for line in named if line == test or line.startswith(f"{test} - ")]
-        return max(found, key=len, default=f"pytest's exit status {status}")
+        other = named[0].partition(" - ")[0] if named else f"pytest's exit status {status}"
+        return max(found, key=len, default=other)
 
     @contextmanager
     def _made(self, mutant: Mutant) -> Iterator[None]:

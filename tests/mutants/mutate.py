@@ -126,13 +126,13 @@ def _skipped(tree: ast.Module) -> set[ast.AST]:
             unread.append(node.annotation)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             unread.append(node.returns)
-        elif isinstance(node, (ast.If, ast.Assign)) and "TYPE_CHECKING" in _names(node):
+        if isinstance(node, (ast.If, ast.Assign, ast.AnnAssign)) and "TYPE_CHECKING" in _names(node):
             unread.append(node)
         for each in unread:
             found.update(ast.walk(each) if each is not None else ())
     return found
 
 
-def _names(node: ast.If | ast.Assign) -> set[str]:
-    heads = [node.test] if isinstance(node, ast.If) else node.targets
+def _names(node: ast.If | ast.Assign | ast.AnnAssign) -> set[str]:
+    heads = node.targets if isinstance(node, ast.Assign) else [node.test if isinstance(node, ast.If) else node.target]
     return {head.id for head in heads if isinstance(head, ast.Name)}

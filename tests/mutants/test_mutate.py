@@ -49,6 +49,11 @@ def test_each_operator_is_changed_once(found):
     ]
 
 
+def test_what_only_a_type_checker_reads_stays(tmp_path):
+    (tmp_path / "module.py").write_text("TYPE_CHECKING: bool = False\nif TYPE_CHECKING:\n    x = 1\ny: bool = False\n")
+    assert [each.line for each in mutate.mutants(tmp_path, "module.py")] == [4]
+
+
 def test_every_mutant_is_another_program_that_can_be_read(found):
     texts = {each.source(SOURCE.encode()) for each in found}
     assert len(texts) == len(found)
@@ -130,6 +135,22 @@ def test_a_line_that_only_the_import_runs_is_judged_by_the_tests_of_its_file():
     lines = {"neutral": {("a.py", 2): ["t::a", "t::b"], ("b.py", 1): ["t::c"]}, "kit": {}}
     fault = mutate.Mutant("a.py", 1, "1 -> 2", "x = 1", 4, 5, "2")
     assert list(judge.Selection(lines).judges(fault)) == [("neutral", ["t::a", "t::b"])]
+    named = judge.Selection(lines, named={"a.py": ["test_a::a", "t::b"], "b.py": ["test_b::a"]})
+    assert list(named.judges(fault)) == [("neutral", ["t::a", "t::b", "test_a::a"])]
+
+
+@pytest.mark.parametrize("count", [0, 1, 80, 81, 119, 120, 5000])
+def test_a_line_that_all_tests_run_is_judged_by_some_of_them(count):
+    tests = [f"t::{i}" for i in range(count)]
+    chosen = judge._some(tests)
+    assert chosen == tests if count <= 80 else 40 < len(chosen) <= 80
+    assert chosen[:40] == tests[:40]
+    assert len(set(chosen)) == len(chosen)
+
+
+def test_tests_are_named_after_files():
+    tests = ["tests/neutral/test_a.py::x", "tests/neutral/test_a_b.py::x", "tests/neutral/test_b.py::x"]
+    assert judge._named_after("devshim/_a.py", tests) == tests[:1]
 
 
 def test_a_line_is_judged_by_the_tests_that_run_it_in_each_suite():

@@ -110,6 +110,47 @@ def test_an_unknown_kind(kind: object) -> None:
     assert len(str(caught.value)) < 300
 
 
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("gpu:0", "ds.device('gpu:0') reads text with an index; the kinds are cpu, gpu"),
+        ("x:" * 40, "ds.device('x:x:"),
+        ("x:" * 41, "the kinds are cpu, gpu"),
+        ("gpux", "the kinds are cpu, gpu"),
+        (["gpu:0"], "the kinds are cpu, gpu"),
+    ],
+)
+def test_text_with_an_index_is_for_another_call(kind: object, hint: str) -> None:
+    with pytest.raises(ds.DeviceSpecError) as caught:
+        ds.Device(kind)  # type: ignore[arg-type]
+    assert str(caught.value.hint).startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("index", "hint"),
+    [
+        ("1", "ds.Device('gpu', 1)"),
+        ("99999", "ds.Device('gpu', 99999)"),
+        ("999999", "ds.Device('gpu', 0)"),
+        ("-1", "ds.Device('gpu', 0)"),
+        ("²", "ds.Device('gpu', 0)"),
+        (1.0, "ds.Device('gpu', 0)"),
+        (None, "ds.Device('gpu', 0)"),
+    ],
+)
+def test_text_that_is_an_index_is_one_in_the_hint(index: object, hint: str) -> None:
+    with pytest.raises(ds.DeviceSpecError, match="a device index is an integer, not") as caught:
+        ds.Device("cuda", index)  # type: ignore[arg-type]
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(("index", "nearest"), [(-1, 0), (-(10**30), 0), (65536, 65535), (10**30, 65535)])
+def test_an_index_out_of_range_names_the_nearest(index: int, nearest: int) -> None:
+    with pytest.raises(ds.DeviceSpecError, match="a device index is between 0 and 65535") as caught:
+        ds.Device("gpu", index)
+    assert caught.value.hint == f"did you mean 'gpu:{nearest}'?"
+
+
 def test_a_lying_integer_makes_no_device_of_its_own() -> None:
     """A subclass of int may compare as it likes; what is kept is the number it is."""
 

@@ -113,6 +113,28 @@ def test_every_dtype_by_its_name(name: str) -> None:
         assert _dlpack.read(array.__dlpack__()).dtype == name
 
 
+STANDARD = {
+    "bool": (6, 8, 1),
+    "bfloat16": (4, 16, 1),
+    "int8": (0, 8, 1),
+    "uint16": (1, 16, 1),
+    "float16": (2, 16, 1),
+    "float64": (2, 64, 1),
+    "complex64": (5, 64, 1),
+    "complex128": (5, 128, 1),
+    "float8_e4m3fn": (10, 8, 1),
+    "float8_e5m2": (12, 8, 1),
+}
+"""What DLPack's header says: DLDataTypeCode, bits and lanes."""
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_the_numbers_are_dlpacks_own(name: str) -> None:
+    assert {**_dlpack.FORMS, **_dlpack.SMALL}[name] == STANDARD[name]
+    offered = _dlpack.Offer((1, 0), name, (2,), (1,), 4096, False)
+    assert offered.itemsize == STANDARD[name][1] // 8
+
+
 def test_bfloat16_which_numpy_lacks() -> None:
     assert Made(np.ones(2, "uint16"), False, _dlpack.FORMS["bfloat16"]).read().dtype == "bfloat16"
 

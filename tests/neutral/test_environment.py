@@ -171,3 +171,25 @@ def test_the_documentation_lists_them() -> None:
 
 def test_no_variable_of_the_tests_is_unread() -> None:
     assert [name for name in os.environ if name.startswith("DEVSHIM_") and name not in _environment.KNOWN] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("DEVSHIM_BACKEND", "numpy", None),
+        ("DEVSHIM_BACKEND", "nunpy", "nunpy"),
+        ("DEVSHIM_SIMULATE_GPUS", "2", None),
+        ("DEVSHIM_SIMULATE_GPUS", "two", "'two'"),
+        ("DEVSHIM_SIMULATE_GPUS", "4GiB", "'4GiB'"),
+        ("DEVSHIM_SIMULATE_MEMORY", "4GiB", None),
+        ("DEVSHIM_SIMULATE_MEMORY", "junk", "'junk'"),
+    ],
+)
+def test_what_is_wrong_with_a_value_is_one_sentence(name: str, value: str, problem: str | None) -> None:
+    told = _environment.wrong(name, value)
+    if problem is None:
+        assert told is None
+    else:
+        assert told is not None
+        assert problem in told
+        assert "Hint" not in told

@@ -6,8 +6,10 @@ import ast
 import copy
 import pickle
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import devshim_backends
@@ -170,3 +172,45 @@ def test_the_hint_does_not_repeat_the_message(name: str, cards: object) -> None:
         set(re.findall(r"[a-z]{4,}", str(text).lower())) for text in (caught.value.problem, caught.value.hint)
     )
     assert len(said & hint) <= 0.7 * len(hint), (caught.value.problem, caught.value.hint)
+
+
+# ---------------------------------------------------------------------- an adapter's errors
+def of_an_adapter(module: str) -> type[ds.DevshimError]:
+    """A class that is devshim's error and a framework's own."""
+    return errors.joined(type("FullCardError", (ds.OutOfMemoryError, RuntimeError), {"__module__": module}))
+
+
+def test_an_adapters_error_has_devshims_name() -> None:
+    cls = of_an_adapter("somewhere.errors")
+    assert f"{cls.__module__}.{cls.__qualname__}" == "devshim.OutOfMemoryError"
+    with pytest.raises(ds.OutOfMemoryError):
+        raise cls("full")
+    with pytest.raises(RuntimeError):
+        raise cls("full")
+
+
+@pytest.mark.parametrize(
+    ("module", "framework"), [("fakeframe.errors", "fakeframe"), ("devshim_backends._fakeframe.full", "fakeframe")]
+)
+def test_an_adapters_error_survives_pickling(module: str, framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As itself where the framework is loaded, and as devshim's alone in a process that has not loaded it."""
+    cls = of_an_adapter(module)
+    parts = module.split(".")
+    for i in range(1, len(parts) + 1):
+        name = ".".join(parts[:i])
+        if name != "devshim_backends":
+            made = ModuleType(name)
+            made.__path__ = []
+            monkeypatch.setitem(sys.modules, name, made)
+    sys.modules[module].FullCardError = cls  # type: ignore[attr-defined]
+    monkeypatch.setitem(
+        sys.modules, framework, ModuleType(framework) if framework not in parts else sys.modules[parts[0]]
+    )
+    stored = pickle.dumps(cls("it is full", "make room"))
+    back = pickle.loads(stored)
+    assert type(back) is cls
+    assert (back.problem, back.hint) == ("it is full", "make room")
+    monkeypatch.delitem(sys.modules, framework)
+    plain = pickle.loads(stored)
+    assert type(plain) is ds.OutOfMemoryError
+    assert (plain.problem, plain.hint) == ("it is full", "make room")

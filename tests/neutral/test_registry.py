@@ -277,3 +277,9 @@ def test_gaps_are_read_without_importing_the_framework(python: Callable[..., str
             assert all(gap.reason for gap in gaps.values())
         assert not [name for name in ("torch", "tensorflow", "jax", "paddle", "mxnet", "numpy") if name in sys.modules]
     """)
+
+
+def test_limits_are_a_third_partys_own(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(fake), "limits", {"simulate": "by halves"})
+    assert _registry.limits("fakeframe") == {"simulate": "by halves"}
+    assert "np.asarray" in _registry.limits("numpy")["guard"]

@@ -65,6 +65,17 @@ def test_only_true_is_an_answer(fake: Any, asked: list[Any]) -> None:
     assert len(asked) > 3
 
 
+@pytest.mark.parametrize(("asked_for", "lands"), [(GPU, ds.cpu()), (ds.cpu(), GPU), (GPU, ds.gpu(0))])
+def test_a_copy_that_lands_elsewhere_is_an_error(fake: Any, asked: list[Any], asked_for: Any, lands: Any) -> None:
+    cls = type(fake.settle(np.ones(1), GPU))
+    cls.hosted = property(lambda self: self.card is HOST)  # what the fixture takes back
+    x = fake.settle(np.ones(2), ds.gpu(0) if asked_for is not ds.gpu(0) else GPU)
+    fake.lands_on = lands
+    for tree in (x, [x]):
+        with pytest.raises(ds.PlacementError, match=f"{asked_for}.*{lands}"):
+            ds.copy(tree, asked_for)
+
+
 def test_a_copy_is_a_copy_and_nonsense_is_refused(fake: Any, asked: list[Any]) -> None:
     x = tensor(fake)
     assert ds.place(x, "cpu", copy=True) is not x

@@ -140,3 +140,61 @@ def test_tensors_are_required_together_as_outside(x: np.ndarray, compiles: Any) 
     with pytest.raises(ds.DeviceMismatchError) as inside:
         require(x=apart)
     assert str(inside.value) == str(outside.value)
+
+
+def test_the_default_device_is_that_of_the_compiled_functions_block(compiles: Any) -> None:
+    def function() -> list[Any]:
+        found = [ds.zeros(1)]
+        with ds.on(GPU):
+            found.append(ds.zeros(1))
+            with ds.on("gpu:0"):
+                found.append(ds.zeros(1))
+            found.append(ds.zeros(1))
+        return [*found, ds.zeros(1)]
+
+    assert [ds.device_of(each) for each in compiles(function)] == [CPU, GPU, ds.gpu(0), GPU, CPU]
+    with pytest.raises(ZeroDivisionError):
+        compiles(failing)
+    assert not _context.TRACED.devices
+    assert ds.device_of(ds.zeros(1)) is CPU
+
+
+def failing() -> None:
+    with ds.on(GPU):
+        raise ZeroDivisionError
+
+
+def test_what_runs_later_is_not_recorded_now(x: np.ndarray, compiles: Any) -> None:
+    """The framework makes the copy each time the compiled function runs."""
+    with ds.transfers() as log:
+        assert ds.device_of(compiles(ds.place, x, "cpu")) is CPU
+        assert ds.device_of(compiles(ds.place, [x], "cpu")[0]) is CPU
+        assert log.count == 0
+        ds.place(x, "cpu")
+    assert log.count == 1
+
+
+def test_a_tracer_has_no_source_to_record(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sources(self: Any, x: Any) -> Any:
+        raise ds.TracingError("a tracer is nowhere", "ask outside")
+
+    x = fake.settle(np.ones(2), CPU)
+    monkeypatch.setattr(type(fake), "sources", sources, raising=False)
+    with ds.transfers() as log:
+        assert ds.place(x, GPU).card is GPU
+    assert log.count == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: ds.to_numpy(x),
+        lambda x: ds.from_numpy(np.ones(1)),
+        lambda x: ds.save(x, "never-written"),
+    ],
+    ids=["to_numpy", "from_numpy", "save"],
+)
+def test_what_would_be_done_once_is_refused(x: np.ndarray, compiles: Any, call: Any) -> None:
+    with pytest.raises(ds.TracingError) as caught:
+        compiles(call, x)
+    assert caught.value.hint

@@ -90,6 +90,15 @@ def test_the_site_is_the_users_line() -> None:
     assert log.records[0].site == f"{__file__}:{before + 1}"
 
 
+def test_the_site_of_a_compiled_function_is_the_line_that_calls_it() -> None:
+    """torch.fx writes such functions, and calls their file so."""
+    written = compile("copied = ds.copy(x, 'gpu:1')", "<eval_with_key>.5", "exec")
+    with ds.transfers() as log:
+        before = sys._getframe().f_lineno
+        exec(written, {"ds": ds, "x": np.ones(2), "__name__": "user"})
+    assert log.records[0].site == f"{__file__}:{before + 1}"
+
+
 def test_the_site_is_the_users_in_parallel_too() -> None:
     """The line in the callable, or that of `parallel` where all of that is nobody's."""
     x = there()

@@ -11,7 +11,7 @@ Traps mended here:
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -135,15 +135,25 @@ def _read_by_numpy(dtype: Any) -> Any:
 
 def over_cards(natives: Sequence[Any], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
     """Return the sum or mean of one array on each of several of JAX's devices, on each of them: one program for all."""
-    mesh = jax.sharding.Mesh(np.array(natives), ("card",))
-    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("card"))
-    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    spread, reduce_over = _engine(tuple(natives), op)
     with wide(xs[0].dtype):
         rows = [jax.device_put(jax.lax.expand_dims(x, (0,)), native) for x, native in zip(xs, natives, strict=True)]
         stacked = jax.make_array_from_single_device_arrays((len(xs), *xs[0].shape), spread, rows)
-        reduced = jax.jit(partial(_reduced, op), out_shardings=everywhere)(stacked)
+        reduced = reduce_over(stacked)
     found = {shard.device: shard.data for shard in reduced.addressable_shards}
     return [found[native] for native in natives]
+
+
+@lru_cache(maxsize=16)
+def _engine(natives: tuple[Any, ...], op: str) -> tuple[Any, Callable[[Tensor], Tensor]]:
+    """How one row for each device is spread, and the function that reduces the rows.
+
+    Kept, because JAX compiles each function that it has not met: once for each shape and dtype, and not at every call.
+    """
+    mesh = jax.sharding.Mesh(np.array(natives), ("card",))
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("card"))
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    return spread, jax.jit(partial(_reduced, op), out_shardings=everywhere)
 
 
 def _reduced(op: str, stacked: Tensor) -> Tensor:

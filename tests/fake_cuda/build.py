@@ -1,0 +1,117 @@
+"""Build the stand-ins of NVIDIA's libraries, with g++ and nm: ``python build.py HEADERS TARGET``.
+
+HEADERS is the folder that ``pip install --target`` has put CUDA's headers into. What PyTorch's libraries need and the
+sources here do not define is made up: a function that says it is not supported (CUDA) or that does nothing (cuBLAS and
+the others, which are only called by operators).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+HERE = Path(__file__).parent
+RUNTIME = "libcudart.so.13"
+NOT_SUPPORTED = 801
+FLAGS = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden"]
+STRICT = ["-Wall", "-Wextra", "-Werror"]
+"""Further flags for the sources here."""
+SOURCES = {
+    RUNTIME: ["machine.cc", "runtime.cc", "driver.cc"],
+    "libnvidia-ml.so.1": ["nvml.cc"],
+    "libnccl.so.2": ["nccl.cc"],
+}
+UNVERSIONED = {
+    r"p?nccl[A-Z]": "libnccl.so.2",
+    r"curand[A-Z]": "libcurand.so.10",
+    r"cusparseLt[A-Z]": "libcusparseLt.so.0",
+    r"cuFile[A-Z]": "libcufile.so.0",
+    r"nvshmem": "libnvshmem_host.so.3",
+    r"cu[A-Z]": RUNTIME,  # the driver's
+}
+"""Pattern of a symbol that carries no library's name -> its library."""
+VERSIONS = {RUNTIME: RUNTIME, "libnvshmem_host.so.3": "NVSHMEM"}
+"""The version of the symbols of such a library, where it has one."""
+
+
+def symbols(library: Path, defined: bool) -> list[tuple[str, str]]:
+    """Return the names that a library defines, or needs, each with its version or an empty text."""
+    which = "--defined-only" if defined else "--undefined-only"
+    command = ["nm", "-D", which, "--with-symbol-versions", str(library)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    names = [line.split()[-1] for line in lines if line.strip()]
+    return [(name, version.lstrip("@")) for name, _, version in (name.partition("@") for name in names)]
+
+
+def needed(folder: Path) -> dict[tuple[str, str], set[str]]:
+    """Return what PyTorch's libraries need of NVIDIA's: library and version of its symbols -> names."""
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for library in folder.glob("lib*.so"):
+        for name, version in symbols(library, defined=False):
+            if re.match(r"lib(cu|nv)\w+\.so", version):
+                found[version, version].add(name)
+            elif version in ("", "NVSHMEM"):
+                home = next((home for pattern, home in UNVERSIONED.items() if re.match(pattern, name)), None)
+                if home is not None:
+                    found[home, VERSIONS.get(home, "")].add(name)
+    found["libcurand.so.10", ""].add("curandCreateGenerator")  # it is linked, and nothing of it is used
+    return found
+
+
+def compiled(source: Path, target: Path, *flags: str) -> Path:
+    """Compile one source into a folder."""
+    made = target / f"{source.stem}.o"
+    subprocess.run(["g++", *FLAGS, *flags, "-c", str(source), "-o", str(made)], check=True)
+    return made
+
+
+def functions(made: Path) -> set[str]:
+    """Return the functions that a compiled source defines."""
+    lines = subprocess.run(["nm", "--defined-only", str(made)], capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1] for line in lines.splitlines() if " T " in line}
+
+
+def made_up(names: set[str], answer: int, source: Path) -> Path:
+    """Write a source of functions of these names, which all give one answer."""
+    lines = (f'extern "C" __attribute__((visibility("default"))) int {name}() {{ return {answer}; }}' for name in names)
+    source.write_text("\n".join(sorted(lines)) + "\n")
+    return source
+
+
+def link(name: str, version: str, parts: list[Path], target: Path) -> None:
+    """Make a library of its parts; its symbols carry a version where PyTorch asks for one."""
+    flags = ["-shared", f"-Wl,-soname,{name}", "-o", str(target / name), *map(str, parts), "-ldl"]
+    if version:
+        script = target / f"{name}.map"
+        script.write_text(f"{version} {{ global: *; }};\n")
+        flags.append(f"-Wl,--version-script={script}")
+    if name != RUNTIME:  # which knows the machine, and has the driver's functions, too
+        flags += ["-Wl,--no-as-needed", f"-L{target}", f"-l:{RUNTIME}"]
+    subprocess.run(["g++", *flags], check=True)
+
+
+def build(headers: Path, target: Path) -> None:
+    """Build all libraries into a folder."""
+    (target / "parts").mkdir(parents=True, exist_ok=True)
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise SystemExit("install PyTorch's CUDA build first")
+    wanted = needed(Path(spec.origin).parent / "lib")
+    wanted.setdefault(("libcuda.so.1", ""), set())
+    wanted.setdefault(("libnvidia-ml.so.1", ""), set())
+    include = f"-I{next(headers.rglob('driver_types.h')).parent}"
+    for (name, version), names in sorted(wanted.items(), key=lambda each: each[0][0] != RUNTIME):  # the runtime first
+        ours = [HERE / source for source in SOURCES.get(name, [])]
+        parts = [compiled(source, target / "parts", *STRICT, include) for source in ours]
+        rest = names.difference(*map(functions, parts))
+        answer = NOT_SUPPORTED if name == RUNTIME else 0
+        parts.append(compiled(made_up(rest, answer, target / "parts" / f"{name}.cc"), target / "parts"))
+        link(name, version, parts, target)
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,94 @@
+"""PyTorch's CUDA build on cards that do not exist, each scenario in a process of its own: ``nox -s fake-cuda``.
+
+This process imports PyTorch and starts nothing; each scenario is a fork of it, so that a hundred of them take seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import textwrap
+import traceback
+from typing import Any
+
+import pytest
+
+LIBRARIES = os.environ.get("FAKE_CUDA_LIBRARIES")
+"""The folder that ``build.py`` has filled, and where the loader looks first; other sessions collect nothing here."""
+collect_ignore_glob = [] if LIBRARIES else ["test_*.py"]
+
+PRELUDE = """
+import os
+import pytest
+import torch
+import devshim as ds
+from probe import calls_of, contexts, current
+ds.use("torch")
+LAST = int(os.environ["FAKE_CUDA_GPUS"]) - 1
+CARD = f"gpu:{LAST}"
+CUDA = f"cuda:{LAST}"
+"""
+_PATIENCE = 60
+"""Seconds a scenario may take; a signal then ends it."""
+
+
+def scenario(code: str, *, gpus: int = 4, **settings: str) -> None:
+    """Run a scenario in a process that has cards; it must end without an error.
+
+    Args:
+        code: What is run, after `PRELUDE`.
+        gpus: Cards of the machine.
+        settings: More of the environment.
+    """
+    with tempfile.TemporaryFile() as printed:
+        child = os.fork()
+        if not child:
+            _run(PRELUDE + textwrap.dedent(code), {"FAKE_CUDA_GPUS": str(gpus), **settings}, printed.fileno())
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        printed.seek(0)
+        assert status == 0, f"exit status {status}\n{printed.read().decode()[-3000:]}"
+
+
+def _run(code: str, settings: dict[str, str], printed: int) -> Any:
+    """Run a scenario and end this process."""
+    import signal
+
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_PATIENCE)
+    for name in [each for each in os.environ if each.startswith(("CUDA_", "DEVSHIM_"))]:
+        del os.environ[name]
+    os.environ.update(settings)
+    os.dup2(printed, 1)
+    os.dup2(printed, 2)
+    try:
+        exec(compile(code, "<scenario>", "exec"), {"__name__": "scenario"})
+    except BaseException:
+        os.write(2, f"{_numbered(code)}\n{traceback.format_exc()}".encode())
+        os._exit(1)
+    os._exit(0)
+
+
+def _numbered(code: str) -> str:
+    return "\n".join(f"{number:3} {line}" for number, line in enumerate(code.splitlines(), 1))
+
+
+@pytest.fixture
+def run():
+    """Run a scenario on a machine with four cards, or what it says."""
+    return scenario
+
+
+@pytest.fixture(params=[1, 4], ids=["1 card", "4 cards"])
+def run_on_each(request):
+    """Run a scenario on a machine with one card, and on one with four; it uses the last."""
+    return lambda code, **settings: scenario(code, gpus=request.param, **settings)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pytorch():
+    """Import PyTorch once; nothing of this process may start its cards, or use its threads."""
+    import torch
+
+    assert torch.version.cuda is not None, "install PyTorch's CUDA build"
+    yield
+    assert not torch.cuda.is_initialized()

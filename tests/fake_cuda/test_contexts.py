@@ -1,0 +1,88 @@
+"""Contexts are made on the cards that are used, and calls are as many as PyTorch's own."""
+
+from __future__ import annotations
+
+
+def test_counting_starts_nothing(run_on_each):
+    run_on_each("""
+    assert ds.device_count() == LAST + 1
+    assert ds.devices() == [ds.cpu(), *(ds.gpu(i) for i in range(LAST + 1))]
+    assert ds.try_gpu() is ds.gpu(0) and len(ds.try_all_gpus()) == LAST + 1
+    assert ds.require(CARD) is ds.gpu(LAST)
+    assert not torch.cuda.is_initialized()
+    with pytest.raises(ds.DeviceNotFoundError):
+        ds.place(torch.ones(3), ds.gpu(LAST + 1))
+    assert not torch.cuda.is_initialized() and contexts() == []
+    """)
+
+
+def test_what_is_placed_makes_a_context_on_its_card_alone(run):
+    """Pinned buffers are made under the card that they are for; PyTorch's current card is 0 all the time."""
+    for what in (
+        "ds.place(torch.ones(3), CARD)",
+        "ds.place([torch.full((1024,), float(i)) for i in range(100)], CARD)",
+        "ds.place(torch.ones(1 << 25), CARD)",
+        "ds.place(torch.ones(1 << 25), CARD, non_blocking=True)",
+        "ds.place([model, torch.optim.Adam(model.parameters())], CARD)",
+        "ds.from_numpy(torch.ones(3).numpy(), CARD)",
+        "ds.zeros(3, device=CARD)",
+        "ds.random.uniform(size=3, device=CARD)",
+        "ds.asarray([1, 2], device=CARD)",
+    ):
+        run(f"""
+        model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(20)])
+        {what}
+        assert contexts() == [LAST], contexts()
+        assert torch.cuda.current_device() == 0
+        """)
+
+
+def test_looking_and_waiting_make_no_context(run):
+    run("""
+    ds.synchronize()
+    ds.empty_cache()
+    ds.memory_policy(0.5)
+    assert contexts() == []
+    x = ds.place(torch.ones(3), CARD)
+    ds.synchronize()
+    ds.synchronize("gpu:1")
+    ds.empty_cache()
+    with ds.guard("error"), ds.transfers():
+        ds.place(x, "cpu")
+    assert ds.place(x, CARD) is x
+    assert ds.describe("gpu:2").total_memory == 8 << 30
+    log = ds.MetricLog()
+    log.append(x[0])
+    log.flush()
+    assert contexts() == [LAST], contexts()
+    """)
+
+
+def test_calls_are_those_of_pytorch(run_on_each):
+    """Single transfers cost what PyTorch's own cost; what is there already costs nothing."""
+    run_on_each("""
+    x = torch.arange(1024.)
+    y = ds.place(x, CARD)
+    assert calls_of(lambda: ds.place(y, CARD)) == {}
+    ours = calls_of(lambda: ds.place(x, CARD))
+    assert ours == calls_of(lambda: x.to(CUDA)) == {"copy to a card, pageable": 1, "cudaStreamSynchronize": 1}, ours
+    assert calls_of(lambda: ds.place(y, "cpu")) == calls_of(lambda: y.cpu())
+    assert calls_of(lambda: ds.to_numpy(y)) == calls_of(lambda: y.cpu().numpy())
+    assert calls_of(lambda: ds.copy(y, CARD)) == calls_of(lambda: y.to(CUDA, copy=True))
+    assert calls_of(lambda: ds.zeros(3, device=CARD)) == calls_of(lambda: torch.zeros(3, device=CUDA))
+    """)
+
+
+def test_many_tensors_are_one_copy_and_one_wait(run_on_each):
+    run_on_each("""
+    xs = [torch.full((1024,), float(i)) for i in range(1000)]
+    ys = ds.place(xs, CARD)
+    there = calls_of(lambda: ds.place(xs, CARD))
+    copies = {name: n for name, n in there.items() if name.startswith("copy to")}
+    assert copies == {"copy to a card, pinned": 1}, there
+    assert there["cudaStreamSynchronize"] == 1, there
+    back = calls_of(lambda: ds.place(ys, "cpu"))
+    copies = {name: n for name, n in back.items() if name.startswith("copy from")}
+    assert copies == {"copy from a card, pinned": 1}, back
+    assert back["cudaStreamSynchronize"] == 1, back
+    """)
