@@ -9,7 +9,7 @@ import numpy as np
 
 from devshim import _context, _explain, _misuse_values, _registry, _spec, _transfer
 from devshim._dtypes import DTYPES
-from devshim._refusals import bad_argument, cannot_share, masked, refuse_for_numpy
+from devshim._refusals import bad_argument, cannot_share, masked, not_a_tensor, refuse_for_numpy
 from devshim.device import CPU, as_int
 from devshim.errors import ArgumentError, ConversionError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import SupportsIndex, TypeAlias
 
     from devshim._spec import DeviceLike
-    from devshim.backend import Backend
+    from devshim.backend import Backend, Tensor
     from devshim.device import Device
 
     Shape: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
@@ -178,3 +178,20 @@ def integer(name: str, value: Any) -> int:
 
 
 __all__ = ["dtype", "finite", "integer", "number", "numpy_array", "plan", "planned", "reach", "real", "shape", "steps"]
+
+
+def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
+    """Return the backend of a tensor, and the tensor: of a variable of Keras's that is not a tensor, the one it holds.
+
+    Anything else is a `NotATensorError` that names the public call.
+    """
+    backend = _registry.serving(x)
+    if backend is not None:
+        return backend, x
+    from devshim import _trees
+
+    owner = _trees.owner_of_whole(x)
+    leaves = [] if owner is None else [leaf for leaf in owner.leaves(x) if leaf.kind != "gradient"]
+    if owner is None or len(leaves) != 1 or leaves[0].path:
+        raise not_a_tensor(x, call, is_model=owner is not None)
+    return owner, leaves[0].read()

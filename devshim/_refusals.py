@@ -226,11 +226,13 @@ def device_failed(device: Device, what: str) -> DeviceFailedError:
     )
 
 
-def not_a_tensor(x: object, call: str) -> NotATensorError:
-    """The call takes tensors, and this is something else."""
+def not_a_tensor(x: object, call: str, *, is_model: bool = False) -> NotATensorError:
+    """The call takes tensors, and this is something else; a model, optimizer or variable where ``is_model`` says so."""
     return NotATensorError(
         f"ds.{call} takes a tensor of an installed framework, and this is of type {type_name(x)}",
-        "make one with ds.asarray(...); for a dict or list of tensors, ask each of its leaves",
+        "ds.placement_of(x) says where each of its tensors is; pass one of these tensors"
+        if is_model
+        else "make one with ds.asarray(...); for a dict or list of tensors, ask each of its leaves",
     )
 
 

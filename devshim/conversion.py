@@ -41,7 +41,6 @@ from devshim.errors import (
     DeviceNotFoundError,
     DevshimError,
 )
-from devshim.tensors import tensor_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +82,7 @@ def convert(
         BackendNotFoundError: It is not installed.
     """
     if backend is None:
-        tensor_backend(x, "convert")  # who is wrong about that hears it first
+        _arguments.tensor_of(x, "convert")  # who is wrong about that hears it first
         backend = _context.current().name
     short_cut = _SHORT_CUTS.get((type(x), backend)) if type(backend) is str else None
     if (
@@ -108,7 +107,7 @@ def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool
     asked = None if device is None else _spec.device(device)  # before ``x``'s own is met: see `devshim.device`
     if _registry.serving(x) is None and _misuse.is_tensor(backend):
         raise _misuse.swapped_conversion(x)
-    source = tensor_backend(x, "convert")
+    source, x = _arguments.tensor_of(x, "convert")
     try:
         target = _registry.load(_installed.canonical(backend))
     except BackendNotFoundError as error:

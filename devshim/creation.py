@@ -16,7 +16,7 @@ from devshim._dtypes import DTYPES
 from devshim._refusals import cannot_share
 from devshim.device import CPU
 from devshim.errors import ConversionError, DevshimError
-from devshim.tensors import from_array, stays, tensor_backend
+from devshim.tensors import from_array, stays
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -288,7 +288,7 @@ def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device
 
 def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value: object) -> tuple[Any, ...]:
     """The arguments of `_transfer.make` for a tensor in another's shape."""
-    backend = tensor_backend(x, f"{call}_like")
+    backend, x = _arguments.tensor_of(x, f"{call}_like")
     target = backend.device_of(x) if device is None else _arguments.reach(backend, _spec.device(device), (x,))
     plan = _arguments.planned(backend, call, target, (backend.shape(x), *value), dtype)
     return plan if dtype is not None else (*plan[:-2], backend.dtype(backend.dtype_name(x)), target)

@@ -74,10 +74,16 @@ class DevshimError(Exception):
     Attributes:
         problem: One sentence: what was asked, and what is true.
         hint: What to type next, or None where there is nothing to do.
+
+    An error that is made again from its text, as Keras does to add the layer to it, has the hint that is in the text.
     """
 
     def __init__(self, problem: str, hint: str | None = None) -> None:
         super().__init__(problem if hint is None else f"{problem}\n\nHint: {hint}")
+        if hint is None and "\n\nHint: " in str(problem):
+            problem, _, rest = problem.partition("\n\nHint: ")
+            hint = rest.partition("\n\n")[0].removesuffix("\x1b[0m")  # Keras prints the error itself in bold
+            problem = problem.replace("\x1b[1m", "")
         self.problem: str = problem
         self.hint = hint
 

@@ -149,6 +149,7 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
     def visit(cell: Cell, nodes: list[Any]) -> Any:
         backend = _registry.serving(nodes[0])
         if backend is None:
+            _refuse_variable(nodes[0])
             _lockstep.require_equal("gather", "part", cell, nodes)
         else:
             shape = backend.shape(nodes[0])
@@ -181,6 +182,16 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
         _lockstep.unlike("gather", "part"),
     )
     return whole
+
+
+def _refuse_variable(node: Any) -> None:
+    """Refuse what holds one tensor, and is a model to devshim: the first part would be the answer."""
+    owner = _trees.owner_of_whole(node)
+    if owner is not None and [leaf.path for leaf in owner.leaves(node) if leaf.kind != "gradient"] == [""]:
+        raise ArgumentError(
+            f"ds.gather joins tensors, and this is a {type_name(node)}, which holds one",
+            "pass the tensor in it: ds.gather([part.value for part in parts], device)",
+        )
 
 
 def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:

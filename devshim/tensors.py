@@ -46,7 +46,7 @@ def device_of(x: Tensor) -> Device:
     """
     backend = _TENSORS.get(type(x))
     if backend is None:
-        backend = tensor_backend(x, "device_of")
+        backend, x = _tensor_of(x, "device_of")
     hook = _explain.HOOK
     if hook is not None:
         hook(backend, "device_of")
@@ -241,7 +241,7 @@ def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
     """
     backend = _TENSORS.get(type(x))
     if backend is None:
-        backend = tensor_backend(x, "to_numpy")
+        backend, x = _tensor_of(x, "to_numpy")
     hook = _explain.HOOK
     if hook is not None:
         hook(backend, "to_numpy")
@@ -285,14 +285,10 @@ def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool |
     return _transfer.from_host(backend, array, target, copy is not False)
 
 
-def tensor_backend(x: object, call: str) -> Backend:
-    """Return the backend of a tensor, or raise `NotATensorError` naming the public call."""
-    backend = _registry.serving(x)
-    if backend is None:
-        from devshim import _refusals
+def _tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
+    from devshim import _arguments
 
-        raise _refusals.not_a_tensor(x, call)
-    return backend
+    return _arguments.tensor_of(x, call)
 
 
 for _public in (copy, device_of, from_numpy, place, to_numpy):

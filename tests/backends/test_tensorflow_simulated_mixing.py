@@ -240,3 +240,20 @@ def test_compiled_functions_copy_silently():
     """TensorFlow places a tf.function's operators by itself, and inserts the copies: the declared gap."""
     x, y = matrix("gpu:0"), matrix("gpu:1")
     assert np.allclose(tf.function(lambda x, y: x + y)(x, y).numpy(), x.numpy() + y.numpy())
+
+
+def test_a_refusal_inside_a_keras_layer_keeps_its_hint():
+    """Keras makes TensorFlow's errors again, from TensorFlow's message, to add the layer's name."""
+    import keras
+
+    model = keras.Sequential([keras.layers.Dense(3)])
+    model.build((None, 4))
+    ds.place(model, "gpu:1")
+    with pytest.raises(ds.DeviceMismatchError, match=r"when calling Dense\.call") as caught:
+        model(matrix("gpu:0"))
+    assert isinstance(caught.value, tf.errors.InvalidArgumentError)
+    assert "\n\nHint: bring them together with ds.place(x, " in str(caught.value)
+    assert caught.value.hint.startswith("bring them together with ds.place(x, ")
+    assert caught.value.hint.endswith("made on the way")
+    assert "needs its tensors on one device" in caught.value.problem
+    assert "Hint: bring" in caught.value.message

@@ -160,6 +160,48 @@ class KerasCases:
         assert ds.device_of(variable.value) is GPU
         assert np.array_equal(keras.ops.convert_to_numpy(variable), X)
 
+    def test_a_variable_is_asked_and_copied_as_a_tensor(self) -> None:
+        import keras
+
+        variable = keras.Variable(X, trainable=False, name="table")
+        if self.name == "torch":
+            trained = keras.Variable(X)
+            trained.value.sum().backward()  # it has a gradient then, too
+            assert ds.device_of(ds.place(trained, GPU)) is GPU
+        assert ds.device_of(variable) is ds.cpu()
+        ds.place(variable, GPU)
+        assert ds.device_of(variable) is GPU
+        assert np.array_equal(ds.to_numpy(variable), X)
+        assert np.array_equal(ds.convert(variable, "numpy", "cpu"), X)
+        assert ds.device_of(ds.zeros_like(variable)) is GPU
+        for made, place in (
+            (ds.copy(variable, "gpu:0"), "gpu:0"),
+            (ds.place({"w": variable}, GPU, copy=True)["w"], GPU),
+            (ds.broadcast(variable, ["gpu:0"])[0], "gpu:0"),
+        ):
+            assert made is not variable
+            assert isinstance(made, keras.Variable)
+            assert (made.name, made.trainable) == ("table", False)
+            assert ds.device_of(made) is ds.device(place)
+            assert np.array_equal(ds.to_numpy(made), X)
+            made.assign(X + 1)
+            assert ds.device_of(made) is ds.device(place)
+        assert np.array_equal(ds.to_numpy(variable), X)
+
+    def test_an_error_inside_a_layer_keeps_its_hint(self) -> None:
+        model = ds.place(self.net(compile=False), GPU)
+        with pytest.raises(ds.DeviceMismatchError, match=r"when calling Dense\.call") as caught:
+            model(ds.from_numpy(X, "gpu:0"))
+        assert "\n\nHint: bring one of them to the other: ds.place(x, ds.device_of(y))" in str(caught.value)
+        assert caught.value.hint == "bring one of them to the other: ds.place(x, ds.device_of(y))"
+
+    def test_what_holds_several_tensors_is_no_tensor(self) -> None:
+        model = self.net()
+        with pytest.raises(ds.NotATensorError, match=r"Hint: ds.placement_of\(x\) says where"):
+            ds.device_of(model)
+        with pytest.raises(ds.ArgumentError, match=r"part\.value for part in parts"):
+            ds.gather([model.variables[0], model.variables[0]], "gpu:0")
+
     # ------------------------------------------------------------------ training
     def test_training_goes_on_with_fit(self) -> None:
         moved, stayed = self.net(), self.net()

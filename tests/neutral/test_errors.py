@@ -214,3 +214,14 @@ def test_an_adapters_error_survives_pickling(module: str, framework: str, monkey
     plain = pickle.loads(stored)
     assert type(plain) is ds.OutOfMemoryError
     assert (plain.problem, plain.hint) == ("it is full", "make room")
+
+
+def test_an_error_made_again_from_a_longer_text_has_its_hint() -> None:
+    """Keras adds the layer to an error's text, prints the error itself in bold, and makes one of the same class."""
+    told = str(errors.DeviceNotFoundError("gpu:7 is not there", "use gpu:0"))
+    text = f"Exception encountered when calling Dense.call().\n\n\x1b[1m{told}\x1b[0m\n\nArguments received:\n  x=1"
+    again = errors.DeviceNotFoundError(text)
+    assert str(again) == text
+    assert again.hint == "use gpu:0"
+    assert again.problem == "Exception encountered when calling Dense.call().\n\ngpu:7 is not there"
+    assert pickle.loads(pickle.dumps(again)).hint == "use gpu:0"

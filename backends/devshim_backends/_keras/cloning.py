@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim import _refusals
 from devshim.errors import DevshimError, UnsupportedError
-from devshim_backends._keras.contents import is_optimizer
+from devshim_backends._keras.contents import is_optimizer, is_variable
 from devshim_backends._keras.optimizers import trained
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def clones(backend: Backend, contents: Contents, wholes: Sequence[Any], copy: Ca
     before = random.getstate()  # from which Keras draws the seeds of initializers that are not used
     try:
         for whole in wholes:
-            if not is_optimizer(whole):
+            if is_variable(whole):
+                made[id(whole)] = _variable(backend, whole)
+            elif not is_optimizer(whole):
                 made[id(whole)] = _model(backend, contents, whole, twins, copy)
         for whole in wholes:
             if id(whole) not in made:
@@ -73,6 +75,23 @@ def _model(backend: Backend, contents: Contents, model: Any, twins: dict[int, An
         if path in compiled and old.optimizer is not None and old.optimizer.built:
             _build(contents, compiled[path].optimizer, old.optimizer, twins)
     _copy_values(backend, model, new)
+    return new
+
+
+def _variable(backend: Backend, variable: Any) -> Any:
+    """Return a variable of the same class and options, with a value of its own on the same device."""
+    new = type(variable)(
+        "zeros",
+        shape=tuple(variable.shape),
+        dtype=variable._dtype,  # not that of an autocast scope
+        trainable=variable.trainable,
+        autocast=variable._autocast,
+        aggregation=variable.aggregation,
+        synchronization=variable.synchronization,
+        name=variable.name,
+    )
+    new.regularizer, new.constraint = variable.regularizer, variable.constraint
+    _copy_values(backend, variable, new)
     return new
 
 

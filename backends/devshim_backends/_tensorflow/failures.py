@@ -1,6 +1,7 @@
 """Errors that are TensorFlow's and devshim's in one: whoever catches either has them.
 
-Keras makes such an error anew, of the same class and with TensorFlow's arguments, to add a layer's name to its text.
+Keras makes such an error again, of the same class and with TensorFlow's arguments, to add a layer's name to its text:
+so TensorFlow's ``message`` is the whole text, with the hint.
 """
 
 from __future__ import annotations
@@ -36,10 +37,8 @@ class MixedDevicesError(DeviceMismatchError, tf.errors.InvalidArgumentError):  #
 
 def _begin(error: Any, theirs: Any, args: tuple[Any, ...]) -> None:
     """Take ``(problem, hint)``, or TensorFlow's ``(node, operator, message, ...)``."""
-    if len(args) > 2:
-        problem, _, hint = args[2].partition("\n\nHint: ")
-        node, operator = args[:2]
-    else:
-        problem, hint, node, operator = args[0], args[1] if len(args) > 1 else None, None, None
-    theirs.__init__(error, node, operator, problem)
-    DevshimError.__init__(error, problem, hint or None)
+    node, operator, *text = args[:3] if len(args) > 2 else (None, None, *args)
+    DevshimError.__init__(error, *text)
+    message = error.args[0]
+    theirs.__init__(error, node, operator, message)
+    error.args = (message,)  # TensorFlow's constructor has emptied them
