@@ -86,3 +86,21 @@ def test_many_tensors_are_one_copy_and_one_wait(run_on_each):
     assert copies == {"copy from a card, pinned": 1}, back
     assert back["cudaStreamSynchronize"] == 1, back
     """)
+
+
+def test_large_arrays_go_through_pinned_memory(run_on_each):
+    """Pageable memory is copied at half the rate; `place`, `to_numpy` and `from_numpy` are alike."""
+    run_on_each("""
+    x = torch.arange(float(1 << 24))
+    array = x.numpy()
+    y = ds.from_numpy(array, CARD)
+    for back in (ds.place(y, "cpu").numpy(), ds.to_numpy(y), ds.convert(y, "numpy", "cpu")):
+        assert (back == array).all()
+    ways = {"copy to a card, pinned": 4}
+    assert calls_of(lambda: ds.place(x, CARD)).items() >= ways.items()
+    assert calls_of(lambda: ds.from_numpy(array, CARD)).items() >= ways.items()
+    assert calls_of(lambda: ds.asarray(array, device=CARD)).items() >= ways.items()
+    assert calls_of(lambda: ds.to_numpy(y)).items() >= {"copy from a card, pinned": 4}.items()
+    parameter = torch.nn.Parameter(y)
+    assert calls_of(lambda: ds.to_numpy(parameter)).items() >= {"copy from a card, pinned": 4}.items()
+    """)

@@ -185,6 +185,13 @@ def copies(
         yield made.pop(i) if i in together else copy(x)
 
 
+def carried(x: Tensor, place: Any, non_blocking: bool = False) -> Tensor:
+    """Return a copy on another device, in pieces where that is faster."""
+    if not is_large(x, place):
+        return x.to(place, None, non_blocking, True)
+    return in_pieces(x, place, non_blocking) if x.is_cpu else out_in_pieces(x)
+
+
 def in_pieces(x: Tensor, place: Any, non_blocking: bool = False) -> Tensor:
     """Return a copy on a card of a large tensor of the host's, sent in pieces through two pinned buffers."""
     made = torch.empty_like(x, device=place)

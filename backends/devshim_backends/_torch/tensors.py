@@ -126,7 +126,7 @@ class TorchTensors(Backend):
             with torch.inference_mode(False), torch.no_grad():  # else a model moved here could not be trained any more
                 return x.to(place, None, non_blocking, True)
         if x.is_cpu is not (place.type == "cpu") and not is_compiling() and packing.is_large(x, place):
-            return packing.in_pieces(x, place, non_blocking) if x.is_cpu else packing.out_in_pieces(x)
+            return packing.carried(x, place, non_blocking)
         return x.to(place, None, non_blocking, True)  # dtype, non_blocking, copy: by name they cost a tenth more
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
@@ -146,7 +146,7 @@ class TorchTensors(Backend):
         if self.device_of(x) is not CPU:
             if not copy:
                 raise _refusals.copy_needed(self.device_of(x), CPU)
-            seen, copy = seen.cpu(), False  # what arrives is ours alone
+            seen, copy = packing.carried(seen, NATIVE[CPU]), False  # what arrives is ours alone
         if seen.is_conj() or seen.is_neg():
             if not copy:
                 raise _refusals.cannot_share("this tensor", "its conjugation or negation is still to be done")
@@ -174,13 +174,13 @@ class TorchTensors(Backend):
         if not copy:
             return self._over(array, name, device)
         if device is not CPU and _torch_reads(array):
-            return self._over(array, name, CPU).to(native(device), copy=True)
+            return packing.carried(self._over(array, name, CPU), native(device))
         made = torch.empty(array.shape, dtype=dtype, device="cpu")
         if name in SMALL:
             made.view(SMALL[name]).numpy()[...] = array.view(_plain(name))
         else:
             made.numpy()[...] = array
-        return made if device is CPU else made.to(native(device))
+        return made if device is CPU else packing.carried(made, native(device))
 
     def _over(self, array: np.ndarray, name: str, device: Device) -> Tensor:
         """A tensor over an array's own memory."""
