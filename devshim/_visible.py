@@ -105,6 +105,8 @@ def _show_simulated(wanted: list[int], call: str) -> None:
 def _set_environment(wanted: list[int], call: str) -> tuple[str, str]:
     """Set the driver's variable; return its name and value."""
     amd = os.path.exists("/dev/kfd")  # ROCm's driver; its runtime reads a variable of its own
+    if not amd:
+        _require_unread(call)
     variable = "HIP_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
     names, why = _visible(variable, wanted)
     _check(wanted, len(names), call, why)
@@ -112,16 +114,27 @@ def _set_environment(wanted: list[int], call: str) -> tuple[str, str]:
     return variable, os.environ[variable]
 
 
+def _require_unread(call: str) -> None:
+    """Refuse where CUDA has read its variable: what is imported later would see other cards than what is set now."""
+    from devshim import _nvml
+
+    if _nvml.cuda_started():
+        raise AlreadyStartedError(
+            f"{call} came too late: CUDA is initialised in this process, and has read CUDA_VISIBLE_DEVICES",
+            f"move {call} to the top of the program, before any library, CuPy and numba too, looks for GPUs",
+        )
+
+
 def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
     """The cards a variable shows now, by the driver's names, and why they are so many."""
-    from devshim import _nvml
+    from devshim import _cuda, _nvml
 
     value = os.environ.get(variable)
     if value is not None:
         return _nvml.entries(value), f"{variable} is {value!r}"
     if variable == "HIP_VISIBLE_DEVICES":  # nothing light counts AMD cards: the framework will refuse what is not there
         return [str(index) for index in range(max(wanted, default=-1) + 1)], ""
-    return [str(card.index) for card in _nvml.cards()], _nvml.why_none()
+    return [str(card.index) for card in _nvml.cards()] or list(map(str, range(_cuda.count()))), _nvml.why_none()
 
 
 def _check(wanted: list[int], have: int, call: str, why: str) -> None:

@@ -611,6 +611,26 @@ def test_cards_are_counted_without_starting_jax(two_cards, monkeypatch, visible,
         assert "CUDA_VISIBLE_DEVICES" in two_cards.absence("gpu")
 
 
+def test_slices_of_cards_are_counted_without_starting_jax(two_cards, monkeypatch):
+    """Trap: NVML lists whole cards alone, so that a slice (MIG) was none, and `try_gpu` the CPU without a warning."""
+    from devshim import _cuda
+
+    monkeypatch.setattr(_cuda, "_ask", lambda value, order: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-00aa/1/0")
+    assert two_cards.count("gpu") == 1
+    assert ds.try_gpu() is ds.gpu(0)
+
+
+def test_cards_are_counted_without_nvml(two_cards, monkeypatch):
+    """As in containers without NVML, under WSL and on Jetson: CUDA is asked in a process of its own."""
+    from devshim import _cuda, _nvml
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(_nvml, "cards", list)
+    monkeypatch.setattr(_cuda, "_ask", lambda value, order: 3)
+    assert two_cards.count("gpu") == 3
+
+
 def test_jax_platforms_hides_cards(two_cards):
     """JAX_PLATFORMS=cpu leaves the cards out."""
     before = jax.config.jax_platforms

@@ -568,3 +568,19 @@ def test_a_recorded_copy_is_on_the_tape_and_one_with_a_gradient_keeps_its_place_
         y = (ds.copy(x, CPU) * 3).sum()
     y.backward()
     assert x.grad.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_counting_cards_does_not_start_cuda(monkeypatch):
+    """MXNet's own ``num_gpus`` does, after which ``ds.set_visible_devices`` comes too late."""
+    from devshim_backends._mxnet import devices
+
+    from devshim import _cuda, _nvml
+
+    counted = []
+    monkeypatch.setattr(devices, "HAS_CUDA", True)
+    monkeypatch.setattr(_cuda, "count", lambda: 2)
+    monkeypatch.setattr(mx.context, "num_gpus", lambda: counted.append(1) or 4)
+    assert ds.device_count() == 2
+    assert counted == []
+    monkeypatch.setattr(_nvml, "cuda_started", lambda: True)
+    assert ds.device_count() == 4  # what MXNet has

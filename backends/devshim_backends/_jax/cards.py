@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from devshim import _nvml
+from devshim import _cuda, _nvml
 
 if TYPE_CHECKING:
     from devshim._nvml import Card
@@ -72,7 +72,7 @@ def allowed(kind: str) -> bool:
 
 def count() -> int:
     """How many GPUs JAX will find when it starts."""
-    return _count_amd() if is_rocm() else len(_nvml.visible())
+    return _count_amd() if is_rocm() else _cuda.count()
 
 
 def _count_amd() -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim import _host, _nvml, _refusals
+from devshim import _cuda, _host, _nvml, _refusals
 from devshim.backend import Backend
 from devshim.device import CPU, Device
 from devshim.info import DeviceInfo
@@ -88,9 +88,11 @@ def read(number: int, labelled: int) -> Device | None:
 
 
 def _cards() -> int:
-    """How many cards CUDA shows this process; asking makes no context."""
+    """Return how many cards CUDA shows this process; MXNet itself would start CUDA to count them (``cuInit``)."""
     if not HAS_CUDA:
         return 0
+    if not _nvml.cuda_started():
+        return _cuda.count()
     try:
         return int(mx.context.num_gpus())
     except mx.MXNetError:  # no driver

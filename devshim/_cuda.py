@@ -1,0 +1,55 @@
+"""What CUDA would show this process, without starting it here.
+
+NVML, the driver's library for questions, is light, but it knows whole cards alone (no slices of MIG), and it is missing
+in some containers, under WSL and on Jetson.  Where it does not know, CUDA is asked in a process of its own: to start
+CUDA in this one would make it too late to hide cards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from functools import cache
+
+from devshim import _nvml
+
+__all__ = ["count"]
+
+_PROGRAM = """
+import ctypes
+driver, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(found)) == 0:
+    print(found.value)
+"""
+
+
+def count() -> int:
+    """Return how many cards CUDA will show, slices of cards (MIG) included."""
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    named = None if value is None else _nvml.entries(value)
+    if named == []:
+        return 0
+    slices = [name for name in named or () if name.startswith("MIG-")]
+    if not slices and _nvml.cards():
+        return len(_nvml.visible())
+    asked = _ask(value, os.environ.get("CUDA_DEVICE_ORDER"))
+    return len(slices) if asked is None else asked
+
+
+@cache
+def _ask(value: str | None, order: str | None) -> int | None:
+    """Return CUDA's own count under these values of its variables; None where it cannot be asked."""
+    try:
+        ctypes.CDLL("libcuda.so.1")  # which starts nothing
+    except OSError:
+        return None
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return int(done.stdout) if done.stdout.strip().isdecimal() else None

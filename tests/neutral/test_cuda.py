@@ -1,0 +1,102 @@
+"""Counting what CUDA will show, where NVML does not know: slices of cards (MIG), and machines without NVML."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import devshim as ds
+from devshim import _cuda, _nvml, _visible
+
+
+class Machine:
+    """What NVML lists, and what CUDA answers in a process of its own; None where its library is not there."""
+
+    def __init__(self, cards: int, cuda: str | None) -> None:
+        self.cards, self.cuda, self.asked = cards, cuda, 0
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine(0, None)
+
+    def library(name: str, mode: int = 0) -> Any:
+        if found.cuda is None:
+            raise OSError(f"{name}: cannot open shared object file")
+        return SimpleNamespace()
+
+    def run(command: list[str], **kwargs: Any) -> Any:
+        found.asked += 1
+        assert "cuInit" in command[-1]
+        return SimpleNamespace(stdout=found.cuda)
+
+    monkeypatch.setattr(_nvml, "cards", lambda: [_nvml.Card(i, "H100", f"GPU-{i}", 1, 1) for i in range(found.cards)])
+    monkeypatch.setattr(_nvml, "why_none", lambda: "NVML does not answer")
+    monkeypatch.setattr(_cuda.ctypes, "CDLL", library)
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(os.path, "exists", lambda path: False)
+    monkeypatch.setattr(_visible, "_before", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "x")  # so that it is as before afterwards
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    _cuda._ask.cache_clear()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cards", "cuda", "value", "count"),
+    [
+        (0, None, None, 0),
+        (0, "2\n", None, 2),
+        (0, "1\n", "1", 1),
+        (0, "", None, 0),  # cuInit failed
+        (0, "2\n", "", 0),
+        (0, "2\n", "-1", 0),
+        (4, "9\n", None, 4),
+        (4, "9\n", "1,2", 2),
+        (4, "9\n", "GPU-3", 1),
+        (4, "1\n", "MIG-x", 1),
+        (4, "1\n", "MIG-x,MIG-y", 1),  # of several slices CUDA shows one
+        (4, None, "MIG-x", 1),
+        (4, "", "MIG-x", 1),
+        (0, None, "MIG-x", 1),
+    ],
+)
+def test_count(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, cards: int, cuda: str | None, value: str | None, count: int
+) -> None:
+    machine.cards, machine.cuda = cards, cuda
+    if value is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert [_cuda.count() for _ in range(3)] == [count] * 3
+    assert machine.asked == (cuda is not None and value not in ("", "-1") and (not cards or "MIG" in str(value)))
+
+
+def test_the_program_that_asks_runs() -> None:
+    """Here without a driver, so that it fails and says nothing."""
+    _cuda._ask.cache_clear()
+    assert _cuda._ask(None, None) is None or _cuda.count() >= 0
+    compile(_cuda._PROGRAM, "program", "exec")
+
+
+def test_visible_devices_are_counted_without_nvml(machine: Machine) -> None:
+    machine.cuda = "2\n"
+    with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:2, and 2 are visible"):
+        ds.set_visible_devices([2])
+    ds.set_visible_devices([1])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_visible_devices_are_too_late_once_anybody_has_started_cuda(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CuPy, numba or a framework's own list of devices: CUDA has read the variable then, and never reads it again."""
+    machine.cards = 2
+    monkeypatch.setattr(_nvml, "cuda_started", lambda: True)
+    with pytest.raises(ds.AlreadyStartedError, match="CUDA is initialised in this process") as caught:
+        ds.set_visible_devices([1])
+    assert "top of the program" in str(caught.value.hint)
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
