@@ -30,6 +30,10 @@ LIMITS: Mapping[str, str] = MappingProxyType(
             "functions that a program took out of Paddle's modules before GPUs were simulated compute with tensors of "
             "two of them, and of those that were taken away"
         ),
+        "several": (
+            "in threads of your own paddle.grad, compiling, and one function compiled as a whole in two of them end "
+            "the process or give wrong values (seen on 3.3.1): hold a lock; ds.parallel takes turns or refuses"
+        ),
         "models": (
             "every class of paddle.optimizer is moved; LBFGS, use_multi_tensor and ClipGradByGlobalNorm are "
             "refused for a model over several devices, because they compute with all parameters at once"

@@ -1,14 +1,19 @@
 """Run parts of PaddlePaddle in one thread at a time while `ds.parallel` runs.
 
-PaddlePaddle (2.6 to 3.3) keeps the state of `paddle.grad` in one object per process, ``egr::GeneralGrad``, which every
-call fills, walks and clears with the GIL released.  Two threads in it at once end the process.  `paddle.autograd`'s
-``jacobian`` and ``hessian`` come through the same function, `Tensor.backward` does not, and needs no turns.
+PaddlePaddle (seen on 3.3.1) keeps the state of `paddle.grad` in one object per process, ``egr::GeneralGrad``, which
+every call fills, walks and clears with the GIL released.  Two threads in it at once end the process.
+`paddle.autograd`'s ``jacobian`` and ``hessian`` come through the same function, `Tensor.backward` does not, and needs
+no turns.
 
 It builds programs in one object per process, too: two threads that compile a function at once end the process, and a
-thread that computes eagerly meanwhile finds itself in the program.
+thread that computes eagerly meanwhile finds itself in the program.  A function that was compiled as a whole keeps its
+values in one scope: two threads that run it at once get each other's numbers, wait for ever, or end the process, with
+gradients and without.  Turns would not do: a backward pass reads the scope later.  What the bytecode compiler made
+(``full_graph=False``) runs in three threads, 200 times each.
 
-`ds.parallel` starts threads, so it makes them take turns in `paddle.grad`, and refuses to compile: both functions are
-replaced while a call of it runs, and put back when the last one has ended.
+`ds.parallel` starts threads, so it makes them take turns in `paddle.grad`, refuses to compile, and leaves a whole
+program to the first thread that runs it: the functions are replaced while a call of it runs, and put back when the last
+one has ended.
 """
 
 from __future__ import annotations
@@ -17,8 +22,10 @@ import threading
 from functools import wraps
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from paddle.base import core
+from paddle.jit.dy2static import partial_program
 from paddle.jit.dy2static.program_translator import ProgramCache
 
 from devshim.errors import UnsupportedError
@@ -27,6 +34,13 @@ try:
     from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 except ImportError:  # Paddle 2.6 keeps it elsewhere
     OpcodeExecutorCache = None
+
+try:
+    from paddle.jit.dy2static import pir_partial_program
+except ImportError:  # Paddle 2.6 has the older one alone
+    pir_partial_program = partial_program
+
+_PROGRAMS = {partial_program.PartialProgramLayer, pir_partial_program.PartialProgramLayer}
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,6 +53,8 @@ _TURN = RLock()
 _COUNTING = Lock()
 _inside = 0
 """How many threads of `ds.parallel` there are."""
+_owners: WeakKeyDictionary[Any, threading.Thread] = WeakKeyDictionary()
+"""The thread that each whole program belongs to."""
 _replaced: list[tuple[Any, str, Any]] = []
 """The functions that are replaced now: where, by which name, by what, which knows what was there before."""
 
@@ -66,6 +82,24 @@ def _refusing(theirs: Any) -> Any:
     return refuse
 
 
+def _of_one_thread(theirs: Any) -> Any:
+    @wraps(theirs)
+    def run_whole_program(program: Any, *args: Any, **kwargs: Any) -> Any:
+        here = threading.current_thread()
+        with _COUNTING:
+            owner = _owners.setdefault(program, here)
+        if owner is here:
+            return theirs(program, *args, **kwargs)
+        raise UnsupportedError(
+            "PaddlePaddle was asked to run one function that was compiled as a whole in two threads of ds.parallel, "
+            "which would get each other's values",
+            "compile one for each thread: steps = [paddle.jit.to_static(fn, full_graph=True) for _ in inputs], call "
+            "each once, then ds.parallel(steps, inputs)",
+        )
+
+    return run_whole_program
+
+
 class TakingTurns:
     """A ``with`` block of one thread of `ds.parallel`."""
 
@@ -78,6 +112,8 @@ class TakingTurns:
             if _inside == 1:
                 _replace(core.eager, "run_partial_grad", _in_turn)
                 _replace(ProgramCache, "_build_once", _refusing)
+                for program in _PROGRAMS:
+                    _replace(program, "__call__", _of_one_thread)
                 if OpcodeExecutorCache is not None:
                     _replace(OpcodeExecutorCache, "translate", _refusing)
 
@@ -85,6 +121,8 @@ class TakingTurns:
         global _inside
         with _COUNTING:
             _inside -= 1
+            if not _inside:
+                _owners.clear()
             while not _inside and _replaced:
                 owner, name, ours = _replaced.pop()
                 if getattr(owner, name) is ours:  # else somebody has replaced it in turn
