@@ -14,14 +14,14 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from devshim import _together
+from devshim._interrupts import uninterrupted
 from devshim.errors import ArgumentError, DevshimError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from devshim.backend import Backend
     from devshim.device import Device
@@ -171,29 +171,6 @@ def _back(leaf: Leaf, old: Any) -> Callable[[], None]:
 
 def _below(prefix: str, where: Where) -> Callable[[str], Device]:
     return lambda path: where(prefix, path)
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until the block has ended; in other threads than the main one it never arrives."""
-    import signal
-    import threading
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    waiting: list[Any] = []
-    before = signal.getsignal(signal.SIGINT)
-    if before is None:  # not set from Python: left alone
-        yield
-        return
-    signal.signal(signal.SIGINT, lambda *received: waiting.append(received))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if waiting and callable(before):
-            before(*waiting[0])
 
 
 __all__ = ["Move", "joined", "uninterrupted"]

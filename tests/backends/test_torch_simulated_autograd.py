@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 import devshim as ds
@@ -170,6 +172,23 @@ def test_an_error_in_a_hook_is_raised(name):
     x = leaf()
     (x * x).sum().backward()
     assert x.grad is not None
+
+
+def test_ctrl_c_waits_for_the_end_of_a_backward_pass():
+    """C++ asks the device's guard for a stream where no error may leave, and the process then ended (PyTorch 2.13)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        seen, x = [], leaf()
+        y = x * 2
+        y.register_hook(lambda _: signal.raise_signal(signal.SIGINT))
+        x.register_hook(lambda g: seen.append(g.tolist()))
+        with pytest.raises(KeyboardInterrupt):
+            y.sum().backward()
+        assert seen == [[2, 2, 2]]
+        assert x.grad.tolist() == [2, 2, 2]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_error_in_a_backward_pass_within_another():

@@ -29,8 +29,19 @@ ROOMS = {
     *("__init__.py", "backend.py", "creation.py", "devices.py", "draws.py", "gaps.py", "interop.py", "lines.py"),
     *("runtime.py", "scopes.py", "simulation.py", "tensors.py"),
 }
-FOR_ADAPTERS = {"_cards", "_cuda", "_dlpack", "_dtypes", "_host", "_nvml", "_refusals", "_versions", "backend", "device"}
-FOR_ADAPTERS |= {"_carrying", "_hidden", "_imports", "_mismatches", "_uses", "errors", "info", "wholes"}
+FOR_ADAPTERS = {
+    "_cards",
+    "_cuda",
+    "_dlpack",
+    "_dtypes",
+    "_host",
+    "_nvml",
+    "_refusals",
+    "_versions",
+    "backend",
+    "device",
+}
+FOR_ADAPTERS |= {"_carrying", "_hidden", "_imports", "_interrupts", "_mismatches", "_uses", "errors", "info", "wholes"}
 SERVES_KERAS = {"_tensorflow", "_torch", "_jax"}
 FOR_COMMANDS = {"_context", "_environment", "_nvml", "certify", "errors", "cli"}
 LONGEST = {"backend.py": 400}  # the contract: half of it is the words of its methods

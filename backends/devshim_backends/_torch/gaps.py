@@ -20,6 +20,11 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
+        "simulate": (
+            "PyTorch's C++ asks a device guard in Python for a stream where no error may leave (noexcept; 2.13), so "
+            "Ctrl-C at that moment of an operator that autograd records ends the process; backward passes are not "
+            "interrupted before their end"
+        ),
         "models": (
             "every class of torch.optim is moved; tensors in a module's lists, dicts and plain attributes stay, "
             "as in PyTorch, to which they are no part of it; generators, frozen TorchScript, DTensor and "

@@ -2,6 +2,9 @@
 
 PyTorch's engine has a thread for every device that the device guard counts, and a guard written in Python counts one.
 A gradient on ``sim:1`` would have no thread.  On the caller's own thread any number of devices do.
+
+Ctrl-C waits for the end of a backward pass, as it does on real cards, whose threads Python never interrupts.  Here it
+could come while C++ asks the guard for a stream, where no error may leave (``noexcept``), and end the process.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 import torch
 from torch.autograd.variable import Variable
 
+from devshim._interrupts import uninterrupted
 from devshim_backends._torch.simulated.patches import put
 
 
@@ -33,7 +37,7 @@ class _OnThisThread(torch._C._ImperativeEngine):  # type: ignore[misc]  # PyTorc
     """PyTorch's engine without its threads."""
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
-        with torch.autograd.set_multithreading_enabled(False):
+        with uninterrupted(), torch.autograd.set_multithreading_enabled(False):
             try:
                 return super().run_backward(*args, **kwargs)
             except SystemError:
