@@ -225,7 +225,9 @@ def test_what_is_fetched_is_there(monkeypatch):
 @pytest.mark.parametrize("non_blocking", [False, True])
 def test_what_is_sent_is_there_unless_it_was_not_to_be_waited_for(monkeypatch, non_blocking):
     late = Late(monkeypatch)
-    monkeypatch.setattr(packing, "_parted", lambda parcel, xs: [parcel])  # on the card: after what was asked of it
+    monkeypatch.setattr(
+        packing, "_parted", lambda parcel, xs, sizes: [parcel]
+    )  # on the card: after what was asked of it
     xs = [torch.arange(9.0) + i for i in range(9)]
     (parcel,) = packing.send(xs, HOST, non_blocking)
     assert late.pending is non_blocking

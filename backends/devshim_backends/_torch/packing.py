@@ -94,28 +94,28 @@ def parcels(xs: Sequence[Tensor], place: Any) -> list[list[int]]:
         place: The ``torch.device`` they go to.
     """
     full: list[list[int]] = []
-    filling: dict[Any, tuple[list[int], int]] = {}
+    filling: dict[Any, list[int]] = {}
+    filled: dict[Any, int] = {}
     for i, x in enumerate(xs):
-        if not is_on_the_way(x, place) or not is_plain(x):
-            continue
-        if not 0 < (size := x.numel() * x.element_size()) <= SMALL:
+        if not is_on_the_way(x, place) or not is_plain(x) or not 0 < (size := x.nbytes) <= SMALL:
             continue
         kind = x.dtype, x.device
-        members, filled = filling.get(kind, ([], 0))
-        if filled + size > PARCEL:
-            full.append(members)
-            members, filled = [], 0
-        members.append(i)
-        filling[kind] = members, filled + size
-    return [members for members in [*full, *(members for members, _ in filling.values())] if len(members) > FEW]
+        room = filled.get(kind, PARCEL) + size
+        if room > PARCEL:
+            full.append(filling.get(kind, []))
+            filling[kind], room = [], size
+        filling[kind].append(i)
+        filled[kind] = room
+    return [members for members in (*full, *filling.values()) if len(members) > FEW]
 
 
 def send(xs: Sequence[Tensor], place: Any, non_blocking: bool = False) -> list[Tensor]:
     """Return copies on a card of the host's tensors that travel together, each in memory of its own."""
-    host = _pinned(sum(x.numel() for x in xs), xs[0].dtype, place)
-    torch.cat([x.reshape(-1) for x in xs], out=host)
+    sizes = [x.numel() for x in xs]
+    host = _pinned(sum(sizes), xs[0].dtype, place)
+    torch.cat(_flat(xs), out=host)
     parcel = host.to(place, non_blocking=True, copy=True)
-    made = _parted(parcel, xs)
+    made = _parted(parcel, xs, sizes)
     if not non_blocking:
         _wait(place)  # else only work on this stream would find it there
     return made
@@ -124,16 +124,22 @@ def send(xs: Sequence[Tensor], place: Any, non_blocking: bool = False) -> list[T
 def fetch(xs: Sequence[Tensor]) -> list[Tensor]:
     """Return copies on the host of a card's tensors that travel together, each in memory of its own."""
     source = xs[0].device
-    parcel = torch.cat([x.reshape(-1) for x in xs])
+    parcel = torch.cat(_flat(xs))
     host = _pinned(parcel.numel(), parcel.dtype, source)
     host.copy_(parcel, non_blocking=True)
     _wait(source)
-    return _parted(host, xs)
+    return _parted(host, xs, [x.numel() for x in xs])
 
 
-def _parted(parcel: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
-    """What a parcel holds, each in memory of its own where the parcel is."""
-    parts = torch._C._nn.unflatten_dense_tensors(parcel, list(xs))
+def _flat(xs: Sequence[Tensor]) -> list[Tensor]:
+    """Return each tensor as one axis; most are already, and a call for each costs more than their copy."""
+    return [x if x.ndim == 1 else x.view(-1) for x in xs]
+
+
+def _parted(parcel: Tensor, xs: Sequence[Tensor], sizes: list[int]) -> list[Tensor]:
+    """Return what a parcel holds, each in memory of its own where the parcel is."""
+    cut = parcel.split(sizes)
+    parts = [part if x.ndim == 1 else part.view(x.shape) for part, x in zip(cut, xs, strict=True)]
     if hasattr(torch, "_foreach_clone"):
         return list(torch._foreach_clone(parts))
     made = [torch.empty_like(part) for part in parts]  # before PyTorch 2.13
