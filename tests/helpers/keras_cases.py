@@ -216,6 +216,31 @@ class KerasCases:
         for a, b in zip(*results, strict=True):
             assert np.array_equal(a, b)
 
+    def test_fit_inside_a_scope_trains_there(self) -> None:
+        """Its batches are shuffled, which PyTorch does with a generator of the host's."""
+        with ds.on(GPU):
+            model = self.net(build=False)
+            model.fit(X, Y, epochs=2, batch_size=5, verbose=0, validation_data=(X, Y))
+            assert model.predict(X, verbose=0).shape == Y.shape
+        assert self.devices(model) == {GPU}
+
+    def test_what_a_normalization_computes_with_follows(self, tmp_path: Path) -> None:
+        import keras
+
+        adapted = keras.layers.Normalization()
+        adapted.adapt(3 * X + 1)
+        expected = ds.to_numpy(adapted(ds.from_numpy(X)))
+        assert abs(expected - X).max() > 0.1
+        ds.place(adapted, GPU)
+        y = adapted(ds.from_numpy(X, GPU))
+        assert ds.device_of(y) is GPU
+        assert np.allclose(ds.to_numpy(y), expected, atol=1e-6)
+        ds.save(adapted, tmp_path / "adapted")
+        other = keras.layers.Normalization()
+        other.build((None, 4))
+        ds.load(tmp_path / "adapted", into=other)
+        assert np.allclose(ds.to_numpy(other(ds.from_numpy(X))), expected, atol=1e-6)
+
     def test_a_model_moves_in_the_middle_of_fit(self) -> None:
         """Keras on JAX takes the arrays out of the variables meanwhile."""
         import keras

@@ -49,7 +49,8 @@ def _of_parts(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf
     for path, part in contents.parts(model):
         start = f"{path}." if path else ""
         for name, variable, kind in contents.held(part):
-            yield from leaves(f"{start}{name}", kind, variable, None)
+            for leaf in leaves(f"{start}{name}", kind, variable, None):
+                yield _finalized(leaf, part) if name in _ADAPTED else leaf
         for name, metric in contents.metrics_in(part):
             yield from _of_metric(contents, leaves, f"{start}{name}.", metric)
     for path, part in contents.compiled_parts(model):
@@ -58,6 +59,22 @@ def _of_parts(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf
             yield from _of_metric(contents, leaves, f"{start}metrics.{i}.", metric)
         if part.optimizer is not None:
             yield from of_optimizer(contents, leaves, part.optimizer, f"{start}optimizer.")
+
+
+_ADAPTED = frozenset({"mean", "variance", "adapt_mean", "adapt_variance"})
+"""What ``Normalization`` learns of data, under the names that Keras (3.15.1) gives its variables."""
+
+
+def _finalized(leaf: Leaf, layer: Any) -> Leaf:
+    """The leaf of a ``Normalization``, which computes with tensors that it has made of its variables."""
+    if not hasattr(layer, "finalize_state"):
+        return leaf
+
+    def write(new: Any) -> None:
+        leaf.write(new)
+        layer.finalize_state()
+
+    return replace(leaf, write=write)
 
 
 def _of_metric(contents: Contents, leaves: LeavesOf, start: str, metric: Any) -> Iterator[Leaf]:

@@ -19,13 +19,13 @@ from devshim_backends._torch.keras_scopes import FOLLOWING, Within, found_in, va
 from devshim_backends._torch.meeting import RUN, carry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from devshim.backend import Backend
 
     Call = Callable[..., Any]
 
-__all__ = ["applied", "compiled", "drawn", "layer_built", "layer_called", "loss_called", "metric_called"]
+__all__ = ["applied", "batches_found", "compiled", "drawn", "layer_built", "layer_called", "loss_called", "metric_called"]
 __all__ += ["optimizer_built", "serve", "step_made"]
 
 _BACKEND: list[Backend] = []
@@ -129,6 +129,33 @@ def step_made(name: str, theirs: Call, model: Any, args: Any, kwargs: Any) -> An
     setattr(step, THEIRS, made)
     setattr(model, name, step)
     return result if result is None else step
+
+
+def batches_found(theirs: Call, batches: Any, args: Any, kwargs: Any) -> Any:
+    """Have batches be made on the host, whatever the scope: PyTorch (2.13) would shuffle them on the scope's device.
+
+    It fails there, because the generator is the host's. The training step brings each batch to the model.
+    """
+    with torch.device("cpu"):
+        return _OnHost(theirs(batches, *args, **kwargs))
+
+
+class _OnHost:
+    """Batches that are made on the host, inside a scope of another device, too."""
+
+    def __init__(self, batches: Any) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        with torch.device("cpu"):
+            batches = iter(self._batches)
+        while True:
+            with torch.device("cpu"):  # not around `yield`: the caller's scope is another
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+            yield batch
 
 
 def optimizer_built(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:

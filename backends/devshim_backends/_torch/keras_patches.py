@@ -126,6 +126,7 @@ def _put_on_classes() -> None:
     """Put what `keras_calls` does around the methods of Keras's classes."""
     import keras
     import keras.src.backend.torch.optimizers as of_pytorch
+    from keras.src.backend.torch import trainer
 
     for room in pkgutil.iter_modules(of_pytorch.__path__):  # Keras loads each when one of its class is made
         importlib.import_module(f"{of_pytorch.__name__}.{room.name}")
@@ -141,6 +142,7 @@ def _put_on_classes() -> None:
         put_around(
             keras.Model, f"make_{name}_function", functools.partial(keras_calls.step_made, f"{name}_function"), _passes
         )
+    put_around(trainer.TorchEpochIterator, "_get_iterator", keras_calls.batches_found, _passes)
     put_around(optimizer, "build", keras_calls.optimizer_built, _passes)
     put_around(optimizer, "apply", keras_calls.applied, _passes)
     for name in ("_parallel_update_step", "update_step"):
