@@ -98,6 +98,7 @@ class Backend(Wholes, ABC):
 
     full_error: ClassVar[type[OutOfMemoryError] | None] = None
     """The error of a full device that is also the framework's own error; without it devshim's alone."""
+    never_late: ClassVar[tuple[str, ...]] = ()  # which of "grow" and "fraction" `memory_policy` takes after `started`
     has_containers: bool = False
     """True if `flatten_once` is written; set when the backend is loaded."""
 

@@ -75,14 +75,16 @@ def empty_cache(device: DeviceLike | None = None) -> None:
 
 
 def memory_policy(policy: Literal["grow"] | float) -> None:
-    """Keep the current framework from taking whole cards at first use (TensorFlow and JAX do, by themselves).
+    """Keep frameworks from taking whole cards at first use, as TensorFlow and JAX do.
 
     Args:
-        policy: ``"grow"`` to take memory as it is needed, or the fraction of each card, in (0, 1], to take at most.
+        policy: ``"grow"`` to take memory as it is needed, in the current framework and all that are imported: those
+            that share a card need it all. Or the fraction of each card, in (0, 1], that the current one takes at most.
 
     Raises:
-        AlreadyStartedError: The framework has started its devices; it must come before the first tensor.
-        UnsupportedError: The framework has no such setting.
+        AlreadyStartedError: One of them has started its devices, and takes the setting before that alone; it must come
+            before the first tensor. Nothing has changed.
+        UnsupportedError: The current framework has no such setting.
     """
     _outside.refuse("memory_policy", "call it at the top of the program")
     fraction = isinstance(policy, (int, float)) and not isinstance(policy, bool) and 0 < policy <= 1
@@ -96,12 +98,21 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
     backend = _context.current()
     if "memory_policy" in backend.gaps:
         raise unsupported(backend, "memory_policy")
-    if backend.started():
-        raise already_started(backend, f"ds.memory_policy({policy!r})")
+    concerned = [backend, *(_sharing(backend) if policy == "grow" else ())]
+    for each in concerned:
+        if ("grow" if policy == "grow" else "fraction") not in each.never_late and each.started():
+            raise already_started(each, f"ds.memory_policy({policy!r})")
     hook = _explain.HOOK
-    if hook is not None:
-        hook(backend, "memory_policy" if policy == "grow" else "memory_fraction", None, (policy,))
-    backend.memory_policy(policy)
+    for each in concerned:
+        if hook is not None:
+            hook(each, "memory_policy" if policy == "grow" else "memory_fraction", None, (policy,))
+        each.memory_policy(policy)
+
+
+def _sharing(backend: Backend) -> list[Backend]:
+    """Return the other frameworks that are imported, and could take whole cards."""
+    others = [each for each in _registry.present() if each is not backend and "grow" not in each.never_late]
+    return [each for each in others if "memory_policy" not in each.gaps and not each.simulated and _cards(each)]
 
 
 def shrink_batch(fn: Callable[[int], R], start: int) -> tuple[R, int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import weakref
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -242,6 +243,77 @@ def test_memory_policy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ds.AlreadyStartedError, match=r"ds.memory_policy\('grow'\) came too late"):
         ds.memory_policy("grow")
     assert fake.policies == [0.5]
+
+
+class Other:
+    """A framework that is imported, and takes whole cards at first use unless it is asked not to."""
+
+    gaps: ClassVar[dict[str, object]] = {}
+    title, name, simulated, never_late = "Otherframe", "otherframe", 0, ()
+
+    def __init__(self, cards: int = 1, started: bool = False) -> None:
+        self.cards, self.has_started = cards, started
+        self.policies: list[object] = []
+
+    def kinds(self) -> tuple[str, ...]:
+        return ("gpu",)
+
+    def count(self, kind: str) -> int:
+        return self.cards
+
+    def started(self) -> bool:
+        return self.has_started
+
+    def memory_policy(self, policy: object) -> None:
+        self.policies.append(policy)
+
+
+@pytest.fixture
+def beside(fake: Any) -> Iterator[Callable[..., Other]]:
+    """Import another framework beside the current one, which takes advice now."""
+    with pytest.MonkeyPatch.context() as patched:  # undone before the simulation is
+        patched.setattr(type(fake), "gaps", {})
+        ds.use("fakeframe")
+
+        def imports(**facts: Any) -> Other:
+            other = Other(**facts)
+            patched.setattr(_registry, "present", lambda: [fake, other])
+            return other
+
+        yield imports
+
+
+def test_growing_memory_is_for_all_that_are_imported(fake: Any, beside: Callable[..., Other]) -> None:
+    """Frameworks that share a card need it all; a fraction is for the current one."""
+    other = beside()
+    ds.memory_policy(0.5)
+    assert (fake.policies, other.policies) == ([0.5], [])
+    ds.memory_policy("grow")
+    assert (fake.policies, other.policies) == ([0.5, "grow"], ["grow"])
+
+
+def test_growing_memory_comes_before_the_start_of_any(fake: Any, beside: Callable[..., Other]) -> None:
+    other = beside(started=True)
+    with pytest.raises(ds.AlreadyStartedError, match="came too late: Otherframe"):
+        ds.memory_policy("grow")
+    assert fake.policies == other.policies == []
+    ds.memory_policy(0.5)
+    without = beside(started=True, cards=0)  # it has none to take
+    ds.memory_policy("grow")
+    assert (fake.policies, without.policies) == ([0.5, "grow"], [])
+
+
+def test_a_policy_that_is_never_late(fake: Any, beside: Callable[..., Other], monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch takes memory as it needs it, and a limit at any time; Paddle and MXNet need not be asked to grow."""
+    beside(cards=0)
+    fake.has_started = True
+    monkeypatch.setattr(type(fake), "never_late", ("grow",), raising=False)
+    ds.memory_policy("grow")
+    with pytest.raises(ds.AlreadyStartedError):
+        ds.memory_policy(0.5)
+    monkeypatch.setattr(type(fake), "never_late", ("grow", "fraction"))
+    ds.memory_policy(0.5)
+    assert fake.policies == ["grow", 0.5]
 
 
 @pytest.mark.parametrize("policy", ["Grow", "", 0, -0.5, 1.5, float("nan"), None, True, [0.5], np.array([0.5, 0.5])])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import mxnet as mx
 
@@ -25,6 +25,8 @@ _FULL = ("out of memory", "cudaMalloc", "Failed to allocate", "bad_alloc", "CUDN
 
 class MxnetRuntime(Backend):
     """The room of the runtime."""
+
+    never_late: ClassVar[tuple[str, ...]] = ("grow",)
 
     def started(self) -> bool:
         return HAS_CUDA and _nvml.cuda_started()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import paddle
 
@@ -23,6 +23,8 @@ _FULL = ("out of memory", "resourceexhausted", "fail to alloc memory", "cannot a
 
 class PaddleRuntime(Backend):
     """The room of the runtime."""
+
+    never_late: ClassVar[tuple[str, ...]] = ("grow",)
 
     def started(self) -> bool:
         # What is reserved is asked for: Paddle looks for cards when it is imported, and uses one much later.

@@ -39,6 +39,7 @@ _FULL = (
 class TorchRuntime(Backend):
     """The room of the runtime."""
 
+    never_late: ClassVar[tuple[str, ...]] = ("grow", "fraction")
     full_error: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def started(self) -> bool:
