@@ -36,6 +36,7 @@ class Card:
         uuid: ``GPU-...``.
         total_memory: Bytes; None where the card shares the host's memory, and NVML does not tell.
         free_memory: Bytes not used by any process, or None likewise.
+        capability: What the card computes, as CUDA numbers it; None where NVML does not tell.
     """
 
     index: int
@@ -43,6 +44,7 @@ class Card:
     uuid: str
     total_memory: int | None
     free_memory: int | None
+    capability: tuple[int, int] | None = None
 
 
 def _asked(question: Any) -> tuple[Any, str | None]:
@@ -79,8 +81,17 @@ def _list(pynvml: Any) -> list[Card]:
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
-        found.append(Card(index, _text(name), _text(uuid), *_memory(pynvml, handle)))
+        found.append(Card(index, _text(name), _text(uuid), *_memory(pynvml, handle), _capability(pynvml, handle)))
     return found
+
+
+def _capability(pynvml: Any, handle: Any) -> tuple[int, int] | None:
+    """What one card computes, such as (9, 0)."""
+    try:
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    except (AttributeError, pynvml.NVMLError):  # of another library's kind, or not supported
+        return None
+    return int(major), int(minor)
 
 
 def _memory(pynvml: Any, handle: Any) -> tuple[int | None, int | None]:

@@ -588,7 +588,7 @@ def two_cards(monkeypatch):
 
     from devshim import _nvml
 
-    found = [_nvml.Card(i, "H200", f"GPU-{i}{i}aa", 2**37, 2**36) for i in range(2)]
+    found = [_nvml.Card(i, "H200", f"GPU-{i}{i}aa", 2**37, 2**36, (9, 0)) for i in range(2)]
     monkeypatch.setattr(_nvml, "cards", lambda: found)
     monkeypatch.setattr(cards, "gpu_plugin", lambda: "jax_plugins.xla_cuda12")
     monkeypatch.setattr(devices, "started", lambda: False)
@@ -631,6 +631,30 @@ def test_cards_are_counted_without_nvml(two_cards, monkeypatch):
     assert two_cards.count("gpu") == 3
 
 
+@pytest.mark.parametrize(
+    ("stats", "left", "free"),
+    [
+        ({"bytes_limit": 60, "bytes_in_use": 10}, 70, 50),  # the card has more than JAX may take
+        ({"bytes_limit": 60, "bytes_in_use": 10}, 5, 5),  # others have filled it
+        ({"bytes_limit": 60, "bytes_in_use": 10, "pool_bytes": 60}, 5, 50),  # JAX had taken its share before
+        ({"bytes_limit": 60, "bytes_in_use": 10}, None, 50),
+        ({}, 70, None),
+    ],
+)
+def test_the_memory_of_a_card_is_the_cards(two_cards, monkeypatch, stats, left, free):
+    """Trap: JAX's limit is its own share, 75 % of a card by default, and does not know what others have taken."""
+    from types import SimpleNamespace
+
+    from devshim import _nvml
+
+    card = _nvml.Card(0, "H200", "GPU-0", 100, left)
+    monkeypatch.setattr(_nvml, "cards", lambda: [card])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(two_cards, "to_native", lambda device: SimpleNamespace(memory_stats=lambda: stats))
+    found = two_cards.memory(ds.gpu(0))
+    assert (found.total, found.used, found.free) == (100, stats.get("bytes_in_use"), free)
+
+
 def test_jax_platforms_hides_cards(two_cards):
     """JAX_PLATFORMS=cpu leaves the cards out."""
     before = jax.config.jax_platforms
@@ -646,7 +670,7 @@ def test_a_card_is_described_without_starting_jax(two_cards, monkeypatch):
     """The driver knows a card's name and memory, where it is sure which card is meant."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     info = two_cards.describe(GPU0)
-    assert (info.name, info.uuid, info.total_memory) == ("H200", "GPU-11aa", 2**37)
+    assert (info.name, info.uuid, info.total_memory, info.compute_capability) == ("H200", "GPU-11aa", 2**37, (9, 0))
 
 
 # ---------------------------------------------------------------------- starting

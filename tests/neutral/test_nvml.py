@@ -75,6 +75,8 @@ def test_cards(driver: Driver, text: Any) -> None:
     """Text came as bytes from nvidia-ml-py before 11.515."""
     driver.text = text
     assert _nvml.cards()[1] == _nvml.Card(1, "Card 1", "GPU-1", 80 * 2**30, 79 * 2**30)
+    driver.nvmlDeviceGetCudaComputeCapability = lambda handle: [9, handle]
+    assert [card.capability for card in _nvml.cards()] == [(9, 0), (9, 1)]
     assert _nvml.driver_version() == "570.1"
     assert _nvml.why_none() == "the driver shows 2"
 

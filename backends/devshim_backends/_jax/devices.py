@@ -124,7 +124,7 @@ class JaxDevices(Backend):
         card = cards.known(device.index) if device.kind == "gpu" else None
         if card is None or started():
             return self._describe_native(device, card)
-        return DeviceInfo(device, card.name, self.name, card.total_memory, uuid=card.uuid)
+        return DeviceInfo(device, card.name, self.name, card.total_memory, card.capability, uuid=card.uuid)
 
     def _describe_native(self, device: Device, card: Card | None) -> DeviceInfo:
         """What JAX and, where it is sure to mean the same card, the driver know; JAX starts."""

@@ -19,7 +19,7 @@ from devshim_backends._jax import cards, counting, devices
 from devshim_backends._jax.scopes import JaxScopes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from devshim.device import Device
 
@@ -47,11 +47,12 @@ class JaxRuntime(JaxScopes, Backend):
             counting.settle()
             return self.cards[device.index].info()
         stats = native.memory_stats() or {}
-        total, used = stats.get("bytes_limit"), stats.get("bytes_in_use")
+        card = cards.known(device.index) if device.kind == "gpu" else None
+        limit = stats.get("bytes_limit")
         return MemoryInfo(
-            total=total,
-            used=used,
-            free=None if total is None or used is None else total - used,
+            total=limit if card is None or card.total_memory is None else card.total_memory,
+            used=stats.get("bytes_in_use"),
+            free=_free(stats, None if card is None else card.free_memory),
             peak=stats.get("peak_bytes_in_use"),
         )
 
@@ -71,3 +72,12 @@ class JaxRuntime(JaxScopes, Backend):
         return isinstance(error, MemoryError) or (
             isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
         )
+
+
+def _free(stats: Mapping[str, int], left: int | None) -> int | None:
+    """Return the bytes that JAX can still give: up to its limit, of its pool and of what the driver has left."""
+    limit, used = stats.get("bytes_limit"), stats.get("bytes_in_use")
+    if limit is None or used is None:
+        return None
+    spare = max(0, stats.get("pool_bytes", used) - used)
+    return limit - used if left is None else min(limit - used, left + spare)

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 
     Call = Callable[..., Any]
 
-__all__ = ["applied", "batches_found", "compiled", "drawn", "layer_built", "layer_called", "loss_called", "metric_called"]
+__all__ = [
+    "applied",
+    "batches_found",
+    "compiled",
+    "drawn",
+    "layer_built",
+    "layer_called",
+    "loss_called",
+    "metric_called",
+]
 __all__ += ["optimizer_built", "serve", "step_made"]
 
 _BACKEND: list[Backend] = []
