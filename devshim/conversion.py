@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 
 __all__ = ["convert"]
 
+_FRESH = 16
+"""The alignment of memory that NumPy allocates, whatever its size."""
+
 _SHORT_CUTS: dict[tuple[type, str], Callable[[Tensor], Tensor | None]] = {}
 """The short cut from tensors of an exact type to a framework, by the name the callers call it, for those met so far."""
 
@@ -203,15 +206,17 @@ def _copied_there(source: Backend, target: Backend, x: Tensor, here: Device, the
 
 def _through_the_host(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor:
     """New memory with the same values."""
+    # Where the values' copy on the host could be shared, that is the one copy; else they are only looked at there.
+    shares = there is CPU and target.alignment <= _FRESH
     try:
-        array = _values(source, x, here is CPU and there is not CPU)
+        array = _values(source, x, here is CPU and not shares)
     except ConversionError as error:
         name = source.dtype_name(x)
         if name in DTYPES and name != "bfloat16":  # which `ml_dtypes` gives NumPy; without it DLPack may still do
             raise
         return _by_way_of_shared(source, target, x, here, there, error)
     array = _arguments.numpy_array(array)  # NumPy's own tensors may be of the other byte order
-    if there is CPU:
+    if shares:
         try:  # nobody else has this memory
             return _transfer.make(*_transfer.from_host(target, array, there, copy=False))
         except CopyNeededError:
