@@ -1,4 +1,4 @@
-"""Simulated cards: their memory, counted by the byte, and the faults that a test asked for.
+"""Simulated cards: their memory, counted by the byte, and when the faults come that a test asked for.
 
 Requirements this module answers:
 
@@ -18,82 +18,25 @@ Imported by adapters that simulate, and by nobody else before a fault is asked f
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _thread import RLock
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from devshim import _refusals
-from devshim._show import show
-from devshim._spec import device as as_device
-from devshim.device import CPU, Device, as_int
-from devshim.errors import ArgumentError, OutOfMemoryError
+from devshim._faults import EVENTS, Fault
+from devshim.device import CPU, Device
+from devshim.errors import OutOfMemoryError
 from devshim.info import MemoryInfo
 
 if TYPE_CHECKING:
-    from typing import Literal
-
-    from devshim._spec import DeviceLike
     from devshim.backend import Backend
 
-__all__ = ["ROUND", "Card", "Cards", "Fault"]
+__all__ = ["EVENTS", "ROUND", "Card", "Cards", "Fault"]
 
 ROUND = 512
 """Bytes: every allocation on a simulated card takes a multiple of this."""
-
-EVENTS = ("allocation", "copy", "vanish")
-
-
-class Fault:
-    """Something that goes wrong on a simulated card, for tests of what comes after: ``ds.simulate(faults=...)``.
-
-    Args:
-        device: The simulated card.
-        what: ``"allocation"``: an allocation on it finds no room (`OutOfMemoryError`). ``"copy"``: a copy that devshim
-            makes to it or from it fails (`DeviceFailedError`). ``"vanish"``: from an allocation or a copy on,
-            everything on it fails (`DeviceFailedError`), until GPUs are simulated anew.
-        at: At which such event, counted from 1 for each framework and card since `simulate`; for ``"vanish"``
-            allocations and copies count alike.
-        times: How many events in a row fail; a card that has vanished stays so.
-
-    Raises:
-        ArgumentError: ``device`` is no GPU, or the other arguments make no sense.
-    """
-
-    __slots__ = ("at", "device", "times", "what")
-    device: Device
-    what: str
-    at: int
-    times: int
-
-    def __init__(
-        self, device: DeviceLike, what: Literal["allocation", "copy", "vanish"], at: int = 1, times: int = 1
-    ) -> None:
-        self.device = as_device(device)
-        if self.device.kind != "gpu":
-            raise ArgumentError(f"a fault is for a simulated GPU, not for {self.device}", "pass 'gpu:0'")
-        if what not in EVENTS:
-            raise ArgumentError(f"a fault is {show(what)}, and it must be one of {EVENTS}", f"pass {EVENTS[0]!r}")
-        self.what = what
-        self.at, self.times = _positive("at", at), _positive("times", times)
-
-    def __repr__(self) -> str:
-        more = "" if self.times == 1 else f", times={self.times}"
-        return f"Fault({str(self.device)!r}, {self.what!r}, at={self.at}{more})"
-
-
-Fault.__module__ = "devshim"
-
-
-def _positive(name: str, value: object) -> int:
-    try:
-        number = as_int(value)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise ArgumentError(f"{name} is {show(value)}, and it must be an int of at least 1", f"pass {name}=1")
-    return number
 
 
 class _Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
@@ -105,8 +48,9 @@ class _Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
     nbytes: int
 
 
-_LOCK = allocate_lock()
-"""Held around every update of a count."""
+_LOCK: Any = RLock()
+"""Held around every update of a count.  Python may run a signal's handler or a finalizer in the middle of one, in the
+same thread: what that makes is noted, and counted by the next who looks."""
 _OWNERS: dict[int, _Held] = {}
 """The last record for the owner at an address; the owner may be gone, and another object there now."""
 
@@ -132,6 +76,8 @@ class Card:
         self._held: dict[int, _Held] = {}
         """The counted owners, by the address of the reference; `_used` is their sum."""
         self._gone: deque[_Held] = deque()
+        self._late: deque[_Held] = deque()
+        """What was made in the middle of an update, by a signal's handler or a finalizer."""
         self._split = False
         """True while an update of the two is incomplete."""
         self._faults: list[Fault] = []
@@ -139,8 +85,10 @@ class Card:
 
     def begin(self, limit: int | None, faults: Iterable[Fault] = ()) -> None:
         """Start anew with a limit and faults: what is there stays counted, and is the highest so far."""
+        middle = _LOCK._is_owned()
         with _LOCK:
-            self._settle()
+            if not middle:
+                self._settle()
             self.limit, self.lost = limit, False
             self._peak = self._used
             self._faults = [fault for fault in faults if fault.device is self.device]
@@ -166,12 +114,16 @@ class Card:
             self.require_shown()
         held = _Held(owner, self._gone.append)
         held.key, held.nbytes = id(owner), -(-nbytes // ROUND) * ROUND
+        place = id(held)
+        if _LOCK._is_owned():
+            self._late.append(held)
+            return
         with _LOCK:
             self._settle()
             fails = self._faults and not there and self._happens("allocation")
             if there or (not fails and (self.limit is None or held.nbytes <= self.limit - self._used)):
                 self._split = True
-                self._held[id(held)] = held
+                self._held[place] = held  # from here on no call, in which Python could run something else
                 _OWNERS[held.key] = held
                 self._used += held.nbytes
                 if self._used > self._peak:
@@ -205,14 +157,18 @@ class Card:
 
     def reset_peak(self) -> None:
         """Make what is used now the highest so far."""
+        middle = _LOCK._is_owned()
         with _LOCK:
-            self._settle()
+            if not middle:
+                self._settle()
             self._peak = self._used
 
     def info(self) -> MemoryInfo:
         """Return what the card shows."""
+        middle = _LOCK._is_owned()
         with _LOCK:
-            self._settle()
+            if not middle:
+                self._settle()
             total, used, free, peak = self.limit, self._used, self._free(), self._peak
         return MemoryInfo(total=total, used=used, free=free, peak=peak)
 
@@ -221,10 +177,11 @@ class Card:
         return None if self.limit is None else max(self.limit - self._used, 0) // ROUND * ROUND
 
     def _settle(self) -> None:
-        """Take note of what is gone, with the lock held; what is done twice, after an interrupt, is done once."""
+        """Take note of what came and went, with the lock held; what is done twice, after an interrupt, is done once."""
         if self._split:
             self._used = sum(held.nbytes for held in self._held.values())
             self._split = False
+        self._count_late()
         gone = self._gone
         while gone:
             held = gone[0]
@@ -236,6 +193,22 @@ class Card:
                 del _OWNERS[key]
             gone.popleft()
             self._split = False
+
+    def _count_late(self) -> None:
+        """Count what was made in the middle of an update, if it is still there."""
+        late = self._late
+        while late:
+            held = late[0]
+            place = id(held)
+            if held() is not None and place not in self._held:
+                self._split = True
+                self._held[place] = held
+                _OWNERS[held.key] = held
+                self._used += held.nbytes
+                if self._used > self._peak:
+                    self._peak = self._used
+                self._split = False
+            late.popleft()
 
     def _happens(self, event: str) -> bool:
         """Count an event, with the lock held; whether it fails."""

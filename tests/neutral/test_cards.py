@@ -260,6 +260,54 @@ def test_an_interrupt_anywhere_leaves_the_count_exact() -> None:
     assert step > 20
 
 
+def test_a_handler_or_finalizer_in_the_middle_of_an_update_does_not_wait_for_itself() -> None:
+    """Python runs them in the same thread, wherever it looks for signals; what they make and drop is counted."""
+    one, kept, step, more = card(64 * ROUND), Owner(), 0, [Owner()]
+    one.hold(kept, ROUND)
+
+    def work() -> None:
+        owner = Owner()
+        one.hold(owner, 3 * ROUND)
+        another = Owner()
+        one.hold(another, 1)
+        del owner
+        one.info()
+
+    def run() -> None:
+        more[:] = [Owner(), Owner()]
+        for each in more:
+            one.hold(each, 2 * ROUND)
+        more.pop()
+        one.info()
+
+    while disturbed_at(step := step + 1, work, run):
+        assert used(one) == 3 * ROUND, f"after a call at place {step}"
+        more.clear()
+        assert used(one) == ROUND, f"after a call at place {step}"
+    assert step > 20
+
+
+def disturbed_at(step: int, work: Callable[[], object], call: Callable[[], object]) -> bool:
+    """Call something at the nth place where Python looks for signals in `devshim._cards`, if there is one."""
+    left = step
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        nonlocal left
+        if frame.f_code.co_filename == _cards.__file__ and event in ("call", "c_return"):
+            left -= 1
+            if left == 0:
+                sys.setprofile(None)
+                call()
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return left <= 0
+
+
 def test_no_python_runs_when_an_owner_goes() -> None:
     """An interrupt could come there, and Python would drop it."""
     one, owner, events = card(), [Owner()], []
