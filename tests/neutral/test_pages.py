@@ -13,10 +13,10 @@ import pytest
 (ROOT,) = [folder for folder in Path(__file__).parents if (folder / "docs" / "api.md").is_file()]
 RUNNER = ROOT / "tests" / "pages" / "page.py"
 PAGE: dict[str, Any] = runpy.run_path(str(RUNNER))
-OF_ONE = {"docs/models.md": ["torch"]} | {
+OF_ONE = {"docs/models.md": ["torch"], "docs/models-keras.md": ["tensorflow", "torch", "jax"]} | {
     f"docs/frameworks/{name}.md": [name] for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "numpy")
 }
-"""Pages about the functions of one framework."""
+"""Pages about the functions of one framework, or of Keras, which shows with three what models.md shows."""
 
 
 def pages() -> list[str]:
