@@ -250,3 +250,12 @@ def test_the_plan_of_a_tree_names_models_and_leaves_optimizers_to_follow(frame: 
     assert devices(optimizer) == {"a.bias": "gpu:0"}
     tied = {"first": model, "second": model}
     assert ds.Placement.balanced(tied, [G0], [2000])["first.a.bias"] is G0
+
+
+def test_a_block_that_cannot_be_cut_is_not_inside_itself() -> None:
+    leaf, other = Block("a.0", ("w",)), Block("a.1", ("v",))
+    assert Block.of("a", ("w",), ()).inside == ()
+    assert Block.of("a", ("w",), (leaf,)).inside == ()
+    assert Block.of("a", ("w", "v"), (leaf, other)).inside == (leaf, other)
+    nested = Block("a.0", ("w", "v"), (leaf, other))
+    assert Block.of("a", ("w", "v"), (nested,)).inside == (nested,)
