@@ -5,7 +5,8 @@ The tests of ``tests/neutral`` and the conformance kit on NumPy's two simulated 
 that fails, and passes without the fault, kills the mutant.  A mutant that survives shows what no test would notice.
 
 Which mutants are made is drawn with a seed, so that a run can be repeated.  ``--keep FOLDER`` stores each outcome as it
-is found, and the same command goes on where it was cut off.
+is found, and the same command goes on where it was cut off.  When tests have been written for what survived, the same
+command with ``--again --by FILE`` judges the survivors once more, by these tests.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from report import page, record
 ROOT = Path(__file__).parents[2]
 COPIED = ("devshim", "backends", "tests", "docs", "examples", "benchmarks")
 FILES = ("pyproject.toml", "conftest.py", "README.md", "noxfile.py", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")
+OUTCOMES = "outcomes.jsonl"
 LEFT_OUT = ("devshim/testing/", "devshim/cli/", "devshim/isolation/", "devshim/pytest_plugin.py")
 """Parts of the package that are tests themselves, or are tested elsewhere."""
 
@@ -42,10 +44,14 @@ def main() -> int:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="mutants-") as temporary:
         folder = (asked.keep or Path(temporary)).resolve()
-        trees = [copied(folder / str(number)) for number in range(asked.processes)]
+        trees = [copied(folder / str(number), asked.again) for number in range(asked.processes)]
         every = population(trees[0], asked.only, asked.line)
-        drawn = every if not asked.sample else random.Random(asked.seed).sample(every, min(asked.sample, len(every)))
-        results = outcomes(drawn, trees, folder, asked.by)
+        if asked.again:
+            known = stored(folder / OUTCOMES)
+            drawn = [each for each in every if _key(vars(each)) in known]
+        else:
+            drawn = random.Random(asked.seed).sample(every, min(asked.sample or len(every), len(every)))
+        results = outcomes(drawn, trees, folder, asked.by, asked.again)
     killed = sum(each["fate"] == "killed" for each in results)
     print(f"{killed} of {len(results)} killed, {time.perf_counter() - began:.0f} seconds")
     unexpected = [each for each in results if each["fate"] == "survived" and not each["reason"]]
@@ -68,6 +74,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--line", type=int, help="only the mutants of one line of the one file")
     parser.add_argument("--by", action="append", metavar="TEST", help="judge by this test or file, and not by coverage")
+    parser.add_argument("--again", action="store_true", help="judge what survived in the kept folder once more")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where outcomes stay, so that a run can go on")
     parser.add_argument("--write", nargs=2, type=Path, metavar=("JSON", "PAGE"), help="where to record the outcome")
@@ -81,8 +88,13 @@ def population(root: Path, only: Sequence[str], line: int | None) -> list[Mutant
     return [each for each in found if line is None or each.line == line]
 
 
-def copied(tree: Path) -> Path:
-    """Return a copy of the checkout: the one that an earlier run left, with no fault that it left in it."""
+def copied(tree: Path, again: bool) -> Path:
+    """Return a copy of the checkout: the one that an earlier run left, with no fault that it left in it.
+
+    Args:
+        tree: Where the copy is.
+        again: True where the tests are to be those of today.
+    """
     original = tree / "original"
     if not original.exists():
         for name in COPIED:
@@ -91,22 +103,35 @@ def copied(tree: Path) -> Path:
             shutil.copy2(ROOT / name, tree / name)
         shutil.copytree(tree / "devshim", original)
     shutil.copytree(original, tree / "devshim", dirs_exist_ok=True)
+    if again:
+        shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("mutants"), dirs_exist_ok=True)
     return tree
 
 
 def outcomes(
-    drawn: Sequence[Mutant], trees: Sequence[Path], folder: Path, by: Sequence[str] | None
+    drawn: Sequence[Mutant], trees: Sequence[Path], folder: Path, by: Sequence[str] | None, again: bool
 ) -> list[dict[str, Any]]:
-    """Return the outcome of every mutant; what the folder has is not judged again."""
-    store = folder / "outcomes.jsonl"
-    lines = store.read_text(encoding="utf-8").splitlines() if store.exists() else []
-    found = {_key(each): each for each in map(json.loads, lines)}
+    """Return the outcome of every mutant, and its first one; what the folder has is judged ``again`` or not at all."""
+    store = folder / OUTCOMES
+    found = stored(store)
     left = [each for each in drawn if _key(vars(each)) not in found]
+    if again:
+        left = [each for each in drawn if found[_key(vars(each))]["fate"] == "survived"]
     if left:
         judge_all(left, trees, select(trees, folder, by), store)
-        found = {_key(each): each for each in map(json.loads, store.read_text(encoding="utf-8").splitlines())}
+        found = stored(store)
     results = [found[_key(vars(each))] for each in drawn]
     return [{**each, "reason": SURVIVORS.get((each["path"], each["text"], each["change"]), "")} for each in results]
+
+
+def stored(store: Path) -> dict[tuple[str, int, int, str], dict[str, Any]]:
+    """Return the outcomes that a folder has, the last of each mutant, with what the first was."""
+    found: dict[tuple[str, int, int, str], dict[str, Any]] = {}
+    for line in store.read_text(encoding="utf-8").splitlines() if store.exists() else ():
+        each = json.loads(line)
+        first = found.get(_key(each), {}).get("first", each["fate"])
+        found[_key(each)] = {**each, "first": first}
+    return found
 
 
 def _key(mutant: dict[str, Any]) -> tuple[str, int, int, str]:

@@ -57,13 +57,13 @@ def _of_file(lines: Lines, name: str) -> list[str]:
 
 
 def select(trees: Sequence[Path], folder: Path, chosen: Sequence[str] | None) -> Selection:
-    """Return the tests that judge each line, and leave the bytecode of all tests in every copy of the checkout."""
-    with ThreadPoolExecutor(len(trees)) as pool:
-        there = {suite: set.union(*pool.map(collected, trees, [suite] * len(trees))) for suite in SUITES}
+    """Return the tests that judge each line; bytecode of all that they import is left in every copy of the checkout."""
     if chosen:
         return Selection(
             {}, {suite: [test for test in chosen if test.startswith(SUITES[suite][1][0])] for suite in SUITES}
         )
+    with ThreadPoolExecutor(len(trees)) as pool:
+        there = {suite: set.union(*pool.map(collected, trees, [suite] * len(trees))) for suite in SUITES}
     stored = [folder / f"{suite}.coverage" for suite in SUITES]
     with ThreadPoolExecutor(min(len(trees), len(SUITES))) as pool:  # not two at once in one tree
         found = list(pool.map(by_line, (trees[0], trees[-1]), SUITES, stored))

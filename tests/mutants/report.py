@@ -15,12 +15,15 @@ survives. A test that fails counts only if it passes without the fault.
 This page is generated from {total} faults, drawn at random with seed {seed} from the {possible} that can be made,
 and judged on {date}.
 
-**{killed} of {total} faults were killed ({share:.1f} %).**
+**{killed} of {total} faults were killed ({share:.1f} %).**{before}
 
 | file | killed | survived |
 |---|---|---|
 {rows}
 """
+
+BEFORE = """ Before tests were written for those that survived, {first} were ({share:.1f} %):
+a fault that is not in this sample is likelier to survive than one that is."""
 
 
 def record(outcome: dict[str, Any]) -> str:
@@ -38,7 +41,9 @@ def page(outcome: dict[str, Any]) -> str:
     rows = "\n".join(f"| `{path}` | {total[path] - alive[path]} | {alive[path]} |" for path in sorted(total))
     killed = len(results) - sum(alive.values())
     share = 100 * killed / max(len(results), 1)
-    text = HEAD.format(**outcome, killed=killed, total=len(results), share=share, rows=rows)
+    first = sum(each.get("first", each["fate"]) == "killed" for each in results)
+    before = BEFORE.format(first=first, share=100 * first / max(len(results), 1)) if first != killed else ""
+    text = HEAD.format(**outcome, killed=killed, total=len(results), share=share, rows=rows, before=before)
     survivors = [each for each in results if each["fate"] == "survived"]
     if survivors:
         text += "\n## Survivors\n\n| where | change | line | why |\n|---|---|---|---|\n"

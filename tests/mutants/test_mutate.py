@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -86,6 +87,26 @@ def test_the_page_counts_and_names_survivors():
     assert "2026-01-31" in text
     assert "| `a.py` | 3 | 1 |" in text
     assert "| `a.py:2` | 1 -> 2 | `y = 1 \\| 2` | not looked into |" in text
+
+
+def test_the_page_says_how_many_were_killed_before_tests_were_written():
+    later = {**DEAD, "first": "survived"}
+    text = page(outcome({**DEAD, "first": "killed"}, later, DEAD, later))
+    assert "4 of 4 faults were killed (100.0 %)" in text
+    assert "survived, 2 were (50.0 %)" in text
+    assert "Before" not in page(outcome(DEAD, ALIVE))
+
+
+def test_an_outcome_is_the_last_one_and_remembers_the_first(tmp_path):
+    at = {"start": 0, "stop": 1, "new": "2", "by": ""}
+    lines = [{**ALIVE, **at}, {**DEAD, **at}, {**ALIVE, **at, "fate": "killed", "by": "t::a"}]
+    (tmp_path / "outcomes.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("mutants_main", Path(__file__).parent / "__main__.py")
+    main = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(main)
+    assert main.stored(tmp_path / "none.jsonl") == {}
+    (found,) = main.stored(tmp_path / "outcomes.jsonl").values()
+    assert (found["fate"], found["by"], found["first"]) == ("killed", "t::a", "survived")
 
 
 def test_the_record_has_a_result_on_each_line():

@@ -283,3 +283,17 @@ def test_limits_are_a_third_partys_own(fake: Any, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(type(fake), "limits", {"simulate": "by halves"})
     assert _registry.limits("fakeframe") == {"simulate": "by halves"}
     assert "np.asarray" in _registry.limits("numpy")["guard"]
+
+
+def test_a_framework_that_is_imported_is_present(python: Callable[..., str]) -> None:
+    """Also where no devshim call has been about it yet."""
+    python(
+        """
+        import devshim as ds
+        from devshim import _registry
+        assert [each.name for each in _registry.present()] == []
+        import numpy
+        assert [each.name for each in _registry.present()] == ["numpy"]
+        assert _registry.present() == _registry.loaded()
+        """
+    )

@@ -394,3 +394,10 @@ def test_a_simulated_gpu_that_is_not_there_cannot_be_shown(gpus: int, told: str)
     assert ds.device_count() == 1
     ds.set_visible_devices(None)
     assert ds.device_count() == gpus
+
+
+def test_a_real_card_is_not_called_simulated(fake: Any) -> None:
+    ds.use("fakeframe")
+    info = ds.describe("gpu:1")
+    assert (info.device, info.name, info.backend, info.simulated) == (ds.gpu(1), "made up", "fakeframe", False)
+    assert "(simulated)" not in repr(ds.Placement({"a": "gpu:1"}))

@@ -73,6 +73,7 @@ def test_as_a_block() -> None:
     ("text", "size"),
     [
         *(("4GiB", 4 * GIB), ("4gb", 4 * 10**9), ("512 MiB", 512 * 2**20), ("1.5KiB", 1536), ("1_000", 1000)),
+        *(("3kb", 3 * 10**3), ("3MB", 3 * 10**6), ("3 Tb", 3 * 10**12), ("3mib", 3 * 2**20), ("3GIB", 3 * GIB)),
         *(("100b", 100), (" 2 TiB ", 2 * 2**40), (4096, 4096), (np.int64(64), 64), ("1e3", 1000)),
     ],
 )
@@ -228,3 +229,17 @@ def test_loading_later_gets_the_cards_too(python: Any) -> None:
             raise SystemExit("the limit is not kept")
         assert ds.memory(1).used == 0
     """)
+
+
+def test_what_one_framework_refuses_leaves_all_as_they_were(fake: Any) -> None:
+    ds.simulate(2, "1MiB")
+    fake.real = 0
+    fake.refuses_simulation = ds.SimulationError("it has begun", "simulate earlier")
+    ds.use("fakeframe")
+    with pytest.raises(ds.SimulationError, match="it has begun"):
+        ds.simulate(3, "2MiB")
+    ds.use("numpy")
+    assert ds.device_count() == 2
+    assert ds.memory("gpu:1").total == 2**20
+    with pytest.raises(ds.OutOfMemoryError):
+        ds.zeros(2**20, device="gpu:1")
