@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-_AS_FALSE = "None is as false as False, and the callers ask for nothing else"
-
 SURVIVORS: dict[tuple[str, str, str], str] = {
     (
         "devshim/_stacking.py",
         '_KINDS = {"bool": 0, "uint": 1, "int": 1, "bfloat": 2, "float": 2, "complex": 3}',
         "3 -> 4",
     ): "only the order counts, and complex is the last either way",
-    ("devshim/_settled.py", "return False", "return None"): _AS_FALSE,
-    ("devshim/_hidden.py", "return False", "return None"): _AS_FALSE,
+    (
+        "devshim/_misuse.py",
+        "close = get_close_matches(value[:40].lower(), options, 1)",
+        "40 -> 41",
+    ): "the options are short words, to which no text of 40 characters is close",
     (
         "devshim/_cards.py",
         "self._split = False",

@@ -81,7 +81,7 @@ class _Finder:
                 yield self._made(node, start, start + len("not "), "", "not removed")
             elif isinstance(node, ast.Constant):
                 yield from self._constant(node)
-            elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+            elif isinstance(node, ast.Return) and node.value is not None and not _is_as_none(node.value):
                 yield self._made(node, self._start(node.value), self._stop(node.value), "None", "return None")
 
     def _compared(self, node: ast.Compare) -> Iterator[Mutant]:
@@ -113,8 +113,9 @@ class _Finder:
         return self.starts[node.end_lineno - 1] + node.end_col_offset
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_as_none(node: ast.expr) -> bool:
+    """Return True for None, and for False: to who asks for a truth None is the same, and it is made True anyway."""
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is False)
 
 
 def _skipped(tree: ast.Module) -> set[ast.AST]:

@@ -55,6 +55,11 @@ def test_what_only_a_type_checker_reads_stays(tmp_path):
     assert [each.line for each in mutate.mutants(tmp_path, "module.py")] == [4]
 
 
+def test_a_returned_false_becomes_true_and_not_none(tmp_path):
+    (tmp_path / "module.py").write_text("def f():\n    return False\n")
+    assert [each.change for each in mutate.mutants(tmp_path, "module.py")] == ["False -> True"]
+
+
 def test_every_mutant_is_another_program_that_can_be_read(found):
     texts = {each.source(SOURCE.encode()) for each in found}
     assert len(texts) == len(found)

@@ -228,3 +228,35 @@ def test_frozen_memory_of_a_real_card_is_copied_there(
     assert done == ["copied", "waited for gpu:1"]
     with pytest.raises(ds.CopyNeededError, match="must not be written"):
         ds.convert(x, "numpy", "gpu:1", copy=False)
+
+
+@pytest.fixture
+def unknown_to_numpy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A tensor of the made-up framework in a dtype that NumPy lacks where ``ml_dtypes`` is not installed."""
+
+    def to_numpy(self: Any, x: Any, copy: bool) -> Any:
+        raise ds.ConversionError("NumPy has no bfloat16", "pip install ml_dtypes")
+
+    monkeypatch.setattr(type(fake), "to_numpy", to_numpy)
+    for cls in (type(fake), type(_registry.load("numpy"))):
+        monkeypatch.setattr(cls, "dtype_name", lambda self, x: "bfloat16")
+        monkeypatch.setattr(cls, "dtype", lambda self, name: name)
+    return fake.settle(np.arange(3.0), ds.cpu())
+
+
+def test_what_numpy_lacks_goes_by_shared_memory(unknown_to_numpy: Any) -> None:
+    made = ds.convert(unknown_to_numpy, "numpy", copy=True)
+    assert type(made) is np.ndarray
+    assert made.tolist() == [0, 1, 2]
+    assert not np.shares_memory(made, unknown_to_numpy)
+
+
+def test_what_nothing_carries_is_refused(unknown_to_numpy: Any, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_dlpack(self: Any, x: Any) -> Any:
+        raise ds.ConversionError("it has no DLPack")
+
+    monkeypatch.setattr(type(fake), "to_dlpack", to_dlpack)
+    told = "neither NumPy nor DLPack carries bfloat16 from Fakeframe to NumPy: it has no DLPack"
+    with pytest.raises(ds.ConversionError, match=told) as caught:
+        ds.convert(unknown_to_numpy, "numpy", copy=True)
+    assert caught.value.hint == "pip install ml_dtypes"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import devshim as ds
-from devshim._checkpoint_layers import by_layers
+from devshim._checkpoint_layers import by_layers, listed
 from devshim._checkpoint_source import Source, StoredTensor, StoredWhole
 from devshim._layouts import Term, canonical_shape, put_together, require_sound
 from devshim.errors import CheckpointError
@@ -194,3 +194,16 @@ def test_every_name_of_a_tie_is_filled() -> None:
     mine = Layer("batch_norm", "n", {"bias": Weight("b")})
     found = filled(mine, {"a": x, "b": x}, Layer("batch_norm", "1", {"bias": Weight("b")}), {"b": numbers(2)}, "other")
     assert np.array_equal(found["a"], found["b"])
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ("a", "'a'"),
+        ("abc", "'a', 'b', 'c'"),
+        ("abcd", "'a', 'b', 'c' and 1 more"),
+        ("a" * 9, "'a', 'a', 'a' and 6 more"),
+    ],
+)
+def test_of_many_names_three_are_listed(names: str, text: str) -> None:
+    assert listed(list(names)) == text

@@ -358,3 +358,11 @@ def test_cupys_devices_are_read_by_their_number(monkeypatch: pytest.MonkeyPatch)
     cupy_device = type("Device", (), {"__module__": "cupy.cuda.device", "id": 1})
     assert ds.device(cupy_device()) is ds.gpu(1)
     refused(type("Stream", (), {"__module__": "cupy.cuda.stream"})())
+
+
+@pytest.mark.parametrize(("count", "is_told"), [(1, True), (19, True), (20, False), (500, False)])
+def test_only_of_short_text_the_index_is_named(count: int, is_told: bool) -> None:
+    """The rest of longer text would be cut off in the middle."""
+    with pytest.raises(ds.DeviceSpecError) as caught:
+        ds.device("cuda:" + "a" * count)
+    assert ("is not an index" in str(caught.value)) == is_told
