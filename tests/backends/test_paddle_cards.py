@@ -227,3 +227,15 @@ def test_a_scope_puts_the_current_card_of_cuda_back(driver: Driver) -> None:
     with ds.on("gpu:1"):
         driver.context = 777  # an operator of the program's own
     assert driver.context == 42
+
+
+def test_waiting_makes_no_context_on_a_card_that_is_not_used(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    paddle = import_module("paddle")
+    devices = import_module("devshim_backends._paddle.devices")
+    waited: list[str] = []
+    monkeypatch.setattr(devices, "is_custom", lambda device: False)
+    monkeypatch.setattr(devices.core, "device_memory_stat_peak_value", lambda what, index: 512 * index)
+    monkeypatch.setattr(paddle.device, "synchronize", lambda place: waited.append(str(place)))
+    ds.synchronize()
+    assert len(waited) == 1
+    assert ":1" in waited[0]
