@@ -22,7 +22,7 @@ CLAIMS = Claims("convert")
 @CLAIMS.add("`convert` of a GPU's tensor to NumPy on the CPU gives its values.")
 def numpy(at: Setting) -> None:
     """Convert to the host."""
-    found = ds.convert(ds.arange(6, dtype="int32", device=at.last), "numpy", "cpu")
+    found = ds.convert(ds.place(ds.arange(6, dtype="int32"), at.last), "numpy", "cpu")
     expect(isinstance(found, np.ndarray), f"it is a {type(found).__name__}")
     expect(found.tolist() == [0, 1, 2, 3, 4, 5], f"it holds {found.tolist()}")
 

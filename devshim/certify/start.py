@@ -56,16 +56,17 @@ def _describing(at: Setting) -> Any:
 @CLAIMS.add("`set_visible_devices([last])` makes the last GPU `gpu:0`, and the only one.")
 def visible(at: Setting) -> None:
     """Show one GPU of all, after counting them."""
-    wanted, count, shown, where = fresh(_visible, at)
+    wanted = ds.describe(at.last).uuid
+    count, shown, where = fresh(_visible, at)
     expect((count, where) == (1, "gpu:0"), f"{count} GPUs are visible, and a tensor of gpu:0 is on {where}")
     expect(at.simulated or wanted == shown, f"gpu:0 is the card {shown}, not {wanted}")
 
 
 def _visible(at: Setting) -> Any:
-    wanted = ds.describe(at.last).uuid
+    expect(ds.device_count() == at.gpus, "another count than before")
     ds.set_visible_devices([at.last.index])
     x = ds.ones(3, device="gpu:0")
-    return wanted, ds.device_count(), ds.describe(0).uuid, str(ds.device_of(x))
+    return ds.device_count(), ds.describe(0).uuid, str(ds.device_of(x))
 
 
 @CLAIMS.add("`set_visible_devices` after the start is refused.")
@@ -132,7 +133,9 @@ def _growing(at: Setting) -> int | None:
     return before.free_memory - after.free_memory
 
 
-@CLAIMS.add("After counting, a forked process may use the GPU.", only=("torch", "numpy"))
+@CLAIMS.add(
+    "After counting, a forked process may use the GPU: place a tensor there and read it.", only=("torch", "numpy")
+)
 def forking(at: Setting) -> None:
     """Count, fork, and compute in the child."""
     code = fresh(_forking, at)
@@ -145,7 +148,7 @@ def _forking(at: Setting) -> int:
     if not child:
         code = 1
         try:
-            code = int(ds.to_numpy(ds.ones(3, device=at.first)).sum() != 3)
+            code = int(ds.to_numpy(ds.place(ds.ones(3), at.first)).sum() != 3)
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -109,7 +109,7 @@ def _equal(what: str, array: np.ndarray[Any, Any], at: Setting) -> None:
 @CLAIMS.add("`place` to where a tensor is returns the same object; `copy` returns new memory with the same values.")
 def identity(at: Setting) -> str | None:
     """Compare objects, and the memory in use before and after a copy."""
-    x = ds.ones(1 << 20, dtype="float32", device=at.first)
+    x = ds.place(ds.ones(1 << 20, dtype="float32"), at.first)
     expect(ds.place(x, at.first) is x, "place returned another object")
     expect(ds.device_of(x) is at.first, f"device_of says {ds.device_of(x)}")
     refused(ds.CopyNeededError, lambda: ds.place(x, "cpu", copy=False))
