@@ -424,3 +424,14 @@ else:
     raise AssertionError("no error")
 """
     alone(code)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "complex128"])
+@pytest.mark.parametrize("target", ["cpu", "gpu:1"])
+def test_a_tensor_that_came_with_strides_is_copied(paddle, dtype, target):
+    """PaddlePaddle (3.3.1) reads strides for NumPy alone while GPUs are simulated; its operators raise SystemError."""
+    array = np.arange(6).astype(dtype).reshape(2, 3)
+    x = paddle.utils.dlpack.from_dlpack(array.T.__dlpack__())
+    for made in (ds.copy(x, target), ds.place([x], target, copy=True)[0]):
+        assert ds.device_of(made) == ds.device(target)
+        assert ds.to_numpy(made + made).tolist() == (array + array).T.tolist()
