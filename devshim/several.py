@@ -95,9 +95,10 @@ def split(
     if hook is not None:
         _explain_split(hook, tree, targets, axis, bounds)
     parts: list[T] = []
+    new: dict[int, Any] = {}  # here: Ctrl-C may come before the first part
     try:
         for target, (start, stop) in zip(targets, bounds, strict=True):
-            new: dict[int, Any] = {}
+            new = {}
             for (cell, x, backend), along in zip(found, axes, strict=True):
                 if id(x) not in new:
                     new[id(x)] = _parts.at(cell, _part, backend, x, along, start, stop, target)
