@@ -139,8 +139,13 @@ def test_everything_is_put_back():
     before = used()
     kept = ds.ones((1000,), device="gpu:1")
     with ds.simulate(gpus=0):
-        assert entries() == list(watching._THEIRS)
+        assert entries() != list(watching._THEIRS), "they refuse what was left on the GPU"
+        with pytest.raises(ds.SimulationError, match="gpu:1 was taken away"):
+            kept + kept
     assert entries() == list(watching._OURS)
     assert used() - before == 4096
     del kept
     assert used() == before
+    with ds.simulate(gpus=0):  # nothing is left there
+        assert entries() == list(watching._THEIRS)
+    assert entries() == list(watching._OURS)

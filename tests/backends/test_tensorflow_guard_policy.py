@@ -1,0 +1,101 @@
+"""The guard on TensorFlow: implicit transfers between real devices, as TensorFlow's device policy reports them.
+
+Logical CPUs replace the real devices: the policy tells them apart, and outside of a simulation so do these tests.
+They are in a process without tensors on simulated GPUs: while one is left on a GPU that was taken away, its logical CPU
+is refused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import devshim as ds
+
+tf = pytest.importorskip("tensorflow")
+
+from devshim_backends._tensorflow import guarding  # noqa: E402
+from tensorflow.python.eager import context  # noqa: E402
+
+from devshim import _registry  # noqa: E402
+
+HOST = np.ones((2, 2), "float32")
+FIRST, SECOND = "CPU:1", "CPU:2"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def backend():
+    ds.use("tensorflow")
+    with ds.simulate(gpus=2):
+        yield _registry.load("tensorflow")
+    ds.use(None)
+
+
+@pytest.fixture
+def told(backend, monkeypatch):
+    """What is told while logical CPUs are known as cards that are not simulated."""
+    names = {FIRST: ds.gpu(0), SECOND: ds.gpu(1)}
+    found = []
+    with ds.simulate(0):
+        named = lambda name: next((device for tail, device in names.items() if name.endswith(tail)), ds.cpu())  # noqa: E731
+        monkeypatch.setattr(type(backend), "named", lambda self, name: named(name))
+        monkeypatch.setattr(type(backend), "device_of", lambda self, x: named(x.backing_device))
+        with guarding.operators_told(backend, lambda *what: found.append(what)):
+            yield found
+        monkeypatch.undo()
+
+
+def on(name, *values):
+    with tf.device(name):
+        return tf.constant(values or ((1.0, 2.0), (3.0, 4.0)))
+
+
+def number_on(name):
+    with tf.device(name):
+        return tf.constant(3.0)
+
+
+MIXES = {
+    "add": (lambda x: x + on(SECOND), [(ds.gpu(1), ds.gpu(0), "AddV2")]),
+    "of the host": (lambda x: x - on("CPU:0"), [(ds.cpu(), ds.gpu(0), "Sub")]),
+    "numpy": (lambda x: tf.add(x, HOST), []),  # made where the scope says
+    "a list": (
+        lambda x: tf.stack([x, on(SECOND), on("CPU:0")]),
+        [(ds.gpu(1), ds.gpu(0), "Pack"), (ds.cpu(), ds.gpu(0), "Pack")],
+    ),
+    "indices": (lambda x: tf.gather(x, on("CPU:0", 0, 1)), []),  # int32 is kept on the host
+    "wide indices": (lambda x: tf.gather(x, tf.cast(on("CPU:0", 0, 1), tf.int64)), []),
+    "a part": (lambda x: x + on(SECOND, 1.0)[0], [(ds.gpu(1), ds.gpu(0), "StridedSlice")]),
+    "a number": (lambda x: x + number_on(SECOND), []),
+    "an axis": (tf.reduce_sum, []),
+    "moved": (lambda x: tf.identity(on(SECOND)), []),
+    "written": (lambda x: tf.Variable(x).assign(on(SECOND)), [(ds.gpu(1), ds.gpu(0), "AssignVariableOp")]),
+}
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_what_operators_carry_is_told_and_done(told, name):
+    mix, expected = MIXES[name]
+    x = on(FIRST)
+    del told[:]
+    with tf.device(FIRST):
+        mix(x)
+    assert told == expected
+    assert context.context().device_policy == context.DEVICE_PLACEMENT_SILENT
+
+
+def test_a_policy_of_the_users_holds(told):
+    x, y = on(FIRST), on(SECOND)
+    tf.config.experimental.set_device_policy("explicit")
+    try:
+        with tf.device(FIRST), pytest.raises(tf.errors.InvalidArgumentError, match="conflicting"):
+            x + y
+    finally:
+        tf.config.experimental.set_device_policy("silent")
+    assert told == []
+
+
+def test_other_errors_are_theirs(told):
+    with tf.device(FIRST), pytest.raises(tf.errors.InvalidArgumentError, match="Matrix size-incompatible"):
+        on(FIRST) @ tf.ones((3, 3))
+    assert told == []
