@@ -96,10 +96,12 @@ def conform(session: nox.Session, name: str) -> None:
     kit = ["-p", "devshim.testing.plugin", *kits, f"--devshim-stress={STRESS}"]
     runs = [[*kit, f"--devshim-gpus={n}", f"--devshim-results={RESULTS / name}-{n}.json"] for n in (2, 0)]
     runs.append([*kit, "--devshim-gpus=3", "-m", "cards"])
-    session.run("pytest", "-q", "tests/examples", *session.posargs, env={"DEVSHIM_BACKEND": backend})
     rooms = sorted(TESTS.glob(f"test_{backend}_*.py"))  # traps, simulated cards, models, what is relied on
     runs += [*([own] for own in rooms), pages(backend)]
-    pytests(session, runs)
+    try:
+        pytests(session, runs)
+    finally:  # so that no failure hides another
+        session.run("pytest", "-q", "tests/examples", *session.posargs, env={"DEVSHIM_BACKEND": backend})
 
 
 def conform_again(session: nox.Session, name: str) -> None:
