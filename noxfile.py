@@ -25,7 +25,7 @@ RESULTS = Path("build/results")
 TOURS = Path("build/tours")
 CONVERSIONS = "tests/together/conversions"
 BENCH = Path("build/bench")
-STRESS = 30
+STRESS = 10
 """Seconds for which sixteen threads use a framework's simulated cards at once."""
 
 FRAMEWORKS = {
@@ -104,11 +104,14 @@ def conform(session: nox.Session, name: str) -> None:
         session.run("pytest", "-q", "tests/examples", *session.posargs, env={"DEVSHIM_BACKEND": backend})
 
 
-def conform_again(session: nox.Session, name: str) -> None:
-    """Run the kit on simulated cards, and what a backend's tests say of traps, on other versions than the pinned."""
+def conform_again(session: nox.Session, name: str, kit: bool) -> None:
+    """Run a backend's tests of traps, and the kit on simulated cards, on other versions than the pinned."""
     backend = backend_of(name)
-    kit = ["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", "--devshim-gpus=2", "--devshim-stress=3"]
-    pytests(session, [kit, [TESTS / f"test_{backend}_traps.py"]])
+    runs: list[list[str | Path]] = [[TESTS / f"test_{backend}_traps.py"]]
+    if kit:
+        plugin = ["-p", "devshim.testing.plugin", "--devshim-gpus=2", "--devshim-stress=3"]
+        runs.insert(0, [*plugin, TESTS / f"test_{backend}.py"])
+    pytests(session, runs)
 
 
 @nox.session(python=DEFAULT, tags=["quick"])
@@ -191,11 +194,11 @@ def opinfo(session: nox.Session) -> None:
 
 @nox.session(python=["3.12", "3.13"])
 def mxnet_revived(session: nox.Session) -> None:
-    """Test both MXNets on the Pythons and the NumPy that came after them."""
+    """Test both MXNets on the Pythons and the NumPy that came after them, on the newest with the whole kit."""
     for name in ("mxnet1", "mxnet2"):
         session.install("--no-deps", *group(name))
         session.install(*group("numpy", "mxnet-needs", "test"), ".")
-        conform_again(session, name)
+        conform_again(session, name, kit=session.python == "3.13")
 
 
 @nox.session(python=DEFAULT)
@@ -236,7 +239,7 @@ def oldest(session: nox.Session, name: str) -> None:
         session.install("--no-deps", *group("mxnet1"))
     beside = [each for each in BESIDE.get(name, ()) if each != "flax"]  # today's flax wants today's JAX
     session.install(*group(f"oldest-{name}", *needs, "test", *beside), ".")
-    conform_again(session, name)
+    conform_again(session, name, kit=True)
 
 
 @nox.session(python=DEFAULT, default=False)
