@@ -97,6 +97,7 @@ class SimulatedCards(Fresh):
         del y, z
         assert used(card) == before
 
+    @pytest.mark.fresh
     @feature("simulate_memory")
     def test_a_full_card_says_the_same_everywhere(self) -> None:
         """The error names the card, the bytes asked and the bytes free, word for word; nothing is taken."""
@@ -131,6 +132,7 @@ assert ds.memory("gpu:0").used == 0 and ds.memory("gpu:0").free == 2**20
 assert str(ds.device_of(ds.place(host, "gpu:0"))) == "gpu:0"
 """)
 
+    @pytest.mark.fresh
     @feature("simulate_memory", "simulate_limit")
     def test_the_frameworks_operators_find_a_card_full(self) -> None:
         """An operator whose result does not fit raises `OutOfMemoryError` with the same text, and the card works on."""
@@ -148,6 +150,7 @@ assert ds.to_numpy(ds.run(lambda a: a + a, x)).sum() == 2**18
 """)
 
     # ------------------------------------------------------------------ faults
+    @pytest.mark.fresh
     @feature("simulate_memory")
     def test_faults_come_when_they_were_asked_for(self) -> None:
         """A chosen allocation or copy fails, once, and leaves nothing behind; what comes after works."""
@@ -166,6 +169,7 @@ assert error.problem == "gpu:0 failed at a copy of 32 bytes" and error.hint, err
 assert ds.to_numpy(ds.place(x, "gpu:1")).sum() == 8
 """)
 
+    @pytest.mark.fresh
     @feature("simulate_memory")
     def test_a_card_can_vanish(self) -> None:
         """From the event on every call that needs the card fails; the other cards and the host work on."""

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from typing import ClassVar
 
+import pytest
+
 from devshim.testing.base import Kit
 from devshim.testing.values import feature
 
@@ -53,6 +55,7 @@ class Fresh(Kit):
         """Run code in a fresh process that sees no real card: simulated ones do not stand beside those."""
         self.fresh(code, CUDA_VISIBLE_DEVICES="", **environ)
 
+    @pytest.mark.fresh
     @feature("count")
     def test_counting_starts_nothing(self) -> None:
         """Counting, asking and describing the host start no device and import no other framework."""
@@ -69,10 +72,12 @@ mine = __import__(name)
 assert others == [] or name == "tensorflow", others  # Keras imports JAX or PyTorch where it is told to
 """)
 
+    @pytest.mark.fresh
     def test_the_environment_chooses(self) -> None:
         """``DEVSHIM_BACKEND`` is the current framework where no one has chosen another."""
         self.fresh("assert ds.framework().__name__ == name", DEVSHIM_BACKEND=self.backend)
 
+    @pytest.mark.fresh
     @feature("visible_devices")
     def test_visible_devices_come_first(self) -> None:
         """`set_visible_devices` sets what the framework will see, and refuses what is not there or comes too late."""
@@ -93,6 +98,7 @@ if _registry.load(name).started():
     assert _registry.load(name).title in late.problem
 """)
 
+    @pytest.mark.fresh
     @feature("simulate", "simulate_memory")
     def test_visible_devices_come_before_the_first_tensor_on_one(self) -> None:
         """`set_visible_devices` renumbers simulated GPUs, takes that back, and refuses once one of them was used."""
@@ -117,6 +123,7 @@ del x
 expect(ds.AlreadyStartedError, ds.set_visible_devices, [0])
 """)
 
+    @pytest.mark.fresh
     @feature("memory_policy")
     def test_the_memory_policy_comes_first(self) -> None:
         """`memory_policy` is taken before the first tensor, and refused afterwards and where it makes no sense."""

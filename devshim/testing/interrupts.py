@@ -85,6 +85,7 @@ class Interrupts(Fresh):
     swallowing: ClassVar[tuple[str, ...]] = ()
     interrupts: ClassVar[int] = 300
 
+    @pytest.mark.fresh
     @feature("simulate", "simulate_memory")
     def test_ctrl_c_at_any_moment(self) -> None:
         """What is alive is counted, and nothing else; and an interrupt inside a finalizer is not lost."""

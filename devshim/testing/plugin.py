@@ -38,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "feature(*names): the features of devshim.backend.FEATURES a test is about")
     config.addinivalue_line("markers", "hook(*names): hooks the adapter's subclass must write for this test")
     config.addinivalue_line("markers", "cards(n): needs so many simulated GPUs, as a rule more than two")
+    config.addinivalue_line("markers", "fresh: works in a process of its own, alike for any --devshim-gpus")
     config.addinivalue_line("markers", "gpu: needs a real GPU")
     if config.getoption("--devshim-results") and getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("--devshim-results counts in one process: leave out -n, or the results")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 import devshim as ds
 from devshim.testing.fresh import Fresh
 from devshim.testing.values import feature, numbers
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 class Simulation(Fresh):
     """`simulate`, in fresh processes; the rooms besides this one run on what it gives."""
 
+    @pytest.mark.fresh
     @feature("simulate")
     def test_simulate_gives_cards(self) -> None:
         """After `simulate` there are that many cards, labelled; before the first tensor it can be asked again."""
@@ -29,6 +32,7 @@ assert str(ds.device_of(x)) == "gpu:1" and ds.to_numpy(x).tolist() == [1, 1, 1]
 assert "simulates 2" in expect(ds.DeviceNotFoundError, ds.place, x, "gpu:2").problem
 """)
 
+    @pytest.mark.fresh
     @feature("simulate")
     def test_the_environment_gives_cards(self) -> None:
         """``DEVSHIM_SIMULATE_GPUS`` does the same without a line of code."""
@@ -41,6 +45,7 @@ assert str(ds.device_of(ds.zeros(2, device="gpu:2"))) == "gpu:2"
             DEVSHIM_SIMULATE_GPUS="3",
         )
 
+    @pytest.mark.fresh
     @feature("simulate")
     def test_a_block_restores_what_was(self) -> None:
         """As a ``with`` block, the earlier state is back at its end."""
@@ -52,6 +57,7 @@ assert ds.device_count() == 0
 assert ds.describe("cpu").simulated is False
 """)
 
+    @pytest.mark.fresh
     @feature("simulate")
     def test_after_the_start_it_works_or_says_so(self) -> None:
         """Once the framework has started, `simulate` works, or raises `SimulationError` that says what to move."""
@@ -69,6 +75,7 @@ else:
 assert ds.device_of(x) is ds.cpu()
 """)
 
+    @pytest.mark.fresh
     @feature("simulate_memory")
     def test_a_simulated_card_runs_full(self) -> None:
         """With ``memory=`` a card counts its bytes, refuses what does not fit, and has room again afterwards."""

@@ -178,6 +178,7 @@ class TakenAway(Fresh):
         assert all((before[name] == after[name]).all() for name in before)
         self.train_step(model, optimizer, x, y, lambda: None)
 
+    @pytest.mark.fresh
     @feature("simulate", "simulate_memory")
     def test_every_way_to_take_it_away_is_named(self) -> None:
         """A block's end names its ``with`` line, and `simulate` its own."""
