@@ -40,6 +40,7 @@ ROOMS = (
     *(
         "drawing",
         "host",
+        "interrupts",
         "dtypes",
         "gradients",
         "scopes",
