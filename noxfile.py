@@ -18,7 +18,8 @@ nox.options.reuse_venv = "yes"
 nox.options.stop_on_first_error = False
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
-PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+PYTHONS = ["3.10", "3.11", "3.13"]
+BETWEEN = "3.12"  # tested on demand: the oldest, the default and the newest find what it would
 DEFAULT = "3.11"  # the one Python for which every framework of the matrix has a wheel
 TESTS = Path("tests/backends")
 RESULTS = Path("build/results")
@@ -105,14 +106,17 @@ def conform(session: nox.Session, name: str) -> None:
         session.run("pytest", "-q", "tests/examples", *session.posargs, env={"DEVSHIM_BACKEND": backend})
 
 
-def conform_again(session: nox.Session, name: str, kit: bool) -> None:
-    """Run a backend's tests of traps, and the kit on simulated cards, on other versions than the pinned."""
+def install_revived(session: nox.Session, name: str) -> None:
+    """Install an MXNet beside today's NumPy, devshim, and what the tests need."""
+    session.install("--no-deps", *group(name))
+    session.install(*group("numpy", "mxnet-needs", "test"), ".")
+
+
+def conform_again(session: nox.Session, name: str) -> None:
+    """Run the kit on simulated cards, and what a backend's tests say of traps, on other versions than the pinned."""
     backend = backend_of(name)
-    runs: list[list[str | Path]] = [[TESTS / f"test_{backend}_traps.py"]]
-    if kit:
-        plugin = ["-p", "devshim.testing.plugin", "--devshim-gpus=2", "--devshim-stress=3"]
-        runs.insert(0, [*plugin, TESTS / f"test_{backend}.py"])
-    pytests(session, runs)
+    kit = ["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", "--devshim-gpus=2", "--devshim-stress=3"]
+    pytests(session, [kit, [TESTS / f"test_{backend}_traps.py"]])
 
 
 @nox.session(python=DEFAULT, tags=["quick"])
@@ -137,13 +141,24 @@ def typing(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS)
 def core(session: nox.Session) -> None:
-    """Test the neutral half, the command line and the kit itself, with no framework installed but NumPy."""
+    """Test the neutral half and the command line with NumPy alone, and on one Python the kit itself."""
     session.install(*group("test", "kit", "plot"), ".")
-    slow = "tests/kit/test_kit_can_fail.py"  # takes minutes, and is the same on every Python
-    kit = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "test_numpy.py", "--devshim-gpus=2"]
-    once = [[slow], kit] if session.python == DEFAULT else []  # the kit as others share it out: by pytest-xdist
-    runs = [["tests/kit", f"--ignore={slow}"], ["tests/cli"], ["tests/neutral", "tests/examples"]]
-    pytests(session, [*once, *runs])
+    runs: list[list[str | Path]] = [["tests/neutral", "tests/examples"], ["tests/cli"]]
+    if session.python == DEFAULT:  # what takes minutes, and is the same on every Python
+        slow = "tests/kit/test_kit_can_fail.py"
+        shared = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "test_numpy.py", "--devshim-gpus=2"]
+        runs += [["tests/kit", f"--ignore={slow}"], [slow], shared]  # `shared`: the kit as others share it out
+    pytests(session, runs)
+
+
+@nox.session(python=BETWEEN, default=False)
+def between(session: nox.Session) -> None:
+    """Test the neutral half, the command line, the kit itself and both MXNets on the Python that `nox` leaves out."""
+    session.install(*group("test", "kit", "plot"), ".")
+    pytests(session, [["tests/kit"], ["tests/cli"], ["tests/neutral", "tests/examples"]])
+    for name in ("mxnet1", "mxnet2"):
+        install_revived(session, name)
+        conform_again(session, name)
 
 
 @nox.session(python=DEFAULT, default=False)
@@ -193,13 +208,12 @@ def opinfo(session: nox.Session) -> None:
     session.run("python", "tests/opinfo", *session.posargs)
 
 
-@nox.session(python=["3.12", "3.13"])
+@nox.session(python=PYTHONS[-1])
 def mxnet_revived(session: nox.Session) -> None:
-    """Test both MXNets on the Pythons and the NumPy that came after them, on the newest with the whole kit."""
+    """Test both MXNets on the newest Python and NumPy, which came after them."""
     for name in ("mxnet1", "mxnet2"):
-        session.install("--no-deps", *group(name))
-        session.install(*group("numpy", "mxnet-needs", "test"), ".")
-        conform_again(session, name, kit=session.python == "3.13")
+        install_revived(session, name)
+        conform_again(session, name)
 
 
 @nox.session(python=DEFAULT)
@@ -240,7 +254,7 @@ def oldest(session: nox.Session, name: str) -> None:
         session.install("--no-deps", *group("mxnet1"))
     beside = [each for each in BESIDE.get(name, ()) if each != "flax"]  # today's flax wants today's JAX
     session.install(*group(f"oldest-{name}", *needs, "test", *beside), ".")
-    conform_again(session, name, kit=True)
+    conform_again(session, name)
 
 
 @nox.session(python=DEFAULT, default=False)

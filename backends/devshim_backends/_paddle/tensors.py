@@ -62,14 +62,15 @@ _OUTSIDE = "call it before or after the compiled function, or compile with to_st
 
 def _copied_to_host(x: Tensor) -> Tensor | None:
     """A copy in host memory of a plain tensor that needs no gradient: what `copy_to` makes, at a third of its price."""
-    if not x.stop_gradient or not x.is_dense() or not (devices.only_host or x.place._type() in HOST):
+    only_host = devices.only_host
+    if not x.stop_gradient or not x.is_dense() or not (only_host or x.place._type() in HOST):
         return None
     try:
         made = x._copy_to(HOST_PLACE, True)
     except SystemError:  # `PaddleTensors.copy_to` knows more of it
         return None
     made.name = ""  # it has the source's, if that has been asked for; now it gets one of its own when it is
-    return made if devices.only_host or made.place._type() in HOST else None
+    return made if only_host or made.place._type() in HOST else None
 
 
 class PaddleTensors(Backend):

@@ -103,14 +103,14 @@ class _Filter:
 
 _OPEN: list[_Filter] = []
 """The filters of the guards that are open."""
-_QUEUED: list[bool] = []
-"""True where PyTorch has been asked to call `_start` as soon as CUDA is started, which it keeps for each that asks."""
+_UNASKED = [True]
+"""Empty while PyTorch has been asked to call `_start` when CUDA starts: it calls once for each time it was asked."""
 
 
 def _start() -> None:
     """Set the mode for the guards that are open."""
-    _QUEUED.clear()
-    for each in _OPEN:
+    _UNASKED[:] = [True]
+    for each in list(_OPEN):
         each.start()
 
 
@@ -131,8 +131,11 @@ def _cuda_told(report: Report) -> Iterator[None]:
             stack.enter_context(replaced(owner, {name: _written(getattr(owner, name)) for name in names}))
         stack.enter_context(replaced(torch.Tensor, {"__setitem__": _number_written(torch.Tensor.__setitem__)}))
         _OPEN.append(ours)
-        if not _QUEUED:
-            _QUEUED.append(True)
+        try:
+            _UNASKED.pop()
+        except IndexError:
+            pass  # another guard has asked
+        else:
             torch.cuda._lazy_call(_start)  # at once where CUDA has been started
         try:
             yield
