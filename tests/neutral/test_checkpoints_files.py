@@ -242,13 +242,6 @@ TELLINGS: dict[str, Callable[[Any], Any]] = {
     "a model's name": nodes(
         ["whole", {"framework": {}, "title": "", "class": "", "leaves": [], "layers": [], "facts": None}]
     ),
-    "a model's axes": linear("w", [0, 5]),
-    "a model's axes in floating point": linear("w", [0.0, 1.0]),
-    "a model's axes as truth values": linear("w", [False, True]),
-    "a model's axes as a text": linear("w", "01"),
-    "a model's axes as an object": linear("w", {"0": 0, "1": 1}),
-    "a weight's order in floating point": linear("w", [0, 1], {"order": [0.0, 1.0]}),
-    "a weight's part as truth values": linear("w", [0, 1], {"part": [False, True]}),
 }
 
 
@@ -261,6 +254,29 @@ def test_a_lie_about_the_contents_is_one_clear_error(name: str, path: Path, caps
     with pytest.raises(ds.CheckpointError, match=r"is not a checkpoint that ds\.load can read"):
         ds.load(path)
     assert "owned" not in capsys.readouterr().out
+
+
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "a model's axes": linear("w", [0, 5]),
+    "a model's axes in floating point": linear("w", [0.0, 1.0]),
+    "a model's axes as truth values": linear("w", [False, True]),
+    "a model's axes as a text": linear("w", "01"),
+    "a model's axes as an object": linear("w", {"0": 0, "1": 1}),
+    "a weight's order in floating point": linear("w", [0, 1], {"order": [0.0, 1.0]}),
+    "a weight's part as truth values": linear("w", [0, 1], {"part": [False, True]}),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_lie_about_a_weights_layout_is_one_clear_error(name: str, path: Path) -> None:
+    """All else in the file is true: without the lie it is read."""
+    ds.save({"w": np.zeros((2, 3), "f4")}, path)
+    header, data = header_of(path.read_bytes())
+    path.write_bytes(file_of(retold(header, linear("w", [0, 1])(told_of(header))), data))
+    assert ds.load(path)
+    path.write_bytes(file_of(retold(header, LAYOUTS[name](told_of(header))), data))
+    with pytest.raises(ds.CheckpointError, match=r"is not a checkpoint that ds\.load can read"):
+        ds.load(path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"version": NaN}', '{"a": 1, "a": 2}'], ids=range(5))
