@@ -49,17 +49,19 @@ def work():
     elif random.random() < 0.1:
         kept.clear()
 
+def work_until_interrupted():  # CPython 3.13 leaves a loop's backward jump out of the try around it, so call a function
+    before, end = len(dropped), time.monotonic() + 5
+    sender.stdin.write(b"!")
+    while time.monotonic() < end and len(dropped) == before:
+        work()
+
 for _ in range(3):
     work()
 gc.set_threshold(100)
 seen = lost = 0
 for _ in range(times):
-    before = len(dropped)
     try:
-        sender.stdin.write(b"!")
-        end = time.monotonic() + 5
-        while time.monotonic() < end and len(dropped) == before:
-            work()
+        work_until_interrupted()
         lost += 1
     except KeyboardInterrupt:
         seen += 1
