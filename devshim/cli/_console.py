@@ -15,15 +15,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from devshim.errors import DevshimError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from devshim.errors import DevshimError
+    from pathlib import Path
 
     Cell = str | Sequence[tuple[str, str]]
     """Text, of one line or several; or lines, each with its rich style."""
 
-__all__ = ["Column", "Grid", "complain", "is_terminal", "say", "show", "size", "width", "working"]
+__all__ = ["Column", "Grid", "complain", "is_terminal", "say", "show", "size", "width", "working", "write"]
 
 
 @dataclass(frozen=True)
@@ -162,3 +163,16 @@ def size(nbytes: int | None) -> str:
     while amount >= 1024 and len(units) > 1:
         amount, _ = amount / 1024, units.pop(0)
     return f"{amount:.0f} {units[0]}" if amount >= 100 or units[0] == "B" else f"{amount:.1f} {units[0]}"
+
+
+def write(path: Path, text: str) -> None:
+    """Write the file that ``--json`` asked for, in a folder that is made where it is missing.
+
+    Raises:
+        DevshimError: The file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DevshimError(f"{path} cannot be written: {error.strerror}", "give --json another file") from error

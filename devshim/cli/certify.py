@@ -11,7 +11,7 @@ from devshim.certify.claims import FAIL, PASS, RATE, SKIP, Result, Setting
 from devshim.certify.report import Framework, Report
 from devshim.cli import _machine
 from devshim.cli._ask import Answer, ask, installed
-from devshim.cli._console import Column, Grid, complain, say, show, working
+from devshim.cli._console import Column, Grid, complain, say, show, working, write
 from devshim.cli.doctor import cause
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def main(backend: str | None, only: str, quick: bool, simulate: bool, file: Path
     for setting, answer in _settings(answers, Setting("", 0, simulate, quick, only=only)):
         report.frameworks.append(_checked(setting, answer))
         if file is not None:
-            _write(file, report)  # after each framework, so that an interrupt loses little
+            write(file, report.to_json())  # after each framework, so that an interrupt loses little
     _conclude(report, file)
     return 1 if report.failed else 0
 
@@ -104,11 +104,3 @@ def _conclude(report: Report, file: Path | None) -> None:
         say(f"Written to {file}{': attach it to your report' if report.failed else ''}.")
     elif report.failed:
         say("For a report: devshim certify --json certified.json")
-
-
-def _write(path: Path, report: Report) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(report.to_json(), encoding="utf-8")
-    except OSError as error:
-        raise ds.DevshimError(f"{path} cannot be written: {error.strerror}", "give --json another file") from error

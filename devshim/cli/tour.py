@@ -9,7 +9,7 @@ from os import environ
 from typing import TYPE_CHECKING, Any
 
 import devshim as ds
-from devshim.cli._console import working
+from devshim.cli._console import working, write
 from devshim.cli._why import reason, why_no_more
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def main(backend: str | None, gpus: int | None, record: Path | None) -> int:
             now(f"step {i}: {step.title}")
             tour.steps.append(play(step, tour))
     if record is not None and not alone:
-        _write(record, tour)
+        write(record, tour.to_json())
     if alone:
         print(tour.to_json(), end="")
     else:
@@ -205,11 +205,3 @@ def _told(value: object, simulated: bool) -> str:
     if hasattr(value, "shape"):
         return f"{tuple(value.shape)} on {_told(ds.device_of(value), simulated)}"
     return str(value)
-
-
-def _write(path: Path, tour: Tour) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(tour.to_json(), encoding="utf-8")
-    except OSError as error:
-        raise ds.DevshimError(f"{path} cannot be written: {error.strerror}", "give --json another file") from error

@@ -7,6 +7,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -238,20 +239,22 @@ def interrupted_at(step: int, work: Callable[[], object]) -> bool:
     return False
 
 
+def take_and_free(one: Card) -> None:
+    """Take and free memory of a card, and look at it."""
+    owner = Owner()
+    one.hold(owner, 3 * ROUND)
+    another = Owner()
+    one.hold(another, 1)
+    del owner
+    one.info()
+
+
 def test_an_interrupt_anywhere_leaves_the_count_exact() -> None:
     """Allocation, release and queries: exactly the living bytes are counted."""
     one, kept, step = card(64 * ROUND), Owner(), 0
     one.hold(kept, ROUND)
 
-    def work() -> None:
-        owner = Owner()
-        one.hold(owner, 3 * ROUND)
-        another = Owner()
-        one.hold(another, 1)
-        del owner
-        one.info()
-
-    while interrupted_at(step := step + 1, work):
+    while interrupted_at(step := step + 1, partial(take_and_free, one)):
         assert used(one) == ROUND, f"after an interrupt at place {step}"
         again = Owner()
         one.hold(again, 2 * ROUND)
@@ -265,14 +268,6 @@ def test_a_handler_or_finalizer_in_the_middle_of_an_update_does_not_wait_for_its
     one, kept, step, more = card(64 * ROUND), Owner(), 0, [Owner()]
     one.hold(kept, ROUND)
 
-    def work() -> None:
-        owner = Owner()
-        one.hold(owner, 3 * ROUND)
-        another = Owner()
-        one.hold(another, 1)
-        del owner
-        one.info()
-
     def run() -> None:
         more[:] = [Owner(), Owner()]
         for each in more:
@@ -280,7 +275,7 @@ def test_a_handler_or_finalizer_in_the_middle_of_an_update_does_not_wait_for_its
         more.pop()
         one.info()
 
-    while disturbed_at(step := step + 1, work, run):
+    while disturbed_at(step := step + 1, partial(take_and_free, one), run):
         assert used(one) == 3 * ROUND, f"after a call at place {step}"
         more.clear()
         assert used(one) == ROUND, f"after a call at place {step}"
