@@ -62,7 +62,7 @@ def _of_parts(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf
 
 
 _ADAPTED = frozenset({"mean", "variance", "adapt_mean", "adapt_variance"})
-"""What ``Normalization`` learns of data, under the names that Keras (3.15.1) gives its variables."""
+"""The statistics of data in a ``Normalization``, by the names that Keras (3.15.1) gives its variables."""
 
 
 def _finalized(leaf: Leaf, layer: Any) -> Leaf:

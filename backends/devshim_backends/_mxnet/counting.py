@@ -55,7 +55,7 @@ class _Counted:
         self.address, self.card = address, card
         card.hold(self, chunks.nbytes(address))
         self.arrays: set[int] = set()
-        """What refers to Python's arrays in it (`_Held`), by its address."""
+        """The addresses of the references (`_Held`) to the Python arrays in it."""
         self.kept: Kept | None = None
         """Set once MXNet may keep the chunk beyond Python's arrays."""
         self.settled = -1

@@ -7,7 +7,7 @@ no turns.
 
 It builds programs in one object per process, too: two threads that compile a function at once end the process, and a
 thread that computes eagerly meanwhile finds itself in the program.  A function that was compiled as a whole keeps its
-values in one scope: two threads that run it at once get each other's numbers, wait for ever, or end the process, with
+values in one scope: two threads that run it at once get each other's numbers, hang, or crash the process, with
 gradients and without.  Turns would not do: a backward pass reads the scope later.  What the bytecode compiler made
 (``full_graph=False``) runs in three threads, 200 times each.
 

@@ -30,7 +30,7 @@ _FULL = (
     *("failed to allocate memory", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY"),
     *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED"),
 )
-"""What a full card says where TensorFlow (2.16 to 2.21) raises another error than ResourceExhaustedError."""
+"""Texts for a full device in errors of TensorFlow (2.16 to 2.21) other than ResourceExhaustedError."""
 
 
 class TensorflowRuntime(TensorflowDevices):

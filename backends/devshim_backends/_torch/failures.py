@@ -11,4 +11,4 @@ __all__ = ["FullDeviceError"]
 
 @joined
 class FullDeviceError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore[misc]  # PyTorch is Any
-    """A device has no room left; ``except torch.OutOfMemoryError`` catches it, too."""
+    """A device is full; ``except torch.OutOfMemoryError`` catches it, too."""

@@ -158,7 +158,7 @@ def _written(original: Any) -> Any:
 
 
 def _number_written(original: Any) -> Any:
-    """Let a number pass that is written into a tensor; what else is carried for it is told of outside of this."""
+    """Let a number pass that is written into a tensor; other copies for it are reported outside of this."""
 
     @functools.wraps(original)
     def __setitem__(x: Any, index: Any, value: Any) -> Any:
