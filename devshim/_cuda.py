@@ -1,8 +1,8 @@
 """What CUDA would show this process, without starting it here.
 
-NVML, the driver's library for questions, is light, but it knows whole cards alone (no slices of MIG), and it is missing
-in some containers, under WSL and on Jetson.  Where it does not know, CUDA is asked in a process of its own: to start
-CUDA in this one would make it too late to hide cards.
+NVML, the driver's library for questions, is light. But it lists whole cards, and where they are in MIG mode CUDA shows
+one slice of one; and it is missing in some containers, under WSL and on Jetson.  Where it does not know, CUDA is asked
+in a process of its own: to start CUDA in this one would make it too late to hide cards.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ def count() -> int:
     if named == []:
         return 0
     slices = [name for name in named or () if name.startswith("MIG-")]
-    if not slices and _nvml.cards():
-        return len(_nvml.visible())
+    if not slices and (cards := _nvml.cards()):
+        seen = cards if value is None else _nvml.shown(value, cards)
+        if not any(card.in_slices for card in cards):  # elsewhere an index in the variable need not be the card's
+            return len(seen)
+        slices = ["the first"] if seen else []
     asked = _ask(value, os.environ.get("CUDA_DEVICE_ORDER"))
     return len(slices) if asked is None else asked
 

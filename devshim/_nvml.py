@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,7 @@ class Card:
         total_memory: Bytes; None where the card shares the host's memory, and NVML does not tell.
         free_memory: Bytes not used by any process, or None likewise.
         capability: What the card computes, as CUDA numbers it; None where NVML does not tell.
+        in_slices: The card is in MIG mode: CUDA shows slices of it, never the card.
     """
 
     index: int
@@ -45,6 +47,11 @@ class Card:
     total_memory: int | None
     free_memory: int | None
     capability: tuple[int, int] | None = None
+    in_slices: bool = False
+
+
+_started: Any = None
+"""The module that has started NVML for us. It stays started: to start it takes the driver milliseconds."""
 
 
 def _asked(question: Any) -> tuple[Any, str | None]:
@@ -54,15 +61,23 @@ def _asked(question: Any) -> tuple[Any, str | None]:
     except ImportError as error:
         return None, f"nvidia-ml-py cannot be imported ({error})"
     try:
-        pynvml.nvmlInit()
+        return _answer(pynvml, question), None
     except pynvml.NVMLError as error:
         return None, _reason(error)
-    try:
-        return question(pynvml), None
-    except pynvml.NVMLError as error:
-        return None, _reason(error)
-    finally:
-        pynvml.nvmlShutdown()
+
+
+def _answer(pynvml: Any, question: Any) -> Any:
+    """Ask NVML, started where it was not, or is not any more: another library may have shut it down."""
+    global _started
+    if _started is pynvml:
+        try:
+            return question(pynvml)
+        except pynvml.NVMLError as error:
+            if type(error).__name__ != "NVMLError_Uninitialized":
+                raise
+    pynvml.nvmlInit()
+    _started = pynvml
+    return question(pynvml)
 
 
 def _reason(error: Exception) -> str:
@@ -81,8 +96,17 @@ def _list(pynvml: Any) -> list[Card]:
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
-        found.append(Card(index, _text(name), _text(uuid), *_memory(pynvml, handle), _capability(pynvml, handle)))
+        memory, computes = _memory(pynvml, handle), _capability(pynvml, handle)
+        found.append(Card(index, _text(name), _text(uuid), *memory, computes, _in_slices(pynvml, handle)))
     return found
+
+
+def _in_slices(pynvml: Any, handle: Any) -> bool:
+    """True if one card is in MIG mode; most cards cannot be."""
+    try:
+        return bool(pynvml.nvmlDeviceGetMigMode(handle)[0])
+    except (AttributeError, pynvml.NVMLError):
+        return False
 
 
 def _capability(pynvml: Any, handle: Any) -> tuple[int, int] | None:
@@ -126,12 +150,18 @@ def entries(value: str) -> list[str]:
 
 
 def shown(value: str, among: Sequence[Card]) -> list[Card]:
-    """Return the cards that a value of ``CUDA_VISIBLE_DEVICES`` shows, in its order; slices of cards (MIG) are none."""
+    """Return the cards that a value of ``CUDA_VISIBLE_DEVICES`` shows, in its order; slices of cards (MIG) are none.
+
+    A card that is named twice hides all, as in CUDA.
+    """
     found: list[Card] = []
     for name in entries(value):
-        named = [card for card in among if name == str(card.index) or _starts_uuid(name, card)]
-        if len(named) != 1 or named[0] in found:
+        number = re.match(r"\+?\d+", name)  # CUDA reads "1a" as 1
+        named = [card for card in among if (int(number[0]) == card.index if number else _starts_uuid(name, card))]
+        if len(named) != 1:
             break
+        if named[0] in found:
+            return []
         found += named
     return found
 
@@ -149,19 +179,25 @@ def visible() -> list[Card]:
 def known(index: int) -> Card | None:
     """Return the driver's card behind CUDA's index, or None where that is not sure.
 
-    CUDA numbers unlike cards by speed and the driver by bus, unless CUDA is told to do the same.
+    CUDA numbers unlike cards by speed and the driver by bus, unless CUDA is told to do the same, or the variable names
+    cards by UUID. Of a card in MIG mode CUDA shows a slice, which has its own UUID and less memory.
     """
-    found = visible()
-    same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({card.name for card in cards()}) == 1
-    return found[index] if same_order and index < len(found) else None
+    there, value = cards(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    found = there if value is None else shown(value, there)
+    by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({card.name for card in there}) == 1
+    by_uuid = value is not None and all(name.startswith("GPU-") for name in entries(value))
+    sure = (by_bus or by_uuid) and not any(card.in_slices for card in found)
+    return found[index] if sure and index < len(found) else None
 
 
 def why_not(count: int) -> str:
     """Return why a framework that could use NVIDIA cards has no more than ``count``, as a sentence fragment."""
-    value, there = os.environ.get("CUDA_VISIBLE_DEVICES"), len(cards())
-    left = max(count, len(visible()))  # the framework may count slices of cards
-    if value is not None and left < there:
-        return f"CUDA_VISIBLE_DEVICES={value[:40]!r} hides {there - left} of {there} cards"
+    value, there, seen = os.environ.get("CUDA_VISIBLE_DEVICES"), cards(), visible()
+    left = max(count, len(seen))  # the framework may count slices of cards
+    if any(card.in_slices for card in seen):
+        return "a card is in MIG mode, where CUDA shows a process one slice; CUDA_VISIBLE_DEVICES=MIG-... chooses it"
+    if value is not None and left < len(there):
+        return f"CUDA_VISIBLE_DEVICES={value[:40]!r} hides {len(there) - left} of {len(there)} cards"
     return "that is all the driver shows" if count else why_none()
 
 

@@ -66,7 +66,11 @@ def describe(device: DeviceLike) -> DeviceInfo:
     hook = _explain.HOOK
     if hook is not None:
         hook(backend, "describe", target)
-    return backend.describe(target)
+    try:
+        return backend.describe(target)
+    except Exception as error:
+        _transfer.raise_unstarted(backend, error, target)
+        raise
 
 
 def require(device: DeviceLike) -> Device:

@@ -273,5 +273,16 @@ def raise_full(backend: Backend, error: Exception, device: Device, nbytes: int |
     """Do the same where the bytes are known; a simulated card's own error says it already."""
     from devshim import _refusals
 
-    if not isinstance(error, DevshimError) and backend.is_out_of_memory(error):
+    if isinstance(error, DevshimError):
+        return
+    if backend.is_out_of_memory(error):
         raise _refusals.out_of_memory(backend, device, nbytes) from error
+    raise_unstarted(backend, error, device)
+
+
+def raise_unstarted(backend: Backend, error: Exception, device: Device) -> None:
+    """Raise `DeviceNotFoundError` if a call failed because the framework cannot start the GPUs that it has counted."""
+    if backend.is_unable_to_start(error):
+        from devshim import _refusals
+
+        raise _refusals.not_found(backend, device) from error

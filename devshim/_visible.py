@@ -134,7 +134,8 @@ def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
         return _nvml.entries(value), f"{variable} is {value!r}"
     if variable == "HIP_VISIBLE_DEVICES":  # nothing light counts AMD cards: the framework will refuse what is not there
         return [str(index) for index in range(max(wanted, default=-1) + 1)], ""
-    return [str(card.index) for card in _nvml.cards()] or list(map(str, range(_cuda.count()))), _nvml.why_none()
+    count = _cuda.count()
+    return [str(index) for index in range(count)], _nvml.why_not(count)
 
 
 def _check(wanted: list[int], have: int, call: str, why: str) -> None:

@@ -84,9 +84,7 @@ class Backend(Wholes, ABC):
     alignment: ClassVar[int] = 0
     """The alignment in bytes that every operator needs (see `devshim._alignment`); 0: of its elements' size."""
 
-    immutable: ClassVar[bool] = False
-    """Whether the framework's tensors cannot be written to (TensorFlow, JAX)."""
-
+    immutable: ClassVar[bool] = False  # true if the framework's tensors cannot be written to (TensorFlow, JAX)
     freezes: ClassVar[bool] = False
     """Whether single tensors can be made read-only (NumPy), so that they may share memory that must not be written."""
 
@@ -96,18 +94,15 @@ class Backend(Wholes, ABC):
     reads_code: ClassVar[bool] = False
     """Whether the compiler reads code instead of running it, and meets what is no tensor's with a refusal (PyTorch)."""
 
-    full_error: ClassVar[type[OutOfMemoryError] | None] = None
-    """The error of a full device that is also the framework's own error; without it devshim's alone."""
+    full_error: ClassVar[type[OutOfMemoryError] | None] = None  # also the framework's own error; None: devshim's alone
     never_late: ClassVar[tuple[str, ...]] = ()  # which of "grow" and "fraction" `memory_policy` takes after `started`
-    has_containers: bool = False
-    """True if `flatten_once` is written; set when the backend is loaded."""
+    has_containers: bool = False  # true if `flatten_once` is written; set when the backend is loaded
 
     simulated: int = 0
     """How many simulated GPUs this backend shows; 0 where none are."""
     labelled: int = 0
     """How many simulated GPUs tensors may be on: more than `simulated` while there are some on GPUs taken away."""
-    cards: Cards | None = None
-    """The simulated GPUs' memory and faults; None where none have ever been simulated."""
+    cards: Cards | None = None  # the simulated GPUs' memory and faults; None where none have ever been simulated
 
     # ------------------------------------------------------------------ which objects are mine
     @abstractmethod
@@ -344,6 +339,10 @@ class Backend(Wholes, ABC):
     @abstractmethod
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether an error of the framework's says that a device is full."""
+
+    def is_unable_to_start(self, error: BaseException) -> bool:
+        """Return True if an error says that counted GPUs cannot start; `count` is 0 then, and `absence` says why."""
+        return False
 
     # ------------------------------------------------------------------ simulation
     @abstractmethod

@@ -56,7 +56,11 @@ def memory(device: DeviceLike) -> MemoryInfo:
     hook = _explain.HOOK
     if hook is not None:
         hook(backend, "memory", target)
-    return backend.memory(target)
+    try:
+        return backend.memory(target)
+    except Exception as error:
+        _transfer.raise_unstarted(backend, error, target)
+        raise
 
 
 def empty_cache(device: DeviceLike | None = None) -> None:

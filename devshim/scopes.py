@@ -109,7 +109,11 @@ def _enter(backend: Backend, device: Device, held: bool = False) -> None:
     if _in_task():
         return
     scope = backend.scope(device)
-    scope.__enter__()
+    try:
+        scope.__enter__()
+    except Exception as error:
+        _transfer.raise_unstarted(backend, error, device)
+        raise
     _native.open.append((scope, held))
 
 

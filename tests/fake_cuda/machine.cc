@@ -37,11 +37,33 @@ std::string uuid_of(const char* prefix, int number) {
   return text;
 }
 
-// The card, or slice, that one entry of CUDA_VISIBLE_DEVICES names; false where it names none.
-bool named(const std::string& entry, int cards, Card* found) {
+// The cards' numbers in CUDA's order: the fastest first, unless CUDA is asked for the driver's.
+std::vector<int> numbers(int cards) {
+  std::vector<int> found;
+  const char* order = std::getenv("CUDA_DEVICE_ORDER");
+  const bool as_the_driver = order != nullptr && std::string(order) == "PCI_BUS_ID";
+  const int fastest = as_the_driver ? -1 : fastest_card();
+  if (fastest >= 0 && fastest < cards) found.push_back(fastest);
   for (int i = 0; i < cards; i++) {
-    if (entry == std::to_string(i) || (entry.rfind("GPU-", 0) == 0 && uuid_of("GPU-", i).rfind(entry, 0) == 0)) {
-      *found = {uuid_of("GPU-", i), i, false};
+    if (i != fastest) found.push_back(i);
+  }
+  return found;
+}
+
+// A card that is visible as a whole or, in MIG mode, by its first slice.
+Card seen(int number) {
+  const bool slice = setting("FAKE_CUDA_MIG", 0) != 0;
+  return {uuid_of(slice ? "MIG-" : "GPU-", number), number, slice};
+}
+
+// The card, or slice, that one entry of CUDA_VISIBLE_DEVICES names; false where it names none.
+bool named(const std::string& entry, const std::vector<int>& cards, Card* found) {
+  const bool is_index = !entry.empty() && entry.find_first_of("+0123456789") == 0;
+  const std::size_t index = is_index ? std::strtoul(entry.c_str(), nullptr, 10) : cards.size();  // "1a" is 1
+  for (std::size_t place = 0; place < cards.size(); place++) {
+    const int i = cards[place];
+    if (place == index || (entry.rfind("GPU-", 0) == 0 && uuid_of("GPU-", i).rfind(entry, 0) == 0)) {
+      *found = seen(i);
       return true;
     }
     if (entry == uuid_of("MIG-", i)) {
@@ -54,11 +76,14 @@ bool named(const std::string& entry, int cards, Card* found) {
 
 // As CUDA reads it: from the left, up to the first entry that names no card; one named twice shows none at all, and of
 // slices a process gets the first.
-std::vector<Card> read_visible(int cards) {
+std::vector<Card> read_visible(const std::vector<int>& cards) {
   std::vector<Card> found;
   const char* value = std::getenv("CUDA_VISIBLE_DEVICES");
   if (value == nullptr) {
-    for (int i = 0; i < cards; i++) found.push_back({uuid_of("GPU-", i), i, false});
+    for (const int number : cards) {
+      found.push_back(seen(number));
+      if (found.back().slice) break;
+    }
     return found;
   }
   std::set<std::string> seen;
@@ -109,10 +134,12 @@ void Stream::work_off(long until) {
 void start() {
   if (is_started) return;
   is_started = true;
-  visible_cards = read_visible(static_cast<int>(setting("FAKE_CUDA_GPUS", 4)));
+  visible_cards = read_visible(numbers(static_cast<int>(setting("FAKE_CUDA_GPUS", 4))));
 }
 
 bool started() { return is_started; }
+
+int fastest_card() { return static_cast<int>(setting("FAKE_CUDA_FASTEST", -1)); }
 
 int broken() { return static_cast<int>(setting("FAKE_CUDA_BROKEN", 0)); }
 

@@ -7,6 +7,9 @@
 //   FAKE_CUDA_GPUS     cards of the machine (4)
 //   FAKE_CUDA_MEMORY   bytes of each card (8 GiB)
 //   FAKE_CUDA_LATE     streams work late
+//   FAKE_CUDA_MIG      1: the cards are in MIG mode, and a process sees one slice, of the first card that it is shown
+//   FAKE_CUDA_FASTEST  the driver's number of a card of another model, which CUDA lists first, unless
+//                      CUDA_DEVICE_ORDER=PCI_BUS_ID
 //   FAKE_CUDA_BROKEN   the cudaError that every first call answers, such as 35: the driver is too old
 #pragma once
 
@@ -59,6 +62,7 @@ class Stream {
 void start();
 bool started();
 int broken();
+int fastest_card();  // -1 where all are alike
 int card_count();
 const Card& card(int index);
 std::size_t card_bytes();

@@ -1,6 +1,7 @@
 // The stand-in of libnvidia-ml, the driver's own list of cards; CUDA_VISIBLE_DEVICES does not concern it.
 //
-// Settings: FAKE_CUDA_GPUS cards; FAKE_NVML_BROKEN answers each start with that error (18: another version's driver).
+// Settings: FAKE_CUDA_GPUS cards; FAKE_CUDA_MIG=1 and FAKE_CUDA_FASTEST as in machine.h; FAKE_NVML_BROKEN answers each
+// start with that error (18: another version's driver).
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,7 @@ constexpr int kInvalidArgument = 2;
 constexpr int kNotSupported = 3;
 
 int users = 0;
+int starts = 0;
 
 int setting(const char* name, int otherwise) {
   const char* value = std::getenv(name);
@@ -31,6 +33,7 @@ struct Memory {
 
 EXPORTED int nvmlInit_v2() {
   const int broken = setting("FAKE_NVML_BROKEN", kOk);
+  starts++;
   if (broken == kOk) users++;
   return broken;
 }
@@ -78,8 +81,9 @@ EXPORTED int nvmlDeviceGetHandleByPciBusId_v2(const char*, void** handle) {
   return nvmlDeviceGetHandleByIndex_v2(0, handle);
 }
 
-EXPORTED int nvmlDeviceGetName(void*, char* text, unsigned length) {
-  std::snprintf(text, length, "Fake card");
+EXPORTED int nvmlDeviceGetName(void* handle, char* text, unsigned length) {
+  const bool fastest = setting("FAKE_CUDA_FASTEST", -1) == static_cast<int>(reinterpret_cast<std::intptr_t>(handle) - 1);
+  std::snprintf(text, length, fastest ? "Fake fast card" : "Fake card");
   return kOk;
 }
 
@@ -94,6 +98,11 @@ EXPORTED int nvmlDeviceGetMemoryInfo(void*, Memory* found) {
   return kOk;
 }
 
+EXPORTED int nvmlDeviceGetMigMode(void*, unsigned* current, unsigned* pending) {
+  *current = *pending = static_cast<unsigned>(setting("FAKE_CUDA_MIG", 0));
+  return kOk;
+}
+
 EXPORTED int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void*) {
   *count = 0;
   return kOk;
@@ -102,3 +111,6 @@ EXPORTED int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void*)
 EXPORTED int nvmlDeviceGetNvLinkRemoteDeviceType() { return kNotSupported; }
 EXPORTED int nvmlDeviceGetNvLinkRemotePciInfo_v2() { return kNotSupported; }
 EXPORTED int nvmlDeviceGetGpuFabricInfoV() { return kNotSupported; }
+
+// What the tests ask, through ctypes.
+EXPORTED int fake_nvml_starts() { return starts; }

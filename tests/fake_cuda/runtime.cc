@@ -167,7 +167,8 @@ EXPORTED cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute
 EXPORTED cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int card) {
   std::memset(found, 0, sizeof *found);
   const machine::Card& asked = machine::card(card);
-  std::snprintf(found->name, sizeof found->name, "Fake card%s", asked.slice ? " MIG 1g.1gb" : "");
+  const char* kind = asked.number == machine::fastest_card() ? "Fake fast card" : "Fake card";
+  std::snprintf(found->name, sizeof found->name, "%s%s", kind, asked.slice ? " MIG 1g.1gb" : "");
   std::memset(&found->uuid, 0x11, sizeof found->uuid);
   reinterpret_cast<char*>(&found->uuid)[15] = static_cast<char>(asked.number);
   found->totalGlobalMem = machine::card_bytes();

@@ -17,7 +17,7 @@ class Machine:
     """What NVML lists, and what CUDA answers in a process of its own; None where its library is not there."""
 
     def __init__(self, cards: int, cuda: str | None) -> None:
-        self.cards, self.cuda, self.asked = cards, cuda, 0
+        self.cards, self.cuda, self.asked, self.in_slices = cards, cuda, 0, False
 
 
 @pytest.fixture
@@ -34,7 +34,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         assert "cuInit" in command[-1]
         return SimpleNamespace(stdout=found.cuda)
 
-    monkeypatch.setattr(_nvml, "cards", lambda: [_nvml.Card(i, "H100", f"GPU-{i}", 1, 1) for i in range(found.cards)])
+    def cards() -> list[_nvml.Card]:
+        return [_nvml.Card(i, "H100", f"GPU-{i}", 1, 1, in_slices=found.in_slices) for i in range(found.cards)]
+
+    monkeypatch.setattr(_nvml, "cards", cards)
     monkeypatch.setattr(_nvml, "why_none", lambda: "NVML does not answer")
     monkeypatch.setattr(_cuda.ctypes, "CDLL", library)
     monkeypatch.setattr(subprocess, "run", run)
@@ -73,6 +76,36 @@ def test_count(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
     assert [_cuda.count() for _ in range(3)] == [count] * 3
     assert machine.asked == (cuda is not None and value not in ("", "-1") and (not cards or "MIG" in str(value)))
+
+
+@pytest.mark.parametrize(
+    ("cuda", "value", "count"),
+    [
+        ("1\n", None, 1),
+        ("1\n", "2", 1),
+        (None, None, 1),
+        (None, "2,3", 1),
+        (None, "", 0),
+        (None, "9", 0),
+        ("0\n", None, 0),
+    ],
+)
+def test_cards_in_mig_mode_are_as_many_as_cuda_shows(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, cuda: str | None, value: str | None, count: int
+) -> None:
+    """NVML counts the cards; CUDA shows a process one slice of one, or none where no slice has been made."""
+    machine.cards, machine.cuda, machine.in_slices = 4, cuda, True
+    if value is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert _cuda.count() == count
+
+
+def test_of_cards_in_mig_mode_those_that_cuda_shows_can_be_chosen(machine: Machine) -> None:
+    machine.cards, machine.cuda, machine.in_slices = 4, "1\n", True
+    with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:1, and 1 is visible: a card is in MIG mode"):
+        ds.set_visible_devices([1])
+    ds.set_visible_devices([0])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
 
 
 def test_the_program_that_asks_runs() -> None:

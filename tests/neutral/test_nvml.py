@@ -20,6 +20,10 @@ class NVMLError_LibraryNotFound(NVMLError):
     pass
 
 
+class NVMLError_Uninitialized(NVMLError):
+    pass
+
+
 class Driver(ModuleType):
     """What nvidia-ml-py offers, with two cards."""
 
@@ -28,20 +32,22 @@ class Driver(ModuleType):
     def __init__(self) -> None:
         super().__init__("pynvml")
         self.count = 2
-        self.open = 0
+        self.starts = 0
+        self.open = False
         self.absent: Exception | None = None
         self.no_memory: set[int] = set()
+        self.in_slices: set[int] = set()
         self.text: Any = str
 
     def nvmlInit(self) -> None:
         if self.absent is not None:
             raise self.absent
-        self.open += 1
-
-    def nvmlShutdown(self) -> None:
-        self.open -= 1
+        self.starts += 1
+        self.open = True
 
     def nvmlDeviceGetCount(self) -> int:
+        if not self.open:
+            raise NVMLError_Uninitialized
         return self.count
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
@@ -58,6 +64,11 @@ class Driver(ModuleType):
             raise NVMLError("Not Supported")
         return SimpleNamespace(total=80 * 2**30, free=79 * 2**30)
 
+    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
+        if not self.in_slices:
+            raise NVMLError("Not Supported")
+        return [int(handle in self.in_slices), 0]
+
     def nvmlSystemGetDriverVersion(self) -> Any:
         return self.text("570.1")
 
@@ -66,8 +77,41 @@ class Driver(ModuleType):
 def driver(monkeypatch: pytest.MonkeyPatch) -> Any:
     found = Driver()
     monkeypatch.setitem(sys.modules, "pynvml", found)
-    yield found
-    assert found.open == 0, "NVML was left open"
+    return found
+
+
+def test_nvml_is_started_once(driver: Driver) -> None:
+    """To start it takes milliseconds on a real driver, and more where no other process holds the cards."""
+    for _ in range(3):
+        assert len(_nvml.cards()) == 2
+        assert _nvml.driver_version() == "570.1"
+    assert driver.starts == 1
+
+
+def test_nvml_is_started_again_after_another_library_has_shut_it_down(driver: Driver) -> None:
+    assert len(_nvml.cards()) == 2
+    driver.open = False
+    assert len(_nvml.cards()) == 2
+    assert driver.starts == 2
+
+
+def test_a_driver_that_comes_later_is_found(driver: Driver) -> None:
+    driver.absent = NVMLError("Unknown")
+    assert _nvml.cards() == []
+    driver.absent = None
+    assert len(_nvml.cards()) == 2
+
+
+def test_cards_in_mig_mode(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA shows a slice, which is not what NVML tells of the card."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(driver, "nvmlDeviceGetName", lambda handle: "H100")
+    assert [card.in_slices for card in _nvml.cards()] == [False, False]
+    assert _nvml.known(1) is not None
+    driver.in_slices = {1}
+    assert [card.in_slices for card in _nvml.cards()] == [False, True]
+    assert _nvml.known(1) is None
+    assert "MIG mode, where CUDA shows a process one slice" in _nvml.why_not(1)
 
 
 @pytest.mark.parametrize("text", [str, str.encode])
@@ -148,7 +192,9 @@ def three(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ("0,-1,1", [0]),
         ("1,7,0", [1]),
         ("1,,0", [1]),
-        ("1,1", [1]),
+        ("1,1", []),  # as in PyTorch's and the driver's reading: one named twice hides all
+        ("GPU-1,GPU-11aa", []),
+        ("1a,+2", [1, 2]),
         ("GPU-22,GPU-00aa-bb", [2, 0]),
         ("GPU-", []),  # could be any
         ("H200", []),
@@ -167,6 +213,11 @@ def test_unlike_cards_are_known_only_in_the_drivers_order(three: pytest.MonkeyPa
     unlike = [*H200S, _nvml.Card(3, "T4", "GPU-33", 1, 1)]
     three.setattr(_nvml, "cards", lambda: unlike)
     assert _nvml.known(0) is None
+    three.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-00")
+    assert _nvml.known(1) is None
+    three.setenv("CUDA_VISIBLE_DEVICES", "GPU-33,GPU-00")  # each is who it is, in any order
+    assert [_nvml.known(0), _nvml.known(1)] == [unlike[3], unlike[0]]
+    three.delenv("CUDA_VISIBLE_DEVICES")
     three.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     assert _nvml.known(3) is unlike[3]
 

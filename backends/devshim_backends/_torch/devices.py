@@ -5,7 +5,8 @@ Requirements this module answers:
 * One `Device` for every spelling.  ``torch.device("cpu") != torch.device("cpu:0")``, and
   ``x.to("cpu:0") is x`` is False (a silent copy), so the host is always named without an index; and
   ``cuda`` without an index is the *current* card, not card 0 (pytorch/pytorch#115405).
-* Counting makes no context: before CUDA starts, ``torch.cuda.device_count`` asks NVML.
+* Counting does not start CUDA, after which cards cannot be hidden and a process cannot fork.  PyTorch's own count
+  starts it where NVML does not answer, and counts whole cards where CUDA shows one slice (MIG; PyTorch 2.13).
 * The other accelerators (``mps``, ``xpu``, ``npu``, ...) go through the module of their name.
 """
 
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim import _host, _nvml, _refusals
+from devshim import _cuda, _host, _nvml, _refusals
 from devshim.backend import Backend
 from devshim.device import CPU, KINDS, Device
 from devshim.info import DeviceInfo
@@ -63,6 +64,10 @@ def name_cards(name: str) -> None:
         del NATIVE[device]
 
 
+_WHY: list[str] = []
+"""What PyTorch said when it could not start CUDA; it cannot in this process any more, and no card is there then."""
+
+
 def module(kind: str) -> Any:
     """Return ``torch.cuda`` or whatever module serves a kind of accelerator, or None where the build has none."""
     return getattr(torch, TYPES.get(kind, kind), None)
@@ -80,8 +85,19 @@ def has_context(index: int) -> bool:
 
 def cards(kind: str) -> int:
     """How many accelerators of a kind there are, starting none."""
+    if TYPES.get(kind) == "cuda":
+        return cuda_cards()
     asked = getattr(module(kind), "device_count", None)
     return int(asked()) if asked is not None else 0
+
+
+def cuda_cards() -> int:
+    """How many CUDA or ROCm cards there are, or slices of them, starting none."""
+    if torch.cuda.is_initialized():
+        return int(torch._C._cuda_getDeviceCount())
+    if _WHY:
+        return 0
+    return _cuda.count() if torch.version.cuda is not None else int(torch.cuda.device_count())
 
 
 # What torch.compiler.assume_constant_result does, without its import of torch._dynamo (a second): a compiled
@@ -118,6 +134,16 @@ class TorchDevices(Backend):
         if kind not in self.kinds():
             return f"this PyTorch ({torch.__version__}) is built without {kind}"
         return "that is all its driver shows"
+
+    def is_unable_to_start(self, error: BaseException) -> bool:
+        if torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork():  # after a fork PyTorch says what to do
+            return False
+        step = error.__traceback__
+        while step is not None and step.tb_frame.f_code is not torch.cuda._lazy_init.__code__:
+            step = step.tb_next
+        if step is not None:
+            _WHY[:] = [str(error).split(" Please ")[0].split("\n")[0].rstrip(" .")]
+        return step is not None
 
     def to_native(self, device: Device) -> Any:
         try:
@@ -177,6 +203,8 @@ def _built_for_cuda() -> bool:
 
 
 def _no_more_cards(count: int) -> str:
+    if _WHY and not count:
+        return f"CUDA does not start ({_WHY[0]})"
     if not _built_for_cuda():
         return f"this PyTorch ({torch.__version__}) is a CPU-only build"
     if torch.version.hip is None:
@@ -196,10 +224,11 @@ def _capability(properties: Any) -> tuple[int, int] | None:
 
 
 def _uuid(properties: Any) -> str | None:
+    """A card's UUID as NVML and ``CUDA_VISIBLE_DEVICES`` write it; PyTorch leaves the first word out."""
     found = getattr(properties, "uuid", None)
-    if found is None:
-        return None
-    return str(found) if str(found).startswith("GPU-") or torch.version.cuda is None else f"GPU-{found}"  # as NVML
+    if found is None or torch.version.cuda is None or str(found).startswith(("GPU-", "MIG-")):
+        return None if found is None else str(found)
+    return f"MIG-{found}" if " MIG " in properties.name else f"GPU-{found}"  # a slice's model is "... MIG 1g.10gb"
 
 
 def _pci(properties: Any) -> str | None:

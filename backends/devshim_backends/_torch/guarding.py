@@ -27,7 +27,7 @@ import torch
 
 from devshim._hidden import quiet, replaced, said
 from devshim.device import CPU, Device
-from devshim_backends._torch.devices import has_context
+from devshim_backends._torch.devices import cuda_cards, has_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -116,7 +116,7 @@ def _start() -> None:
 
 def _used() -> Device | None:
     """Return the only card that this process has used; None if there are several."""
-    used = [index for index in range(torch.cuda.device_count()) if has_context(index)]
+    used = [index for index in range(cuda_cards()) if has_context(index)]
     return Device("gpu", used[0]) if len(used) == 1 else None
 
 
