@@ -1,8 +1,8 @@
-"""Whether a glance shows that every tensor of a tree is where it shall be: the commonest answer, found fastest.
+"""Fast paths for plain trees: is every tensor where it belongs already, and if not, which ones move?
 
 A training loop places every batch, and most are where they belong.  So a tree is first looked at without noting
 paths or how to rebuild it, which is half of what a closer look (`devshim._trees.scan`) costs; whatever is not plain
-is left to that.
+is left to that.  Where tensors move, they are found a container at a time, and a leaf gets its name when a copy fails.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from devshim import _registry
+from devshim._transfer import are_hosted
 from devshim.device import CPU
 from devshim.errors import DevshimError
 
 if TYPE_CHECKING:
+    from devshim.backend import Backend, Tensor
     from devshim.device import Device
 
 _PLAIN = frozenset({dict, list, tuple, OrderedDict, defaultdict})
 """The containers whose children are what Python says they are; in others a registry may see others."""
+_REBUILT = frozenset({dict, list, tuple})
+"""Those of them that are rebuilt from their children alone."""
 
 
 def settled(tree: Any, target: Device) -> bool:
@@ -51,3 +55,49 @@ def settled(tree: Any, target: Device) -> bool:
             elif cls not in atoms:
                 return False
     return True
+
+
+def moving(tree: Any, target: Device, copy: bool | None) -> tuple[list[Any], dict[Backend, dict[int, Tensor]]] | None:
+    """Return what a plain tree consists of, in one pass; None where only a closer look can tell.
+
+    Args:
+        tree: Anything.
+        target: The device that the tensors go to.
+        copy: None: a tensor that is on the target stays. True: every tensor is copied.
+
+    Returns:
+        The containers, each before those in it, and the tensors that move: of each framework, by their ids.
+    """
+    if type(tree) not in _REBUILT or (copy is not None and copy is not True):
+        return None
+    nodes, seen = [tree], {id(tree)}
+    found: dict[Backend, dict[int, Tensor]] = {}
+    for node in nodes:  # grows on the way
+        children = tuple(node.values() if type(node) is dict else node)
+        for cls in dict.fromkeys(map(type, children)):
+            backend = _registry.TENSORS.get(cls)
+            if backend is not None:
+                xs = [child for child in children if type(child) is cls]
+                try:
+                    going = xs if copy else _elsewhere(backend, xs, target)
+                except DevshimError:
+                    return None
+                found.setdefault(backend, {}).update(zip(map(id, going), going, strict=True))
+            elif cls in _REBUILT:
+                for child in children:
+                    if type(child) is cls:
+                        if id(child) in seen:  # it stands in the tree twice
+                            return None
+                        seen.add(id(child))
+                        nodes.append(child)
+            elif cls not in _registry.ATOMS:
+                return None
+    return nodes, found
+
+
+def _elsewhere(backend: Backend, xs: list[Tensor], target: Device) -> list[Tensor]:
+    """Return those tensors that are not on a device."""
+    if target is not CPU and are_hosted(backend, xs):
+        return xs
+    device_of = backend.device_of
+    return [x for x in xs if device_of(x) is not target]

@@ -63,6 +63,11 @@ class Going:
         group.xs.append(x)
         group.places.append(place)
 
+    def add_all(self, backend: Backend, xs: dict[int, Tensor], target: Device) -> None:
+        """Move tensors of one framework, each under its id; a tensor is its own place."""
+        tensors = list(xs.values())
+        self._groups[id(backend), target] = _Group(backend, target, list(xs), tensors, tensors)
+
     def copy(self, non_blocking: bool = False) -> dict[Any, Tensor]:
         """Move them all, and return the results by their keys."""
         from devshim._arguments import reach

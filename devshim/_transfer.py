@@ -163,12 +163,24 @@ class _Announced:
 
 
 def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arrived: list[Tensor]) -> None:
-    """Copy, and check each on arrival."""
-    for result in backend.copy_many(xs, target, non_blocking):
-        if backend.device_of(result) is not target:
+    """Copy all, and check where each has arrived; one that is elsewhere is the one that failed."""
+    arrived.extend(backend.copy_many(xs, target, non_blocking))  # keeps those that came before one that fails
+    if target is CPU and are_hosted(backend, arrived):
+        return
+    device_of = backend.device_of
+    for i, result in enumerate(arrived):
+        if device_of(result) is not target:
+            del arrived[i:]
+            xs.taken = i + 1
             raise_misplaced(backend, target, result)
-        arrived.append(result)
-        del result  # else a traceback would keep it, and its memory
+
+
+def are_hosted(backend: Backend, xs: Sequence[Tensor]) -> bool:
+    """Return True if a fast look shows that all tensors are in host memory."""
+    from itertools import repeat
+    from operator import attrgetter, is_not
+
+    return bool(backend.hosted) and not any(map(is_not, map(attrgetter(backend.hosted), xs), repeat(True)))
 
 
 def _by_source(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim import _explain, _registry, _together, _transfer
 from devshim._containers import children
-from devshim._settled import settled
+from devshim._settled import moving, settled
 from devshim.device import Device
 from devshim.errors import ArgumentError
 
@@ -156,6 +156,9 @@ def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, c
         _explain_trees.placing(hook, "copy" if copy else "place", tree, _everywhere(to))
     if (copy is None or copy is False) and isinstance(to, Device) and settled(tree, to):
         return tree
+    plain = moving(tree, to, copy) if isinstance(to, Device) else None
+    if plain is not None:
+        return _placed_plain(tree, plain, to, non_blocking)
     done: list[tuple[Any, Flat]] = []
     wholes: list[tuple[Cell, Any, Backend]] = []
     others: list[tuple[Cell, Any]] = []
@@ -174,6 +177,22 @@ def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, c
         new.update(clones)
         new.update(going.copy(non_blocking))
     return rebuilt(tree, done, new)
+
+
+def _placed_plain(tree: T, plain: Any, to: Any, non_blocking: bool) -> T:
+    """Move the tensors of a plain tree (`devshim._settled.moving`), and rebuild it."""
+    nodes, found = plain
+    going = _together.Going(partial(_brackets_of, tree))
+    for backend, xs in found.items():
+        going.add_all(backend, xs, to)
+    new = going.copy(non_blocking)
+    done = [(node, flat) for node in reversed(nodes) if (flat := children(node)) is not None]
+    return rebuilt(tree, done, new)
+
+
+def _brackets_of(tree: Any, x: Tensor) -> str:
+    """Return the keys that lead to a tensor of a tree, as Python writes them."""
+    return next((_brackets(cell) for cell, each, _ in scan(tree) if each is x), "")
 
 
 def _everywhere(to: Device | Where) -> Where:

@@ -70,7 +70,7 @@ def test_buffers_are_pinned_under_the_card_that_they_are_for(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "device", Guard)
     monkeypatch.setattr(torch, "empty", pinned)
-    packing._pinned(8, torch.float32, torch.device("cuda", 3))
+    packing.pinned(8, torch.float32, torch.device("cuda", 3))
     assert pinned_on == [3]
     assert current == [0]
 

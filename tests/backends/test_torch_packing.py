@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from devshim_backends._torch import packing  # noqa: E402
+from devshim_backends._torch import packing, parcels  # noqa: E402
 
 import devshim as ds  # noqa: E402
 
@@ -28,6 +28,14 @@ class Card:
     type = "stand-in"
 
 
+def parcel_of(xs):
+    """A parcel of all tensors."""
+    parcel = parcels.Parcel(0)
+    parcel.members, parcel.sizes = list(range(len(xs))), [x.numel() for x in xs]
+    parcel.is_flat = all(x.ndim == 1 for x in xs)
+    return parcel
+
+
 def one(x):
     return x.to(HOST, copy=True)
 
@@ -35,8 +43,8 @@ def one(x):
 @pytest.fixture
 def card(monkeypatch):
     """A device whose tensors are the host's: everything goes to it."""
-    monkeypatch.setattr(packing, "is_on_the_way", lambda x, place: x.is_cpu)
-    monkeypatch.setattr(packing, "send", lambda xs, place, non_blocking=False, send=packing.send: send(xs, HOST))
+    monkeypatch.setattr(packing, "is_on_the_way", lambda source, place: source.type == "cpu")
+    monkeypatch.setattr(parcels, "send", lambda xs, one, place, late=False, send=parcels.send: send(xs, one, HOST))
     return Card()
 
 
@@ -47,7 +55,7 @@ class Late:
         self.asked, self.copy = [], torch.Tensor.copy_
         monkeypatch.setattr(torch.Tensor, "copy_", self._copy)
         monkeypatch.setattr(torch.Tensor, "to", self._to)
-        monkeypatch.setattr(packing, "_wait", lambda card: self.catch_up())
+        monkeypatch.setattr(packing, "wait", lambda card: self.catch_up())
         monkeypatch.setattr(packing, "_event", lambda card: Event(self, len(self.asked)))
 
     def catch_up(self, count=None):
@@ -105,8 +113,16 @@ def assorted():
         torch.empty(0),
         torch.rand(4).to(torch.float8_e5m2),
         torch.zeros(4, dtype=torch.uint16),
+        torch._efficientzerotensor(2, 3),
+        torch._neg_view(torch.rand(3)),
+        _of_inference(),
     ]
     return [x for trio in zip(plain, others + scalars + odd + plain, odd * 5, strict=False) for x in trio]
+
+
+def _of_inference():
+    with torch.inference_mode():
+        return torch.ones(4)
 
 
 def same(x, y):
@@ -124,12 +140,38 @@ def same(x, y):
 def test_they_are_what_single_copies_are(card):
     xs = assorted()
     expected = list(map(one, xs))
-    assert all(map(same, packing.copies(xs, card, one), expected))
+    assert all(map(same, parcels.copies(xs, card, one), expected))
+
+
+def test_tensors_alike_beside_others_keep_their_order(card):
+    """Runs of tensors alike, cut by what travels alone, by another shape, and by the end of a parcel."""
+    xs = [torch.rand(4, 3) if i % 5 else torch.rand(3, 4).t() if i % 2 else torch.rand(1, 4) for i in range(60)]
+    assert all(map(same, parcels.copies(xs, card, one), xs))
+    (parcel,) = parcels.together(xs, card)
+    assert [i for i in range(60) if i not in parcel.members] == [i for i in range(60) if i % 10 == 5]
+
+
+@pytest.mark.filterwarnings("ignore")  # of what is deprecated in PyTorch itself, and of prototypes
+def test_what_torch_func_follows_is_not_joined(card):
+    found = []
+
+    def look(x):
+        found.append(parcels.together([x] * 9, card))
+        return x.sum()
+
+    torch.func.grad(look)(torch.ones(3))
+    torch.func.vmap(look)(torch.ones(2, 3))
+    with torch.autograd.forward_ad.dual_level():
+        look(torch.autograd.forward_ad.make_dual(torch.ones(3), torch.ones(3)))
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    found.append(parcels.together([nested] * 9, card))
+    assert not any(found)
+    assert parcels.together([nested, *[torch.ones(3)] * 9], card)[0].members == list(range(1, 10))
 
 
 def test_each_has_memory_of_its_own(card):
     xs = [torch.rand(3) for _ in range(50)]
-    made = list(packing.copies(xs, card, one))
+    made = list(parcels.copies(xs, card, one))
     assert {y.untyped_storage().nbytes() for y in made} == {12}
     assert len({y.untyped_storage().data_ptr() for y in [*xs, *made]}) == 100
     made[0].zero_()
@@ -137,20 +179,20 @@ def test_each_has_memory_of_its_own(card):
 
 
 def test_one_parcel_for_each_dtype(card, monkeypatch):
-    sent, send = [], packing.send
-    monkeypatch.setattr(packing, "send", lambda xs, place, late: sent.append(len(xs)) or send(xs, place))
+    sent, send = [], parcels.send
+    monkeypatch.setattr(parcels, "send", lambda xs, *given: sent.append(len(xs)) or send(xs, *given))
     xs = [torch.ones(8, dtype=dtype) for _ in range(100) for dtype in (torch.float32, torch.int64)]
-    assert all(map(torch.equal, packing.copies(xs, card, one), xs))
+    assert all(map(torch.equal, parcels.copies(xs, card, one), xs))
     assert sent == [100, 100]
 
 
 def test_parcels_are_bounded_and_worth_it(card, monkeypatch):
-    monkeypatch.setattr(packing, "PARCEL", 1000)
-    monkeypatch.setattr(packing, "SMALL", 400)
+    monkeypatch.setattr(parcels, "PARCEL", 1000)
+    monkeypatch.setattr(parcels, "SMALL", 400)
     xs = [torch.ones(25) for _ in range(23)]
-    assert [len(members) for members in packing.parcels(xs, card)] == [10, 10], "three are too few"
-    assert packing.parcels([torch.ones(101) for _ in range(20)], card) == []
-    assert all(map(torch.equal, packing.copies(xs, card, one), xs))
+    assert [len(each.members) for each in parcels.together(xs, card)] == [10, 10], "three are too few"
+    assert parcels.together([torch.ones(101) for _ in range(20)], card) == []
+    assert all(map(torch.equal, parcels.copies(xs, card, one), xs))
 
 
 @pytest.mark.filterwarnings("ignore")  # of what is deprecated in PyTorch itself, of prototypes, of quantized tensors
@@ -183,19 +225,19 @@ def test_where_a_parcel_finds_no_room_they_go_one_by_one(card, monkeypatch, way)
     def full(*given):
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr(packing, way, full)
+    monkeypatch.setattr(parcels, way, full)
     copied = []
     xs = [torch.ones(3) for _ in range(9)]
     place = HOST if way == "fetch" else card
-    assert all(map(torch.equal, packing.copies(xs, place, lambda x: copied.append(x) or one(x)), xs))
+    assert all(map(torch.equal, parcels.copies(xs, place, lambda x: copied.append(x) or one(x)), xs))
     assert len(copied) == 9
 
 
 def test_a_default_device_is_not_for_the_buffers(card):
     xs = [torch.arange(9.0) + i for i in range(9)]
     with torch.device("meta"):
-        assert all(map(torch.equal, packing.copies(xs, card, one), xs))
-        assert all(map(torch.equal, packing.fetch(xs), xs))
+        assert all(map(torch.equal, parcels.copies(xs, card, one), xs))
+        assert all(map(torch.equal, parcels.fetch(xs, parcel_of(xs)), xs))
         assert torch.equal(packing.in_pieces(xs[0], HOST), xs[0])
         assert torch.equal(packing.out_in_pieces(xs[0]), xs[0])
 
@@ -211,14 +253,14 @@ def test_memory_that_cannot_be_pinned_does_it_too(monkeypatch):
 
     monkeypatch.setattr(torch, "empty", refuse)
     monkeypatch.setattr(torch.cuda, "device", lambda card: contextlib.nullcontext())  # a CPU build has none
-    assert packing._pinned(3, torch.float32, torch.device("cuda:0")).shape == (3,)
+    assert packing.pinned(3, torch.float32, torch.device("cuda:0")).shape == (3,)
     assert asked == [(True, "cpu"), (False, "cpu")]
 
 
 def test_what_is_fetched_is_there(monkeypatch):
     late = Late(monkeypatch)
     xs = [torch.arange(9.0) + i for i in range(9)]
-    assert all(map(torch.equal, packing.fetch(xs), xs))
+    assert all(map(torch.equal, parcels.fetch(xs, parcel_of(xs)), xs))
     assert not late.pending
 
 
@@ -226,10 +268,10 @@ def test_what_is_fetched_is_there(monkeypatch):
 def test_what_is_sent_is_there_unless_it_was_not_to_be_waited_for(monkeypatch, non_blocking):
     late = Late(monkeypatch)
     monkeypatch.setattr(
-        packing, "_parted", lambda parcel, xs, sizes: [parcel]
+        parcels, "_parted", lambda joined, xs, parcel: [joined]
     )  # on the card: after what was asked of it
     xs = [torch.arange(9.0) + i for i in range(9)]
-    (parcel,) = packing.send(xs, HOST, non_blocking)
+    (parcel,) = parcels.send(xs, parcel_of(xs), HOST, non_blocking)
     assert late.pending is non_blocking
     for x in xs:
         x.zero_()
@@ -364,8 +406,8 @@ class TestOnACard:
         assert torch.equal(y.cpu(), kept)
 
     def test_a_model_of_many_small_parameters(self, monkeypatch):
-        sent, send = [], packing.send
-        monkeypatch.setattr(packing, "send", lambda xs, *given: sent.append(len(xs)) or send(xs, *given))
+        sent, send = [], parcels.send
+        monkeypatch.setattr(parcels, "send", lambda xs, *given: sent.append(len(xs)) or send(xs, *given))
         model = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(500)])
         kept = [p.detach().clone() for p in model.parameters()]
         owners = list(model.parameters())

@@ -28,7 +28,7 @@ from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError, UnsupportedError
 from devshim_backends._keras.contents import is_whole
-from devshim_backends._torch import packing
+from devshim_backends._torch import packing, parcels
 from devshim_backends._torch.creation import NUMPY, SMALL, TORCH
 from devshim_backends._torch.devices import DEVICES, NATIVE, TYPES, has_context, module, native
 from devshim_backends._torch.optimizers import OTHERS
@@ -133,7 +133,7 @@ class TorchTensors(Backend):
         place = NATIVE.get(device) or native(device)
         if torch.is_inference_mode_enabled() or not packing.can_help(place):
             return super().copy_many(xs, device, non_blocking)
-        return packing.copies(xs, place, lambda x: self.copy_to(x, device, non_blocking), non_blocking)
+        return parcels.copies(xs, place, lambda x: self.copy_to(x, device, non_blocking), non_blocking)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if not copy and type(x) is torch.Tensor and x.is_cpu is True and x.dtype in _READ and not x.requires_grad:

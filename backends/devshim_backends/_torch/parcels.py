@@ -1,0 +1,213 @@
+"""Many small tensors on their way between the host and a CUDA card: one transfer, in pinned memory.
+
+Requirements this module answers:
+
+* A thousand tensors of 4 KiB cost a thousand transfers of some 10 us, most of it waiting.  Small ones of a dtype are
+  joined on their own side, sent at once through a pinned buffer, and parted on the other side, into memory of their
+  own: a tensor that stays keeps no other's memory.
+* Nothing else can be told from one tensor at a time: strides, flags, order, and what has happened when the call
+  returns.  What a plain block of memory cannot carry (gradients, other layouts, subclasses) is copied alone.
+* A card that has no room for the parcel beside its contents gets, or gives, the tensors one by one.
+* Looking at the tensors costs less than sending them: what they have in common is read once for all that are alike.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from devshim_backends._torch import packing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from devshim.backend import Tensor
+
+SMALL = 1 << 18
+"""Bytes: above, a transfer's own time is not seen beside the data's."""
+PARCEL = 1 << 24
+"""Bytes: what a card must have room for beside the tensors themselves."""
+FEW = 4
+"""Tensors of a dtype: up to so many, a parcel saves nothing."""
+
+
+class Parcel:
+    """Tensors that travel together: their numbers, their lengths, the elements there is room for, True if all are 1-D.
+
+    Attributes:
+        members: Which, by number.
+        sizes: The elements of each.
+        room: How many more elements fit.
+        is_flat: True if each has one axis.
+    """
+
+    __slots__ = ("is_flat", "members", "room", "sizes")
+
+    def __init__(self, room: int) -> None:
+        self.members: list[int] = []
+        self.sizes: list[int] = []
+        self.room, self.is_flat = room, True
+
+
+def together(xs: Sequence[Tensor], place: Any) -> list[Parcel]:
+    """Return which tensors travel together: small ones of one dtype and device, a bounded number of bytes.
+
+    Lazy conjugation and negation, zeros without memory, and inference tensors are no obstacle: of these, a single copy
+    is a plain tensor of the values, too.
+
+    Args:
+        xs: Tensors.
+        place: The ``torch.device`` they go to.
+    """
+    if packing.is_followed():
+        return []
+    lanes: dict[Any, list[Parcel]] = {}
+    forms: dict[Any, Form] = {}
+    stop = 0
+    for facts, run in groupby(_facts_of(xs)):  # tensors alike are looked at together: a call for each would be seen
+        start, stop = stop, stop + len(list(run))
+        form = forms.get(facts)
+        if form is None:
+            form = forms[facts] = _form(facts, place, lanes)
+        if form.size:
+            numbers = range(start, stop)
+            if form.has_one or not all(map(torch.Tensor.is_contiguous, xs[start:stop])):
+                _fill([i for i in numbers if xs[i].is_contiguous() and packing.has_plain_strides(xs[i])], form)
+            else:
+                _fill(numbers, form)
+    return [parcel for lane in lanes.values() for parcel in lane if len(parcel.members) > FEW]
+
+
+class Form(NamedTuple):
+    """Of tensors alike, what a parcel needs to know.
+
+    Attributes:
+        size: The elements of each; 0 if they do not travel in a parcel.
+        is_flat: True if each has one axis.
+        has_one: True if an axis has the length 1.
+        most: The elements a parcel has room for.
+        lane: The parcels for such tensors, of which the last is being filled.
+    """
+
+    size: int
+    is_flat: bool
+    has_one: bool
+    most: int
+    lane: list[Parcel]
+
+
+_FACTS = attrgetter("dtype", "device", "layout", "requires_grad", "shape")
+
+
+def _facts_of(xs: Sequence[Tensor]) -> list[Any]:
+    """Return `_FACTS` of each tensor; None for a subclass, which may answer anything, and for a nested one."""
+    if {torch.Tensor}.issuperset(map(type, xs)):
+        with suppress(RuntimeError):  # a nested tensor has no shape
+            return list(map(_FACTS, xs))
+    return [_FACTS(x) if type(x) is torch.Tensor and not x.is_nested else None for x in xs]
+
+
+def _form(facts: Any, place: Any, lanes: dict[Any, list[Parcel]]) -> Form:
+    """Return what `_FACTS` decide."""
+    if facts is None:
+        return Form(0, False, False, 0, [])
+    dtype, device, layout, requires_grad, shape = facts
+    size = shape.numel()
+    is_block = dtype in packing.PLAIN and layout is torch.strided and not requires_grad
+    if not packing.is_on_the_way(device, place) or not is_block or size * dtype.itemsize > SMALL:
+        size = 0
+    lane = lanes.setdefault((dtype, device), [Parcel(0)])
+    return Form(size, len(shape) == 1, 1 in shape, PARCEL // dtype.itemsize, lane)
+
+
+def _fill(numbers: Sequence[int], form: Form) -> None:
+    """Put tensors alike into parcels, by number."""
+    while numbers:
+        parcel = form.lane[-1]
+        count = parcel.room // form.size
+        if not count:
+            form.lane.append(Parcel(form.most))
+            continue
+        taken, numbers = numbers[:count], numbers[count:]
+        parcel.members.extend(taken)
+        parcel.sizes.extend([form.size] * len(taken))
+        parcel.room -= form.size * len(taken)
+        parcel.is_flat = parcel.is_flat and form.is_flat
+
+
+def send(xs: Sequence[Tensor], parcel: Parcel, place: Any, non_blocking: bool = False) -> list[Tensor]:
+    """Return copies on a card of the host's tensors that travel together, each in memory of its own."""
+    host = packing.pinned(sum(parcel.sizes), xs[0].dtype, place)
+    if parcel.is_flat:
+        torch.cat(xs, out=host)
+    else:  # a view of each in Python would take longer
+        host.copy_(torch._C._nn.flatten_dense_tensors(xs))
+    made = _parted(host.to(place, non_blocking=True, copy=True), xs, parcel)
+    if not non_blocking:
+        packing.wait(place)  # else only work on this stream would find it there
+    return made
+
+
+def fetch(xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
+    """Return copies on the host of a card's tensors that travel together, each in memory of its own."""
+    source = xs[0].device
+    joined = torch.cat(xs) if parcel.is_flat else torch._C._nn.flatten_dense_tensors(xs)
+    host = packing.pinned(joined.numel(), joined.dtype, source)
+    host.copy_(joined, non_blocking=True)
+    packing.wait(source)
+    return _parted(host, xs, parcel)
+
+
+def _parted(joined: Tensor, xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
+    """Return what a parcel holds, each tensor in memory of its own where the parcel is."""
+    parts = joined.split(parcel.sizes) if parcel.is_flat else torch._C._nn.unflatten_dense_tensors(joined, xs)
+    if hasattr(torch, "_foreach_clone"):
+        return list(torch._foreach_clone(parts))
+    made = [torch.empty_like(part) for part in parts]  # before PyTorch 2.13
+    torch._foreach_copy_(made, list(parts))
+    return made
+
+
+def copies(
+    xs: Sequence[Tensor], place: Any, copy: Callable[[Tensor], Tensor], non_blocking: bool = False
+) -> Iterable[Tensor]:
+    """Return a copy of each tensor in order; what does not travel in a parcel is copied alone.
+
+    Args:
+        xs: Tensors.
+        place: The ``torch.device`` they go to.
+        copy: Copies one.
+        non_blocking: True if copies to a card may still be under way when they are given.
+    """
+    taken = list(xs)
+    found = together(taken, place)
+    if len(found) == 1 and len(found[0].members) == len(taken):
+        return _carried_together(taken, found[0], place, non_blocking) or map(copy, taken)
+    return _in_order(taken, found, place, copy, non_blocking)
+
+
+def _in_order(
+    taken: list[Tensor], found: list[Parcel], place: Any, copy: Callable[[Tensor], Tensor], non_blocking: bool
+) -> Iterator[Tensor]:
+    """Yield a copy of each tensor; a parcel is carried when the turn of the first in it has come."""
+    first = {parcel.members[0]: parcel for parcel in found}
+    made: dict[int, Tensor] = {}
+    for i, x in enumerate(taken):
+        if i in first:
+            members = first[i].members
+            arrived = _carried_together([taken[j] for j in members], first[i], place, non_blocking)
+            made.update(zip(members, arrived, strict=False))
+            del arrived  # else it would keep the last of them
+        yield made.pop(i) if i in made else copy(x)
+
+
+def _carried_together(xs: list[Tensor], parcel: Parcel, place: Any, non_blocking: bool) -> list[Tensor]:
+    """Return copies of the tensors of a parcel; none where it was too much: what fits without it shall fit."""
+    try:
+        return fetch(xs, parcel) if place.type == "cpu" else send(xs, parcel, place, non_blocking)
+    except torch.OutOfMemoryError:
+        return []
