@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim import _arguments, _lockstep, _moving, _parts, _registry, _trees
+from devshim._checkpoint_arriving import Arriving
 from devshim._checkpoint_fit import fit
 from devshim._checkpoint_read import facts_of
 from devshim._checkpoint_source import Source, StoredTensor, StoredWhole
@@ -18,11 +19,10 @@ from devshim.placement import Placement
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from devshim._checkpoint_arriving import Later
     from devshim._checkpoint_file import Opened
     from devshim._trees import Cell
     from devshim.backend import Backend, Tensor
-
-    Read = Callable[[Opened, Backend, Source, Device, str], Tensor]
 
 __all__ = ["Filling"]
 
@@ -33,11 +33,10 @@ class Filling:
     Args:
         file: What is read.
         device: Where to; None: everything stays where it is.
-        read: Makes a tensor of the file's (`devshim.checkpoints`).
     """
 
-    def __init__(self, file: Opened, device: Device | Placement | None, read: Read) -> None:
-        self._file, self._device, self._read = file, device, read
+    def __init__(self, file: Opened, device: Device | Placement | None) -> None:
+        self._file, self._device, self._arriving = file, device, Arriving(file)
         self._undo: list[Callable[[], None]] = []
         self._met: list[tuple[str, Any, StoredWhole, Backend]] = []
         self._wholes: list[tuple[str, Any, Backend]] = []
@@ -53,7 +52,7 @@ class Filling:
             into: A tree.
             stored: The file's tree (`devshim._checkpoint_read.Contents.tree`).
         """
-        new: list[Tensor] = []
+        new: dict[int, Any] = {}
         try:
             _refuse_model(into, stored)
             _lockstep.mapped([into, stored], self._look, _unlike)
@@ -62,16 +61,18 @@ class Filling:
             for cell, x, backend, source in self._tensors:
                 target = self._target_of(cell, backend.device_of(x), not backend.shape(x))
                 _parts.at(cell, _arguments.reach, backend, target, (x,))
-                new.append(self._read(self._file, backend, source, target, place_text(cell)))
-            arrived = iter(new)
+                new[len(new)] = self._arriving.read(backend, source, target, place_text(cell))
+            new = self._arriving.arrived(new)
+            arrived = iter(new.values())
             result = _lockstep.mapped([into, stored], lambda cell, nodes: self._result(nodes, arrived), _unlike)
-            move = _moving.Move(self._wholes, self._where, self._given)
+            move = _moving.Move(self._wholes, self._where, self._given, self._arriving.arrived)
             move.stage()
             with _moving.uninterrupted():
                 move.exchange(rewire=self._device is not None)
                 self._undo.clear()
         except BaseException:
             new.clear()  # the traceback would keep them, and their memory
+            self._arriving.forget()
             for undo in reversed(self._undo):
                 undo()
             raise
@@ -130,7 +131,7 @@ class Filling:
         self._wholes.append((prefix, mine, backend))
 
     def _on_host(self, backend: Backend, tensor: StoredTensor) -> Tensor:
-        return self._read(self._file, backend, Source(tensor), CPU, "")
+        return self._arriving.read(backend, Source(tensor), CPU, "").tensor
 
     # ------------------------------------------------------------------ reading
     def _target_of(self, cell: Cell, here: Device, is_number: bool) -> Device:
@@ -147,13 +148,13 @@ class Filling:
             return self._device
         return self._here[prefix, path] if self._device is None else self._device.of_leaf(prefix, path, count)
 
-    def _given(self, prefix: str, leaf: Any, target: Device) -> Tensor | None:
-        """What a leaf shall hold; None for what no file has, such as gradients."""
+    def _given(self, prefix: str, leaf: Any, target: Device) -> Later | None:
+        """Return what a leaf will hold; None for what no file has, such as gradients."""
         source = self._sources.get((prefix, leaf.path))
         if source is None:
             return None
         backend = next(backend for place, _, backend in self._wholes if place == prefix)
-        return self._read(self._file, backend, source, target, "")  # the move itself adds where
+        return self._arriving.read(backend, source, target, _moving.joined(prefix, leaf.path))
 
     @staticmethod
     def _result(nodes: list[Any], arrived: Any) -> Any:

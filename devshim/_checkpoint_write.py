@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim import _arguments, _checkpoint_file, _moving, _registry, _transfer, _trees
+from devshim import _arguments, _checkpoint_file, _moving, _registry, _together, _transfer, _trees
 from devshim._checkpoint_fit import KEPT
 from devshim._checkpoint_tree import encoded
 from devshim._lockstep import place_text
 from devshim._show import type_name
 from devshim._versions import version_of
-from devshim.errors import ArgumentError, ConversionError, DevshimError
+from devshim.device import CPU
+from devshim.errors import ArgumentError, ConversionError, CopyNeededError, DevshimError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
     from devshim._trees import Cell
     from devshim.backend import Backend, Tensor
@@ -43,6 +44,7 @@ class Writer:
         self._tensors: list[dict[str, Any]] = []
         self._known: dict[Hashable, int] = {}
         self._frameworks: dict[str, str | None] = {}
+        self._arrived: dict[Hashable, Tensor] = {}
 
     def tell(self, obj: Any) -> dict[str, Any]:
         """Copy all values to the host, and return what the file says of them."""
@@ -61,8 +63,8 @@ class Writer:
         """The table of a tree, whose tensors' names begin with a prefix."""
         done: list[Any] = []
         wholes: list[Any] = []
-        for _ in _trees.scan(tree, done, wholes):
-            pass  # finds what there is, and a cycle
+        found = list(_trees.scan(tree, done, wholes))  # finds what there is, and a cycle
+        self._bring(((id(x), "tree"), backend, x, place_text(cell)) for cell, x, backend in found)
         cells: dict[int, Cell] = {id(tree): (None, None)}
         for node, (keys, children, _) in reversed(done):  # containers come after what is in them
             for key, child in zip(keys, children, strict=True):
@@ -86,8 +88,11 @@ class Writer:
         prefix = _trees.path_text(cell)
         leaves = [leaf for leaf in backend.leaves(whole) if leaf.kind in KEPT]
         listed = []
-        for leaf in leaves:
-            name = _moving.joined(prefix, leaf.path)
+        names = [_moving.joined(prefix, leaf.path) for leaf in leaves]
+        self._bring(
+            ((id(leaf.owner), leaf.kind), backend, leaf.read(), name) for leaf, name in zip(leaves, names, strict=True)
+        )
+        for leaf, name in zip(leaves, names, strict=True):
             key = (id(leaf.owner), leaf.kind)  # ties are saved once
             listed.append([leaf.path, leaf.kind, self._tensor(backend, leaf.read(), name, name, key)])
         is_model = any(leaf.kind == "parameter" for leaf in leaves)
@@ -102,6 +107,28 @@ class Writer:
             "facts": None if facts is None else self._nodes(facts, _moving.joined(prefix, "facts")),
         }
 
+    def _bring(self, found: Iterable[tuple[Hashable, Backend, Tensor, str]]) -> None:
+        """Copy to the host what is on devices, the tensors of one framework in one call.
+
+        Args:
+            found: The tensors: key, framework, tensor, and the place for an error.
+        """
+        going = _together.Going(str)
+        for key, backend, x, place in found:
+            if key not in self._known and _is_on_device(backend, x):
+                going.add(key, backend, backend.detached(x), CPU, place)
+        self._arrived.update(going.copy())
+
+    def _values(self, backend: Backend, x: Tensor, key: Hashable) -> np.ndarray:
+        """Return a tensor's values in memory of their own."""
+        arrived = self._arrived.pop(key, None)
+        if arrived is None:
+            return _transfer.to_host(backend, x, copy=True)
+        try:
+            return backend.to_numpy(arrived, copy=False)  # the copy is ours already
+        except CopyNeededError:
+            return backend.to_numpy(arrived, copy=True)
+
     def _tensor(self, backend: Backend, x: Tensor, name: str, place: str, key: Hashable) -> int:
         """The number of a tensor in the file, copied to the host the first time."""
         if key not in self._known:
@@ -109,7 +136,7 @@ class Writer:
                 device = backend.device_of(x)
                 if isinstance(x, np.ma.MaskedArray):
                     _arguments.numpy_array(x)  # refuses it: a copy would lose the mask
-                array = _arguments.numpy_array(_transfer.to_host(backend, x, copy=True))
+                array = _arguments.numpy_array(self._values(backend, x, key))
                 if not _checkpoint_file.is_known(array.dtype.name):
                     raise ConversionError(f"a file has no form for {array.dtype}", "cast it to 'float64' first")
                 stored = _checkpoint_file.as_stored(array)
@@ -141,6 +168,14 @@ class Writer:
             number += 1
             free = f"{name}#{number}"
         return free
+
+
+def _is_on_device(backend: Backend, x: Tensor) -> bool:
+    """Return True if a tensor is on one device that is not the host; others are read one by one, or refused there."""
+    try:
+        return not backend.is_tracer(x) and backend.device_of(x) is not CPU
+    except DevshimError:
+        return False
 
 
 def _layer(layer: Layer) -> dict[str, Any]:

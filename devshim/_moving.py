@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     A tensor in a tree is a whole of its own, and has no path."""
     Given = Callable[[str, Leaf, Device], Any]
     Key = tuple[int, str]
+    Arrived = Callable[[dict[Key, Any]], dict[Key, Any]]
 
 
 def joined(prefix: str, path: str) -> str:
@@ -54,12 +55,16 @@ class Move:
         wholes: What moves.
         where: The device of each leaf.
         given: Returns what a leaf shall hold on its device instead of what it holds, or None: then that moves.
+        arrived: Where given, makes tensors of what `given` has returned, by key.
     """
 
-    def __init__(self, wholes: Sequence[Whole], where: Where, given: Given | None = None) -> None:
+    def __init__(
+        self, wholes: Sequence[Whole], where: Where, given: Given | None = None, arrived: Arrived | None = None
+    ) -> None:
         self._wholes = wholes
         self._where = where
         self._given = given
+        self._arrived = arrived
         self._staged: list[tuple[Leaf, Any, Any]] = []
         self._staying: dict[Key, tuple[Backend, Any]] = {}
 
@@ -86,6 +91,8 @@ class Move:
                 except DevshimError as error:
                     error.add_leaf(joined(prefix, leaf.path))
                     raise
+            if self._arrived is not None:
+                arrived = self._arrived(arrived)
             arrived.update(going.copy())
             self._staged = [(leaf, x, arrived[_key(leaf)]) for leaf, x, _ in self._staged]
         except BaseException:

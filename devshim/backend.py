@@ -3,10 +3,9 @@
 Requirements this module answers:
 
 * One adapter per framework, and nothing about any framework here: this module knows nobody.
-* An adapter does one small thing per method.  Validation, messages, the ledger, the check that a
-  result is where it should be, trees and defaults exist once, in the neutral half; so an adapter
-  may assume that devices are `Device` objects that exist, that shapes are tuples of ints, and that a
-  dtype is the framework's own.
+* An adapter does one small thing per method.  Validation, messages, the ledger, the check that a result is where it
+  should be, trees and defaults exist once, in the neutral half; so an adapter may assume that devices are `Device`
+  objects that exist, that shapes are tuples of ints, and that a dtype is the framework's own.
 * What a framework cannot do is a value (`Gap`), from which both the error and the support table come.
 
 Methods stand in the same order in every adapter, in rooms of the same names (``devices.py``,
@@ -131,10 +130,7 @@ class Backend(Wholes, ABC):
 
     @abstractmethod
     def absence(self, kind: str) -> str:
-        """Why there are no (more) devices of this kind, as a sentence fragment.
-
-        For example ``"this PyTorch is a CPU-only build"`` or ``"no NVIDIA driver answers"``.
-        """
+        """Why there are no (more) devices of this kind, as a fragment such as ``"no NVIDIA driver answers"``."""
 
     @abstractmethod
     def to_native(self, device: Device) -> Any:
@@ -197,6 +193,10 @@ class Backend(Wholes, ABC):
             CopyNeededError: ``copy`` is False and the memory cannot be shared.
             ConversionError: The framework has no such dtype.
         """
+
+    def detached(self, x: Tensor) -> Tensor:
+        """A tensor over the same memory, free of any graph; ``x`` where it is."""
+        return x
 
     @abstractmethod
     def dtype_name(self, x: Tensor) -> str:

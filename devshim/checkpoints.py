@@ -5,7 +5,7 @@ Requirements this module answers:
 * No pickle, and nothing else that runs what a file says (`devshim._checkpoint_tree`).
 * All or nothing, on both sides: a file is replaced whole or not at all (`devshim._checkpoint_file`), and what is loaded
   into is exchanged when everything has arrived (`devshim._moving`), or is as it was.
-* Straight to its device, leaf by leaf; from any framework to any other, where an equal model can be told
+* Straight to its device, small leaves together; from any framework to any other, where an equal model can be told
   (`devshim._checkpoint_fit`).
 """
 
@@ -25,21 +25,22 @@ from devshim import (
     _transfer,
     _trees,
 )
+from devshim._checkpoint_arriving import Arriving
 from devshim._checkpoint_fill import Filling
 from devshim._checkpoint_read import Contents
 from devshim._checkpoint_source import Source, StoredTensor
 from devshim._checkpoint_write import Writer
 from devshim._lockstep import place_text
-from devshim.errors import CheckpointError, DevshimError
 from devshim.placement import Placement
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+    from devshim._checkpoint_arriving import Later
     from devshim._checkpoint_file import Opened
     from devshim._spec import DeviceLike
-    from devshim.backend import Backend, Tensor
+    from devshim.backend import Backend
     from devshim.device import Device
 
 T = TypeVar("T")
@@ -121,7 +122,7 @@ def load(
         OutOfMemoryError: The device is full. A device needs room for what is loaded beside what it has.
 
     Whatever is raised, nothing has changed; Ctrl-C that comes while what has arrived is exchanged waits until it is.
-    The host needs memory for the largest tensor, twice.
+    The host needs memory for the largest tensor, twice, and for 16 MiB of small ones, which travel together.
     """
     _outside.refuse("load", "load outside, and pass what was loaded in")
     where = device_or_placement
@@ -136,7 +137,7 @@ def load(
             from devshim import _explain_trees
 
             _explain_trees.filing(hook, "load", into, name, target)
-        return Filling(file, target, _tensor).fill(into, contents.tree)
+        return Filling(file, target).fill(into, contents.tree)
 
 
 def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None) -> Any:
@@ -148,23 +149,27 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
         first = min(device.devices) if isinstance(device, Placement) else where("", "")
         hook(backend, "load", first, path=repr(str(file.path)))
     made: dict[int, Any] = {}
+    arriving = Arriving(file)
     try:
         for thing, cell in contents.found:
             prefix = _trees.path_text(cell)
             if isinstance(thing, StoredTensor):
-                made[id(thing)] = _tensor(
-                    file, backend, Source(thing), where(prefix, "", not thing.shape), place_text(cell)
-                )
+                there = where(prefix, "", not thing.shape)
+                made[id(thing)] = arriving.read(backend, Source(thing), there, place_text(cell))
                 continue
-            found: dict[StoredTensor, Tensor] = {}  # ties
+            found: dict[StoredTensor, Later] = {}  # ties
             for path, (_, tensor) in thing.leaves.items():
                 if tensor not in found:
                     there = where(prefix, path)
-                    found[tensor] = _tensor(file, backend, Source(tensor), there, _moving.joined(prefix, path))
+                    found[tensor] = arriving.read(backend, Source(tensor), there, _moving.joined(prefix, path))
             made[id(thing)] = {path: found[tensor] for path, (_, tensor) in thing.leaves.items()}
-        return contents.built(made)
+        made = arriving.arrived(made)
+        return contents.built(
+            {key: arriving.arrived(each) if isinstance(each, dict) else each for key, each in made.items()}
+        )
     except BaseException:
         made.clear()  # the traceback would keep them, and their memory
+        arriving.forget()
         raise
 
 
@@ -176,19 +181,6 @@ def _where(backend: Backend, device: DeviceLike | Placement | None) -> Callable[
         return device.of_leaf
     target = _arguments.target(backend, device)
     return lambda *_: target
-
-
-def _tensor(file: Opened, backend: Backend, source: Source, target: Device, place: str) -> Tensor:
-    """One tensor of the file on a device."""
-    tensor = source.tensor
-    try:
-        backend.dtype(source.dtype or tensor.dtype)  # refuses one the framework lacks
-        array = source.values(lambda each: file.read(each.name, each.dtype, each.shape, each.crc32))
-        return _transfer.make(*_transfer.from_host(backend, array, target, copy=True))
-    except DevshimError as error:
-        if place and not isinstance(error, CheckpointError):
-            error.add_leaf(place)
-        raise
 
 
 for _public in (load, save):

@@ -88,8 +88,8 @@ class DevshimError(Exception):
         self.hint = hint
 
     def add_leaf(self, path: str) -> None:
-        """Say which leaf of a tree the error is about; the tree itself is unchanged. A lone tensor has no path."""
-        if path:
+        """Say once which leaf of a tree the error is about; the tree itself is unchanged. A lone tensor has no path."""
+        if path and "(at the leaf " not in self.problem:
             self.add_place(f"at the leaf {path} of the tree, which is unchanged")
 
     def add_place(self, place: str) -> None:

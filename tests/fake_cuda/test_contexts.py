@@ -104,3 +104,22 @@ def test_large_arrays_go_through_pinned_memory(run_on_each):
     parameter = torch.nn.Parameter(y)
     assert calls_of(lambda: ds.to_numpy(parameter)).items() >= {"copy from a card, pinned": 4}.items()
     """)
+
+
+def test_saving_and_loading_many_small_leaves_is_one_copy_and_one_wait(run_on_each):
+    run_on_each("""
+    import tempfile
+    path = tempfile.mkdtemp() + "/saved.safetensors"
+    model = ds.place(torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(100)]), CARD)
+    parameters = [torch.nn.Parameter(torch.full((3,), float(i), device=CUDA)) for i in range(100)]
+    tree = {"a": [x.detach() for x in parameters], "b": parameters, "c": torch.ones(4)}
+    for saved in (model, tree):
+        out = calls_of(lambda: ds.save(saved, path))
+        assert {name: n for name, n in out.items() if "copy from" in name} == {"copy from a card, pinned": 1}, out
+        assert out["cudaStreamSynchronize"] == 1, out
+        for load in (lambda: ds.load(path, CARD), lambda: ds.load(path, into=saved)):
+            calls = calls_of(load)
+            copies = {name: n for name, n in calls.items() if "copy to" in name}
+            assert copies == {"copy to a card, pinned": 1}, calls
+            assert calls["cudaStreamSynchronize"] == 1, calls
+    """)

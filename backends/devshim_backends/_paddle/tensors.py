@@ -189,6 +189,9 @@ class PaddleTensors(Backend):
         made = from_dlpack(capsule)
         return made if device is CPU else made._copy_to(self.to_native(device), True)
 
+    def detached(self, x: Tensor) -> Tensor:
+        return x if x.stop_gradient else x.detach()
+
     def dtype_name(self, x: Tensor) -> str:
         return NAMES.get(x.dtype) or shown(x.dtype)
 

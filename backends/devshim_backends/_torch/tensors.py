@@ -194,6 +194,9 @@ class TorchTensors(Backend):
         # Of NumPy's two dtypes of 64 unsigned bits, which are equal, PyTorch knows one by itself.
         return torch.from_numpy(array if array.dtype is NUMPY[name] else array.view(NUMPY[name]))
 
+    def detached(self, x: Tensor) -> Tensor:
+        return x.detach()
+
     def dtype_name(self, x: Tensor) -> str:
         return _NAMES.get(x.dtype) or str(x.dtype).removeprefix("torch.")
 
