@@ -60,7 +60,7 @@ EXPLICIT: dict[str, Callable[[Any], object]] = {
     "draw": lambda x: ds.random.normal(size=3, device=ds.device_of(x)),
     "like": lambda x: ds.full_like(x, 2),
     "arange": lambda x: ds.arange(3, device=ds.device_of(x)),
-    "convert": lambda x: ds.convert(x, "numpy"),
+    "convert": lambda x: ds.convert(x, "numpy", "cpu"),
     "split and gather": lambda x: ds.gather(ds.split(x, ["cpu", ds.device_of(x)]), "cpu"),
     "all_reduce_": lambda x: ds.all_reduce_([x, ds.place(x, "cpu")]),
     "broadcast": lambda x: ds.broadcast({"x": x}, ["cpu", ds.device_of(x)]),

@@ -169,7 +169,7 @@ class Watching(Kit):
     ) -> None:
         """On the host and on a simulated GPU an operator that copies a number costs more than to read it."""
         if not (device is CPU or self.adapter.simulated):
-            pytest.skip("a real card copies a number there")
+            pytest.skip("hardware: a real card copies a number there")
         values = [ds.full((1,), i, dtype="float32", device=device) for i in range(5)]
         for name in ("snapshot", "stack", "copy_to"):
             monkeypatch.setattr(self.adapter, name, None)
