@@ -149,6 +149,9 @@ def core(session: nox.Session) -> None:
         shared = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "test_numpy.py", "--devshim-gpus=2"]
         runs += [["tests/kit", f"--ignore={slow}"], [slow], shared]  # `shared`: the kit as others share it out
     pytests(session, runs)
+    if session.python == DEFAULT:
+        own = ["tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py"]
+        session.run("pytest", "-q", *own, *session.posargs, env={"STUB_CUPY_GPUS": "2"})
 
 
 @nox.session(python=BETWEEN, default=False)
@@ -347,6 +350,18 @@ def fake_cuda(session: nox.Session) -> None:
     session.run("python", "tests/fake_cuda/build.py", str(headers), str(libraries))
     here = {"FAKE_CUDA_LIBRARIES": str(libraries), "LD_LIBRARY_PATH": str(libraries), "OMP_NUM_THREADS": "1"}
     session.run("python", "-m", "pytest", "-q", "tests/fake_cuda", *session.posargs, env=here)
+
+
+@nox.session(python=DEFAULT, default=False)
+def cupy(session: nox.Session) -> None:
+    """Run the conformance kit on CuPy without a card, which is its half in host memory, and on the stub of CuPy."""
+    session.install(*group("cupy", "test"), ".")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    plugin, kit = ["-p", "devshim.testing.plugin"], str(TESTS / "test_cupy.py")
+    session.run("pytest", "-q", *plugin, kit, "--devshim-gpus=0", f"--devshim-results={RESULTS}/cupy-0.json")
+    stub = {"STUB_CUPY_GPUS": "2"}
+    session.run("pytest", "-q", *plugin, "tests/stub_cupy/test_kit.py", "-m", "gpu and not fresh", env=stub)
+    session.run("pytest", "-q", "tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py", env=stub)
 
 
 @nox.session(python=False, default=False)

@@ -46,7 +46,7 @@ def use(backend: BackendName | None) -> None:
     """Make a framework the current one for the whole process.
 
     Args:
-        backend: ``"torch"``, ``"tensorflow"``, ``"mxnet"``, ``"paddle"``, ``"jax"``, ``"numpy"``, a
+        backend: ``"torch"``, ``"tensorflow"``, ``"mxnet"``, ``"paddle"``, ``"jax"``, ``"cupy"``, ``"numpy"``, a
             nickname (``"tf"``, ``"mx"``, ...) or a third party's name; None forgets the choice.
 
     Raises:

@@ -14,7 +14,7 @@ from functools import cache
 
 from devshim import _nvml
 
-__all__ = ["count"]
+__all__ = ["count", "has_context"]
 
 _PROGRAM = """
 import ctypes
@@ -56,3 +56,22 @@ def _ask(value: str | None, order: str | None) -> int | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return int(done.stdout) if done.stdout.strip().isdecimal() else None
+
+
+def has_context(index: int) -> bool:
+    """Return False if this process has certainly asked nothing of a card, which then has no context.
+
+    Most calls that name such a card make a context on it, which takes about half a GB.
+    """
+    if not hasattr(os, "RTLD_NOLOAD"):
+        return True
+    card, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        if driver.cuDeviceGet(ctypes.byref(card), index):
+            return False  # the driver is not started
+        if driver.cuDevicePrimaryCtxGetState(card, ctypes.byref(flags), ctypes.byref(active)):
+            return True
+    except OSError:
+        return False  # the driver is not loaded
+    return bool(active.value)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from typing import Literal, TypeAlias
 
-    BackendName: TypeAlias = Literal["torch", "tensorflow", "mxnet", "paddle", "jax", "numpy"] | str
+    BackendName: TypeAlias = Literal["torch", "tensorflow", "mxnet", "paddle", "jax", "cupy", "numpy"] | str
     """A framework's name, a nickname, or a third party's name."""
 
 __all__ = [
@@ -44,6 +44,7 @@ BUILTIN: dict[str, str] = {
     "mxnet": "devshim_backends._mxnet.backend:MxnetBackend",
     "paddle": "devshim_backends._paddle.backend:PaddleBackend",
     "jax": "devshim_backends._jax.backend:JaxBackend",
+    "cupy": "devshim_backends._cupy.backend:CupyBackend",
     "numpy": "devshim_backends._numpy.backend:NumpyBackend",
 }
 TITLES = {
@@ -52,6 +53,7 @@ TITLES = {
     "mxnet": "MXNet",
     "paddle": "PaddlePaddle",
     "jax": "JAX",
+    "cupy": "CuPy",
     "numpy": "NumPy",
 }
 DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
@@ -59,10 +61,18 @@ DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "paddle": ("paddlepaddle", "paddlepaddle-gpu", "paddlepaddle-xpu"),
     "mxnet": ("mxnet", "mxnet-cu112", "mxnet-cu110", "mxnet-cu102", "mxnet-native"),
     "jax": ("jax",),
+    "cupy": ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-rocm-7-0"),
 }
 """Distributions that carry a framework under another name than its import name."""
 
-NICKNAMES = {"pytorch": "torch", "tf": "tensorflow", "mx": "mxnet", "paddlepaddle": "paddle", "np": "numpy"}
+NICKNAMES = {
+    "pytorch": "torch",
+    "tf": "tensorflow",
+    "mx": "mxnet",
+    "paddlepaddle": "paddle",
+    "cp": "cupy",
+    "np": "numpy",
+}
 
 _entry_points: dict[str, list[EntryPoint]] | None = None
 

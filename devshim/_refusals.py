@@ -11,6 +11,7 @@ from devshim._show import described, type_name
 from devshim.errors import (
     AlreadyStartedError,
     ArgumentError,
+    BackendBrokenError,
     ConversionError,
     CopyNeededError,
     DeviceFailedError,
@@ -103,6 +104,19 @@ def misplaced(backend: Backend, asked: Device, found: Device) -> PlacementError:
     return PlacementError(
         f"{asked} was asked for, and {backend.title} put the result on {found}",
         "this is a defect of the framework's build or of its adapter: please report it with `devshim doctor`",
+    )
+
+
+def broken(name: str, error: Exception) -> BackendBrokenError:
+    """A framework is installed, and cannot be imported."""
+    from traceback import format_exception
+
+    from devshim._installed import TITLES
+
+    told = "".join(format_exception(error)).rstrip()
+    return BackendBrokenError(
+        f"{TITLES.get(name, name)} is installed, and importing it fails:\n\n{told}",
+        f"try `python -c 'import {name}'`, then reinstall it; `devshim doctor` shows what is here",
     )
 
 

@@ -18,7 +18,6 @@ from _thread import RLock  # threading costs 3 ms to import, and only its lock i
 from devshim import _environment
 from devshim._installed import (
     BUILTIN,
-    TITLES,
     canonical,
     imported,
     is_imported,
@@ -51,6 +50,9 @@ COPIERS: dict[type, Callable[[Any], Any]] = {}
 
 ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
 """Types whose values are neither tensors nor trees of them."""
+
+LENT: dict[str, str] = {}
+"""A backend -> the loaded one to which its tensors in host memory belong, too (see `devshim._lending`)."""
 
 _OTHERS: dict[type, None] = dict.fromkeys((*ATOMS, list, tuple, dict, set, slice, range))
 """Types known to be no tensors; Python's own stand here from the start. A dictionary, because torch.compile (2.13)
@@ -133,6 +135,10 @@ def _adopt(backend: Backend) -> None:
     if backend.has_containers:
         _CONTAINERS.append(backend)
     backend.hosted = type(backend).hosted  # read on every placement, and on Python 3.11 an instance's own is faster
+    if backend.host_tensors:
+        from devshim import _lending
+
+        _lending.begin(backend)
     simulation.apply_request(backend)
     if _transfer.LEDGER is not None:  # somebody watches: a guard, perhaps
         from devshim import guards
@@ -160,7 +166,9 @@ def _make(name: str) -> Backend:
     except DevshimError:
         raise
     except Exception as error:
-        raise _broken(name, error) from error
+        from devshim import _refusals
+
+        raise _refusals.broken(name, error) from error
     _check(name, made, target)
     return made
 
@@ -194,16 +202,6 @@ def _contested(name: str, claims: list[str]) -> BackendConflictError:
     return BackendConflictError(
         f"the backend name {name!r} is claimed by {len(claims)}: {'; '.join(claims)}",
         "uninstall all but one of them",
-    )
-
-
-def _broken(name: str, error: Exception) -> BackendBrokenError:
-    from traceback import format_exception
-
-    told = "".join(format_exception(error)).rstrip()
-    return BackendBrokenError(
-        f"{TITLES.get(name, name)} is installed, and importing it fails:\n\n{told}",
-        f"try `python -c 'import {name}'`, then reinstall it; `devshim doctor` shows what is here",
     )
 
 
@@ -250,8 +248,14 @@ def serving(x: object) -> Backend | None:
     if found is not None or cls in _OTHERS:
         return found
     name = _tensor_framework(cls)
+    if name in LENT:
+        from devshim import _lending
+
+        return _lending.serving(_LOADED[name], x)
     if name is not None:
         TENSORS[cls] = found = _LOADED[name]
+        if name in LENT:  # since a moment ago, in another thread
+            TENSORS.pop(cls, None)
         if found.hosted:
             HOSTED[cls] = found.hosted
         if cls in found.copiers:

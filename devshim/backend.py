@@ -96,6 +96,7 @@ class Backend(Wholes, ABC):
     full_error: ClassVar[type[OutOfMemoryError] | None] = None  # also the framework's own error; None: devshim's alone
     never_late: ClassVar[tuple[str, ...]] = ()  # which of "grow" and "fraction" `memory_policy` takes after `started`
     has_containers: bool = False  # true if `flatten_once` is written; set when the backend is loaded
+    host_tensors: ClassVar[str] = ""  # the backend whose host tensors are its own while it is current (CuPy: numpy)
 
     simulated: int = 0
     """How many simulated GPUs this backend shows; 0 where none are."""

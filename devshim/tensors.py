@@ -200,7 +200,7 @@ def copy(x: T, device: DeviceLike) -> T:
             try:
                 made: T | None = copier(x)
             except Exception as error:
-                _transfer.raise_if_full(_TENSORS[type(x)], error, CPU, x)
+                _transfer.raise_if_full(_tensor_of(x, "copy")[0], error, CPU, x)
                 raise
             if made is not None:
                 return made
@@ -223,7 +223,7 @@ def _copied_to_host(x: T) -> T | None:
     try:
         return copier(x)  # type: ignore[no-any-return]
     except Exception as error:
-        _transfer.raise_if_full(_TENSORS[type(x)], error, CPU, x)
+        _transfer.raise_if_full(_tensor_of(x, "copy")[0], error, CPU, x)
         raise
 
 

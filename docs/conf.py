@@ -30,7 +30,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 napoleon_numpy_docstring = False
-autodoc_mock_imports = ["torch", "tensorflow", "paddle", "mxnet", "jax"]
+autodoc_mock_imports = ["torch", "tensorflow", "paddle", "mxnet", "jax", "cupy"]
 nitpicky = False
 
 

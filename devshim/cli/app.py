@@ -47,7 +47,7 @@ BackendOption = Annotated[
         "--backend",
         "-b",
         metavar="NAME",
-        help="torch, tensorflow, mxnet, paddle, jax, numpy, or a nickname such as tf.",
+        help="torch, tensorflow, mxnet, paddle, jax, cupy, numpy, or a nickname such as tf.",
     ),
 ]
 

@@ -133,3 +133,29 @@ def test_visible_devices_are_too_late_once_anybody_has_started_cuda(
         ds.set_visible_devices([1])
     assert "top of the program" in str(caught.value.hint)
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+@pytest.mark.parametrize(("known", "active", "found"), [(0, 1, True), (0, 0, False), (3, 1, False)])
+def test_the_driver_says_which_card_is_used(
+    known: int, active: int, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked only where it is loaded; before it is started it names no card (3)."""
+
+    def state(card: Any, flags: Any, answer: Any) -> int:
+        answer._obj.value = active
+        return 0
+
+    driver = SimpleNamespace(cuDeviceGet=lambda card, index: known, cuDevicePrimaryCtxGetState=state)
+    asked: list[tuple[str, int]] = []
+
+    def library(name: str, mode: int = 0) -> Any:
+        asked.append((name, mode & os.RTLD_NOLOAD))
+        return driver
+
+    monkeypatch.setattr(_cuda.ctypes, "CDLL", library)
+    assert _cuda.has_context(1) is found
+    assert asked == [("libcuda.so.1", os.RTLD_NOLOAD)]
+
+
+def test_no_driver_that_is_loaded_has_no_card_in_use(machine: Machine) -> None:
+    assert _cuda.has_context(0) is False

@@ -14,7 +14,7 @@ import pytest
 RUNNER = ROOT / "tests" / "pages" / "page.py"
 PAGE: dict[str, Any] = runpy.run_path(str(RUNNER))
 OF_ONE = {"docs/models.md": ["torch"], "docs/models-keras.md": ["tensorflow", "torch", "jax"]} | {
-    f"docs/frameworks/{name}.md": [name] for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "numpy")
+    f"docs/frameworks/{name}.md": [name] for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "cupy", "numpy")
 }
 """Pages about the functions of one framework, or of Keras, which shows with three what models.md shows."""
 

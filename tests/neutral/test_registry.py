@@ -83,7 +83,7 @@ def test_a_misspelt_name_gets_a_hint(name: str, meant: str) -> None:
     with pytest.raises(ds.BackendNotFoundError, match=re.escape(repr(name))) as caught:
         ds.use(name)
     assert f"did you mean {meant!r}?" in str(caught.value.hint)
-    assert "torch, tensorflow, mxnet, paddle, jax, numpy" in str(caught.value.hint)
+    assert "torch, tensorflow, mxnet, paddle, jax, cupy, numpy" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 10**5, "zzz", "torch.nn", "../torch", "\ud800"])

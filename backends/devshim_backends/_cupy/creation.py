@@ -1,0 +1,68 @@
+"""New arrays: by CuPy on a GPU, by NumPy, which has the same functions, in host memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from devshim.backend import Tensor
+from devshim.device import CPU, Device
+
+from .scopes import on_card
+from .tensors import CupyTensors
+from .transfers import to_card
+
+
+def library(device: Device) -> Any:
+    """Return the library whose arrays are on a device."""
+    return np if device is CPU else cupy
+
+
+class CupyCreation(CupyTensors):
+    """The room of creation."""
+
+    def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
+        array = np.array(values, dtype=dtype)
+        if array.dtype.hasobject or array.dtype.kind in "SU":
+            raise ValueError(f"they make an array of dtype {array.dtype}")
+        return array if device is CPU else to_card(array, device)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self._make(device, "empty", shape, dtype=_float(dtype))
+
+    def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
+        return self._make(device, "full", shape, value, dtype=dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self._make(device, "zeros", shape, dtype=_float(dtype))
+
+    def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self._make(device, "ones", shape, dtype=_float(dtype))
+
+    def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
+        return self._range(device, "arange", dtype, start, stop, step)
+
+    def linspace(
+        self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
+    ) -> Tensor:
+        return self._range(device, "linspace", dtype, start, stop, num, endpoint=endpoint)
+
+    def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
+        return self._make(device, "eye", n_rows, n_cols, k, dtype=_float(dtype))
+
+    def _make(self, device: Device, function: str, *args: Any, **options: Any) -> Tensor:
+        with on_card(device):
+            return getattr(library(device), function)(*args, **options)
+
+    def _range(self, device: Device, function: str, dtype: Any | None, *args: Any, **options: Any) -> Tensor:
+        """A range on a device; CuPy has none of bool, complex and bfloat16 numbers, so NumPy makes those."""
+        plain = all(isinstance(each, (int, float)) for each in args) and (dtype is None or dtype.kind in "iuf")
+        made: Tensor = self._make(device if plain else CPU, function, *args, dtype=dtype, **options)
+        return made if plain or device is CPU else to_card(made, device)
+
+
+def _float(dtype: Any | None) -> Any:
+    """Return a dtype, or the default of both libraries: CuPy takes no None for it everywhere."""
+    return np.dtype(float) if dtype is None else dtype

@@ -1,0 +1,117 @@
+"""CuPy's devices: counting them without starting CUDA, naming and describing them.
+
+CuPy has arrays on GPUs alone, so the host is NumPy's: its device is the text ``"cpu"``, as NumPy calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cupy
+from cupy.cuda import runtime
+
+from devshim import _cuda, _host, _nvml
+from devshim.backend import Backend
+from devshim.device import CPU, Device
+from devshim.info import DeviceInfo
+
+_COMMON = 16
+"""GPUs whose `Device` is found with one dictionary lookup from the start; others are added as they are met."""
+_DEVICES = {index: Device("gpu", index) for index in range(_COMMON)}
+
+_SHOWN: dict[str, int] = {}
+"""How many GPUs CUDA shows, once it is started: that does not change in a process."""
+
+_WHY: list[str] = []
+"""What CUDA said when it could not start; it cannot in this process any more, and no GPU is there then."""
+_UNABLE = tuple(
+    f"cudaError{name}:"
+    for name in (
+        *("InsufficientDriver", "CallRequiresNewerDriver", "SystemDriverMismatch", "CompatNotSupportedOnDevice"),
+        *("NoDevice", "InitializationError", "SystemNotReady", "StubLibrary"),
+    )
+)
+"""How CUDA's errors begin that say that it cannot start: the driver is too old, or there is none that answers."""
+
+
+def card(index: int) -> Device:
+    """Return the `Device` of one of CuPy's numbers."""
+    found = _DEVICES.get(index)
+    return found if found is not None else _DEVICES.setdefault(index, Device("gpu", index))
+
+
+def cards() -> int:
+    """Return how many GPUs CuPy has, or will have; starts no CUDA."""
+    if _WHY:
+        return 0
+    shown = _SHOWN.get("gpu")
+    if shown is not None:
+        return shown
+    if not (runtime.is_hip or _nvml.cuda_started()):
+        return _cuda.count()
+    try:
+        return _SHOWN.setdefault("gpu", int(runtime.getDeviceCount()))
+    except runtime.CUDARuntimeError as error:
+        _WHY[:] = [str(error)]
+        return 0
+
+
+def is_used(index: int) -> bool:
+    """Return False if this process has asked nothing of a GPU, which most calls that name it would change."""
+    return runtime.is_hip or _cuda.has_context(index)
+
+
+class CupyDevices(Backend):
+    """The room of devices."""
+
+    def kinds(self) -> Sequence[str]:
+        return ("gpu",)
+
+    def count(self, kind: str) -> int:
+        if kind == "gpu":
+            return cards()
+        return int(kind == "cpu")
+
+    def absence(self, kind: str) -> str:
+        if kind != "gpu":
+            return "CuPy computes on GPUs alone, CUDA's or ROCm's"
+        if runtime.is_hip:
+            return "that is all the driver shows" if cards() else "no AMD driver answers"
+        return f"CUDA does not start ({_WHY[0]})" if _WHY else _nvml.why_not(cards())
+
+    def is_unable_to_start(self, error: BaseException) -> bool:
+        if not isinstance(error, runtime.CUDARuntimeError) or not str(error).startswith(_UNABLE):
+            return False
+        _WHY[:] = [str(error)]
+        return True
+
+    def to_native(self, device: Device) -> object:
+        return "cpu" if device is CPU else cupy.cuda.Device(device.index)
+
+    def from_native(self, native: object) -> Device | None:
+        return card(native.id) if isinstance(native, cupy.cuda.Device) else None
+
+    def describe(self, device: Device) -> DeviceInfo:
+        if device is CPU:
+            return _host.describe(self.name)
+        found = runtime.getDeviceProperties(device.index)
+        return DeviceInfo(
+            device=device,
+            name=found["name"].decode(),
+            backend=self.name,
+            total_memory=int(found["totalGlobalMem"]),
+            compute_capability=None if runtime.is_hip else (found["major"], found["minor"]),
+            uuid=_uuid(found.get("uuid")),
+            pci_bus_id=f"{found['pciDomainID']:04x}:{found['pciBusID']:02x}:{found['pciDeviceID']:02x}.0",
+        )
+
+    def native_text(self, device: Device) -> str:
+        return "np" if device is CPU else f"cp.cuda.Device({device.index})"
+
+
+def _uuid(found: object) -> str | None:
+    """Return a UUID as NVML writes it, from CUDA's 16 bytes."""
+    if not isinstance(found, bytes) or len(found) < 16 or runtime.is_hip:
+        return None
+    text = found[:16].hex()
+    return "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

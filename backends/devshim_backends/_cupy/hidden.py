@@ -1,0 +1,35 @@
+"""What of a GPU's values Python reads unasked, and what CuPy carries to a GPU for an index.
+
+``numpy.asarray(x)`` and an operand that is NumPy's CuPy refuses by itself (TypeError), so nothing is told of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import cupy
+
+from devshim._hidden import meetings_told, reads_told, replaced
+from devshim.backend import Backend
+from devshim.device import Device
+
+from .devices import card
+
+_MORE = (("get", "get()"), *((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")))
+_MORE += (("__reduce__", "pickle"),)
+
+
+class CupyHidden(Backend):
+    """The room of hidden transfers."""
+
+    @contextmanager
+    def watch(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
+        refusal = cupy.ndarray.__array__
+        indexing = meetings_told(cupy.ndarray, _card, report, names=("__getitem__", "__setitem__"))
+        with reads_told(cupy.ndarray, _card, report, _MORE), indexing, replaced(cupy.ndarray, {"__array__": refusal}):
+            yield
+
+
+def _card(x: cupy.ndarray) -> Device:
+    return card(x.data.device_id)

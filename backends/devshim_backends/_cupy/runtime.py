@@ -1,0 +1,86 @@
+"""CuPy's runtime: whether CUDA has started, the GPUs' memory, and CuPy's pool of it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import cupy
+from cupy.cuda import runtime
+
+from devshim import _host, _nvml
+from devshim.backend import Backend
+from devshim.device import CPU
+from devshim.info import MemoryInfo
+
+from .devices import cards, is_used
+from .failures import FullDeviceError
+from .scopes import on_card
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.device import Device
+    from devshim.errors import OutOfMemoryError
+
+_FULL = (
+    "cudaErrorMemoryAllocation",
+    "hipErrorOutOfMemory",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUSPARSE_STATUS_ALLOC_FAILED",
+    "CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
+    "CURAND_STATUS_ALLOCATION_FAILED",
+    "CUFFT_ALLOC_FAILED",
+    "CUTENSOR_STATUS_ALLOC_FAILED",
+)
+"""What a full GPU says where CuPy raises an error of the library that it has called, all of them RuntimeErrors."""
+_LIMIT = "CUPY_GPU_MEMORY_LIMIT"
+
+
+class CupyRuntime(Backend):
+    """The room of the runtime."""
+
+    never_late: ClassVar[tuple[str, ...]] = ("grow", "fraction")
+    full_error: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
+
+    def started(self) -> bool:
+        return _nvml.cuda_started()
+
+    def set_visible(self, indices: Sequence[int] | None) -> None:
+        if runtime.is_hip and indices is not None:
+            os.environ.pop("ROCR_VISIBLE_DEVICES", None)  # it would win over HIP_VISIBLE_DEVICES
+
+    def memory(self, device: Device) -> MemoryInfo:
+        if device is CPU:
+            return _host.memory()
+        if not is_used(device.index):  # CUDA would make one only to answer
+            known = _nvml.known(device.index)
+            if known is not None:
+                return MemoryInfo(total=known.total_memory, used=0, free=known.free_memory)
+        with on_card(device):
+            free, total = runtime.memGetInfo()
+            pool = cupy.get_default_memory_pool()
+            used, spare = pool.used_bytes(), pool.free_bytes()
+        # What CuPy's pool holds and no array uses can be asked for as well as what the driver has left.
+        return MemoryInfo(total=total, used=used, free=free + spare)
+
+    def empty_cache(self, device: Device) -> None:
+        if device is not CPU and is_used(device.index):
+            with on_card(device):
+                cupy.get_default_memory_pool().free_all_blocks()
+
+    def memory_policy(self, policy: Literal["grow"] | float) -> None:
+        if policy == "grow":
+            return  # what CuPy does anyway
+        os.environ[_LIMIT] = f"{float(policy):%}"  # read for each GPU when CuPy first allocates there
+        for index in filter(is_used, range(cards())):
+            with cupy.cuda.Device(index):
+                cupy.get_default_memory_pool().set_limit(fraction=float(policy))
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        if isinstance(error, MemoryError):  # CuPy's own error, and NumPy's
+            return True
+        return isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)

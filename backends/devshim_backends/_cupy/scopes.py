@@ -1,0 +1,23 @@
+"""CuPy's current GPU: every operator, copy and new array is on it, in the thread that chose it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import cupy
+
+from devshim.backend import Backend
+from devshim.device import CPU, Device
+
+
+def on_card(device: Device) -> AbstractContextManager[Any]:
+    """Return a context in which a GPU is this thread's current one; on the host nothing."""
+    return nullcontext() if device is CPU else cupy.cuda.Device(device.index)
+
+
+class CupyScopes(Backend):
+    """The room of scopes: CuPy's own ``with cupy.cuda.Device(1):``, which is a thread's and nests."""
+
+    def scope(self, device: Device) -> AbstractContextManager[object]:
+        return on_card(device)

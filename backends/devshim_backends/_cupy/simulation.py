@@ -1,0 +1,20 @@
+"""CuPy has no simulated GPUs (gap ``simulate``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from devshim import _refusals
+from devshim.backend import Backend
+
+if TYPE_CHECKING:
+    from devshim._cards import Fault
+
+
+class CupySimulation(Backend):
+    """The room of simulation, empty."""
+
+    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
+        if gpus:
+            raise _refusals.unsupported(self, "simulate")

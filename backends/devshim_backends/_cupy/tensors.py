@@ -1,0 +1,86 @@
+"""CuPy's arrays on GPUs and NumPy's in host memory: where they are, and copies of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from devshim import _refusals
+from devshim._dtypes import dtype_name, numpy_dtype
+from devshim.backend import Backend, Tensor
+from devshim.device import CPU, Device
+
+from .devices import card, is_used
+from .scopes import on_card
+from .transfers import across, to_card, to_host
+
+
+class CupyTensors(Backend):
+    """The room of tensors."""
+
+    def is_tensor(self, cls: type) -> bool:
+        return issubclass(cls, (cupy.ndarray, np.ndarray))
+
+    def is_model(self, cls: type) -> bool:
+        return False
+
+    def is_tracer(self, x: Tensor) -> bool:
+        return False
+
+    def device_of(self, x: Tensor) -> Device:
+        return CPU if isinstance(x, np.ndarray) else card(x.data.device_id)
+
+    def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
+        here = self.device_of(x)
+        if here is not CPU:
+            return to_host(x, here) if device is CPU else across(x, here, device)
+        if device is not CPU:
+            return to_card(x, device, non_blocking)
+        return np.array(x, copy=True, subok=True)
+
+    def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
+        here = self.device_of(x)
+        if here is not CPU:
+            if not copy:
+                raise _refusals.copy_needed(here, CPU)
+            return to_host(x, here)
+        if isinstance(x, np.ma.MaskedArray):
+            raise _refusals.masked()
+        return np.array(x, copy=True) if copy else np.asarray(x)
+
+    def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
+        if device is CPU:
+            return np.array(array, copy=True) if copy else array
+        if not copy:
+            raise _refusals.copy_needed(CPU, device)
+        return to_card(array, device)
+
+    def dtype_name(self, x: Tensor) -> str:
+        return dtype_name(x.dtype)
+
+    def shape(self, x: Tensor) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def is_writable(self, x: Tensor) -> bool:
+        return bool(x.flags.writeable) if isinstance(x, np.ndarray) else True
+
+    def nbytes(self, x: Tensor) -> int:
+        return int(x.nbytes)
+
+    def synchronize(self, device: Device) -> None:
+        if device is not CPU and is_used(device.index):  # else nothing was ever asked of it
+            cupy.cuda.Device(device.index).synchronize()
+
+    def dtype(self, name: str) -> Any:
+        return numpy_dtype(name)
+
+    def is_dtype(self, value: object) -> bool:
+        if not isinstance(value, np.dtype) or not value.isnative:
+            return False
+        return value.kind in "biufc" or value.name == "bfloat16"  # ml_dtypes gives its own dtypes the kind "V"
+
+    def cast(self, x: Tensor, dtype: Any) -> Tensor:
+        with on_card(self.device_of(x)):
+            return x.astype(dtype)

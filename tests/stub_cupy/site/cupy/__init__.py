@@ -1,0 +1,93 @@
+"""What devshim calls of CuPy, over NumPy: for tests without a GPU.
+
+It refuses what CuPy 14 refuses: an implicit ``numpy.asarray``, operands that are NumPy's, arrays of another GPU than
+the current one.  It computes on the host, and says nothing of how the real one does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cupy import _machine, cuda, random
+from cupy._array import computed, made, ndarray
+from cupy.cuda import memory
+from cupy.cuda.memory import POOL
+
+__version__ = "14.2.0+stub"
+__all__ = ["asnumpy", "cuda", "get_default_memory_pool", "ndarray", "random"]
+
+
+def array(
+    obj: Any,
+    dtype: Any = None,
+    copy: bool | None = True,
+    order: str = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    *,
+    blocking: bool = False,
+) -> ndarray:
+    if isinstance(obj, ndarray):
+        return obj if not copy and obj.device.id == _machine.current() else obj.copy()
+    host = np.asarray(obj, dtype=dtype)
+    if host.dtype.kind not in "biufc" and host.dtype.name != "bfloat16":
+        raise ValueError(f"Unsupported dtype {host.dtype}")
+    host = host.astype(host.dtype.newbyteorder("="), copy=False)
+    memory.require(host.nbytes)
+    if blocking or not _machine.LATE[0]:
+        return made(np.array(host, order="C", copy=True))
+    result = made(np.zeros(host.shape, host.dtype))
+    _machine.stream().ask(lambda: np.copyto(result._a, host))  # reads when its turn comes
+    return result
+
+
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: bool | None = None, blocking: bool = False) -> Any:
+    return array(a, dtype, copy, blocking=blocking)
+
+
+def asnumpy(a: Any) -> np.ndarray:
+    return a.get() if isinstance(a, ndarray) else np.asarray(a)
+
+
+def get_default_memory_pool() -> Any:
+    return POOL
+
+
+class _Holder:
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._capsule
+
+
+def from_dlpack(source: Any) -> ndarray:
+    kind, card = source.__dlpack_device__()
+    if kind != 2 or card != _machine.current():
+        raise BufferError(f"memory of {(kind, card)}, and the current GPU is {_machine.current()}")
+    capsule = source.__dlpack__(stream=cuda.get_current_stream().ptr, max_version=(1, 0))
+    found = ndarray.__new__(ndarray)
+    found._a, found._card, found._base = np.from_dlpack(_Holder(capsule)), card, source
+    return found
+
+
+def _function(name: str) -> Any:
+    function = getattr(np, name)
+
+    def call(*args: Any, **options: Any) -> Any:
+        return computed(function, *args, **options)
+
+    call.__name__ = name
+    return call
+
+
+for _name in (
+    *("empty", "zeros", "ones", "full", "arange", "linspace", "eye", "concatenate", "stack", "where", "maximum"),
+    *("minimum", "add", "divide", "matmul", "sum", "tanh", "array_split", "nonzero", "isnan"),
+):
+    globals()[_name] = _function(_name)

@@ -1,0 +1,44 @@
+"""The pool of memory, and the error of a full GPU."""
+
+from __future__ import annotations
+
+from cupy import _machine
+
+
+class OutOfMemoryError(MemoryError):
+    def __init__(self, size: int, total: int, limit: int = 0) -> None:
+        super().__init__(f"Out of memory allocating {size:,} bytes (allocated so far: {total:,} bytes).")
+
+
+class MemoryPool:
+    """Of the GPU that is current."""
+
+    def used_bytes(self) -> int:
+        return _machine.taken[_machine.current()]
+
+    def free_bytes(self) -> int:
+        return _machine.cached[_machine.current()]
+
+    def free_all_blocks(self, stream: object = None) -> None:
+        del _machine.cached[_machine.current()]
+
+    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
+        _machine.limits[_machine.current()] = size or int(_machine.BYTES * (fraction or 1))
+
+
+POOL = MemoryPool()
+
+
+def require(nbytes: int) -> int:
+    """Return the current GPU, which has so many bytes to give."""
+    card = _machine.current()
+    if _machine.room(card) < nbytes:
+        POOL.free_all_blocks()
+        if _machine.room(card) < nbytes:
+            raise OutOfMemoryError(nbytes, _machine.taken[card])
+    return card
+
+
+def malloc(owner: object, nbytes: int) -> None:
+    """Take memory on the current GPU."""
+    _machine.hold(owner, require(nbytes), nbytes)
