@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"devshim": ROOT / "devshim", "devshim_backends": ROOT / "backends" / "devshim_backends"}
 
 
-EXTRAS = {"numpy", "torch", "tensorflow", "paddle", "jax", "mxnet", "plot"}
+EXTRAS = {"numpy", "torch", "tensorflow", "paddle", "jax", "cupy", "mxnet", "plot"}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_the_wheel_holds_both_packages_whole_and_nothing_else(wheel: zipfile.Zip
 
 
 def test_every_adapter_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
-    for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "numpy"):
+    for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "cupy", "numpy"):
         assert f"devshim_backends/_{name}/backend.py" in wheel.namelist()
 
 
