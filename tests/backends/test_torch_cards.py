@@ -11,6 +11,7 @@ import devshim as ds
 
 torch = pytest.importorskip("torch")
 
+from devshim_backends._torch import draws as draws_module  # noqa: E402
 from devshim_backends._torch import packing  # noqa: E402
 
 from devshim._registry import load  # noqa: E402
@@ -143,3 +144,26 @@ def test_a_tensor_of_a_card_becomes_an_array_where_it_is_said(backend, monkeypat
         assert caught.value.problem == "the tensor of PyTorch is on gpu:1, and NumPy has 0 gpu devices"
         assert "ds.convert(x, 'numpy', 'cpu')" in caught.value.hint
         assert ds.convert(x, "numpy", "cpu").tolist() == [1, 1, 1]
+
+
+# ---------------------------------------------------------------- draws
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_one_kernel_draws_where_rounding_cannot_go_beyond_the_bound(dtype):
+    """CUDA's kernel computes ``draw * (high - low) + low`` of draws in (0, 1]; a ``high`` becomes ``low``."""
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    draws = torch.cat(
+        [torch.linspace(1e-6, 1, 999, dtype=wide), 1 - torch.finfo(wide).eps * torch.arange(9, dtype=wide)]
+    )
+    ends = torch.empty(300, 2, dtype=torch.float64).uniform_(-2, 2, generator=torch.Generator().manual_seed(1))
+    answers = set()
+    for low, high in [(0.0, 1.0), (-1.0, 1.0), *ends.sort(dim=1).values.tolist()]:
+        first, last = torch.tensor([low, high], dtype=dtype)
+        made = (draws * (last - first).to(wide) + first.to(wide)).to(dtype)
+        answers.add(safe := draws_module._stays_below(low, high, dtype))
+        assert not safe or bool((torch.where(made == last, first, made) < max(high, last.item())).all()), (low, high)
+    assert True in answers
+    assert draws_module._stays_below(0.0, 1.0, dtype)
+
+
+def test_where_rounding_goes_beyond_the_bound_it_is_put_back():
+    assert not draws_module._stays_below(-1.7409006766954733, 0.8624475453666407, torch.float32)

@@ -51,6 +51,8 @@ def test_looking_and_waiting_make_no_context(run):
         ds.place(x, "cpu")
     assert ds.place(x, CARD) is x
     assert ds.describe("gpu:2").total_memory == 8 << 30
+    assert ds.memory("gpu:2") == ds.MemoryInfo(total=8 << 30, used=0, free=7 << 30, peak=0)
+    ds.Placement.balanced({"a": x, "b": x}, ds.try_all_gpus())
     log = ds.MetricLog()
     log.append(x[0])
     log.flush()
@@ -70,6 +72,18 @@ def test_calls_are_those_of_pytorch(run_on_each):
     assert calls_of(lambda: ds.to_numpy(y)) == calls_of(lambda: y.cpu().numpy())
     assert calls_of(lambda: ds.copy(y, CARD)) == calls_of(lambda: y.to(CUDA, copy=True))
     assert calls_of(lambda: ds.zeros(3, device=CARD)) == calls_of(lambda: torch.zeros(3, device=CUDA))
+    """)
+
+
+def test_drawing_takes_one_kernel(run_on_each):
+    """As PyTorch's own, which keeps below the upper bound where rounding cannot go beyond it."""
+    run_on_each("""
+    native = calls_of(lambda: torch.rand(9, device=CUDA))
+    assert native == {"kernel": 1, "cudaMalloc": 1}, native
+    assert calls_of(lambda: ds.random.uniform(size=9, device=CARD)) == {"kernel": 1}
+    assert calls_of(lambda: ds.random.uniform(-1, 1, size=9, device=CARD)) == {"kernel": 1}
+    assert calls_of(lambda: ds.random.uniform(-1, 1, size=9, dtype="float16", device=CARD)) == {"kernel": 1}
+    assert calls_of(lambda: ds.random.normal(size=9, device=CARD)) == {"kernel": 1}
     """)
 
 

@@ -171,7 +171,7 @@ class TorchDevices(Backend):
             backend=self.name,
             total_memory=getattr(found, "total_memory", None),
             compute_capability=_capability(found),
-            uuid=_uuid(found),
+            uuid=uuid_of(found),
             pci_bus_id=_pci(found),
         )
 
@@ -223,7 +223,7 @@ def _capability(properties: Any) -> tuple[int, int] | None:
     return (properties.major, properties.minor)
 
 
-def _uuid(properties: Any) -> str | None:
+def uuid_of(properties: Any) -> str | None:
     """A card's UUID as NVML and ``CUDA_VISIBLE_DEVICES`` write it; PyTorch leaves the first word out."""
     found = getattr(properties, "uuid", None)
     if found is None or torch.version.cuda is None or str(found).startswith(("GPU-", "MIG-")):

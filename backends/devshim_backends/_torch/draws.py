@@ -2,11 +2,13 @@
 
 ``torch.manual_seed`` restarts the generators of the host and of every accelerator, those not started yet
 included.  PyTorch promises ``[low, high)``, yet rounding can reach ``high`` in the low-precision dtypes and for
-narrow ranges, so a value that does is put back to ``low``, which is what PyTorch's own CUDA kernel does.
+narrow ranges, so a value that does is put back to ``low``.  PyTorch's own CUDA kernel does that with ``high`` itself,
+and where rounding cannot go beyond that, its one kernel is enough.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,10 +26,20 @@ class TorchDraws(Backend):
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         made = torch.empty(shape, dtype=dtype, device=native(device)).uniform_(low, high)
-        return made.masked_fill_(made >= high, low) if low < high else made
+        if low >= high or (made.is_cuda and not torch.compiler.is_compiling() and _stays_below(low, high, made.dtype)):
+            return made
+        return made.masked_fill_(made >= high, low)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=native(device)).normal_(loc, scale)
 
     def seed(self, value: int) -> None:
         torch.manual_seed(value)
+
+
+@lru_cache(maxsize=256)
+def _stays_below(low: float, high: float, dtype: Any) -> bool:
+    """Return True if what CUDA's kernel computes, ``draw * (high - low) + low``, is at most ``high`` for draws to 1."""
+    first, last = torch.tensor([low, high], dtype=dtype, device="cpu")
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    return bool(((last - first).to(wide) + first.to(wide)).to(dtype) <= last)

@@ -11,7 +11,7 @@ from devshim import _host, _nvml
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.info import MemoryInfo
-from devshim_backends._torch.devices import cards, module
+from devshim_backends._torch.devices import cards, has_context, module, uuid_of
 from devshim_backends._torch.failures import FullDeviceError
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ class TorchRuntime(Backend):
         if self.cards is not None and self.simulated and device.kind == "gpu":
             return self.cards[device.index].info()
         served = module(device.kind)
+        unused = _memory_unused(device.index) if served is torch.cuda else None
+        if unused is not None:
+            return unused
         free, total = served.mem_get_info(device.index)
         used = served.memory_allocated(device.index)
         # What PyTorch's cache holds and no tensor uses can be asked for as well as what the driver has left.
@@ -81,6 +84,21 @@ class TorchRuntime(Backend):
         if isinstance(error, torch.OutOfMemoryError):
             return True
         return isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)
+
+
+def _memory_unused(index: int) -> MemoryInfo | None:
+    """What NVML says of a card on which this process has nothing: PyTorch's own answer needs a context there.
+
+    None where there is a context already, and where NVML does not know the card, such as a slice (MIG).
+    """
+    properties = torch.cuda.get_device_properties(index)  # starts CUDA, so that a driver that cannot says so
+    if torch.version.hip is not None or has_context(index):
+        return None
+    known = next((card for card in _nvml.cards() if card.uuid == uuid_of(properties)), None)
+    if known is None or known.free_memory is None:
+        return None
+    total = int(properties.total_memory)
+    return MemoryInfo(total=total, used=0, free=min(total, known.free_memory), peak=0)
 
 
 def _memory_mps() -> MemoryInfo:
