@@ -32,9 +32,10 @@ def ledger(at: Setting) -> None:
 def guard(at: Setting) -> None:
     """Read implicitly and explicitly under a guard."""
     x = ds.ones((), dtype="float32", device=at.last)
+    positive = ds.run(lambda t: t > 0, x)  # where it is: CuPy's operators take arrays of the current GPU alone
     reads: dict[str, Callable[[], object]] = {
         "float(x)": lambda: float(x),
-        "bool(x)": lambda: bool(x > 0),
+        "bool(x)": lambda: bool(positive),
         "str(x)": lambda: str(x),
     }
     with ds.guard("error"):
