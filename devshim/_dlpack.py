@@ -32,6 +32,7 @@ __all__ = [
     "DLTensor",
     "Exporter",
     "Offer",
+    "Ordered",
     "address",
     "label",
     "managed",
@@ -274,3 +275,26 @@ class Checked:
         capsule = self._source.__dlpack__(**options)
         self._check(read(capsule, versioned=True))
         return capsule
+
+
+class Ordered:
+    """A producer that waits for its device where a consumer does not say on which stream it computes.
+
+    With a ``stream`` the producer orders its work before the consumer's there, and the card computes on.
+
+    Args:
+        source: The producer.
+        wait: Waits until the producer's device has done all that was asked of it.
+    """
+
+    def __init__(self, source: Any, wait: Callable[[], None]) -> None:
+        self._source = source
+        self._wait = wait
+
+    def __dlpack_device__(self) -> Any:
+        return self._source.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if options.get("stream") in (None, -1):  # it does not say, or wants no order
+            self._wait()
+        return self._source.__dlpack__(**options)

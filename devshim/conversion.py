@@ -24,6 +24,7 @@ from devshim import (
     _alignment,
     _arguments,
     _context,
+    _dlpack,
     _explain,
     _installed,
     _misuse,
@@ -254,9 +255,11 @@ def _shared(
     frozen = not source.is_writable(x)
     if frozen and not to_read and not (target.immutable or target.freezes):
         return None, "the memory must not be written, and the result could be"
-    source.synchronize(here)  # not every consumer waits for the producer's stream
     try:
-        result = target.from_dlpack(_alignment.checked(target, source.to_dlpack(x)))
+        lent = source.to_dlpack(x)
+        if here is not CPU:
+            lent = _dlpack.Ordered(lent, lambda: source.synchronize(here))
+        result = target.from_dlpack(_alignment.checked(target, lent))
     except (ConversionError, CopyNeededError) as error:
         return None, error.problem
     if frozen and not target.immutable:

@@ -230,6 +230,37 @@ def test_frozen_memory_of_a_real_card_is_copied_there(
         ds.convert(x, "numpy", "gpu:1", copy=False)
 
 
+@pytest.mark.parametrize("stream", [None, -1, 1, 140_000])
+def test_a_card_is_waited_for_unless_the_consumer_says_on_which_stream_it_computes(
+    fake: Any, monkeypatch: pytest.MonkeyPatch, stream: int | None
+) -> None:
+    """To wait stops the whole card; with a stream the producer orders what it has asked of the card before it."""
+    numpy, done = _registry.load("numpy"), []
+
+    class Producer:
+        def __dlpack__(self, **options: Any) -> Any:
+            done.append(options)
+            return np.arange(3.0).__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 1)
+
+    def from_dlpack(source: Any) -> Any:
+        assert source.__dlpack_device__() == (2, 1)
+        source.__dlpack__(**({} if stream is None else {"stream": stream}))
+        return x
+
+    x = fake.settle(np.arange(3.0), ds.gpu(1))
+    monkeypatch.setattr(numpy, "count", lambda kind: 2)
+    monkeypatch.setattr(numpy, "from_dlpack", from_dlpack)
+    monkeypatch.setattr(numpy, "device_of", lambda tensor: ds.gpu(1))
+    monkeypatch.setattr(fake, "to_dlpack", lambda tensor: Producer())
+    monkeypatch.setattr(fake, "synchronize", lambda device: done.append(device))
+    assert ds.convert(x, "numpy", "gpu:1", copy=False) is x
+    assert [each for each in done if each is ds.gpu(1)] == ([ds.gpu(1)] if stream in (None, -1) else [])
+    assert done[-1] == ({} if stream is None else {"stream": stream})
+
+
 @pytest.fixture
 def unknown_to_numpy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A tensor of the made-up framework in a dtype that NumPy lacks where ``ml_dtypes`` is not installed."""

@@ -111,7 +111,7 @@ class JaxInterop(JaxRuntime, Backend):
             raise ConversionError(f"{device} is simulated, and its memory is not shared", "leave copy out to copy it")
         if self.dtype_name(x) not in NAMES:
             raise ConversionError(f"DLPack has no type for a JAX array of {self.dtype_name(x)}", "cast it first")
-        return value
+        return value.block_until_ready() if device is CPU else value
 
     def from_dlpack(self, source: Any) -> Tensor:
         if self.compiling():
