@@ -70,6 +70,7 @@ def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
     if len(tensors) == 1:
         return tensors
     try:
+        _by_engines(groups, op)
         for group in groups:
             group.reduce(op)
         _commit(tensors, groups)
@@ -111,20 +112,22 @@ class _Group:
         return f" at {where}" if where else ""
 
     def reduce(self, op: Op) -> None:
-        """Compute the result on every tensor's device."""
+        """Compute the result on every tensor's device, where the framework's engine has not."""
         devices = [self.backend.device_of(x) for x in self.xs]
         hook = _explain.HOOK
         if hook is not None:
             hook(self.backend, "all_reduce", devices[0], op=op, reduced={"max": "amax", "min": "amin"}.get(op, op))
+        if self.results:
+            return
         try:
-            made = _by_engine(self.backend, self.xs, devices, op) if self._has_engine(devices) else None
-            self.results.extend(self._portable(devices, op) if made is None else made)
+            self.results.extend(self._portable(devices, op))
         except DevshimError as error:
             if place_text(self.cell):
                 error.add_leaf(place_text(self.cell))
             raise
 
-    def _has_engine(self, devices: Sequence[Device]) -> bool:
+    def has_engine(self, devices: Sequence[Device]) -> bool:
+        """Return True if the framework's engine may be asked: each tensor is on an accelerator of its own."""
         if type(self.backend).all_reduce is Wholes.all_reduce or self.backend.simulated:
             return False
         return CPU not in devices and len(set(devices)) == len(devices)
@@ -144,32 +147,52 @@ class _Group:
         return _transfer.move(self.backend, x, device)
 
 
-def _by_engine(backend: Backend, xs: Sequence[Tensor], devices: Sequence[Device], op: Op) -> Sequence[Tensor] | None:
+def _by_engines(groups: list[_Group], op: Op) -> None:
+    """Reduce what the frameworks' own engines reduce, leaves on the same devices in one call."""
+    together: dict[tuple[int, tuple[Device, ...]], list[_Group]] = {}
+    for group in groups:
+        devices = tuple(group.backend.device_of(x) for x in group.xs)
+        if group.has_engine(devices):
+            together.setdefault((id(group.backend), devices), []).append(group)
+    for (_, devices), members in together.items():
+        try:
+            made = _by_engine(members[0].backend, [group.xs for group in members], devices, op)
+        except DevshimError as error:
+            error.add_leaf(" or ".join(filter(None, [place_text(group.cell) for group in members[:4]])))
+            raise
+        for group, results in zip(members, made, strict=True):
+            group.results.extend(results or ())
+
+
+def _by_engine(
+    backend: Backend, groups: Sequence[Sequence[Tensor]], devices: Sequence[Device], op: Op
+) -> Sequence[Sequence[Tensor] | None]:
     """Reduce tensors of distinct devices by the framework's own engine, results checked; None where it has none.
 
-    A ledger records one copy of each tensor, to the next device: what a ring of them has to send, at the least.
+    A ledger records one copy from each device, to the next: what a ring of them has to send, at the least.
     """
-    nbytes = backend.nbytes(xs[0])
+    nbytes = sum(backend.nbytes(xs[0]) for xs in groups)
     following = [*devices[1:], devices[0]]
     for device in devices:
         _transfer.require(backend, device)
     ledger: Any = _transfer.LEDGER
-    asked = [ledger and ledger(backend, *way, nbytes, 1) for way in zip(devices, following, strict=True)]
+    asked = [ledger and ledger(backend, *way, nbytes, len(groups)) for way in zip(devices, following, strict=True)]
     recordings = [each for each in asked if each is not None]  # all of them first: nothing is recorded inside of one
     with ExitStack() as entered:
         for recording in recordings:
             entered.enter_context(recording)
         try:
-            results = backend.all_reduce(xs, op)
+            made = backend.all_reduce_many(groups, op)
         except Exception as error:
             _transfer.raise_full(backend, error, devices[0], nbytes)
             raise
-        for recording in recordings if results is None else ():
+        for recording in recordings if not any(made) else ():
             recording.forget()
-    for result, device in zip(results or (), devices, strict=results is not None):
-        if backend.device_of(result) is not device:
-            _transfer.raise_misplaced(backend, device, result)
-    return results
+    for results in filter(None, made):
+        for result, device in zip(results, devices, strict=True):
+            if backend.device_of(result) is not device:
+                _transfer.raise_misplaced(backend, device, result)
+    return made
 
 
 def _groups(tensors: list[Any]) -> list[_Group]:

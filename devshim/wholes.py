@@ -269,22 +269,21 @@ class Wholes:
         raise self._unsupported("several")
 
     def all_reduce(self, xs: Sequence[Any], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Any] | None:
-        """The reduction of tensors of several devices on each of them, by the framework's own engine; None without one.
-
-        The results are new tensors, in the order of ``xs``.
-        """
+        """Reduce tensors of several devices by the framework's own engine, into a new one on each; None without one."""
         return None
+
+    def all_reduce_many(
+        self, groups: Sequence[Sequence[Any]], op: Literal["sum", "mean", "max", "min"]
+    ) -> Sequence[Sequence[Any] | None]:
+        """Do so for each leaf of a tree, all on the same devices in the same order; override where that is faster."""
+        return [self.all_reduce(xs, op) for xs in groups]
 
     def assignable(self, x: Any) -> bool:
         """Whether `assign` can overwrite ``x``; what it cannot is replaced in the list `all_reduce_` was given."""
         return not self.immutable  # type: ignore[attr-defined]  # the backend's own
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
-        """Ask which of its thread's modes hold here, such as whether gradients are recorded.
-
-        Returns:
-            What makes the context that `parallel` enters in each of its threads, so that they hold there, too.
-        """
+        """Return what makes a context in which this thread's modes, such as recording gradients, hold in another."""
         return nullcontext
 
     def _no_models(self) -> Exception:

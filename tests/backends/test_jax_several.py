@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim import _reduce, _registry
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
@@ -69,7 +69,7 @@ def test_collectives_over_several_devices_agree_with_the_portable_way(op: str, d
         return  # refused before any engine is asked
     kind = jnp.dtype(dtype)
     xs = [ds.place(ds.from_numpy(np.array([[i + 1, 3 * i], [-i, 100]]).astype(kind)), i) for i in range(3)]
-    results = several.over_cards([device.native() for device in (G0, G1, G2)], xs, op)
+    results = several.over_cards([device.native() for device in (G0, G1, G2)], [xs], op)[0]
     expected = ds.all_reduce_(list(xs), op)  # type: ignore[arg-type]
     assert [ds.device_of(each) for each in results] == [G0, G1, G2]
     for result, portable in zip(results, expected, strict=True):
@@ -82,7 +82,7 @@ def test_what_is_not_a_number_stays_in_every_result() -> None:
     for op in ("sum", "mean", "max", "min"):
         for result in ds.all_reduce_(list(xs), op):  # type: ignore[arg-type]
             assert np.isnan(ds.to_numpy(result)[0])
-    for result in several.over_cards([G0.native(), G1.native()], xs, "sum"):
+    for result in several.over_cards([G0.native(), G1.native()], [xs], "sum")[0]:
         assert np.isnan(ds.to_numpy(result)[0])
 
 
@@ -98,6 +98,32 @@ def test_the_engine_is_for_sums_on_real_cards(monkeypatch: pytest.MonkeyPatch) -
     assert found is not None
     assert [each.tolist() for each in found] == [[3.0], [3.0]]
     assert backend.all_reduce(xs, "max") is None
+
+
+def test_the_leaves_of_a_tree_are_reduced_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all dtypes and shapes; each result is what a call for the leaf alone gives."""
+    backend = _registry.load("jax")
+    values = [np.full((4, 2), 2.5), np.arange(3, dtype="int32"), np.float32(7), np.ones(5, "float16"), np.ones(0)]
+    trees = [{str(k): ds.from_numpy(np.asarray(each), i) for k, each in enumerate(values)} for i in range(3)]
+    expected = ds.all_reduce_([dict(tree) for tree in trees])
+    natives = [device.native() for device in (G0, G1, G2)]
+    calls: list[int] = []
+
+    def all_reduce_many(self: Any, groups: Any, op: Any) -> Any:
+        calls.append(len(groups))
+        return several.over_cards(natives, groups, op)
+
+    monkeypatch.setattr(_reduce._Group, "has_engine", lambda self, devices: True)  # simulated cards have none
+    monkeypatch.setattr(type(backend), "all_reduce_many", all_reduce_many)
+    with ds.transfers() as log:
+        found = ds.all_reduce_([dict(tree) for tree in trees])
+    assert calls == [5]
+    assert [(record.tensors, record.bytes) for record in log.records] == [(5, 64 + 12 + 4 + 10)] * 3
+    for i, (tree, other) in enumerate(zip(found, expected, strict=True)):
+        for key, x in tree.items():
+            assert x.dtype == other[key].dtype
+            assert ds.device_of(x) is ds.gpu(i)
+            assert ds.to_numpy(x).tobytes() == ds.to_numpy(other[key]).tobytes()
 
 
 def test_modes_of_the_thread_hold_in_parallel() -> None:
@@ -125,15 +151,14 @@ def test_a_collective_is_compiled_once_for_each_shape() -> None:
 
     natives = [ds.gpu(i).native() for i in range(3)]
     trees = [[ds.from_numpy(np.full(shape, i, "float32"), i) for i in range(3)] for shape in ((5, 7), (6,))]
-    for xs in trees:
-        several.over_cards(natives, xs, "sum")
+    several.over_cards(natives, trees, "sum")
     jax.monitoring.register_event_duration_secs_listener(note)
     try:
         for _ in range(2):
-            for xs in trees:
-                assert all((np.asarray(x) == 3).all() for x in several.over_cards(natives, xs, "sum"))
+            for results in several.over_cards(natives, trees, "sum"):
+                assert all((np.asarray(x) == 3).all() for x in results)
         assert compiled == []
-        several.over_cards(natives, [ds.from_numpy(np.ones(9, "float32"), i) for i in range(3)], "sum")
+        several.over_cards(natives, [[ds.from_numpy(np.ones(9, "float32"), i) for i in range(3)]], "sum")
         assert compiled, "nothing is counted"
     finally:
         if hasattr(jax.monitoring, "unregister_event_duration_listener"):  # JAX 0.4.30 has no way back

@@ -225,7 +225,7 @@ def test_a_sum_by_the_frameworks_own_engine_is_a_copy_of_each(answers: bool, mon
     backend = _registry.load("numpy")
     monkeypatch.setattr(backend, "all_reduce", lambda xs, op: list(xs) if answers else None)
     with ds.transfers() as log:
-        assert (_reduce._by_engine(backend, xs, devices, "sum") is not None) == answers
+        assert (_reduce._by_engine(backend, [xs], devices, "sum")[0] is not None) == answers
     ways = [(record.source, record.target, record.bytes) for record in log.records]
     assert sorted(ways) == ([(*devices, 24), (*devices[::-1], 24)] if answers else [])
 

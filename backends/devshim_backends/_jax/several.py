@@ -95,9 +95,14 @@ class JaxSeveral(JaxDevices, Backend):
             return jnp.concatenate([jax.lax.convert_element_type(x.reshape(1), dtype) for x in xs])
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
+        return self.all_reduce_many([xs], op)[0]
+
+    def all_reduce_many(
+        self, groups: Sequence[Sequence[Tensor]], op: Literal["sum", "mean", "max", "min"]
+    ) -> Sequence[Sequence[Tensor] | None]:
         if op not in ("sum", "mean") or self.simulated or self.compiling():
-            return None
-        return over_cards([self.to_native(self.device_of(x)) for x in xs], xs, op)
+            return [None] * len(groups)
+        return over_cards([self.to_native(self.device_of(x)) for x in groups[0]], groups, op)
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
         if not trace_state_clean():
@@ -133,27 +138,51 @@ def _read_by_numpy(dtype: Any) -> Any:
     return np.dtype("float32" if jnp.issubdtype(dtype, jnp.floating) else "int8")
 
 
-def over_cards(natives: Sequence[Any], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
-    """Return the sum or mean of one array on each of several of JAX's devices, on each of them: one program for all."""
-    spread, reduce_over = _engine(tuple(natives), op)
-    with wide(xs[0].dtype):
-        rows = [jax.device_put(jax.lax.expand_dims(x, (0,)), native) for x, native in zip(xs, natives, strict=True)]
-        stacked = jax.make_array_from_single_device_arrays((len(xs), *xs[0].shape), spread, rows)
+def over_cards(natives: Sequence[Any], groups: Sequence[Sequence[Tensor]], op: str) -> list[Sequence[Tensor]]:
+    """Return the sum or mean of each group's arrays, one on each of several devices, on each: one program for all.
+
+    Args:
+        natives: JAX's devices.
+        groups: Arrays of one shape and dtype each, in the order of the devices.
+        op: ``"sum"`` or ``"mean"``.
+    """
+    spread, rows_of, reduce_over = _engine(tuple(natives), op)
+    with wide(max((xs[0].dtype for xs in groups), key=_width)):
+        rows = [
+            rows_of(jax.device_put([xs[i] for xs in groups], native)) for i, native in enumerate(natives)
+        ]  # committed first: else JAX would compute on its default device
+        stacked = [
+            jax.make_array_from_single_device_arrays((len(xs), *xs[0].shape), spread, [row[k] for row in rows])
+            for k, xs in enumerate(groups)
+        ]
         reduced = reduce_over(stacked)
-    found = {shard.device: shard.data for shard in reduced.addressable_shards}
-    return [found[native] for native in natives]
+    found = [{shard.device: shard.data for shard in each.addressable_shards} for each in reduced]
+    return [[shards[native] for native in natives] for shards in found]
+
+
+def _width(dtype: Any) -> int:
+    return int(dtype.itemsize) // (2 if dtype.kind == "c" else 1)
 
 
 @lru_cache(maxsize=16)
-def _engine(natives: tuple[Any, ...], op: str) -> tuple[Any, Callable[[Tensor], Tensor]]:
-    """How one row for each device is spread, and the function that reduces the rows.
+def _engine(natives: tuple[Any, ...], op: str) -> tuple[Any, Any, Any]:
+    """Return how one row for each device is spread, what makes arrays rows, and what reduces the rows.
 
-    Kept, because JAX compiles each function that it has not met: once for each shape and dtype, and not at every call.
+    Kept, because JAX compiles each function that it has not met: once for the shapes and dtypes of a tree, and not at
+    every call.
     """
     mesh = jax.sharding.Mesh(np.array(natives), ("card",))
     spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("card"))
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    return spread, jax.jit(partial(_reduced, op), out_shardings=everywhere)
+    return spread, jax.jit(_rows), jax.jit(partial(_reduced_all, op), out_shardings=everywhere)
+
+
+def _rows(xs: list[Tensor]) -> list[Tensor]:
+    return [jax.lax.expand_dims(x, (0,)) for x in xs]
+
+
+def _reduced_all(op: str, stacked: list[Tensor]) -> list[Tensor]:
+    return [_reduced(op, each) for each in stacked]
 
 
 def _reduced(op: str, stacked: Tensor) -> Tensor:
