@@ -146,7 +146,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     asked = _given(metafunc.config)
     names = list(dict.fromkeys(map(_installed.canonical, asked))) if asked else _installed.installed()
+    if not asked and (_GPUS in metafunc.fixturenames or metafunc.definition.get_closest_marker(_GPUS) is not None):
+        names = [name for name in names if not _has_real_cards_alone(name)]
     metafunc.parametrize(_BACKEND, names, indirect=True, scope="session")
+
+
+def _has_real_cards_alone(name: str) -> bool:
+    """True if a backend of devshim's own declares that it has no simulated GPUs, as CuPy does."""
+    from devshim import _registry
+
+    return name in _installed.BUILTIN and "simulate" in _registry.gaps(name)
 
 
 def _names_itself(metafunc: pytest.Metafunc) -> bool:

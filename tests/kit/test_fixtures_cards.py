@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,3 +158,23 @@ def test_pytest_tells_of_it(project: Any, option: str) -> None:
         "--help": "--devshim-backends=NAMES",
     }
     assert expected[option] in told
+
+
+def test_a_framework_without_simulated_gpus_is_left_out_unless_it_is_asked_for(
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CuPy has none, whoever has it installed; to ask for it by name is to see its refusal."""
+    stub = Path(__file__).parents[1] / "stub_cupy" / "site"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(stub), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    code = """
+        def test_with(devshim_backend, simulated_gpus):
+            pass
+
+        def test_without(devshim_backend):
+            pass
+    """
+    found = project(code, "--collect-only", "-q").stdout.str()
+    assert "test_without[cupy]" in found
+    assert "test_with[numpy]" in found
+    assert "test_with[cupy]" not in found
+    assert "test_with[cupy]" in project(code, "--collect-only", "-q", "--devshim-backends=cupy").stdout.str()
