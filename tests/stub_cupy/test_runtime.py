@@ -66,9 +66,9 @@ def test_a_full_gpu() -> None:
     ds.empty_cache()
     before = ds.memory("gpu:1").used
     for call in (
-        lambda: ds.zeros(1 << 24, dtype="float64", device="gpu:1"),
-        lambda: ds.place(np.empty(1 << 24, "float64"), "gpu:1"),
-        lambda: ds.place([np.ones(3), np.empty(1 << 24, "float64")], "gpu:1"),
+        lambda: ds.zeros(1 << 26, dtype="float64", device="gpu:1"),
+        lambda: ds.place(np.empty(1 << 26, "float64"), "gpu:1"),
+        lambda: ds.place([np.ones(3), np.empty(1 << 26, "float64")], "gpu:1"),
     ):
         with pytest.raises(ds.OutOfMemoryError, match="gpu:1 has no room for") as caught:
             call()

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 CARDS = int(os.environ.get("STUB_CUPY_GPUS") or 2)
-BYTES = 1 << 26
+BYTES = 1 << 28
 LATE = [False]
 BROKEN: list[str] = []
 """What CUDA says where it cannot start."""
