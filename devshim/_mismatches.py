@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from devshim.device import Device
 
+_SHOWN = 6
+"""How many tensors a message names one by one."""
+
 
 def mismatch(
     located: Mapping[str, Device], call: str, frameworks: Mapping[str, str] | None = None
@@ -27,7 +30,7 @@ def mismatch(
         call: The public call.
         frameworks: Each argument's framework, where a NumPy array may be among them.
     """
-    best, told = _most(located), _listed(located)
+    best, told = _most(located), listed(located)
     owners = frameworks or {}
     there = next((owners[name] for name, device in located.items() if device is best and name in owners), "numpy")
     fixes = [
@@ -38,6 +41,8 @@ def mismatch(
     if any(fix.startswith("args[") for fix in fixes) and not any("ds.from_numpy" in fix for fix in fixes):
         # A call's positional arguments have no names, and a tuple's items cannot be assigned: all of them at once.
         fixes = [f"args = ds.place(args, {str(best)!r})", *(fix for fix in fixes if not fix.startswith("args["))]
+    if len(fixes) > _SHOWN:
+        fixes[_SHOWN:] = ["and so on"]
     return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {told}", "; ".join(fixes))
 
 
@@ -49,10 +54,12 @@ def native_mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchE
         call: The operator, as the framework's users write it.
     """
     best = _most(located)
-    others = " and ".join(name for name, device in located.items() if device is not best)
+    others = [name for name, device in located.items() if device is not best]
+    if len(others) > _SHOWN:
+        others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
     return DeviceMismatchError(
-        f"{call} needs its tensors on one device: {_listed(located)}",
-        f"bring {others} to {best} first: x = ds.place(x, {str(best)!r})",
+        f"{call} needs its tensors on one device: {listed(located)}",
+        f"bring {' and '.join(others)} to {best} first: x = ds.place(x, {str(best)!r})",
     )
 
 
@@ -62,8 +69,17 @@ def _most(located: Mapping[str, Device]) -> Device:
     return max(counted, key=lambda device: (counted[device], device))
 
 
-def _listed(located: Mapping[str, Device]) -> str:
-    return ", ".join(f"{name} is on {device}" for name, device in located.items())
+def listed(located: Mapping[str, Device]) -> str:
+    """Say which argument is on which device; of very many, the first on each device and how many more there are."""
+    if len(located) <= _SHOWN:
+        return ", ".join(f"{name} is on {device}" for name, device in located.items())
+    names: dict[Device, list[str]] = {}
+    for name, device in located.items():
+        names.setdefault(device, []).append(name)
+    return ", ".join(
+        f"{first} and {len(more)} more are on {device}" if more else f"{first} is on {device}"
+        for device, (first, *more) in names.items()
+    )
 
 
 def _brought(name: str, framework: str | None, there: str, device: Device, target: Device) -> str:

@@ -221,6 +221,20 @@ def test_an_unbuilt_model_is_built_by_fit_where_it_was_placed():
     assert devices(other) == {ds.gpu(1)}
 
 
+def test_weights_added_after_the_move_are_made_there():
+    """Those of LoRA, and of a layer that the model got later."""
+    model = ds.place(network(), "gpu:1")
+    model.layers[0].enable_lora(2)
+    model.add(layers.Dense(3))
+    found = list(ds.placement_of(model))
+    assert {"dense.lora_kernel_a", "dense.lora_kernel_b", "dense_2.kernel"} <= set(found)
+    assert devices(model) == {ds.gpu(1)}
+    assert ds.device_of(model(X)) is ds.gpu(1)
+    model.compile("sgd", "mse")
+    fit(model)
+    assert devices(model) == {ds.gpu(1)}
+
+
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15, saving, on NumPy 2
 @pytest.mark.parametrize("place", ["gpu:1", ds.Placement({"dense": "gpu:0"}, default="gpu:1")], ids=["one", "several"])
 def test_weights_from_the_host_are_set_and_loaded(place, tmp_path):

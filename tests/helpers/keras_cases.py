@@ -143,6 +143,39 @@ class KerasCases:
             *("dropout.seed_generator_state", "dense_1.kernel", "dense_1.bias"),
         ]
 
+    # ------------------------------------------------------------------ what is made after the move
+    @pytest.mark.parametrize("then", ["called", "fitted"])
+    def test_a_layer_added_to_a_placed_model(self, then: str) -> None:
+        import keras
+
+        model = self.net()
+        ds.place(model, GPU)
+        model.add(keras.layers.Dense(3, name="added"))
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+        UNBUILT_THEN[then](model)
+        assert "added.kernel" in ds.placement_of(model)
+        assert self.devices(model) == {GPU}
+
+    def test_the_weights_of_lora(self) -> None:
+        model = self.net()
+        ds.place(model, GPU)
+        model.layers[0].enable_lora(2)
+        assert self.devices(model) == {GPU}
+        assert ds.device_of(model(ds.from_numpy(X, GPU))) is GPU
+        model.compile("sgd", "mse")
+        model.fit(X, Y, verbose=0)
+        assert self.devices(model) == {GPU}
+
+    @pytest.mark.parametrize("name", ["F1Score", "R2Score"])
+    def test_a_metric_that_makes_its_variables_with_its_first_values(self, name: str) -> None:
+        import keras
+
+        metric = ds.place(getattr(keras.metrics, name)(), GPU)
+        metric.update_state(ds.from_numpy((Y > 0).astype("float32"), GPU), ds.from_numpy(abs(Y) / 9, GPU))
+        assert self.devices(metric) == {GPU}
+        metric.reset_state()
+        assert self.devices(metric) == {GPU}
+
     def test_a_metric_moves_by_itself(self) -> None:
         import keras
 

@@ -145,6 +145,20 @@ def test_a_mismatch_names_each_argument_its_device_and_the_line_that_mends_it(ca
     assert ds.require_same_device(a=found["a"], b=b) is ds.gpu(1)
 
 
+def test_a_message_about_very_many_tensors_is_short(cards: object) -> None:
+    x = np.ones(2)
+    tensors = {f"x{i}": x if i % 2 else ds.place(x, "gpu:1") for i in range(1000)}
+    with pytest.raises(ds.DeviceMismatchError) as caught:
+        ds.require_same_device(**tensors, last=ds.place(x, "gpu:0"))
+    assert caught.value.problem.endswith(
+        "one device: x0 and 499 more are on gpu:1, x1 and 499 more are on cpu, last is on gpu:0"
+    )
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("x1 = ds.place(x1, 'gpu:1'); x3 = ")
+    assert caught.value.hint.endswith("; and so on")
+    assert len(caught.value.hint) < 300
+
+
 def test_an_import_errors_text_follows_the_leaf() -> None:
     """`ImportError` keeps its message apart from its arguments."""
     error = ds.BackendBrokenError("broken", "mend it")

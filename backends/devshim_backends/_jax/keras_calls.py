@@ -11,7 +11,7 @@ from devshim import _carrying
 from devshim_backends._jax.models import CONTENTS, HOME, keep
 from devshim_backends._jax.tensors import is_compiling
 from devshim_backends._keras.around import put_around
-from devshim_backends._keras.building import bring, bring_beside, home_of
+from devshim_backends._keras.building import add_beside, bring, bring_beside, home_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +35,9 @@ def serve(backend: Backend) -> None:
 
     put_around(keras.Layer, "__call__", _called, is_compiling)
     put_around(keras.Layer, "_lock_state", _built, is_compiling)
+    put_around(keras.Layer, "add_weight", _added, is_compiling)
+    put_around(keras.Metric, "add_variable", _added, is_compiling)
+    put_around(keras.Sequential, "add", _added, is_compiling)
     put_around(keras.Model, "compile", _compiled, is_compiling)
     for name in ("train", "test", "predict"):
         put_around(keras.Model, f"make_{name}_function", _made, is_compiling)
@@ -64,6 +67,11 @@ def _built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
     if home_of(layer) is not None:
         bring(_BACKEND[0], CONTENTS, layer)
     return result
+
+
+def _added(theirs: Call, whole: Any, args: Any, kwargs: Any) -> Any:
+    """Make a weight or layer where the others are."""
+    return add_beside(_BACKEND[0], CONTENTS, whole, lambda: theirs(whole, *args, **kwargs))
 
 
 def _compiled(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:

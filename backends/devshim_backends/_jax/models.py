@@ -5,8 +5,8 @@ where committed arrays are, so nothing else has to be done for ``model(x)``, ``f
 
 Workarounds:
 
-* What Keras makes later, and values that it assigns from NumPy, are on JAX's default device: they are brought to where
-  the layer or variable was placed.
+* What Keras makes later (a layer added to a placed model, a weight added to a layer, too), and values that it assigns
+  from NumPy, are on JAX's default device: they are brought to where the layer or variable was placed.
 * While ``fit`` runs, Keras (3.15.1) takes the arrays out of the variables; asked for leaves, it puts them back.
 * Gradients may be older than the last move of what they belong to.
 """
@@ -23,7 +23,7 @@ from devshim_backends._jax.interop import JaxInterop
 from devshim_backends._keras import resuming
 from devshim_backends._keras.building import settle
 from devshim_backends._keras.cloning import clones, remade
-from devshim_backends._keras.contents import Contents, is_layer, is_whole
+from devshim_backends._keras.contents import Contents, is_layer, is_metric, is_whole
 from devshim_backends._keras.layers import blocks_of, layers_of
 from devshim_backends._keras.models import leaves_of
 
@@ -67,7 +67,7 @@ class JaxModels(JaxInterop):
         if is_layer(whole):
             self._require_one_device(whole)
         keep(self.leaves(whole))
-        return settle(CONTENTS, whole, where) if is_layer(whole) else _nothing
+        return settle(CONTENTS, whole, where) if is_layer(whole) or is_metric(whole) else _nothing
 
     def clone(self, whole: Any) -> Any:
         return self.clones([whole])[0]

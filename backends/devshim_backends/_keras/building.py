@@ -6,6 +6,8 @@ what is made for something that was placed is brought there behind the call that
 Requirements this module answers:
 
 * An unbuilt layer remembers where it was placed, and forgets it once its variables are there.
+* A layer that is added to a model comes to the model's device, and a weight that is added to a built layer, such as
+  those of LoRA, to the layer's.
 * An optimizer's state is brought beside its variables, and the metrics of ``compile`` beside the weights before them.
 """
 
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim import _carrying
 from devshim.errors import ArgumentError
+from devshim_backends._keras.contents import is_metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from devshim.device import Device
     from devshim_backends._keras.contents import Contents
 
-__all__ = ["bring", "bring_beside", "home_of", "settle"]
+__all__ = ["add_beside", "bring", "bring_beside", "home_of", "settle"]
 
 _HOME = "_devshim_home"
 """The attribute of a layer that has variables to make yet: the device it was placed on."""
@@ -34,7 +37,7 @@ def settle(contents: Contents, model: Any, where: Callable[[str], Device]) -> Ca
     before = []
     for path, part in contents.parts(model):
         before.append((part, vars(part).get(_HOME)))
-        _note(part, None if getattr(part, "built", True) else _wanted(where, path))
+        _note(part, None if _is_built(part) else _wanted(where, path))
 
     def undo() -> None:
         for part, home in before:
@@ -62,11 +65,39 @@ def bring(backend: Backend, contents: Contents, model: Any) -> None:
             if home is not None and leaf.kind in ("parameter", "buffer"):
                 _carry(backend, leaf, home)
         for _, part in contents.parts(model):
-            if getattr(part, "built", True) and all(
-                contents.owner(x.variable) is not None for x in contents.held(part)
-            ):
+            if _has_values(contents, part):
                 _note(part, None)
     bring_beside(backend, model)
+
+
+def add_beside(backend: Backend, contents: Contents, whole: Any, add: Callable[[], Any]) -> Any:
+    """Call a method that adds a weight or layer, and bring what it made to the device of all that was there before."""
+    home = home_of(whole) if is_metric(whole) else None  # of a layer that is not built, `bring` takes care
+    device = home or (_one_device(backend, whole) if _is_built(whole) else None)
+    result = add()
+    if device is None:
+        return result
+    for leaf in backend.leaves(whole):
+        if leaf.beside is None:
+            _carry(backend, leaf, device)
+    for _, part in contents.parts(whole):
+        if not _has_values(contents, part):
+            _note(part, device)
+    return result
+
+
+def _one_device(backend: Backend, whole: Any) -> Device | None:
+    devices = {backend.device_of(leaf.read()) for leaf in backend.leaves(whole) if leaf.beside is None}
+    return devices.pop() if len(devices) == 1 else None
+
+
+def _is_built(part: Any) -> bool:
+    """Return True for a layer that is built, and a metric that has variables: some make them late."""
+    return bool(part.variables) if is_metric(part) else getattr(part, "built", True)
+
+
+def _has_values(contents: Contents, part: Any) -> bool:
+    return _is_built(part) and all(contents.owner(x.variable) is not None for x in contents.held(part))
 
 
 def bring_beside(backend: Backend, whole: Any) -> None:

@@ -23,6 +23,7 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 
+from devshim import _mismatches
 from devshim.device import CPU
 from devshim_backends._tensorflow.failures import MixedDevicesError
 from devshim_backends._tensorflow.meeting import RUN, carried
@@ -146,7 +147,7 @@ def _is_hosted(x: Any) -> bool:
 
 
 def _refused(op: str, located: dict[int, Device], scope: Device | None) -> MixedDevicesError:
-    told = [f"input {number} is on {device}" for number, device in located.items()]
+    told = [_mismatches.listed({f"input {number}": device for number, device in located.items()})]
     if scope is not None:
         told.append(f"the scope is {scope}")
     best = max(located.values(), default=scope)

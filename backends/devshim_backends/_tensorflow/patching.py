@@ -30,7 +30,7 @@ MARK = "_devshim_wire"
 _OF_LAYERS = (
     *("__call__", "compile", "fit", "evaluate", "predict"),
     *("train_on_batch", "test_on_batch", "predict_on_batch", "train_step", "test_step", "predict_step"),
-    *("set_weights", "load_weights", "load_own_variables", "reset_state", "reset_states"),
+    *("add_weight", "set_weights", "load_weights", "load_own_variables", "reset_state", "reset_states"),
 )
 _OF_OPTIMIZERS = ("apply", "build", "update_step", "finalize_variable_values", "load_own_variables")
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from devshim_backends._keras.around import THEIRS
-from devshim_backends._keras.building import bring, bring_beside, home_of
+from devshim_backends._keras.building import add_beside, bring, bring_beside, home_of
 from devshim_backends._torch import keras_split
 from devshim_backends._torch.devices import native
 from devshim_backends._torch.keras_contents import CONTENTS, device_of, first_device_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Call = Callable[..., Any]
 
 __all__ = [
+    "added",
     "applied",
     "batches_found",
     "compiled",
@@ -77,6 +78,11 @@ def layer_built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
     if home_of(layer) is not None:
         bring(_BACKEND[0], CONTENTS, layer)
     return result
+
+
+def added(theirs: Call, whole: Any, args: Any, kwargs: Any) -> Any:
+    """Make a weight or layer where the others are."""
+    return add_beside(_BACKEND[0], CONTENTS, whole, lambda: theirs(whole, *args, **kwargs))
 
 
 # ---------------------------------------------------------------------- losses, metrics, random numbers

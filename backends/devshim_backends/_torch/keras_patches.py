@@ -133,6 +133,8 @@ def _put_on_classes() -> None:
     optimizer = keras.optimizers.Optimizer
     put_around(keras.Layer, "__call__", keras_calls.layer_called, _passes)
     put_around(keras.Layer, "_lock_state", keras_calls.layer_built, _passes)
+    put_around(keras.Layer, "add_weight", keras_calls.added, _passes)
+    put_around(keras.Sequential, "add", keras_calls.added, _passes)
     put_around(keras.Loss, "__call__", keras_calls.loss_called, _passes)
     for name in ("__call__", "update_state", "result"):
         put_around(keras.Metric, name, keras_calls.metric_called, _passes)
