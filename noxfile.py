@@ -6,8 +6,10 @@ virtualenv: PyTorch's CPU builds are found through pip's own configuration.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from pathlib import Path
 
 import nox
@@ -22,6 +24,7 @@ PYTHONS = ["3.10", "3.11", "3.13"]
 BETWEEN = "3.12"  # tested on demand: CI has 50 minutes
 DEFAULT = "3.11"  # the one Python for which every framework of the matrix has a wheel
 TESTS = Path("tests/backends")
+EXAMPLES = "tests/examples"
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
 CONVERSIONS = "tests/together/conversions"
@@ -44,6 +47,11 @@ BESIDE = {"torch": ("accelerate", "keras"), "jax": ("keras", "flax")}
 OLDEST = ["numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"]
 
 
+def install(session: nox.Session, *arguments: str) -> None:
+    """Install into this session's environment; Python compiles what is imported, which is a small part of it."""
+    session.install("--no-compile", *arguments)
+
+
 def group(*names: str) -> list[str]:
     """Return the requirements of dependency groups."""
     return nox.project.dependency_groups(PYPROJECT, *names)
@@ -57,18 +65,21 @@ def backend_of(name: str) -> str:
 def install_framework(session: nox.Session, name: str, *more: str) -> None:
     """Install one framework, devshim, and what the tests need, into this session's environment."""
     if name.startswith("mxnet"):
-        session.install("--no-deps", *group(name))
-    session.install(*group(*FRAMEWORKS[name], *more), ".")
+        install(session, "--no-deps", *group(name))
+    install(session, *group(*FRAMEWORKS[name], *more), ".")
 
 
 def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]]) -> None:
     """Run pytest once for each of these arguments, two at a time, each in a process of its own.
 
     What a run prints appears when it ends, under its arguments. Every run ends before the first failure is raised.
+    Arguments such as ``NAME=value`` at the beginning are variables of the environment of that run.
     """
 
     def run(arguments: list[str]) -> None:
-        printed = session.run("pytest", "-q", *arguments, *session.posargs, silent=True)
+        named = list(takewhile(lambda each: re.match(r"\w+=", each), arguments))
+        env = dict(each.split("=", 1) for each in named)
+        printed = session.run("pytest", "-q", *arguments[len(named) :], *session.posargs, silent=True, env=env)
         print(f"pytest {' '.join(arguments)}\n{printed}", flush=True)
 
     with ThreadPoolExecutor(2) as pool:
@@ -85,8 +96,8 @@ def pages(backend: str) -> list[Path]:
 
 def install_all(session: nox.Session) -> None:
     """Install all frameworks beside each other, devshim, and what the tests need."""
-    session.install("--no-deps", *group("mxnet2"))
-    session.install(*group("together", "mxnet-needs", "test"), ".")
+    install(session, "--no-deps", *group("mxnet2"))
+    install(session, *group("together", "mxnet-needs", "test"), ".")
 
 
 def conform(session: nox.Session, name: str) -> None:
@@ -99,17 +110,14 @@ def conform(session: nox.Session, name: str) -> None:
     runs[1] += ["-m", "not fresh"]  # the same as with two
     runs.append([*kit, "--devshim-gpus=3", "-m", "cards"])
     rooms = sorted(TESTS.glob(f"test_{backend}_*.py"))  # traps, simulated cards, models, what is relied on
-    runs += [*([own] for own in rooms), pages(backend)]
-    try:
-        pytests(session, runs)
-    finally:  # so that no failure hides another
-        session.run("pytest", "-q", "tests/examples", *session.posargs, env={"DEVSHIM_BACKEND": backend})
+    runs += [*([own] for own in rooms), pages(backend), [f"DEVSHIM_BACKEND={backend}", EXAMPLES]]
+    pytests(session, runs)
 
 
 def install_revived(session: nox.Session, name: str) -> None:
     """Install an MXNet beside today's NumPy, devshim, and what the tests need."""
-    session.install("--no-deps", *group(name))
-    session.install(*group("numpy", "mxnet-needs", "test"), ".")
+    install(session, "--no-deps", *group(name))
+    install(session, *group("numpy", "mxnet-needs", "test"), ".")
 
 
 def conform_again(session: nox.Session, name: str) -> None:
@@ -122,7 +130,7 @@ def conform_again(session: nox.Session, name: str) -> None:
 @nox.session(python=DEFAULT, tags=["quick"])
 def lint(session: nox.Session) -> None:
     """Check style and formatting, and that the stub of the package is up to date."""
-    session.install(*group("lint"))
+    install(session, *group("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("python", "tests/typing/stub.py", "--check")
@@ -134,7 +142,7 @@ def typing(session: nox.Session) -> None:
 
     The frameworks themselves count as untyped.
     """
-    session.install(*group("typing"), ".")
+    install(session, *group("typing"), ".")
     session.run("mypy")
     session.run("pytest", "-q", "tests/typing")
 
@@ -142,23 +150,23 @@ def typing(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def core(session: nox.Session) -> None:
     """Test the neutral half and the command line with NumPy alone, and on one Python the kit itself."""
-    session.install(*group("test", "kit", "plot"), ".")
-    runs: list[list[str | Path]] = [["tests/neutral", "tests/examples"], ["tests/cli"]]
-    if session.python == DEFAULT:  # what takes minutes, and is the same on every Python
-        slow = "tests/kit/test_kit_can_fail.py"
-        shared = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "test_numpy.py", "--devshim-gpus=2"]
-        runs += [["tests/kit", f"--ignore={slow}"], [slow], shared]  # `shared`: the kit as others share it out
-    pytests(session, runs)
-    if session.python == DEFAULT:
-        own = ["tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py"]
-        session.run("pytest", "-q", *own, *session.posargs, env={"STUB_CUPY_GPUS": "2"})
+    install(session, *group("test", "kit", "plot"), ".")
+    neutral, cli = ["tests/neutral", EXAMPLES], ["tests/cli"]
+    if session.python != DEFAULT:
+        pytests(session, [[*neutral, "-m", "not slow"], cli])
+        return
+    slow = "tests/kit/test_kit_can_fail.py"
+    shared = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "test_numpy.py", "--devshim-gpus=2"]
+    # What takes minutes, and is the same on every Python, comes here alone; `shared`: the kit as others share it out.
+    stub = ["STUB_CUPY_GPUS=2", "tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py"]
+    pytests(session, [neutral, ["tests/kit", f"--ignore={slow}"], cli, [slow], stub, shared])
 
 
 @nox.session(python=BETWEEN, default=False)
 def between(session: nox.Session) -> None:
     """Test the neutral half, the command line, the kit itself and both MXNets on the Python that `nox` leaves out."""
-    session.install(*group("test", "kit", "plot"), ".")
-    pytests(session, [["tests/kit"], ["tests/cli"], ["tests/neutral", "tests/examples"]])
+    install(session, *group("test", "kit", "plot"), ".")
+    pytests(session, [["tests/kit"], ["tests/cli"], ["tests/neutral", EXAMPLES]])
     for name in ("mxnet1", "mxnet2"):
         install_revived(session, name)
         conform_again(session, name)
@@ -167,7 +175,7 @@ def between(session: nox.Session) -> None:
 @nox.session(python=DEFAULT, default=False)
 def mutants(session: nox.Session) -> None:
     """Make small faults in the neutral half, and see which of them its tests notice."""
-    session.install(*group("test", "kit", "mutants", "numpy"), ".")
+    install(session, *group("test", "kit", "mutants", "numpy"), ".")
     session.run("pytest", "-q", "tests/mutants")
     session.run("python", "tests/mutants", *session.posargs)
 
@@ -175,15 +183,15 @@ def mutants(session: nox.Session) -> None:
 @nox.session(python=DEFAULT)
 def notebook(session: nox.Session) -> None:
     """Test what a notebook shows, in a kernel of Jupyter's."""
-    session.install(*group("test", "notebook"), ".")
+    install(session, *group("test", "notebook"), ".")
     session.run("pytest", "-q", "tests/notebook")
 
 
 @nox.session(python="3.13t", default=False)
 def free_threaded(session: nox.Session) -> None:
     """Run the kit's tests of threads on NumPy without the global lock; safetensors has no wheel for that Python."""
-    session.install(*group("free-threaded"))
-    session.install("--no-deps", ".")
+    install(session, *group("free-threaded"))
+    install(session, "--no-deps", ".")
     kit = [
         "-p",
         "devshim.testing.plugin",
@@ -233,19 +241,19 @@ def together(session: nox.Session) -> None:
 @nox.session(python=DEFAULT)
 def package(session: nox.Session) -> None:
     """Build sdist and wheel, check what is in them, and run what was installed from the sdist."""
-    session.install(*group("package", "test"))
+    install(session, *group("package", "test"))
     dist = Path(session.create_tmp()) / "dist"
     session.run("python", "-m", "build", "--outdir", str(dist), ".", silent=True)
     session.run("pytest", "-q", "tests/package", f"--dist={dist}")
-    session.install("--force-reinstall", "--no-deps", str(next(dist.glob("*.tar.gz"))))
-    session.install("devshim", f"--find-links={dist}")
+    install(session, "--force-reinstall", "--no-deps", str(next(dist.glob("*.tar.gz"))))
+    install(session, "devshim", f"--find-links={dist}")
     session.run("devshim", "tour", "--backend", "numpy")
 
 
 @nox.session(python=DEFAULT)
 def docs(session: nox.Session) -> None:
     """Check the generated tables, and build the pages without a warning; `framework` runs their examples."""
-    session.install(*group("docs", "test"), ".")
+    install(session, *group("docs", "test"), ".")
     session.run("python", "-m", "devshim.testing.table", "--check", "docs/support.json", "docs/support.md")
     session.run("python", CONVERSIONS, "--check", "docs/conversions.json", "docs/conversions.md")
     session.run("python", "-m", "devshim.certify.page", "--check", "docs/certified", "docs/real-cards.md")
@@ -258,9 +266,9 @@ def oldest(session: nox.Session, name: str) -> None:
     """Test the oldest supported version of a framework."""
     needs = ("mxnet-needs",) if name == "mxnet" else ()
     if name == "mxnet":
-        session.install("--no-deps", *group("mxnet1"))
+        install(session, "--no-deps", *group("mxnet1"))
     beside = [each for each in BESIDE.get(name, ()) if each != "flax"]  # today's flax wants today's JAX
-    session.install(*group(f"oldest-{name}", *needs, "test", *beside), ".")
+    install(session, *group(f"oldest-{name}", *needs, "test", *beside), ".")
     conform_again(session, name)
 
 
@@ -285,7 +293,7 @@ def tour_one(session: nox.Session, name: str) -> None:
 @nox.session(python=DEFAULT, default=False)
 def tour_compare(session: nox.Session) -> None:
     """Show the tours side by side, and record their native lines for those who have no framework."""
-    session.install(".")
+    install(session, ".")
     recorded = [str(TOURS / f"{name}.json") for name in FRAMEWORKS if name != "mxnet1"]
     session.run("python", "devshim/cli/records.py", *recorded)
     session.run("devshim", "tour", "--compare", *(str(TOURS / f"{name}.json") for name in FRAMEWORKS))
@@ -310,14 +318,14 @@ def bench_one(session: nox.Session, name: str) -> None:
 @nox.session(python=DEFAULT, default=False)
 def bench_report(session: nox.Session) -> None:
     """Make docs/benchmarks.md, its record and its plots of what was measured."""
-    session.install(*group("plot"), ".")
+    install(session, *group("plot"), ".")
     session.run("python", "-m", "benchmarks.report", *(str(BENCH / f"{name}.json") for name in FRAMEWORKS))
 
 
 @nox.session(python=DEFAULT, default=False)
 def support(session: nox.Session) -> None:
     """Generate docs/support.md from the adapters' declarations and the results the framework sessions left."""
-    session.install(".")
+    install(session, ".")
     found = sorted(str(path) for path in RESULTS.glob("*.json"))
     session.run("python", "-m", "devshim.testing.table", "--write", "docs/support.json", "docs/support.md", *found)
 
@@ -325,7 +333,7 @@ def support(session: nox.Session) -> None:
 @nox.session(python=DEFAULT, default=False)
 def certified(session: nox.Session) -> None:
     """Generate docs/real-cards.md from what `devshim certify --json` wrote on machines with cards."""
-    session.install(".")
+    install(session, ".")
     session.run("python", "-m", "devshim.certify.page", "--write", "docs/certified", "docs/real-cards.md")
 
 
@@ -344,9 +352,9 @@ def fake_cuda(session: nox.Session) -> None:
     """
     folder = Path(session.create_tmp())
     headers, libraries = folder / "headers", folder / "libraries"
-    session.install("--no-deps", *group("fake-cuda"))  # without NVIDIA's own libraries, which take 4 GB
-    session.install(*group("fake-cuda-needs", "test"), ".")
-    session.install("--no-deps", "--upgrade", "--target", str(headers), *group("cuda-headers"))
+    install(session, "--no-deps", *group("fake-cuda"))  # without NVIDIA's own libraries, which take 4 GB
+    install(session, *group("fake-cuda-needs", "test"), ".")
+    install(session, "--no-deps", "--upgrade", "--target", str(headers), *group("cuda-headers"))
     session.run("python", "tests/fake_cuda/build.py", str(headers), str(libraries))
     here = {"FAKE_CUDA_LIBRARIES": str(libraries), "LD_LIBRARY_PATH": str(libraries), "OMP_NUM_THREADS": "1"}
     session.run("python", "-m", "pytest", "-q", "tests/fake_cuda", *session.posargs, env=here)
@@ -355,7 +363,7 @@ def fake_cuda(session: nox.Session) -> None:
 @nox.session(python=DEFAULT, default=False)
 def cupy(session: nox.Session) -> None:
     """Run the conformance kit on CuPy without a card, which is its half in host memory, and on the stub of CuPy."""
-    session.install(*group("cupy", "test"), ".")
+    install(session, *group("cupy", "test"), ".")
     RESULTS.mkdir(parents=True, exist_ok=True)
     plugin, kit = ["-p", "devshim.testing.plugin"], str(TESTS / "test_cupy.py")
     session.run("pytest", "-q", *plugin, kit, "--devshim-gpus=0", f"--devshim-results={RESULTS}/cupy-0.json")

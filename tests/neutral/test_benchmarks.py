@@ -51,6 +51,7 @@ def test_a_record_is_read_as_it_was_written(record: Any, tmp_path: Path) -> None
     assert read(tmp_path / "found.json") == [record]
 
 
+@pytest.mark.slow
 def test_the_page_is_made_of_results(record: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks.record import write
     from benchmarks.report import main

@@ -107,6 +107,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=TREES)
 def test_a_tree_comes_back_in_the_structure_it_was_saved_in(tree: Any, path: Path) -> None:
@@ -246,6 +247,7 @@ def test_a_cycle_is_refused(path: Path) -> None:
         ds.save(tree, path)
 
 
+@pytest.mark.slow
 def test_a_deep_and_a_wide_tree_are_no_trouble(path: Path) -> None:
     tree: Any = np.ones(2)
     for _ in range(3000):

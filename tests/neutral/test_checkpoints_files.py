@@ -362,6 +362,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_time_the_file_is_whole(path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     dice = random.Random(1)
@@ -404,6 +405,7 @@ print(steps)
 """
 
 
+@pytest.mark.slow
 def test_killed_before_every_step_the_file_is_whole(path: Path) -> None:
     """Each call to the system is the last one once; from the renaming on it is the new file."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -89,6 +89,7 @@ def test_a_block_alone_knows_nothing_of_those_before(tmp_path: Path) -> None:
     assert "NameError: name 'x' is not defined" in paste(tmp_path, "", "2").stderr
 
 
+@pytest.mark.slow
 def test_a_file_of_tests_is_run_by_pytest(tmp_path: Path) -> None:
     code = "def test_it(devshim_backend):\n    assert devshim_backend == 'VALUE'\n"
     test = f"<!-- a file of tests -->\n\n```python\n{code}```\n"

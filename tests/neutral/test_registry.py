@@ -175,6 +175,7 @@ def test_capitals_and_extras_in_an_entry_point(python: Any, package: Any, distri
     python("import devshim as ds; ds.use('ToyFrame'); ds.zeros(2); assert 'ToyFrame' in ds.backends()", room)
 
 
+@pytest.mark.slow
 def test_the_example_of_the_readme_works(python: Any, package: Any, distribution: Any) -> None:
     """The adapter that backends/README.md shows is about thirty lines long, and runs; the kit accepts it, too."""
     found = readme()
