@@ -290,6 +290,49 @@ def test_pieces_make_the_whole(monkeypatch, count, dtype):
         assert y.stride() == x.stride()
 
 
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.rand(40, 50).t(),
+        torch.rand(4, 3, 5, 6).to(memory_format=torch.channels_last),
+        torch.rand(40, 9)[:, 2:7],
+        torch.rand(9, 40)[:, 2:7].t(),
+        torch.rand(30, 9)[::3],
+        torch.rand(7, 1).expand(7, 12),
+        torch.rand(5).expand(6, 5),
+        torch.rand(6, 1, 8).transpose(0, 1),
+        torch.rand(3, 4, 5)[:, 1:2].permute(2, 0, 1),
+    ],
+    ids=lambda x: f"{tuple(x.shape)}, {x.stride()}",
+)
+def test_pieces_of_what_is_not_in_order(monkeypatch, x):
+    monkeypatch.setattr(packing, "PIECE", 240)
+    assert packing._can_be_cut(x)
+    for y in (packing.in_pieces(x, HOST), packing.out_in_pieces(x)):
+        assert same(y, x.to(HOST, copy=True))
+
+
+def test_gradients_come_back_through_pieces(monkeypatch):
+    cut, in_pieces = [], packing.in_pieces
+    monkeypatch.setattr(packing, "LARGE", 400)
+    monkeypatch.setattr(packing, "PIECE", 240)
+    monkeypatch.setattr(packing, "is_on_the_way", lambda source, place: True)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda x: False)
+    monkeypatch.setattr(packing, "in_pieces", lambda x, *given: cut.append(x.requires_grad) or in_pieces(x, *given))
+    x = torch.nn.Parameter(torch.rand(12, 10, dtype=torch.float64))
+    y = packing.carried(x, HOST)
+    assert type(y) is torch.Tensor
+    assert (y.requires_grad, y.is_leaf) == (True, False)
+    (first,) = torch.autograd.grad((y**3).sum(), x, create_graph=True)
+    first.sum().backward()
+    assert torch.allclose(first, 3 * x**2)
+    assert torch.allclose(x.grad, 6 * x)
+    assert len(cut) >= 3
+    assert not any(cut), "no graph of the pieces"
+    with torch.no_grad():
+        assert not packing.carried(x, HOST).requires_grad
+
+
 @pytest.mark.parametrize("count", [1, 49, 100, 101, 333])
 def test_a_buffer_is_not_filled_while_it_is_read(monkeypatch, count):
     monkeypatch.setattr(packing, "PIECE", 200)
@@ -319,8 +362,11 @@ def test_what_goes_in_pieces(card, monkeypatch):
     monkeypatch.setattr(packing, "LARGE", 4000)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda x: False)
     assert packing.is_large(torch.ones(1000), card)
-    for x in (torch.ones(999), torch.ones(1000, requires_grad=True), torch.ones(40, 50).t()):
-        assert not packing.is_large(x, card)
+    monkeypatch.setattr(packing, "PIECE", 400)
+    for x in (torch.ones(1000, requires_grad=True), torch.nn.Parameter(torch.ones(1000)), torch.ones(40, 50).t()):
+        assert packing.is_large(x, card)
+    for x in (torch.ones(999), torch.ones(1000).to_sparse(), torch.ones(2, 2000)[:, ::2], torch.ones(1).expand(1000)):
+        assert packing.is_large(x, card) is (x.layout is torch.strided and x.shape == (1000,))
     assert packing.can_help(torch.device("cuda", 0))
     monkeypatch.setattr(torch._C, "_get_tracing_state", lambda: "a graph")
     assert not packing.is_large(torch.ones(1000), card)

@@ -149,3 +149,22 @@ def test_the_driver_says_which_cards_are_used(run):
     x = ds.place(torch.ones(3), CARD)
     assert used() == [LAST] == contexts()
     """)
+
+
+def test_large_tensors_in_any_order_and_parameters_go_through_pinned_memory(run_on_each):
+    run_on_each("""
+    plain = torch.arange(float(1 << 24))
+    with_gaps = torch.ones(1 << 12, 1 << 13)[:, 1 : 1 + (1 << 12)]
+    for x in (plain.view(1 << 12, -1).t(), torch.nn.Parameter(plain), with_gaps):
+        made = []
+        there = calls_of(lambda: made.append(ds.place(x, CARD)))
+        assert {name: n for name, n in there.items() if "copy to" in name} == {"copy to a card, pinned": 4}, there
+        (y,) = made
+        assert (y.requires_grad, y.stride()) == (x.requires_grad, x.to(CUDA, copy=True).stride())
+        assert torch.equal(y.detach().cpu(), x.detach())
+        back = calls_of(lambda: ds.place(y, "cpu"))
+        assert {name: n for name, n in back.items() if "copy from" in name} == {"copy from a card, pinned": 4}, back
+    y, given = ds.place(torch.nn.Parameter(plain), CARD), torch.empty_like(plain, device=CUDA)
+    gradient = calls_of(lambda: y.backward(given))
+    assert gradient["copy from a card, pinned"] == 4, gradient
+    """)

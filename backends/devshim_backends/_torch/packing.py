@@ -4,7 +4,7 @@ Requirements this module answers:
 
 * A large tensor in pageable memory goes in pieces through two pinned buffers, one filled or emptied while the other is
   sent: CUDA natively copies such memory through one, at half the rate.
-* What a plain block of memory cannot carry (gradients, other layouts, subclasses) goes as PyTorch sends it.
+* What bytes, shape and strides do not say in full (other layouts, subclasses, transforms) goes as PyTorch sends it.
 * To a card the source may be written to, or freed, when the call returns, and nothing reads it later; from a card
   nothing is shown before it has arrived.  Between cards nothing waits, so there is nothing to win.
 
@@ -20,6 +20,8 @@ import torch
 from torch.autograd import forward_ad
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from devshim.backend import Tensor
 
 LARGE = 1 << 26
@@ -32,18 +34,18 @@ PLAIN |= {torch.float32, torch.float64, torch.complex64, torch.complex128}
 
 
 def is_plain(x: Tensor) -> bool:
-    """Whether a tensor is a plain block of memory, so that its bytes and shape are all there is to it."""
+    """Return True if a tensor is a plain block of memory, so that its bytes, shape and strides are all there is to it.
+
+    It may want a gradient.
+    """
     return (
-        type(x) is torch.Tensor
+        type(x) in (torch.Tensor, torch.nn.Parameter)
         and x.layout is torch.strided
         and x.dtype in PLAIN
-        and not x.requires_grad
         and not x.is_nested
-        and x.is_contiguous()
         and not (x.is_conj() or x.is_neg() or x._is_zerotensor() or x.is_inference())
-        and (1 not in x.shape or has_plain_strides(x))
         and torch._C._functorch.maybe_get_level(x) == -1  # of torch.func, which follows it
-        and forward_ad._current_level < 0  # it may have a tangent
+        and not is_followed()
     )
 
 
@@ -99,23 +101,53 @@ def carried(x: Tensor, place: Any, non_blocking: bool = False) -> Tensor:
     """Return a copy on another device, in pieces where that is faster."""
     if not is_large(x, place):
         return x.to(place, None, non_blocking, True)
+    if x.requires_grad and torch.is_grad_enabled():
+        made: Tensor = _Carried.apply(x, place, non_blocking)
+        return made
+    x = x.detach()
     return in_pieces(x, place, non_blocking) if x.is_cpu else out_in_pieces(x)
+
+
+class _Carried(torch.autograd.Function):  # type: ignore[misc]
+    """A copy in pieces, through which the gradient comes back in pieces."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, place: Any, non_blocking: bool) -> Tensor:
+        ctx.source = x.device
+        return carried(x, place, non_blocking)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return carried(gradient, ctx.source), None, None
+
+
+def _pieces(x: Tensor, made: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield a tensor's pieces with the memory that each belongs in, which is one block.
+
+    A transposed tensor is cut in the order of its memory, one with gaps by its longest steps.
+    """
+    order = sorted(range(x.ndim), key=made.stride, reverse=True)
+    source, target = x.permute(order), made.permute(order)
+    if source.is_contiguous():
+        source, target = source.reshape(-1), target.reshape(-1)
+    rows = max(PIECE // x.element_size() // source[0].numel(), 1)
+    for start in range(0, len(source), rows):
+        yield source[start : start + rows], target[start : start + rows]
 
 
 def in_pieces(x: Tensor, place: Any, non_blocking: bool = False) -> Tensor:
     """Return a copy on a card of a large tensor of the host's, sent in pieces through two pinned buffers."""
     made = torch.empty_like(x, device=place)
-    source, target = x.view(-1), made.view(-1)
-    step = PIECE // x.element_size()
-    buffers = [pinned(step, x.dtype, place) for _ in range(2)]
+    buffers: list[Any] = [None, None]
     sent: list[Any] = [None, None]
-    for i, start in enumerate(range(0, source.numel(), step)):
-        piece = source[start : start + step]
-        buffer = buffers[i % 2][: piece.numel()]
+    for i, (piece, target) in enumerate(_pieces(x, made)):
         if sent[i % 2] is not None:
             sent[i % 2].synchronize()  # the buffer is being read still
+        if buffers[i % 2] is None:
+            buffers[i % 2] = pinned(piece.numel(), x.dtype, place)
+        buffer = buffers[i % 2][: piece.numel()].view(piece.shape)
         buffer.copy_(piece)
-        target[start : start + step].copy_(buffer, non_blocking=True)
+        target.copy_(buffer, non_blocking=True)
         sent[i % 2] = _event(place)
     if not non_blocking:
         wait(place)
@@ -125,15 +157,14 @@ def in_pieces(x: Tensor, place: Any, non_blocking: bool = False) -> Tensor:
 def out_in_pieces(x: Tensor) -> Tensor:
     """Return a copy on the host of a large tensor of a card's, fetched in pieces through two pinned buffers."""
     made = torch.empty_like(x, device="cpu")
-    source, target = x.view(-1), made.view(-1)
-    step = PIECE // x.element_size()
-    buffers = [pinned(step, x.dtype, x.device) for _ in range(2)]
+    buffers: list[Any] = [None, None]
     under_way: list[tuple[Any, Tensor, Tensor]] = []  # what says that it has arrived, the buffer, and where it belongs
-    for i, start in enumerate(range(0, source.numel(), step)):
-        piece = source[start : start + step]
-        buffer = buffers[i % 2][: piece.numel()]
+    for i, (piece, target) in enumerate(_pieces(x, made)):
+        if buffers[i % 2] is None:
+            buffers[i % 2] = pinned(piece.numel(), x.dtype, x.device)
+        buffer = buffers[i % 2][: piece.numel()].view(piece.shape)
         buffer.copy_(piece, non_blocking=True)
-        under_way.append((_event(x.device), buffer, target[start : start + step]))
+        under_way.append((_event(x.device), buffer, target))
         if len(under_way) == 2:
             _empty(*under_way.pop(0))
     for each in under_way:
@@ -158,7 +189,14 @@ def _empty(arrived: Any, buffer: Tensor, target: Tensor) -> None:
 
 
 def is_large(x: Tensor, place: Any) -> bool:
-    """Whether a tensor goes in pieces: large, plain, and not in memory that is pinned already."""
+    """Return True if a tensor goes in pieces: it is large, plain, can be cut, and its memory is not pinned already."""
     if not is_on_the_way(x.device, place) or _is_traced() or x.numel() * x.element_size() < LARGE:
         return False
-    return is_plain(x) and not (x.is_cpu and x.is_pinned())
+    return is_plain(x) and _can_be_cut(x) and not (x.is_cpu and x.is_pinned())
+
+
+def _can_be_cut(x: Tensor) -> bool:
+    """Return True if a tensor is one block of memory, or what lies between its longest steps fits in a piece."""
+    order = sorted(range(x.ndim), key=x.stride, reverse=True)
+    row = x.numel() // x.shape[order[0]] * x.element_size()
+    return row <= PIECE or bool(x.permute(order).is_contiguous())
