@@ -345,15 +345,18 @@ def conversions(session: nox.Session) -> None:
 
 
 @nox.session(name="fake-cuda", python=DEFAULT, default=False)
-def fake_cuda(session: nox.Session) -> None:
-    """Run PyTorch's CUDA build on cards that do not exist: contexts, streams, the current card, memory and errors.
+@nox.parametrize("framework", ["torch", "jax"], ids=["torch", "jax"])
+def fake_cuda(session: nox.Session, framework: str) -> None:
+    """Run PyTorch's and JAX's CUDA builds on cards that do not exist: contexts, copies, memory and errors.
 
-    For Linux with g++ and nm; PyTorch's wheel takes 1.2 GB. What of NVIDIA's it needs is built from tests/fake_cuda.
+    For Linux with g++ and nm; PyTorch's wheel takes 1.2 GB, JAX's 0.5. What of NVIDIA's they need is built from
+    tests/fake_cuda.
     """
     folder = Path(session.create_tmp())
     headers, libraries = folder / "headers", folder / "libraries"
-    install(session, "--no-deps", *group("fake-cuda"))  # without NVIDIA's own libraries, which take 4 GB
-    install(session, *group("fake-cuda-needs", "test"), ".")
+    name = "fake-cuda" if framework == "torch" else f"fake-cuda-{framework}"
+    install(session, "--no-deps", *group(name))  # without NVIDIA's own libraries, which take 4 GB
+    install(session, *group(f"{name}-needs", "test"), ".")
     install(session, "--no-deps", "--upgrade", "--target", str(headers), *group("cuda-headers"))
     session.run("python", "tests/fake_cuda/build.py", str(headers), str(libraries))
     here = {"FAKE_CUDA_LIBRARIES": str(libraries), "LD_LIBRARY_PATH": str(libraries), "OMP_NUM_THREADS": "1"}

@@ -11,10 +11,11 @@ import ctypes
 import os
 import sys
 from functools import cache
+from typing import Any
 
 from devshim import _nvml
 
-__all__ = ["count", "has_context"]
+__all__ = ["count", "has_context", "refusal"]
 
 _PROGRAM = """
 import ctypes
@@ -75,3 +76,22 @@ def has_context(index: int) -> bool:
     except OSError:
         return False  # the driver is not loaded
     return bool(active.value)
+
+
+def refusal() -> str | None:
+    """Return why CUDA's driver does not start, as a sentence fragment; None where it does, or is not there.
+
+    Asked in this process: call it only where a framework has tried already.
+    """
+    try:
+        driver: Any = ctypes.CDLL("libcuda.so.1")
+        status = int(driver.cuInit(0))
+        if not status:
+            return None
+        name, text = ctypes.c_char_p(), ctypes.c_char_p()
+        driver.cuGetErrorName(status, ctypes.byref(name))
+        driver.cuGetErrorString(status, ctypes.byref(text))
+    except (OSError, AttributeError):
+        return None
+    told = ", ".join(found.value.decode() for found in (name, text) if found.value) or f"error {status}"
+    return f"the NVIDIA driver's CUDA does not start ({told})"

@@ -591,6 +591,7 @@ def two_cards(monkeypatch):
     found = [_nvml.Card(i, "H200", f"GPU-{i}{i}aa", 2**37, 2**36, (9, 0)) for i in range(2)]
     monkeypatch.setattr(_nvml, "cards", lambda: found)
     monkeypatch.setattr(cards, "gpu_plugin", lambda: "jax_plugins.xla_cuda12")
+    monkeypatch.setattr(cards, "sees_driver", lambda: True)
     monkeypatch.setattr(devices, "started", lambda: False)
     backend = _registry.load("jax")
     monkeypatch.setattr(backend, "simulated", 0)
@@ -653,6 +654,66 @@ def test_the_memory_of_a_card_is_the_cards(two_cards, monkeypatch, stats, left, 
     monkeypatch.setattr(two_cards, "to_native", lambda device: SimpleNamespace(memory_stats=lambda: stats))
     found = two_cards.memory(ds.gpu(0))
     assert (found.total, found.used, found.free) == (100, stats.get("bytes_in_use"), free)
+
+
+def test_without_the_drivers_files_jax_has_no_card(two_cards, monkeypatch):
+    """Trap: JAX looks for /dev/nvidia0 before it asks the driver, and a container may have NVML alone."""
+    from devshim_backends._jax import cards
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(cards, "sees_driver", lambda: False)
+    assert two_cards.count("gpu") == 0
+    assert ds.try_gpu() is ds.cpu()
+    with pytest.raises(ds.DeviceNotFoundError, match="there is no /dev/nvidia0 here"):
+        ds.zeros(3, device="gpu:0")
+
+
+@pytest.mark.parametrize("at", ["the host", "a card"])
+def test_a_platform_that_does_not_start_leaves_the_host(two_cards, monkeypatch, at):
+    """Trap: JAX raises at its first call, whatever that asks for, and goes on without the platform at the next."""
+    from devshim_backends._jax import cards, devices
+
+    own, failures = jax.local_devices, []
+
+    def local_devices(backend=None):
+        if not failures:
+            failures.append(backend)
+            monkeypatch.setattr(devices, "started", lambda: True)
+            raise RuntimeError("Unable to initialize backend 'cuda': no supported devices (you may need to ...)")
+        if backend == "gpu":
+            raise RuntimeError("Unknown backend cuda")
+        return own(backend=backend)
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(cards, "FAILURES", [])
+    monkeypatch.setattr(jax, "local_devices", local_devices)
+    assert ds.device_count() == 2
+    if at == "the host":
+        assert devices.host() == own(backend="cpu")[0]
+    with pytest.raises(
+        ds.DeviceNotFoundError, match="JAX has 0 gpu devices: Unable to initialize backend 'cuda': no supp"
+    ):
+        two_cards.to_native(GPU0)
+    assert ds.device_count() == 0
+
+
+def test_memory_beside_a_device_is_the_host(two_cards):
+    """Trap: the sharding of an array in "pinned_host" memory names the device that it is pinned for."""
+    native = jax.local_devices(backend="cpu")[0]
+    if "pinned_host" not in {memory.kind for memory in native.addressable_memories()}:
+        pytest.skip("this JAX has no such memory on the CPU")
+    from devshim_backends._jax import devices
+
+    plain = jax.device_put(np.arange(3.0), native)
+    beside = jax.device_put(plain, jax.sharding.SingleDeviceSharding(native, memory_kind="pinned_host"))
+    assert (devices.is_beside(plain), devices.is_beside(beside)) == (False, True)
+    before = dict(devices.DEVICES)
+    devices.DEVICES[native] = GPU0  # as if it were a card
+    try:
+        assert (two_cards.device_of(plain), two_cards.device_of(beside)) == (GPU0, ds.cpu())
+    finally:
+        devices.DEVICES.clear()
+        devices.DEVICES.update(before)
 
 
 def test_jax_platforms_hides_cards(two_cards):

@@ -1,8 +1,9 @@
 """Build the stand-ins of NVIDIA's libraries, with g++ and nm: ``python build.py HEADERS TARGET``.
 
-HEADERS is the folder that ``pip install --target`` has put CUDA's headers into. What PyTorch's libraries need and the
-sources here do not define is made up: a function that says it is not supported (CUDA) or that does nothing (cuBLAS and
-the others, which are only called by operators).
+HEADERS is the folder that ``pip install --target`` has put CUDA's headers into. What the framework that is installed
+needs and the sources here do not define is made up: a function that says it is not supported (CUDA) or that does
+nothing (cuBLAS and the others, which are only called by operators). PyTorch is linked to NVIDIA's libraries; JAX looks
+up each function by its name when it is called, so every name of one in its libraries counts as needed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import sysconfig
 from collections import defaultdict
 from pathlib import Path
 
@@ -21,10 +23,13 @@ FLAGS = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden"]
 STRICT = ["-Wall", "-Wextra", "-Werror"]
 """Further flags for the sources here."""
 SOURCES = {
-    RUNTIME: ["machine.cc", "runtime.cc", "driver.cc"],
+    RUNTIME: ["machine.cc", "runtime.cc", "driver.cc", "driver_work.cc"],
+    "libcuda.so.1": [],
     "libnvidia-ml.so.1": ["nvml.cc"],
     "libnccl.so.2": ["nccl.cc"],
 }
+OTHERS = ["versions.cc"]
+"""The sources of every other library."""
 UNVERSIONED = {
     r"p?nccl[A-Z]": "libnccl.so.2",
     r"curand[A-Z]": "libcurand.so.10",
@@ -34,6 +39,20 @@ UNVERSIONED = {
     r"cu[A-Z]": RUNTIME,  # the driver's
 }
 """Pattern of a symbol that carries no library's name -> its library."""
+LOOKED_UP = {
+    r"cublasLt[A-Z]": "libcublasLt.so.13",
+    r"cublas[A-Z]": "libcublas.so.13",
+    r"cudnn[A-Z]": "libcudnn.so.9",
+    r"cufft[A-Z]": "libcufft.so.12",
+    r"cusolver[A-Z]": "libcusolver.so.12",
+    r"cusparse[A-Z]": "libcusparse.so.12",
+    r"cupti[A-Z]": "libcupti.so.13",
+    r"p?nccl[A-Z]": "libnccl.so.2",
+    r"nvJitLink[A-Z]": "libnvJitLink.so.13",
+    r"nvrtc[A-Z]": "libnvrtc.so.13",
+    r"cu(da)?[A-Z]": RUNTIME,
+}
+"""Pattern of a name that JAX looks up -> the library it looks in."""
 VERSIONS = {RUNTIME: RUNTIME, "libnvshmem_host.so.3": "NVSHMEM"}
 """The version of the symbols of such a library, where it has one."""
 
@@ -59,6 +78,17 @@ def needed(folder: Path) -> dict[tuple[str, str], set[str]]:
                 if home is not None:
                     found[home, VERSIONS.get(home, "")].add(name)
     found["libcurand.so.10", ""].add("curandCreateGenerator")  # it is linked, and nothing of it is used
+    return found
+
+
+def looked_up(folders: list[Path]) -> dict[tuple[str, str], set[str]]:
+    """Return the names that JAX's libraries may look up: library, and no version -> names."""
+    found: dict[tuple[str, str], set[str]] = {(library, ""): set() for library in LOOKED_UP.values()}
+    for library in (each for folder in folders for each in folder.glob("*.so")):
+        for name in re.findall(rb"\0((?:cu|nv|p?nccl)[A-Za-z]\w{3,})(?=\0)", library.read_bytes()):
+            home = next((home for pattern, home in LOOKED_UP.items() if re.match(pattern, name.decode())), None)
+            if home is not None:
+                found[home, ""].add(name.decode())
     return found
 
 
@@ -94,18 +124,27 @@ def link(name: str, version: str, parts: list[Path], target: Path) -> None:
     subprocess.run(["g++", *flags], check=True)
 
 
+def wanted_here() -> dict[tuple[str, str], set[str]]:
+    """Return what the framework that is installed wants of NVIDIA's: library and version of its symbols -> names."""
+    torch = importlib.util.find_spec("torch")
+    if torch is not None and torch.origin is not None:
+        return needed(Path(torch.origin).parent / "lib")
+    packages = Path(sysconfig.get_path("platlib"))
+    folders = [*packages.glob("jax_plugins/xla_cuda*"), *packages.glob("jax_cuda*_plugin")]
+    if not folders:
+        raise SystemExit("install PyTorch's CUDA build, or JAX's, first")
+    return looked_up(folders)
+
+
 def build(headers: Path, target: Path) -> None:
     """Build all libraries into a folder."""
     (target / "parts").mkdir(parents=True, exist_ok=True)
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        raise SystemExit("install PyTorch's CUDA build first")
-    wanted = needed(Path(spec.origin).parent / "lib")
+    wanted = wanted_here()
     wanted.setdefault(("libcuda.so.1", ""), set())
     wanted.setdefault(("libnvidia-ml.so.1", ""), set())
     include = f"-I{next(headers.rglob('driver_types.h')).parent}"
     for (name, version), names in sorted(wanted.items(), key=lambda each: each[0][0] != RUNTIME):  # the runtime first
-        ours = [HERE / source for source in SOURCES.get(name, [])]
+        ours = [HERE / source for source in SOURCES.get(name, OTHERS)]
         parts = [compiled(source, target / "parts", *STRICT, include) for source in ours]
         rest = names.difference(*map(functions, parts))
         answer = NOT_SUPPORTED if name == RUNTIME else 0

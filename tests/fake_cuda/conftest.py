@@ -1,6 +1,6 @@
-"""PyTorch's CUDA build on cards that do not exist, each scenario in a process of its own: ``nox -s fake-cuda``.
+"""PyTorch's and JAX's CUDA builds on cards that do not exist, each scenario in its own process: ``nox -s fake-cuda``.
 
-This process imports PyTorch and starts nothing; each scenario is a fork of it, so that a hundred of them take seconds.
+This process imports the framework and starts nothing; each scenario is a fork of it, so that a hundred take seconds.
 """
 
 from __future__ import annotations
@@ -9,25 +9,33 @@ import os
 import tempfile
 import textwrap
 import traceback
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 LIBRARIES = os.environ.get("FAKE_CUDA_LIBRARIES")
 """The folder that ``build.py`` has filled, and where the loader looks first; other sessions collect nothing here."""
+WITH_TORCH = find_spec("torch") is not None
+"""True in the session of PyTorch, whose build ``build.py`` prefers; else JAX's scenarios run."""
 collect_ignore_glob = [] if LIBRARIES else ["test_*.py"]
+if LIBRARIES and not WITH_TORCH:
+    collect_ignore_glob = [each.name for each in Path(__file__).parent.glob("test_*.py") if each.stem != "test_jax"]
+elif LIBRARIES:
+    collect_ignore_glob = ["test_jax.py"]
 
 PRELUDE = """
 import os
 import pytest
-import torch
+import FRAMEWORK
 import devshim as ds
 from probe import calls_of, contexts, current
-ds.use("torch")
+ds.use("FRAMEWORK")
 LAST = int(os.environ["FAKE_CUDA_GPUS"]) - 1
 CARD = f"gpu:{LAST}"
 CUDA = f"cuda:{LAST}"
-"""
+""".replace("FRAMEWORK", "torch" if WITH_TORCH else "jax")
 _PATIENCE = 60
 """Seconds a scenario may take; a signal then ends it."""
 
@@ -85,10 +93,18 @@ def run_on_each(request):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _pytorch():
-    """Import PyTorch once; nothing of this process may start its cards, or use its threads."""
-    import torch
+def _framework():
+    """Import the framework once; nothing of this process may start its cards, or use its threads."""
+    if WITH_TORCH:
+        import torch
 
-    assert torch.version.cuda is not None, "install PyTorch's CUDA build"
+        assert torch.version.cuda is not None, "install PyTorch's CUDA build"
+        started = torch.cuda.is_initialized
+    else:
+        from jax._src import hardware_utils, xla_bridge
+
+        # JAX looks for the driver's files before it asks the driver.
+        hardware_utils._NVIDIA_GPU_DEVICES = ("/dev/null",)
+        started = xla_bridge.backends_are_initialized
     yield
-    assert not torch.cuda.is_initialized()
+    assert not started()

@@ -1,8 +1,10 @@
 // The stand-in of libcuda: what PyTorch and devshim ask the driver. Other functions are not supported.
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <dlfcn.h>
 
 #include "machine.h"
 
@@ -39,9 +41,12 @@ EXPORTED int cuDeviceGet(int* device, int index) {
   return kOk;
 }
 
-EXPORTED int cuDeviceGetAttribute(int* value, int attribute, int) {
-  constexpr int kMajor = 75, kVirtualMemory = 102, kMulticast = 132;
-  *value = attribute == kMajor ? 9 : attribute == kVirtualMemory || attribute == kMulticast ? 0 : 1;
+EXPORTED int cuDeviceGetAttribute(int* value, int attribute, int card) {
+  constexpr int kMulticast = 132;
+  if (attribute != kMulticast) {
+    return cudaDeviceGetAttribute(value, static_cast<cudaDeviceAttr>(attribute), card);  // the numbers are the same
+  }
+  *value = 0;
   return kOk;
 }
 
@@ -62,7 +67,10 @@ EXPORTED int cuCtxGetCurrent(void** context) {
   return kOk;
 }
 
-EXPORTED int cuCtxSetCurrent(void*) { return kOk; }
+EXPORTED int cuCtxSetCurrent(void* context) {
+  if (context != nullptr) machine::set_current(static_cast<int>(reinterpret_cast<std::intptr_t>(context)) - 1);
+  return kOk;
+}
 
 EXPORTED int cuGetErrorString(int, const char** text) {
   *text = "an error of the fake driver";

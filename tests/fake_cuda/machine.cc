@@ -188,6 +188,29 @@ void release(void* address) {
   allocations.erase(found);
 }
 
+void* reserve(std::size_t bytes) {
+  void* made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return made == MAP_FAILED ? nullptr : made;
+}
+
+void free_reserved(void* address, std::size_t bytes) { munmap(address, bytes); }
+
+bool map(void* address, std::size_t bytes, int card) {
+  make_context(card);
+  if (bytes_taken(card) + bytes > card_bytes()) return false;
+  taken[card] += bytes;
+  allocations[static_cast<const char*>(address)] = {bytes, card, Kind::kCard};
+  return true;
+}
+
+void unmap(void* address) {
+  const auto found = allocations.find(static_cast<const char*>(address));
+  if (found == allocations.end()) return;
+  taken[found->second.card] -= found->second.bytes;
+  madvise(address, found->second.bytes, MADV_DONTNEED);
+  allocations.erase(found);
+}
+
 const Allocation* find(const void* address) {
   const char* place = static_cast<const char*>(address);
   auto found = allocations.upper_bound(place);

@@ -83,6 +83,10 @@ struct Allocation {
 };
 void* allocate(std::size_t bytes, Kind kind);  // null where the card has no room
 void release(void* address);
+void* reserve(std::size_t bytes);  // addresses alone, of no card yet
+void free_reserved(void* address, std::size_t bytes);
+bool map(void* address, std::size_t bytes, int card);  // false where the card has no room
+void unmap(void* address);
 const Allocation* find(const void* address);
 
 // A stream by its handle; 0, 1 and 2 are names of the current card's default stream.

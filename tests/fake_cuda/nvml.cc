@@ -103,6 +103,12 @@ EXPORTED int nvmlDeviceGetMigMode(void*, unsigned* current, unsigned* pending) {
   return kOk;
 }
 
+EXPORTED int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) {
+  *major = 9;
+  *minor = 0;
+  return kOk;
+}
+
 EXPORTED int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void*) {
   *count = 0;
   return kOk;

@@ -14,6 +14,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 import jax
+from jax._src import hardware_utils, xla_bridge
 
 from devshim import _cuda, _nvml
 
@@ -66,13 +67,33 @@ def has_tpu_library() -> bool:
 def allowed(kind: str) -> bool:
     """Whether ``JAX_PLATFORMS`` lets JAX use this kind of device."""
     chosen = jax.config.jax_platforms
-    names = {"gpu": {"gpu", "cuda", "rocm"}, "tpu": {"tpu"}}[kind]
+    names = {"gpu": {"gpu", "cuda", "rocm"}, "tpu": {"tpu"}, "cpu": {"cpu"}}[kind]
     return not chosen or bool(names & set(chosen.split(",")))
 
 
 def count() -> int:
     """How many GPUs JAX will find when it starts."""
-    return _count_amd() if is_rocm() else _cuda.count()
+    if is_rocm():
+        return _count_amd()
+    return _cuda.count() if sees_driver() else 0
+
+
+def sees_driver() -> bool:
+    """Return False where JAX will not ask the NVIDIA driver: it looks for ``/dev/nvidia0`` and others first."""
+    asked = getattr(hardware_utils, "has_visible_nvidia_gpu", None)  # not in JAX 0.4.30
+    return asked is None or bool(asked())
+
+
+FAILURES: list[str] = []
+"""Why JAX did not start on a platform, the last reason last: after raising it once, it goes on without that."""
+
+
+def _failure() -> str | None:
+    """Why JAX, which has started, has not started the NVIDIA cards that the driver shows."""
+    if FAILURES:
+        return FAILURES[-1]
+    told = getattr(xla_bridge, "_backend_errors", {}).get("cuda")
+    return f"its CUDA plug-in says {told}" if told else _cuda.refusal()
 
 
 def _count_amd() -> int:
@@ -102,4 +123,8 @@ def absence(kind: str, count: int) -> str:
         return f"JAX_PLATFORMS={jax.config.jax_platforms!r} leaves GPUs out"
     if is_rocm():
         return "the AMD driver shows no more"
+    if not sees_driver():
+        return "there is no /dev/nvidia0 here, without which JAX does not ask the NVIDIA driver"
+    if not count and xla_bridge.backends_are_initialized():
+        return _failure() or _nvml.why_not(count)
     return _nvml.why_not(count)

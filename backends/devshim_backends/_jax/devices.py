@@ -7,6 +7,7 @@ Traps mended here:
 * ``Device.id`` is global in a job of several processes: an index is a place among the local devices.
 * JAX has several CPU "devices" when asked to, and only devshim's simulation gives them a meaning: otherwise all
   of them are the host.
+* The sharding of an array in ``pinned_host`` memory names a card, and the array is on the host.
 * Under ``jax.grad`` and ``jax.vmap`` an array arrives as a tracer without a device (jax-ml/jax#26000), but around a
   concrete array, whose device is the answer.  Under ``jax.jit`` there is none: a trace serves all devices.
 """
@@ -24,7 +25,7 @@ from jax.core import Tracer
 from devshim import _host, _refusals
 from devshim.backend import Backend
 from devshim.device import ALIASES, CPU, Device
-from devshim.errors import UnsupportedError
+from devshim.errors import DeviceNotFoundError, UnsupportedError
 from devshim.info import DeviceInfo
 from devshim_backends._jax import cards
 from devshim_backends._jax.gaps import GAPS, LIMITS
@@ -40,6 +41,19 @@ DEVICES: dict[Any, Device] = {}
 """JAX's device -> ours, filled when first met; emptied when the simulation changes."""
 
 _HOST_VALUES = (np.ndarray, np.generic, bool, int, float, complex)
+
+
+_HOST_KINDS = {"pinned_host", "unpinned_host"}
+"""What JAX calls memory on the host: on older releases a CPU device's own, too."""
+
+
+def is_beside(x: Tensor) -> bool:
+    """True if an array is in host memory that JAX keeps beside a card or simulated card, and not in the card's own."""
+    kind = x.sharding.memory_kind
+    if kind not in _HOST_KINDS:
+        return False
+    (native, *_) = x.sharding.device_set
+    return bool(native.platform != "cpu" or kind != native.default_memory().kind)
 
 
 def concrete(x: Tensor) -> Any | None:
@@ -143,10 +157,14 @@ class JaxDevices(Backend):
     # ------------------------------------------------------------------ where a tensor is
     def device_of(self, x: Tensor) -> Device:
         try:
-            # The one private name on the hot path: `x.device` is slower, and absent from JAX 0.4.30.
-            return DEVICES[x.sharding._device]
+            # The private names on the hot path: `x.device` is slower, and absent from JAX 0.4.30.
+            sharding = x.sharding
+            found = DEVICES[sharding._device]
+            if found is CPU or sharding._memory_kind not in _HOST_KINDS:
+                return found
         except (KeyError, AttributeError):
-            return self._locate(x)
+            pass
+        return self._locate(x)
 
     def _locate(self, x: Tensor) -> Device:
         """The device of an array that is new to us, sharded, or inside a tracer."""
@@ -161,6 +179,8 @@ class JaxDevices(Backend):
         if len(natives) != 1:
             raise self._spread(natives)
         (native,) = natives
+        if is_beside(value):
+            return CPU
         found = self.from_native(native)
         if found is None:
             raise UnsupportedError(
@@ -190,6 +210,11 @@ class JaxDevices(Backend):
 def host() -> Any:
     """Return JAX's own device for the host."""
     found = _local("cpu")
+    if not found and cards.allowed("cpu") and cards.FAILURES:
+        raise DeviceNotFoundError(
+            f"JAX does not start: {cards.FAILURES[-1]}",
+            "set JAX_PLATFORMS=cpu to leave that out; `devshim doctor` says more",
+        )
     if not found:
         raise UnsupportedError(
             f"JAX_PLATFORMS={jax.config.jax_platforms!r} leaves the CPU out, where devshim's host memory is",
@@ -199,8 +224,16 @@ def host() -> Any:
 
 
 def _local(platform: str) -> list[Any]:
-    """JAX's own devices of a platform; asking starts JAX."""
-    try:
-        return list(jax.local_devices(backend=platform))
-    except RuntimeError:  # JAX raises where a platform is absent, or fails to start
-        return []
+    """JAX's own devices of a platform; asking starts JAX.
+
+    JAX raises where a platform is absent. Where one fails to start it raises at the first call, whatever was asked for,
+    and goes on without it: the host is still there.
+    """
+    for _ in range(2):
+        try:
+            return list(jax.local_devices(backend=platform))
+        except RuntimeError as error:
+            if "Unable to initialize backend" not in str(error):
+                break
+            cards.FAILURES.append(str(error).partition(" (you may")[0].partition(" (set JAX")[0])
+    return []

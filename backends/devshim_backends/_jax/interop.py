@@ -27,7 +27,7 @@ from devshim.device import CPU
 from devshim.errors import ConversionError
 from devshim_backends._jax.addresses import address_of
 from devshim_backends._jax.creation import NAMES
-from devshim_backends._jax.devices import DEVICES, host
+from devshim_backends._jax.devices import DEVICES, host, is_beside
 from devshim_backends._jax.runtime import JaxRuntime
 from devshim_backends._jax.tensors import ALIGNMENT, enable_x64, is_compiling, primal
 
@@ -109,6 +109,8 @@ class JaxInterop(JaxRuntime, Backend):
         device = self.device_of(x)
         if device is not CPU and device.index < self.labelled:
             raise ConversionError(f"{device} is simulated, and its memory is not shared", "leave copy out to copy it")
+        if len(value.sharding.device_set) == 1 and is_beside(value):
+            raise ConversionError("memory that is pinned for a card is not shared", "leave copy out to copy it")
         if self.dtype_name(x) not in NAMES:
             raise ConversionError(f"DLPack has no type for a JAX array of {self.dtype_name(x)}", "cast it first")
         return value.block_until_ready() if device is CPU else value

@@ -6,7 +6,8 @@ Traps mended here:
   to the array changes the "immutable" tensor; ``may_alias=False`` is ignored (jax-ml/jax#37830).  So an array is
   copied here, into aligned memory, which JAX then shares with nobody else: one copy, not two.
 * ``device_put`` onto the device an array is on already gives a new object over the same buffer: `copy_to` copies.
-* Without ``jax_enable_x64``, 64-bit values are cut to 32 bits on their way in: `wide` is the way around it.
+* Without ``jax_enable_x64``, 64-bit values are cut to 32 bits on their way in, and between a card and the host (by
+  NumPy, in ``device_put``): `wide` is the way around it.
 * An array that does not stand in C order (one of ``jax.dlpack``'s, or of `jax.experimental.layout`) gives wrong values
   once ``device_put`` has moved it to another device (0.10): it is put in order first.
 * Inside ``jax.jit`` a ``device_put`` is ignored: there it is refused.
@@ -35,7 +36,7 @@ from devshim.device import CPU
 from devshim.errors import ConversionError
 from devshim_backends._jax import watching
 from devshim_backends._jax.addresses import address_of
-from devshim_backends._jax.devices import JaxDevices, concrete, host, started
+from devshim_backends._jax.devices import JaxDevices, concrete, is_beside, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,6 +85,13 @@ def wide(dtype: Any) -> AbstractContextManager[object]:
     return enable_x64(True) if width == 8 and dtype.kind in "iufc" else nullcontext()
 
 
+def _kept_wide(xs: Iterable[Tensor]) -> AbstractContextManager[object]:
+    """Return `wide` for all of these: between a card and the host JAX goes by NumPy, and cuts 64 bits (0.10)."""
+    dtypes = (x.dtype for x in xs)
+    eight = next((each for each in dtypes if isinstance(each, np.dtype) and each.itemsize >= 8), None)
+    return nullcontext() if eight is None else wide(eight)
+
+
 def private_copy(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return a copy in a dtype that JAX may keep: C-ordered, in aligned memory nobody else knows."""
     nbytes = array.size * dtype.itemsize
@@ -101,12 +109,19 @@ class JaxTensors(JaxDevices, Backend):
         if not trace_state_clean() and self.compiling():
             raise self._untraceable("place")
         native = self.to_native(device)
-        if type(x) is ArrayImpl and native in x.sharding.device_set and len(x.sharding.device_set) == 1:
+        alone = type(x) is ArrayImpl and native in x.sharding.device_set and len(x.sharding.device_set) == 1
+        if alone and not is_beside(x):
             return _duplicate(x, native, device is CPU or not non_blocking)
         value = concrete(x) if isinstance(x, Tracer) else x
-        y = jax.device_put(x if x.ndim < 2 or _in_order(value) else jax.lax.copy_p.bind(x), native)
-        if isinstance(value, jax.Array) and native in value.sharding.device_set:
-            y = jax.lax.copy_p.bind(y)
+        if type(x) is ArrayImpl and is_beside(x):  # of memory beside a card JAX takes an explicit sharding alone (0.10)
+            with _kept_wide([x]):
+                y = jax.device_put(x, _own_memory(native))
+        else:
+            read = _alias(x) if device is CPU else x
+            with _kept_wide([x]):
+                y = jax.device_put(read if x.ndim < 2 or _in_order(value) else jax.lax.copy_p.bind(x), native)
+            if isinstance(value, jax.Array) and native in value.sharding.device_set:
+                y = jax.lax.copy_p.bind(y)
         if device is CPU or not non_blocking:
             # JAX reads the source later, and what was shared with NumPy or PyTorch may have been written by then.
             jax.block_until_ready(concrete(y) if isinstance(y, Tracer) else y)
@@ -115,6 +130,8 @@ class JaxTensors(JaxDevices, Backend):
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
         if not trace_state_clean() and self.compiling():
             raise self._untraceable("place")
+        if any(type(x) is ArrayImpl and is_beside(x) for x in xs):
+            return [self.copy_to(x, device, non_blocking) for x in xs]
         native = self.to_native(device)
         values: list[Any] = [x if type(x) is ArrayImpl else concrete(x) for x in xs]
         ordered = [
@@ -130,7 +147,8 @@ class JaxTensors(JaxDevices, Backend):
             if self.simulated and not there and all(type(x) is ArrayImpl for x in ordered):
                 ys = watching.arriving(lambda: jax.device_put(ordered, native), native)
             else:
-                ys = jax.device_put(ordered, native)
+                with _kept_wide(ordered):
+                    ys = jax.device_put([*map(_alias, ordered)] if device is CPU else ordered, native)
             for i in there:
                 ys[i] = jax.lax.copy_p.bind(ys[i])
             if device is CPU or not non_blocking:
@@ -159,12 +177,16 @@ class JaxTensors(JaxDevices, Backend):
             )
         if value.is_deleted():
             raise ConversionError("this JAX array was deleted, or donated to a compiled function", "convert it before")
+        if not copy and len(value.sharding.device_set) == 1 and is_beside(value):
+            raise _refusals.cannot_share("this JAX array", "NumPy cannot look at memory that is pinned for a card")
         native, *_ = value.sharding.device_set  # all of one platform
-        if native.platform != "cpu":
-            if not copy:
-                raise _refusals.copy_needed(self.device_of(value), CPU)
-            value = jax.device_put(value, host())  # so that JAX keeps no host copy of what is on a card
-        seen: np.ndarray = np.asarray(value)
+        if native.platform != "cpu" and not copy:
+            raise _refusals.copy_needed(self.device_of(value), CPU)
+        read = _alias(value)
+        seen: np.ndarray = np.asarray(read)
+        if copy and read is not value and seen.flags.owndata:
+            seen.flags.writeable = True  # nobody else has it: JAX made it for the alias
+            return seen
         if copy:
             return seen.copy()
         if seen.size and seen.ctypes.data != address_of(value):
@@ -221,6 +243,13 @@ class JaxTensors(JaxDevices, Backend):
         jax.block_until_ready([x for x in alive(native) if not x.is_deleted()])
 
 
+def _alias(x: Any) -> Any:
+    """The same memory as another array: an array of a card keeps, as long as it lives, what was read of it (0.10)."""
+    if type(x) is not ArrayImpl or len(x.sharding.device_set) != 1 or x.sharding._device.platform == "cpu":
+        return x
+    return ArrayImpl(x.aval, x.sharding, [x], committed=x._committed)
+
+
 def _duplicate(x: Tensor, native: Any, wait: bool) -> Tensor:
     """A copy on the one device an array is on, committed to it; `jax.device_put` on the way would double the time.
 
@@ -246,6 +275,11 @@ def snapshot(x: Tensor) -> Tensor:
 def _committed(x: Tensor, native: Any) -> Tensor:
     """An array, committed to the one device it is on; no copy."""
     return x if x._committed else ArrayImpl(x.aval, _alone_on(native), [x], committed=True)
+
+
+def _own_memory(native: Any) -> Any:
+    """The sharding of a device's own memory, said explicitly."""
+    return jax.sharding.SingleDeviceSharding(native, memory_kind=native.default_memory().kind)
 
 
 _SHARDINGS: dict[Any, Any] = {}
