@@ -239,3 +239,83 @@ def test_waiting_makes_no_context_on_a_card_that_is_not_used(cuda: Cuda, monkeyp
     ds.synchronize()
     assert len(waited) == 1
     assert ":1" in waited[0]
+
+
+TOO_OLD = """
+
+--------------------------------------
+C++ Traceback (most recent call last):
+--------------------------------------
+----------------------
+Error Message Summary:
+----------------------
+ExternalError: CUDA error(35), CUDA driver version is insufficient for CUDA runtime version.
+  [Hint: 'cudaErrorInsufficientDriver'.] (at ../paddle/phi/backends/gpu/cuda/cuda_info.cc:66)
+"""
+
+
+@pytest.fixture
+def with_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Paddle's adapter as in a CUDA build."""
+    from devshim import _registry
+
+    adapter = _registry.load("paddle")
+    devices = import_module("devshim_backends._paddle.devices")
+    monkeypatch.setattr(devices, "_has_cuda", lambda: True)
+    monkeypatch.setattr(adapter, "simulated", 0)
+    monkeypatch.setattr(adapter, "cards", None)
+    ds.use("paddle")
+    return adapter
+
+
+def test_a_driver_that_is_too_old_has_no_cards(with_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paddle counts by cudaGetDeviceCount, which then fails: a count of 0, and the reason."""
+    import paddle
+
+    def fail() -> int:
+        raise OSError(TOO_OLD)
+
+    monkeypatch.setattr(paddle.device.cuda, "device_count", fail)
+    assert ds.device_count() == 0
+    assert ds.try_gpu() is ds.cpu()
+    with pytest.raises(
+        ds.DeviceNotFoundError, match=r"Paddle has 0 gpu devices: .*CUDA error\(35\), CUDA driver version is"
+    ):
+        ds.zeros(3, device="gpu:0")
+
+
+@pytest.mark.parametrize("kind", [OSError, RuntimeError, SystemError])
+def test_a_card_that_does_not_start_is_not_found(
+    with_cuda: Any, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    """It is counted, and the first use meets what is wrong."""
+    import paddle
+
+    def failing(own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if any(each is ds.gpu(1) for each in args):
+                raise kind(TOO_OLD)
+            return own(self, *args, **kwargs)
+
+        return call
+
+    x = ds.zeros(3)
+    monkeypatch.setattr(paddle.device.cuda, "device_count", lambda: 2)
+    for name in ("copy_to", "zeros", "memory", "describe"):
+        monkeypatch.setattr(type(with_cuda), name, failing(getattr(type(with_cuda), name)))
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: ds.place(x, "gpu:1"),
+        lambda: ds.zeros(3, device="gpu:1"),
+        lambda: ds.memory("gpu:1"),
+        lambda: ds.describe("gpu:1"),
+    )
+    why = import_module("devshim_backends._paddle.devices").WHY
+    for call in calls:
+        assert ds.device_count() == 2
+        try:
+            with pytest.raises(ds.DeviceNotFoundError, match=r"gpu:1 was asked for.* has 0 gpu devices: CUDA error.35"):
+                call()
+            assert ds.device_count() == 0
+        finally:
+            why.clear()
+    assert not with_cuda.is_unable_to_start(kind("CUDA error(700), an illegal memory access was encountered"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,73 @@ def test_a_copy_to_a_full_card_is_out_of_memory(adapter: Any, monkeypatch: pytes
     with pytest.raises(type(FULL[2])):
         raise FULL[2]
     assert ds.shrink_batch(_too_large, 8) == (2, 2)
+
+
+NO_START = [
+    tf.errors.InternalError(None, None, "cudaSetDevice() on GPU:0 failed. Status: CUDA driver version is insufficient"),
+    tf.errors.InternalError(None, None, "CUDA runtime implicit initialization on GPU:0 failed. Status: unknown error"),
+    RuntimeError("failed initializing StreamExecutor for CUDA device ordinal 0: CUDA_ERROR_NOT_INITIALIZED"),
+]
+
+
+@pytest.mark.parametrize("error", NO_START, ids=str)
+def test_a_card_that_does_not_start_is_not_found(
+    adapter: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """TensorFlow lists cards without starting them, so that the first copy, or question, meets what is wrong."""
+    from devshim_backends._tensorflow import devices
+
+    def failing(own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if any(each is ds.gpu(1) for each in args):
+                raise error
+            return own(self, *args, **kwargs)
+
+        return call
+
+    x = ds.zeros(8)
+    for name in ("copy_to", "zeros", "memory", "describe"):
+        monkeypatch.setattr(type(adapter), name, failing(getattr(type(adapter), name)))
+    monkeypatch.setattr(adapter, "simulated", 0)
+    monkeypatch.setattr(devices, "_cards", lambda kind: [None, None])
+    calls = (
+        lambda: ds.place(x, "gpu:1"),
+        lambda: ds.zeros(3, device="gpu:1"),
+        lambda: ds.memory("gpu:1"),
+        lambda: ds.describe("gpu:1"),
+    )
+    told = "TensorFlow has 0 gpu devices: TensorFlow cannot start"
+    for call in calls:
+        assert ds.device_count() == 2
+        try:
+            with pytest.raises(ds.DeviceNotFoundError, match=told) as caught:
+                call()
+            assert ds.device_count() == 0
+        finally:
+            devices.WHY.clear()
+        assert str(error).partition("\n")[0] in str(caught.value)
+        assert caught.value.__cause__ is error
+
+
+def test_another_error_of_a_card_stays_what_it_is(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not adapter.is_unable_to_start(tf.errors.InternalError(None, None, "Blas GEMM launch failed"))
+    assert not adapter.is_unable_to_start(ValueError("cudaSetDevice() on GPU:0 failed"))
+
+
+@pytest.mark.parametrize("told", [None, "the NVIDIA driver's CUDA does not start (CUDA_ERROR_UNKNOWN)"])
+def test_cards_that_tensorflow_does_not_list(adapter: Any, monkeypatch: pytest.MonkeyPatch, told: str | None) -> None:
+    """NVML shows them: either the driver's CUDA does not start, or TensorFlow's libraries do not."""
+    from devshim import _cuda, _nvml
+
+    monkeypatch.setattr(adapter, "simulated", 0)
+    monkeypatch.setattr(tf.test, "is_built_with_gpu_support", lambda: True)
+    monkeypatch.setattr(_nvml, "visible", lambda: [_nvml.Card(0, "H200", "GPU-0", 1, 1)])
+    monkeypatch.setattr(_cuda, "refusal", lambda: told)
+    with pytest.raises(
+        ds.DeviceNotFoundError, match=re.escape(told) if told else "cannot load CUDA .* or the driver is too old"
+    ) as caught:
+        ds.zeros(3, device="gpu:0")
+    assert "TensorFlow has 0 gpu devices" in str(caught.value)
 
 
 def _too_large(size: int) -> int:

@@ -55,7 +55,7 @@ class PaddleDevices(Backend):
         if kind == "cpu":
             return 1
         if kind == "gpu" and _has_cuda():
-            return int(paddle.device.cuda.device_count())
+            return _count_cuda()[0]
         if kind == "xpu" and core.is_compiled_with_xpu():
             return int(core.get_xpu_device_count())
         name = _custom_types().get(kind)
@@ -69,7 +69,8 @@ class PaddleDevices(Backend):
             return f"this PaddlePaddle was built without {kind} devices, and no plug-in brings any"
         if not _has_cuda():
             return f"this PaddlePaddle {paddle.__version__} is a CPU-only build"
-        return _nvml.why_not(self.count("gpu"))
+        count, failure = _count_cuda()
+        return failure or _nvml.why_not(count)
 
     def to_native(self, device: Device) -> Any:
         found = _PLACES.get(device)
@@ -148,6 +149,21 @@ def is_custom(device: Device) -> bool:
 
 def _has_cuda() -> bool:
     return bool(core.is_compiled_with_cuda())  # ROCm counts as CUDA here
+
+
+WHY: list[str] = []
+"""What Paddle said when it could not start a card that it had counted; it cannot in this process any more."""
+
+
+def _count_cuda() -> tuple[int, str | None]:
+    """The number of CUDA's cards, and why CUDA counts none: Paddle raises what the driver answers (2.6 to 3.3)."""
+    if WHY:
+        return 0, WHY[0]
+    try:
+        return int(paddle.device.cuda.device_count()), None
+    except (OSError, RuntimeError, SystemError) as error:
+        told = [line.strip() for line in str(error).splitlines() if "CUDA error" in line]
+        return 0, told[-1] if told else str(error).strip().rpartition("\n")[2]
 
 
 def _custom_types() -> dict[str, str]:

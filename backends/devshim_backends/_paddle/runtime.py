@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import paddle
@@ -10,7 +11,7 @@ from devshim import _host, _refusals
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.info import MemoryInfo
-from devshim_backends._paddle.devices import core, is_custom
+from devshim_backends._paddle.devices import WHY, core, is_custom
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 _FULL = ("out of memory", "resourceexhausted", "fail to alloc memory", "cannot allocate", "bad_alloc")
 """What Paddle's errors say, in lower case, where a device or the host is full."""
+
+
+_NO_START = re.compile(r"CUDA error\((3|34|35|46|100|101|800|803|804|999)\)[^\n]*")
+"""What Paddle says where CUDA does not start, by the numbers of ``cudaError``."""
 
 
 class PaddleRuntime(Backend):
@@ -74,3 +79,9 @@ class PaddleRuntime(Backend):
         # Paddle has no class for it: a full card is a MemoryError, a RuntimeError, an OSError or a SystemError.
         told = isinstance(error, (RuntimeError, OSError, SystemError))
         return told and any(text in str(error).lower() for text in _FULL)
+
+    def is_unable_to_start(self, error: BaseException) -> bool:
+        found = _NO_START.search(str(error)) if isinstance(error, (OSError, RuntimeError, SystemError)) else None
+        if found is not None:
+            WHY[:] = [found[0]]
+        return found is not None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim import _host, _nvml
+from devshim import _cuda, _host, _nvml
 from devshim.backend import Backend
 from devshim.device import ALIASES, CPU, KINDS, Device
 from devshim.info import DeviceInfo
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 PLACES: dict[str, Device] = {}
 """TensorFlow's device strings -> `Device`; filled when first met, emptied when a simulation changes."""
+
+
+WHY: list[str] = []
+"""What TensorFlow said when it could not start a card that it lists; it cannot in this process any more."""
 
 
 def parse(name: str) -> tuple[str, int] | None:
@@ -48,7 +52,7 @@ class TensorflowDevices(Backend):
             return 1
         if self.simulated:
             return self.simulated if kind == "gpu" else 0
-        return len(_cards(kind))
+        return 0 if WHY and kind == "gpu" else len(_cards(kind))
 
     def absence(self, kind: str) -> str:
         if kind != "gpu":
@@ -56,10 +60,15 @@ class TensorflowDevices(Backend):
         physical, visible = tf.config.list_physical_devices("GPU"), tf.config.get_visible_devices("GPU")
         if len(visible) < len(physical):
             return f"tf.config.set_visible_devices shows {len(visible)} of {len(physical)}"
+        if WHY:
+            return f"TensorFlow cannot start the cards ({WHY[0]})"
         if not tf.test.is_built_with_gpu_support():
             return "this TensorFlow is a CPU-only build (tf.test.is_built_with_gpu_support() is False)"
         if not physical and _nvml.visible():
-            return "the driver shows cards, and TensorFlow cannot load CUDA (pip install 'tensorflow[and-cuda]')"
+            return _cuda.refusal() or (
+                "the driver shows cards, and TensorFlow starts none: it cannot load CUDA (pip install "
+                "'tensorflow[and-cuda]'), or the driver is too old for it; its log says which"
+            )
         return _nvml.why_not(len(visible))
 
     def to_native(self, device: Device) -> Any:

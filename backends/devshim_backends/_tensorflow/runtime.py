@@ -18,7 +18,7 @@ from devshim.device import CPU
 from devshim.info import MemoryInfo
 from devshim_backends._tensorflow.cards import CARDS
 from devshim_backends._tensorflow.counting import refresh
-from devshim_backends._tensorflow.devices import TensorflowDevices
+from devshim_backends._tensorflow.devices import WHY, TensorflowDevices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,14 @@ _FULL = (
     *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED"),
 )
 """Texts for a full device in errors of TensorFlow (2.16 to 2.21) other than ResourceExhaustedError."""
+
+
+_NO_START = (
+    *("CUDA runtime implicit initialization", "failed initializing StreamExecutor", "driver version is insufficient"),
+    *("cudaSetDevice() on GPU", "cudaGetDevice() failed", "cudaGetDeviceCount() failed", "CUDA_ERROR_NO_DEVICE"),
+    *("CUDA_ERROR_NOT_INITIALIZED", "CUDA_ERROR_UNKNOWN", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
+)
+"""What TensorFlow (2.16 to 2.21) says where it cannot start a card that it has listed."""
 
 
 class TensorflowRuntime(TensorflowDevices):
@@ -83,3 +91,10 @@ class TensorflowRuntime(TensorflowDevices):
             return True
         kinds = (tf.errors.InternalError, tf.errors.UnknownError, RuntimeError)
         return isinstance(error, kinds) and any(text in str(error) for text in _FULL)
+
+    def is_unable_to_start(self, error: BaseException) -> bool:
+        told = str(error).partition("\n")[0]
+        unable = isinstance(error, (tf.errors.OpError, RuntimeError)) and any(text in told for text in _NO_START)
+        if unable:
+            WHY[:] = [told]
+        return unable
