@@ -36,6 +36,7 @@ from devshim.device import CPU
 from devshim.errors import ConversionError
 from devshim_backends._jax import watching
 from devshim_backends._jax.addresses import address_of
+from devshim_backends._jax.buffers import alias, in_order, own_memory
 from devshim_backends._jax.devices import JaxDevices, concrete, is_beside, started
 
 if TYPE_CHECKING:
@@ -115,11 +116,11 @@ class JaxTensors(JaxDevices, Backend):
         value = concrete(x) if isinstance(x, Tracer) else x
         if type(x) is ArrayImpl and is_beside(x):  # of memory beside a card JAX takes an explicit sharding alone (0.10)
             with _kept_wide([x]):
-                y = jax.device_put(x, _own_memory(native))
+                y = jax.device_put(x, own_memory(native))
         else:
-            read = _alias(x) if device is CPU else x
+            read = alias(x) if device is CPU else x
             with _kept_wide([x]):
-                y = jax.device_put(read if x.ndim < 2 or _in_order(value) else jax.lax.copy_p.bind(x), native)
+                y = jax.device_put(read if x.ndim < 2 or in_order(value) else jax.lax.copy_p.bind(x), native)
             if isinstance(value, jax.Array) and native in value.sharding.device_set:
                 y = jax.lax.copy_p.bind(y)
         if device is CPU or not non_blocking:
@@ -135,7 +136,7 @@ class JaxTensors(JaxDevices, Backend):
         native = self.to_native(device)
         values: list[Any] = [x if type(x) is ArrayImpl else concrete(x) for x in xs]
         ordered = [
-            x if x.ndim < 2 or _in_order(value) else jax.lax.copy_p.bind(x) for x, value in zip(xs, values, strict=True)
+            x if x.ndim < 2 or in_order(value) else jax.lax.copy_p.bind(x) for x, value in zip(xs, values, strict=True)
         ]
         there = [
             i
@@ -148,7 +149,7 @@ class JaxTensors(JaxDevices, Backend):
                 ys = watching.arriving(lambda: jax.device_put(ordered, native), native)
             else:
                 with _kept_wide(ordered):
-                    ys = jax.device_put([*map(_alias, ordered)] if device is CPU else ordered, native)
+                    ys = jax.device_put([*map(alias, ordered)] if device is CPU else ordered, native)
             for i in there:
                 ys[i] = jax.lax.copy_p.bind(ys[i])
             if device is CPU or not non_blocking:
@@ -182,7 +183,7 @@ class JaxTensors(JaxDevices, Backend):
         native, *_ = value.sharding.device_set  # all of one platform
         if native.platform != "cpu" and not copy:
             raise _refusals.copy_needed(self.device_of(value), CPU)
-        read = _alias(value)
+        read = alias(value)
         seen: np.ndarray = np.asarray(read)
         if copy and read is not value and seen.flags.owndata:
             seen.flags.writeable = True  # nobody else has it: JAX made it for the alias
@@ -243,13 +244,6 @@ class JaxTensors(JaxDevices, Backend):
         jax.block_until_ready([x for x in alive(native) if not x.is_deleted()])
 
 
-def _alias(x: Any) -> Any:
-    """The same memory as another array: an array of a card keeps, as long as it lives, what was read of it (0.10)."""
-    if type(x) is not ArrayImpl or len(x.sharding.device_set) != 1 or x.sharding._device.platform == "cpu":
-        return x
-    return ArrayImpl(x.aval, x.sharding, [x], committed=x._committed)
-
-
 def _duplicate(x: Tensor, native: Any, wait: bool) -> Tensor:
     """A copy on the one device an array is on, committed to it; `jax.device_put` on the way would double the time.
 
@@ -277,11 +271,6 @@ def _committed(x: Tensor, native: Any) -> Tensor:
     return x if x._committed else ArrayImpl(x.aval, _alone_on(native), [x], committed=True)
 
 
-def _own_memory(native: Any) -> Any:
-    """The sharding of a device's own memory, said explicitly."""
-    return jax.sharding.SingleDeviceSharding(native, memory_kind=native.default_memory().kind)
-
-
 _SHARDINGS: dict[Any, Any] = {}
 
 
@@ -295,20 +284,6 @@ def _alone_on(native: Any) -> Any:
 def alive(native: Any) -> list[Any]:
     """Return the arrays that hold memory on one of JAX's devices."""
     return [x for x in native.client.live_arrays() if native in x.sharding.device_set]
-
-
-_ORDERS: dict[Any, bool] = {}
-"""A layout of XLA's -> whether it is C order."""
-
-
-def _in_order(x: Any) -> bool:
-    """Whether an array stands in C order, as all do that JAX's operators make."""
-    layout = getattr(x, "_pjrt_layout", None)  # faster than `x.format`; keys and numbers have none
-    known = _ORDERS.get(layout)
-    if known is None:
-        found = getattr(getattr(x, "format", None), "layout", None)
-        known = _ORDERS.setdefault(layout, found is None or found.major_to_minor == tuple(range(x.ndim)))
-    return known
 
 
 def primal(x: Tensor) -> Any | None:
