@@ -10,6 +10,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+import functools
 import types
 import warnings
 from itertools import islice
@@ -90,6 +91,8 @@ def _instead(call: str, x: Any, device: str) -> str:
         return f"a set has no order: pass a list, ds.{call}(list(x), {device})"
     if isinstance(x, _CODE):
         return "pass tensors, and not code; ds.run(fn, x) calls a function where its arguments are"
+    if isinstance(x, functools.partial):
+        return f"partial(x.func, *ds.{call}(x.args, {device}), **ds.{call}(x.keywords, {device}))"
     name = next((name for name in _tensors_in(x) if not name.startswith("._")), None)
     if name is not None:
         return f"place its tensors, as in x{name} = ds.{call}(x{name}, {device}), or register its class as a pytree"
@@ -129,14 +132,12 @@ def _moves(value: Any) -> bool:
 
 
 def _attributes(x: Any) -> Iterator[tuple[str, Any]]:
-    """Return the values in an instance's dict and slots."""
+    """Return the values in an instance's dict and slots, and in members that a class in C has (`functools.partial`)."""
     held = getattr(x, "__dict__", None)
     if type(held) is dict:
         yield from list(held.items())[:_MOST]
     for cls in type(x).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            member = vars(cls).get(name)
+        for name, member in vars(cls).items():
             if isinstance(member, types.MemberDescriptorType):
                 try:
                     yield name, member.__get__(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import warnings
 import weakref
@@ -429,6 +430,18 @@ def test_tensors_in_the_containers_of_an_object_are_named(
     with pytest.raises(ds.NotATensorError, match="no container that devshim knows") as caught:
         ds.place(Holder(images=make(x)), GPU)
     assert "x.images = ds.place(x.images, 'gpu:1')" in str(caught.value.hint)
+
+
+def test_a_partial_function_with_tensors(x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_left_behind, "_WARNED", set())
+    function = functools.partial(np.add, x, out=None)
+    with pytest.warns(ds.NotMovedWarning, match=r"partial at 'f' \(\.args\)"):
+        ds.place({"f": function, "x": x}, GPU)
+    with pytest.raises(ds.NotATensorError) as caught:
+        ds.place(function, GPU)
+    made = eval(str(caught.value.hint), {"ds": ds, "x": function, "partial": functools.partial})
+    assert on(made.args[0])
+    assert made.keywords == {"out": None}
 
 
 def test_objects_without_tensors_do_not_warn(x: np.ndarray) -> None:
