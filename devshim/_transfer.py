@@ -10,6 +10,9 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from itertools import repeat
+from operator import attrgetter, is_not
+
 from devshim.device import CPU, Device
 from devshim.errors import DevshimError, TracingError
 
@@ -177,9 +180,6 @@ def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arri
 
 def are_hosted(backend: Backend, xs: Sequence[Tensor]) -> bool:
     """Return True if a fast look shows that all tensors are in host memory."""
-    from itertools import repeat
-    from operator import attrgetter, is_not
-
     return bool(backend.hosted) and not any(map(is_not, map(attrgetter(backend.hosted), xs), repeat(True)))
 
 

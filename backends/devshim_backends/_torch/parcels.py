@@ -184,6 +184,8 @@ def copies(
         non_blocking: True if copies to a card may still be under way when they are given.
     """
     taken = list(xs)
+    if len(taken) <= FEW:
+        return map(copy, taken)
     found = together(taken, place)
     if len(found) == 1 and len(found[0].members) == len(taken):
         return _carried_together(taken, found[0], place, non_blocking) or map(copy, taken)
