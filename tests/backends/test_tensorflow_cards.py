@@ -171,7 +171,7 @@ def test_a_card_that_does_not_start_is_not_found(
     for name in ("copy_to", "zeros", "memory", "describe"):
         monkeypatch.setattr(type(adapter), name, failing(getattr(type(adapter), name)))
     monkeypatch.setattr(adapter, "simulated", 0)
-    monkeypatch.setattr(devices, "_cards", lambda kind: [None, None])
+    monkeypatch.setattr(devices, "logical_cards", lambda kind: [None, None])
     calls = (
         lambda: ds.place(x, "gpu:1"),
         lambda: ds.zeros(3, device="gpu:1"),
@@ -271,3 +271,34 @@ def test_gradients_flow_through_a_copy_on_a_card(adapter: Any, dtype: str, on_a_
         tape.watch(x)
         y = adapter.copy_to(x, ds.cpu()) * 3
     assert bool(tf.reduce_all(tape.gradient(y, x) == 3))
+
+
+# ---------------------------------------------------------------------------------------------- cards' numbers
+@pytest.mark.parametrize(
+    ("shown", "index", "same"),
+    [("01", 0, True), ("01", 1, True), ("1", 0, False), ("10", 0, False), ("02", 1, False), ("00", 1, False)],
+)
+def test_cards_are_exchanged_under_cudas_numbers(
+    adapter: Any, monkeypatch: pytest.MonkeyPatch, shown: str, index: int, same: bool
+) -> None:
+    """Trap: DLPack's ids are CUDA's, and TensorFlow gives and takes its own, of the cards that tf.config shows."""
+    from devshim_backends._tensorflow import interop
+
+    x = ds.zeros(64)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list("0123"))
+    monkeypatch.setattr(interop, "logical_cards", lambda kind: list(shown))
+    monkeypatch.setattr(type(adapter), "is_card", lambda self, device: True)
+    monkeypatch.setattr(type(adapter), "device_of", lambda self, x: ds.gpu(index))
+    offered = _dlpack.Offer(
+        device=(_dlpack.CUDA, index), dtype="float32", shape=(64,), strides=(1,), address=64, read_only=False
+    )
+    monkeypatch.setattr(adapter, "simulated", 0)
+    monkeypatch.setattr(type(adapter), "count", lambda self, kind: len(shown))
+    if same:
+        assert adapter.to_dlpack(x).__dlpack_device__()[1] == index
+        adapter._check(offered)
+        return
+    with pytest.raises(ds.ConversionError, match="under its own number"):
+        adapter.to_dlpack(x)
+    with pytest.raises(BufferError, match="takes .* for another"):
+        adapter._check(offered)

@@ -52,7 +52,7 @@ class TensorflowDevices(Backend):
             return 1
         if self.simulated:
             return self.simulated if kind == "gpu" else 0
-        return 0 if WHY and kind == "gpu" else len(_cards(kind))
+        return 0 if WHY and kind == "gpu" else len(logical_cards(kind))
 
     def absence(self, kind: str) -> str:
         if kind != "gpu":
@@ -110,7 +110,7 @@ class TensorflowDevices(Backend):
             return _host.describe(self.name)
         if self.simulated:
             return _host.describe_simulated(self.name, device, CARDS[device.index].limit)
-        details = tf.config.experimental.get_device_details(_cards(device.kind)[device.index])
+        details = tf.config.experimental.get_device_details(logical_cards(device.kind)[device.index])
         model = details.get("device_name") or device.kind.upper()
         return DeviceInfo(
             device=device,
@@ -124,7 +124,7 @@ class TensorflowDevices(Backend):
         return f'"/{device.kind.upper()}:{device.index}"'
 
 
-def _cards(kind: str) -> list[Any]:
+def logical_cards(kind: str) -> list[Any]:
     """The physical card behind each logical device of a kind, in order; a split card stands there repeatedly."""
     return [
         card

@@ -23,7 +23,7 @@ from tensorflow.python.pywrap_tfe import TFE_FromDlpackCapsule
 from devshim import _dlpack, _refusals
 from devshim.device import CPU
 from devshim.errors import ConversionError
-from devshim_backends._tensorflow.devices import PLACES
+from devshim_backends._tensorflow.devices import PLACES, logical_cards
 from devshim_backends._tensorflow.places import EAGER
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
@@ -72,6 +72,15 @@ def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     return x if faithful and PLACES.get(x.backing_device) is CPU else None
 
 
+def _has_cuda_number(index: int) -> bool:
+    """True if TensorFlow's card of this number is CUDA's: DLPack's ids are CUDA's, and TensorFlow gives its own (2.21).
+
+    They differ after ``tf.config.set_visible_devices``, and where a card is split into several.
+    """
+    shown = logical_cards("gpu")[: index + 1]
+    return shown == tf.config.list_physical_devices("GPU")[: index + 1]
+
+
 class TensorflowInterop(TensorflowTensors):
     """The room of interop."""
 
@@ -90,6 +99,11 @@ class TensorflowInterop(TensorflowTensors):
                 f"DLPack has no dtype for TensorFlow's {self.dtype_name(x)}", "cast it first: tf.cast(x, 'float32')"
             )
         where, value = self.device_of(x), tf.convert_to_tensor(x)
+        if self.is_card(where) and not _has_cuda_number(where.index):
+            raise ConversionError(
+                f"TensorFlow gives {where} out under its own number, and CUDA has another card of that number",
+                "leave copy out to copy it, and choose cards by ds.set_visible_devices, for all frameworks alike",
+            )
         if not self.is_card(where):
             where = CPU
             if not value.backing_device.endswith("CPU:0"):
@@ -126,6 +140,8 @@ class TensorflowInterop(TensorflowTensors):
         card = kind in (_dlpack.CUDA, _dlpack.ROCM) and not self.simulated
         if kind != _dlpack.CPU and not (card and index < self.count("gpu")):
             raise BufferError(f"TensorFlow has no DLPack device {offered.device}")
+        if card and not _has_cuda_number(index):
+            raise BufferError(f"tf.config shows other cards than CUDA, and takes {offered.device} for another")
         if 0 in offered.shape:
             return
         if not offered.is_contiguous:
