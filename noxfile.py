@@ -345,12 +345,11 @@ def conversions(session: nox.Session) -> None:
 
 
 @nox.session(name="fake-cuda", python=DEFAULT, default=False)
-@nox.parametrize("framework", ["torch", "jax"], ids=["torch", "jax"])
+@nox.parametrize("framework", ["torch", "jax", "tensorflow"], ids=["torch", "jax", "tensorflow"])
 def fake_cuda(session: nox.Session, framework: str) -> None:
-    """Run PyTorch's and JAX's CUDA builds on cards that do not exist: contexts, copies, memory and errors.
+    """Run the CUDA builds of PyTorch, JAX and TensorFlow on cards that do not exist: contexts, copies and errors.
 
-    For Linux with g++ and nm; PyTorch's wheel takes 1.2 GB, JAX's 0.5. What of NVIDIA's they need is built from
-    tests/fake_cuda.
+    For Linux with g++ and nm; PyTorch's wheel takes 1.2 GB. What of NVIDIA's they need is built from tests/fake_cuda.
     """
     folder = Path(session.create_tmp())
     headers, libraries = folder / "headers", folder / "libraries"

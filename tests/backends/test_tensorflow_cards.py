@@ -300,5 +300,5 @@ def test_cards_are_exchanged_under_cudas_numbers(
         return
     with pytest.raises(ds.ConversionError, match="under its own number"):
         adapter.to_dlpack(x)
-    with pytest.raises(BufferError, match="takes .* for another"):
+    with pytest.raises(BufferError, match=r"takes .* for another"):
         adapter._check(offered)

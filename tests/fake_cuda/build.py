@@ -2,8 +2,8 @@
 
 HEADERS is the folder that ``pip install --target`` has put CUDA's headers into. What the framework that is installed
 needs and the sources here do not define is made up: a function that says it is not supported (CUDA) or that does
-nothing (cuBLAS and the others, which are only called by operators). PyTorch is linked to NVIDIA's libraries; JAX looks
-up each function by its name when it is called, so every name of one in its libraries counts as needed.
+nothing (cuBLAS and the others, which are only called by operators). PyTorch is linked to NVIDIA's libraries; JAX and
+TensorFlow look up each function by its name when it is called, so every name of one in theirs counts as needed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,18 @@ LOOKED_UP = {
     r"nvrtc[A-Z]": "libnvrtc.so.13",
     r"cu(da)?[A-Z]": RUNTIME,
 }
-"""Pattern of a name that JAX looks up -> the library it looks in."""
+"""Pattern of a name that JAX and TensorFlow look up -> the library it looks in, by JAX's names."""
+CUDA_12 = {
+    "libcublasLt.so.12": "libcublasLt.so.13",
+    "libcublas.so.12": "libcublas.so.13",
+    "libcudart.so.12": RUNTIME,
+    "libcufft.so.11": "libcufft.so.12",
+    "libcupti.so.12": "libcupti.so.13",
+    "libcusolver.so.11": "libcusolver.so.12",
+    "libnvJitLink.so.12": "libnvJitLink.so.13",
+    "libnvrtc.so.12": "libnvrtc.so.13",
+}
+"""The names that TensorFlow 2.21 looks for, which is built with CUDA 12."""
 VERSIONS = {RUNTIME: RUNTIME, "libnvshmem_host.so.3": "NVSHMEM"}
 """The version of the symbols of such a library, where it has one."""
 
@@ -84,7 +95,7 @@ def needed(folder: Path) -> dict[tuple[str, str], set[str]]:
 def looked_up(folders: list[Path]) -> dict[tuple[str, str], set[str]]:
     """Return the names that JAX's libraries may look up: library, and no version -> names."""
     found: dict[tuple[str, str], set[str]] = {(library, ""): set() for library in LOOKED_UP.values()}
-    for library in (each for folder in folders for each in folder.glob("*.so")):
+    for library in (each for folder in folders for each in folder.glob("*.so*")):
         for name in re.findall(rb"\0((?:cu|nv|p?nccl)[A-Za-z]\w{3,})(?=\0)", library.read_bytes()):
             home = next((home for pattern, home in LOOKED_UP.items() if re.match(pattern, name.decode())), None)
             if home is not None:
@@ -130,9 +141,13 @@ def wanted_here() -> dict[tuple[str, str], set[str]]:
     if torch is not None and torch.origin is not None:
         return needed(Path(torch.origin).parent / "lib")
     packages = Path(sysconfig.get_path("platlib"))
-    folders = [*packages.glob("jax_plugins/xla_cuda*"), *packages.glob("jax_cuda*_plugin")]
+    folders = [
+        *packages.glob("jax_plugins/xla_cuda*"),
+        *packages.glob("jax_cuda*_plugin"),
+        *packages.glob("tensorflow"),
+    ]
     if not folders:
-        raise SystemExit("install PyTorch's CUDA build, or JAX's, first")
+        raise SystemExit("install PyTorch's CUDA build, JAX's or TensorFlow's first")
     return looked_up(folders)
 
 
@@ -150,6 +165,9 @@ def build(headers: Path, target: Path) -> None:
         answer = NOT_SUPPORTED if name == RUNTIME else 0
         parts.append(compiled(made_up(rest, answer, target / "parts" / f"{name}.cc"), target / "parts"))
         link(name, version, parts, target)
+    for older, name in CUDA_12.items():
+        if (target / name).exists() and not (target / older).exists():
+            (target / older).symlink_to(name)
 
 
 if __name__ == "__main__":

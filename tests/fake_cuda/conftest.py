@@ -1,4 +1,4 @@
-"""PyTorch's and JAX's CUDA builds on cards that do not exist, each scenario in its own process: ``nox -s fake-cuda``.
+"""CUDA builds of PyTorch, JAX and TensorFlow on cards that do not exist, a process each scenario: ``nox -s fake-cuda``.
 
 This process imports the framework and starts nothing; each scenario is a fork of it, so that a hundred take seconds.
 """
@@ -17,13 +17,14 @@ import pytest
 
 LIBRARIES = os.environ.get("FAKE_CUDA_LIBRARIES")
 """The folder that ``build.py`` has filled, and where the loader looks first; other sessions collect nothing here."""
-WITH_TORCH = find_spec("torch") is not None
-"""True in the session of PyTorch, whose build ``build.py`` prefers; else JAX's scenarios run."""
+FRAMEWORK = next((name for name in ("torch", "jax", "tensorflow") if find_spec(name) is not None), "torch")
+"""Whose scenarios run: the session's."""
 collect_ignore_glob = [] if LIBRARIES else ["test_*.py"]
-if LIBRARIES and not WITH_TORCH:
-    collect_ignore_glob = [each.name for each in Path(__file__).parent.glob("test_*.py") if each.stem != "test_jax"]
-elif LIBRARIES:
-    collect_ignore_glob = ["test_jax.py"]
+if LIBRARIES:
+    _others = {"jax": ["test_jax"], "tensorflow": ["test_tensorflow"]}
+    _files = [each.stem for each in Path(__file__).parent.glob("test_*.py")]
+    _mine = _others.get(FRAMEWORK, [each for each in _files if [each] not in _others.values()])
+    collect_ignore_glob = [f"{each}.py" for each in _files if each not in _mine]
 
 PRELUDE = """
 import os
@@ -35,7 +36,7 @@ ds.use("FRAMEWORK")
 LAST = int(os.environ["FAKE_CUDA_GPUS"]) - 1
 CARD = f"gpu:{LAST}"
 CUDA = f"cuda:{LAST}"
-""".replace("FRAMEWORK", "torch" if WITH_TORCH else "jax")
+""".replace("FRAMEWORK", FRAMEWORK)
 _PATIENCE = 60
 """Seconds a scenario may take; a signal then ends it."""
 
@@ -95,11 +96,20 @@ def run_on_each(request):
 @pytest.fixture(scope="session", autouse=True)
 def _framework():
     """Import the framework once; nothing of this process may start its cards, or use its threads."""
-    if WITH_TORCH:
+    if FRAMEWORK == "torch":
         import torch
 
         assert torch.version.cuda is not None, "install PyTorch's CUDA build"
         started = torch.cuda.is_initialized
+    elif FRAMEWORK == "tensorflow":
+        import tensorflow as tf
+        from tensorflow.python.eager import context
+
+        assert tf.test.is_built_with_cuda(), "install TensorFlow's CUDA build"
+
+        def started() -> bool:
+            return bool(context._context is not None and context._context._initialized)
+
     else:
         from jax._src import hardware_utils, xla_bridge
 

@@ -1,0 +1,70 @@
+"""TensorFlow's CUDA build on cards that do not exist: counting, copies, memory, a full card, a driver that fails."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_counting_and_describing_start_nothing(run_on_each):
+    run_on_each("""
+    from tensorflow.python.eager import context
+    assert ds.device_count() == LAST + 1
+    found = ds.describe(CARD)
+    assert (found.name, found.compute_capability, found.simulated) == ("Fake card", (9, 0), False)
+    assert contexts() == []
+    with pytest.raises(ds.DeviceNotFoundError, match="that is all the driver shows"):
+        ds.zeros(3, device=f"gpu:{LAST + 1}")
+    """)
+
+
+def test_copies_to_a_card_and_back(run_on_each):
+    run_on_each("""
+    import numpy as np
+    for dtype in ("bool", "int8", "int32", "int64", "float16", "float32", "float64", "complex64"):
+        values = np.arange(11).astype(dtype)
+        x = ds.from_numpy(values, CARD)
+        assert ds.device_of(x) is ds.gpu(LAST)
+        for moved in (x, ds.place(x, "gpu:0"), ds.place(x, "cpu")):
+            back = ds.to_numpy(moved)
+            assert back.dtype == values.dtype and (back == values).all(), dtype
+        assert ds.place(x, CARD) is x
+        ds.to_numpy(x)[0] = 1
+        assert ds.to_numpy(x)[0] == values[0]
+    """)
+
+
+def test_a_copy_between_cards_takes_one_call(run):
+    run("""
+    import numpy as np
+    x = ds.from_numpy(np.ones(100, "float32"), CARD)
+    ds.place(x, "gpu:0")
+    assert calls_of(lambda: ds.place(x, CARD)) == {}
+    assert calls_of(lambda: ds.place(x, "gpu:0"))["copy between cards"] == 1
+    """)
+
+
+def test_a_full_card(run):
+    """TensorFlow waits for ten seconds before it says so."""
+    run(
+        """
+        import numpy as np
+        ds.memory_policy("grow")
+        x = ds.from_numpy(np.ones(1 << 30, "uint8"))
+        with pytest.raises(ds.OutOfMemoryError, match=f"{CARD} has no room for 1,073,741,824 bytes"):
+            ds.place(x, CARD)
+        """,
+        FAKE_CUDA_MEMORY=str(1 << 30),
+    )
+
+
+@pytest.mark.parametrize("error", ["3", "100", "999"])
+def test_a_driver_that_does_not_start(run, error):
+    run(
+        """
+        assert ds.device_count() == 0 and ds.try_gpu() is ds.cpu()
+        with pytest.raises(ds.DeviceNotFoundError, match="TensorFlow has 0 gpu devices: .*CUDA does not start"):
+            ds.zeros(3, device="gpu:1")
+        assert ds.to_numpy(ds.zeros(3)).tolist() == [0, 0, 0]
+        """,
+        FAKE_CUDA_BROKEN=error,
+    )
