@@ -78,7 +78,7 @@ def _has_cuda_number(index: int) -> bool:
     They differ after ``tf.config.set_visible_devices``, and where a card is split into several.
     """
     shown = logical_cards("gpu")[: index + 1]
-    return shown == tf.config.list_physical_devices("GPU")[: index + 1]
+    return bool(shown == tf.config.list_physical_devices("GPU")[: index + 1])
 
 
 class TensorflowInterop(TensorflowTensors):
