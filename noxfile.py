@@ -350,6 +350,7 @@ def fake_cuda(session: nox.Session, framework: str) -> None:
     """Run the CUDA builds of PyTorch, JAX and TensorFlow on cards that do not exist: contexts, copies and errors.
 
     For Linux with g++ and nm; PyTorch's wheel takes 1.2 GB. What of NVIDIA's they need is built from tests/fake_cuda.
+    PyTorch's ``gpu``-marked tests run there, too, with one card and with four; those that must fail are listed.
     """
     folder = Path(session.create_tmp())
     headers, libraries = folder / "headers", folder / "libraries"
@@ -360,6 +361,17 @@ def fake_cuda(session: nox.Session, framework: str) -> None:
     session.run("python", "tests/fake_cuda/build.py", str(headers), str(libraries))
     here = {"FAKE_CUDA_LIBRARIES": str(libraries), "LD_LIBRARY_PATH": str(libraries), "OMP_NUM_THREADS": "1"}
     session.run("python", "-m", "pytest", "-q", "tests/fake_cuda", *session.posargs, env=here)
+    if framework != "torch":
+        return
+    here |= {"DISABLE_ADDMM_CUDA_LT": "1", "FAKE_CUDA_MEMORY": str(1 << 31)}  # cuBLASLt is not there
+    marked = ["-m", "gpu", "-p", "devshim.testing.plugin", "-p", "needs_kernels"]
+    plain = ["--assert=plain", "--tb=short"]  # else pytest prints tensors of garbage, which can take all memory
+    files = sorted(map(str, TESTS.glob("test_torch*.py")))
+    for count in ("1", "4"):
+        env = {**here, "FAKE_CUDA_GPUS": count}
+        some = [0, 5] if session.posargs else [0]  # 5: of these tests, `-- -k words` has chosen none
+        words = ["python", "-m", "pytest", "-q", *marked, *plain, *files, *session.posargs]
+        session.run(*words, env=env, success_codes=some)
 
 
 @nox.session(python=DEFAULT, default=False)

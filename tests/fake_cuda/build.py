@@ -116,10 +116,11 @@ def functions(made: Path) -> set[str]:
     return {line.split()[-1] for line in lines.splitlines() if " T " in line}
 
 
-def made_up(names: set[str], answer: int, source: Path) -> Path:
-    """Write a source of functions of these names, which all give one answer."""
+def made_up(names: set[str], answer: str, source: Path) -> Path:
+    """Write a source of functions of these names, which all give one answer: a number, or what a function returns."""
     lines = (f'extern "C" __attribute__((visibility("default"))) int {name}() {{ return {answer}; }}' for name in names)
-    source.write_text("\n".join(sorted(lines)) + "\n")
+    first = 'extern "C" int fake_cuda_library_called();'
+    source.write_text("\n".join([first, *sorted(lines)]) + "\n")
     return source
 
 
@@ -162,7 +163,7 @@ def build(headers: Path, target: Path) -> None:
         ours = [HERE / source for source in SOURCES.get(name, OTHERS)]
         parts = [compiled(source, target / "parts", *STRICT, include) for source in ours]
         rest = names.difference(*map(functions, parts))
-        answer = NOT_SUPPORTED if name == RUNTIME else 0
+        answer = str(NOT_SUPPORTED) if name == RUNTIME else "fake_cuda_library_called()"
         parts.append(compiled(made_up(rest, answer, target / "parts" / f"{name}.cc"), target / "parts"))
         link(name, version, parts, target)
     for older, name in CUDA_12.items():

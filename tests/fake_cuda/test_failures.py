@@ -61,4 +61,9 @@ def test_fork(run):
     assert child(lambda: ds.place(torch.ones(3), "gpu:1")) == 7
     assert child(lambda: ds.place([torch.ones(3)] * 9, "cpu")) == 0
     assert child(lambda: ds.device_count()) == 0
+    quiet = [ds.synchronize, ds.empty_cache, lambda: ds.random.seed(1), lambda: ds.MetricLog("cpu").flush()]
+    assert child(lambda: [call() for call in quiet]) == 0
+    for call in (lambda: ds.zeros(3, device="gpu:0"), lambda: ds.place([torch.ones(3)] * 9, "gpu:0"),
+                 lambda: ds.describe("gpu:0"), lambda: ds.memory("gpu:0"), lambda: ds.on("gpu:0").__enter__()):
+        assert child(call) == 7
     """)
