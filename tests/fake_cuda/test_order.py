@@ -65,6 +65,36 @@ def test_between_cards(run):
     )
 
 
+def test_many_small_ones_are_one_sum(run):
+    """One call of NCCL for each dtype and card; large ones go alone."""
+    run("""
+    def cat(xs):  # by copies: kernels compute nothing here
+        made = torch.empty(sum(x.numel() for x in xs), dtype=xs[0].dtype, device=xs[0].device)
+        for part, x in zip(made.split([x.numel() for x in xs]), xs):
+            part.copy_(x)
+        return made
+    torch.cat = cat
+    def tree(i):
+        host = {"large": torch.full((1 << 18,), i + 1.0), "words": "as they are"}
+        host |= {f"f{k}": torch.full((k, 3), i + k + 1.0) for k in range(50)}
+        host |= {f"i{k}": torch.full((k,), i + k) for k in range(5)}
+        return {name: x.to(f"cuda:{i}") if isinstance(x, torch.Tensor) else x for name, x in host.items()}
+    trees = [tree(i) for i in range(4)]
+    same = [dict(each) for each in trees]
+    counts = calls_of(lambda: ds.all_reduce_(trees))
+    assert counts["ncclAllReduce"] == 4 * 3, counts
+    for i, each in enumerate(trees):
+        assert all(each[name] is same[i][name] for name in each)
+        assert each["large"].device.index == i and set(each["large"].tolist()) == {10.0}
+        for k in range(50):
+            assert each[f"f{k}"].shape == (k, 3) and set(each[f"f{k}"].flatten().tolist()) <= {10.0 + 4 * k}
+        for k in range(5):
+            assert set(each[f"i{k}"].tolist()) <= {6 + 4 * k}
+    assert calls_of(lambda: ds.all_reduce_([torch.ones(3, device=f"cuda:{i}") for i in range(4)]))["ncclAllReduce"] == 4
+    assert torch.cuda.current_device() == 0
+    """)
+
+
 def test_a_metric_log_of_other_streams(run_on_each):
     """What was appended on a stream of the user's has been computed when the log is read on another."""
     run_on_each(

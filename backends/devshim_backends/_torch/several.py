@@ -4,6 +4,7 @@ Requirements this module answers:
 
 * Sums over several CUDA or ROCm cards are NCCL's (RCCL's). It promises nothing about what is not a number in a maximum;
   for that, and everywhere else, simulated cards among it, devshim's own way is taken.
+* A call of NCCL has its price: small tensors of a dtype are joined for it, in parcels of a bounded size.
 * PyTorch adds and compares no unsigned integers wider than a byte, and no 8-bit floats (2.13): those are combined in a
   wider dtype and cast back.
 * Modes of a thread (gradients, inference, autocast) can be entered in another.
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 
 from devshim._dtypes import widest
+from devshim_backends._torch import parcels
 
 from .tensors import TorchTensors
 
@@ -106,6 +108,20 @@ class TorchSeveral(TorchTensors):
         torch.cuda.nccl.all_reduce(sources, results)
         return [each.div_(len(xs)) for each in results] if op == "mean" else results
 
+    def all_reduce_many(
+        self, groups: Sequence[Sequence[Tensor]], op: Literal["sum", "mean", "max", "min"]
+    ) -> Sequence[Sequence[Tensor] | None]:
+        made: list[Sequence[Tensor] | None] = [None] * len(groups)
+        for members in _parcels(groups) if op in ("sum", "mean") else ():
+            ranks = zip(*(groups[i] for i in members), strict=True)
+            joined = [torch.cat([x.detach().reshape(-1) for x in xs]) for xs in ranks]
+            torch.cuda.nccl.all_reduce(joined)
+            sizes = [groups[i][0].numel() for i in members]
+            parts = [(each.div_(len(joined)) if op == "mean" else each).split(sizes) for each in joined]
+            for i, results in zip(members, zip(*parts, strict=True), strict=True):
+                made[i] = [result.view(groups[i][0].shape) for result in results]
+        return [self.all_reduce(xs, op) if each is None else each for xs, each in zip(groups, made, strict=True)]
+
     def assignable(self, x: Tensor) -> bool:
         return torch.is_inference_mode_enabled() or not x.is_inference()
 
@@ -115,6 +131,18 @@ class TorchSeveral(TorchTensors):
         kinds = ["cpu"] if accelerator is None else ["cpu", accelerator.type]
         casts = {kind: torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)}
         return lambda: _entered(gradients, inference, casts)
+
+
+def _parcels(groups: Sequence[Sequence[Tensor]]) -> list[list[int]]:
+    """Return which leaves NCCL sums in one call, by number: small ones of one dtype, a bounded number of bytes."""
+    found: dict[tuple[Any, int], list[int]] = {}
+    filled: dict[Any, int] = {}
+    for i, xs in enumerate(groups):
+        if _nccl_takes(xs) and xs[0].nbytes <= parcels.SMALL:
+            dtype = xs[0].dtype
+            filled[dtype] = filled.get(dtype, 0) + xs[0].nbytes
+            found.setdefault((dtype, filled[dtype] // parcels.PARCEL), []).append(i)
+    return [members for members in found.values() if len(members) > 1]
 
 
 def _combined(xs: Sequence[Tensor], op: str) -> Tensor:
