@@ -48,7 +48,12 @@ OLDEST = ["numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"]
 
 
 def install(session: nox.Session, *arguments: str) -> None:
-    """Install into this session's environment; Python compiles what is imported, which is a small part of it."""
+    """Install into this session's environment.
+
+    Python compiles what is imported, which is a small part of it, and keeps it, whatever the caller's environment says:
+    many tests start processes, which would compile it again each time.
+    """
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""
     session.install("--no-compile", *arguments)
 
 
