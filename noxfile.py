@@ -194,18 +194,19 @@ def notebook(session: nox.Session) -> None:
 
 @nox.session(python="3.13t", default=False)
 def free_threaded(session: nox.Session) -> None:
-    """Run the kit's tests of threads on NumPy without the global lock; safetensors has no wheel for that Python."""
+    """Test the neutral half, and threads on NumPy, without the global lock.
+
+    What needs safetensors, ml_dtypes or matplotlib is left out: they, or what they need, have no wheel for that Python.
+    """
     install(session, *group("free-threaded"))
     install(session, "--no-deps", ".")
-    kit = [
-        "-p",
-        "devshim.testing.plugin",
-        str(TESTS / "test_numpy.py"),
-        "--devshim-gpus=2",
-        f"--devshim-stress={STRESS}",
-    ]
+    unlocked = ["python", "-X", "gil=0", "-m", "pytest", "-q"]
+    without = "not loaded_into_an_array_there and not computed_in_order_and_in_the_dtype and not the_picture"
+    neutral = ["tests/neutral", "-m", "not slow", "--ignore-glob=*/test_checkpoints*", "-k", without]
+    kit = ["-p", "devshim.testing.plugin", str(TESTS / "test_numpy.py"), "--devshim-gpus=2"]
     threads = "thread or task or observers or guard or memory_is or a_card"
-    session.run("python", "-X", "gil=0", "-m", "pytest", "-q", *map(str, kit), "-k", threads, *session.posargs)
+    session.run(*unlocked, *neutral, *session.posargs)
+    session.run(*unlocked, *kit, f"--devshim-stress={STRESS}", "-k", threads, *session.posargs)
 
 
 @nox.session(python=DEFAULT)
