@@ -358,7 +358,7 @@ def fake_cuda(session: nox.Session, framework: str) -> None:
     For Linux with g++ and nm; PyTorch's wheel takes 1.2 GB. What of NVIDIA's they need is built from tests/fake_cuda.
     PyTorch's ``gpu``-marked tests run there, too, with one card and with four; those that must fail are listed.
     """
-    folder = Path(session.create_tmp())
+    folder = Path(session.create_tmp()).resolve()  # for processes that are started elsewhere
     headers, libraries = folder / "headers", folder / "libraries"
     name = "fake-cuda" if framework == "torch" else f"fake-cuda-{framework}"
     install(session, "--no-deps", *group(name))  # without NVIDIA's own libraries, which take 4 GB
