@@ -29,6 +29,8 @@ RESULTS = Path("build/results")
 TOURS = Path("build/tours")
 CONVERSIONS = "tests/together/conversions"
 BENCH = Path("build/bench")
+STUB = "STUB_CUPY_GPUS=2"
+STUB_TESTS = [STUB, "tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py"]
 STRESS = 10
 """Seconds for which sixteen threads use a framework's simulated cards at once."""
 
@@ -163,8 +165,7 @@ def core(session: nox.Session) -> None:
     slow = "tests/kit/test_kit_can_fail.py"
     shared = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "test_numpy.py", "--devshim-gpus=2"]
     # What takes minutes, and is the same on every Python, comes here alone; `shared`: the kit as others share it out.
-    stub = ["STUB_CUPY_GPUS=2", "tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py"]
-    pytests(session, [neutral, ["tests/kit", f"--ignore={slow}"], cli, [slow], stub, shared])
+    pytests(session, [neutral, ["tests/kit", f"--ignore={slow}"], cli, [slow], STUB_TESTS, shared])
 
 
 @nox.session(python=BETWEEN, default=False)
@@ -386,10 +387,9 @@ def cupy(session: nox.Session) -> None:
     install(session, *group("cupy", "test"), ".")
     RESULTS.mkdir(parents=True, exist_ok=True)
     plugin, kit = ["-p", "devshim.testing.plugin"], str(TESTS / "test_cupy.py")
-    session.run("pytest", "-q", *plugin, kit, "--devshim-gpus=0", f"--devshim-results={RESULTS}/cupy-0.json")
-    stub = {"STUB_CUPY_GPUS": "2"}
-    session.run("pytest", "-q", *plugin, "tests/stub_cupy/test_kit.py", "-m", "gpu and not fresh", env=stub)
-    session.run("pytest", "-q", "tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py", env=stub)
+    on_host = [*plugin, kit, "--devshim-gpus=0", f"--devshim-results={RESULTS}/cupy-0.json"]
+    on_stub = [STUB, *plugin, "tests/stub_cupy/test_kit.py", "-m", "gpu and not fresh"]
+    pytests(session, [on_host, on_stub, STUB_TESTS])
 
 
 @nox.session(python=False, default=False)

@@ -52,7 +52,7 @@ class Filling:
             into: A tree.
             stored: The file's tree (`devshim._checkpoint_read.Contents.tree`).
         """
-        new: dict[int, Any] = {}
+        new: list[Later] = []
         try:
             _refuse_model(into, stored)
             _lockstep.mapped([into, stored], self._look, _unlike)
@@ -61,9 +61,9 @@ class Filling:
             for cell, x, backend, source in self._tensors:
                 target = self._target_of(cell, backend.device_of(x), not backend.shape(x))
                 _parts.at(cell, _arguments.reach, backend, target, (x,))
-                new[len(new)] = self._arriving.read(backend, source, target, place_text(cell))
-            new = self._arriving.arrived(new)
-            arrived = iter(new.values())
+                new.append(self._arriving.read(backend, source, target, place_text(cell)))
+            self._arriving.flush()
+            arrived = (later.tensor for later in new)
             result = _lockstep.mapped([into, stored], lambda cell, nodes: self._result(nodes, arrived), _unlike)
             move = _moving.Move(self._wholes, self._where, self._given, self._arriving.arrived)
             move.stage()
@@ -71,7 +71,6 @@ class Filling:
                 move.exchange(rewire=self._device is not None)
                 self._undo.clear()
         except BaseException:
-            new.clear()  # the traceback would keep them, and their memory
             self._arriving.forget()
             for undo in reversed(self._undo):
                 undo()

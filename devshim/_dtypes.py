@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DTYPES", "dtype_name", "numpy_dtype", "widest"]
+__all__ = ["DTYPES", "dtype_name", "is_numpy_dtype", "numpy_dtype", "widest"]
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -23,6 +23,13 @@ _NAMES = {np.dtype(name): name for name in DTYPES if name != "bfloat16"}
 def dtype_name(dtype: np.dtype) -> str:
     """Return the name of one of NumPy's dtypes, which NumPy itself makes anew each time, in 1 to 2 us."""
     return _NAMES.get(dtype) or str(dtype.name)
+
+
+def is_numpy_dtype(value: object) -> bool:
+    """Return True for a dtype of numbers that NumPy computes with as it is: in native byte order, or bfloat16."""
+    if not isinstance(value, np.dtype) or not value.isnative:
+        return False
+    return value.kind in "biufc" or value.name == "bfloat16"  # ml_dtypes gives its own dtypes the kind "V"
 
 
 def numpy_dtype(name: str) -> np.dtype:

@@ -1,1 +1,1 @@
-"""CuPy behind the contract of `devshim.backend`; `backend.py` puts the rooms together."""
+"""CuPy behind the contract of `devshim.backend`. `backend.py` combines its mixins."""

@@ -1,4 +1,4 @@
-"""CuPy's rooms put together."""
+"""The CuPy adapter: a class made of its mixins."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def library(device: Device) -> Any:
 
 
 class CupyCreation(CupyTensors):
-    """The room of creation."""
+    """The mixin for creation functions."""
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         array = np.array(values, dtype=dtype)
@@ -57,7 +57,7 @@ class CupyCreation(CupyTensors):
             return getattr(library(device), function)(*args, **options)
 
     def _range(self, device: Device, function: str, dtype: Any | None, *args: Any, **options: Any) -> Tensor:
-        """A range on a device; CuPy has none of bool, complex and bfloat16 numbers, so NumPy makes those."""
+        """Return a range on a device; CuPy has no ranges of bool, complex and bfloat16, so NumPy makes those."""
         plain = all(isinstance(each, (int, float)) for each in args) and (dtype is None or dtype.kind in "iuf")
         made: Tensor = self._make(device if plain else CPU, function, *args, dtype=dtype, **options)
         return made if plain or device is CPU else to_card(made, device)

@@ -23,7 +23,7 @@ _SHOWN: dict[str, int] = {}
 """How many GPUs CUDA shows, once it is started: that does not change in a process."""
 
 _WHY: list[str] = []
-"""What CUDA said when it could not start; it cannot in this process any more, and no GPU is there then."""
+"""The error with which CUDA failed to start. It cannot start in this process afterwards, so the count is 0."""
 _UNABLE = tuple(
     f"cudaError{name}:"
     for name in (
@@ -31,7 +31,7 @@ _UNABLE = tuple(
         *("NoDevice", "InitializationError", "SystemNotReady", "StubLibrary"),
     )
 )
-"""How CUDA's errors begin that say that it cannot start: the driver is too old, or there is none that answers."""
+"""How errors begin where CUDA cannot start: the driver is too old, or no driver answers."""
 
 
 def card(index: int) -> Device:
@@ -62,7 +62,7 @@ def is_used(index: int) -> bool:
 
 
 class CupyDevices(Backend):
-    """The room of devices."""
+    """The mixin for devices."""
 
     def kinds(self) -> Sequence[str]:
         return ("gpu",)

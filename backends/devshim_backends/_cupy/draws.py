@@ -29,7 +29,7 @@ _SEED: dict[str, int] = {}
 
 
 class CupyDraws(CupyTensors):
-    """The room of draws."""
+    """The mixin for random arrays."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         with on_card(device):

@@ -1,4 +1,4 @@
-"""What CuPy, or this adapter, cannot do, and why. Imports no framework: the support table is made from it."""
+"""The features that CuPy or this adapter lacks, with reasons. No framework is imported: the support table reads it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What of a GPU's values Python reads unasked, and what CuPy carries to a GPU for an index.
+"""Implicit copies: values of a GPU that Python reads, and indices that CuPy copies to a GPU.
 
-``numpy.asarray(x)`` and an operand that is NumPy's CuPy refuses by itself (TypeError), so nothing is told of them.
+CuPy itself refuses ``numpy.asarray(x)`` and NumPy operands with a TypeError, so they are not reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MORE += (("__reduce__", "pickle"),)
 
 
 class CupyHidden(Backend):
-    """The room of hidden transfers."""
+    """The mixin for the guard."""
 
     @contextmanager
     def watch(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:

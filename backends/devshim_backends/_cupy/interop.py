@@ -28,7 +28,7 @@ from .tensors import CupyTensors
 
 
 class CupyInterop(CupyTensors):
-    """The room of interop."""
+    """The mixin for DLPack."""
 
     alignment = 1
     """On the host, where NumPy's arrays know whether they are aligned; on a GPU see `_check_on_card`."""
@@ -85,7 +85,7 @@ def _check_on_card(offered: _dlpack.Offer) -> None:
     """Refuse as `_check`, and memory on whose address a kernel would fail, with all that this process has there."""
     _check(offered)
     if offered.address % offered.itemsize:
-        raise BufferError(f"its address is no multiple of {offered.itemsize}, the bytes of an element")
+        raise BufferError(f"its address is not a multiple of {offered.itemsize}, the bytes of an element")
 
 
 def _writable(array: np.ndarray) -> np.ndarray:

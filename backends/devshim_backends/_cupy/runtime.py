@@ -36,12 +36,12 @@ _FULL = (
     "CUFFT_ALLOC_FAILED",
     "CUTENSOR_STATUS_ALLOC_FAILED",
 )
-"""What a full GPU says where CuPy raises an error of the library that it has called, all of them RuntimeErrors."""
+"""Texts for a full GPU in the RuntimeErrors that CuPy raises for errors of CUDA's libraries."""
 _LIMIT = "CUPY_GPU_MEMORY_LIMIT"
 
 
 class CupyRuntime(Backend):
-    """The room of the runtime."""
+    """The mixin for memory and the start of CUDA."""
 
     never_late: ClassVar[tuple[str, ...]] = ("grow", "fraction")
     full_error: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
@@ -64,7 +64,7 @@ class CupyRuntime(Backend):
             free, total = runtime.memGetInfo()
             pool = cupy.get_default_memory_pool()
             used, spare = pool.used_bytes(), pool.free_bytes()
-        # What CuPy's pool holds and no array uses can be asked for as well as what the driver has left.
+        # The free memory in CuPy's pool is available, and so is what the driver has left.
         return MemoryInfo(total=total, used=used, free=free + spare)
 
     def empty_cache(self, device: Device) -> None:

@@ -17,7 +17,7 @@ def on_card(device: Device) -> AbstractContextManager[Any]:
 
 
 class CupyScopes(Backend):
-    """The room of scopes: CuPy's own ``with cupy.cuda.Device(1):``, which is a thread's and nests."""
+    """The mixin for scopes: CuPy's own ``with cupy.cuda.Device(1):``, which holds for one thread and nests."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         return on_card(device)

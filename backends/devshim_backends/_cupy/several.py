@@ -21,7 +21,7 @@ _OPS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
 
 
 class CupySeveral(CupyTensors):
-    """The room of several devices; sums over GPUs are devshim's own, as CuPy ships no NCCL."""
+    """The mixin for several devices. devshim itself sums over GPUs, because CuPy ships no NCCL."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         return x[(slice(None),) * axis + (slice(start, stop),)]

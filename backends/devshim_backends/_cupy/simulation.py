@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CupySimulation(Backend):
-    """The room of simulation, empty."""
+    """The mixin that refuses to simulate."""
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus:

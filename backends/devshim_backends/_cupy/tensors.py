@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 
 from devshim import _refusals
-from devshim._dtypes import dtype_name, numpy_dtype
+from devshim._dtypes import dtype_name, is_numpy_dtype, numpy_dtype
 from devshim.backend import Backend, Tensor
 from devshim.device import CPU, Device
 
@@ -18,7 +18,7 @@ from .transfers import across, to_card, to_host
 
 
 class CupyTensors(Backend):
-    """The room of tensors."""
+    """The mixin for placing, copying and reading tensors."""
 
     def is_tensor(self, cls: type) -> bool:
         return issubclass(cls, (cupy.ndarray, np.ndarray))
@@ -77,9 +77,7 @@ class CupyTensors(Backend):
         return numpy_dtype(name)
 
     def is_dtype(self, value: object) -> bool:
-        if not isinstance(value, np.dtype) or not value.isnative:
-            return False
-        return value.kind in "biufc" or value.name == "bfloat16"  # ml_dtypes gives its own dtypes the kind "V"
+        return is_numpy_dtype(value)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         with on_card(self.device_of(x)):

@@ -1,4 +1,4 @@
-"""How an array's memory stands: in which order, and in which of a device's memories; and another array over it."""
+"""The memory of an array: its order, which of a device's memories it is, and another array over it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ORDERS: dict[Any, bool] = {}
 
 
 def in_order(x: Any) -> bool:
-    """Whether an array stands in C order, as all do that JAX's operators make."""
+    """Return True if an array is in C order, as all results of JAX's operators are."""
     layout = getattr(x, "_pjrt_layout", None)  # faster than `x.format`; keys and numbers have none
     known = _ORDERS.get(layout)
     if known is None:

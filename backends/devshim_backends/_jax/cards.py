@@ -92,8 +92,8 @@ def _failure() -> str | None:
     """Why JAX, which has started, has not started the NVIDIA cards that the driver shows."""
     if FAILURES:
         return FAILURES[-1]
-    told = getattr(xla_bridge, "_backend_errors", {}).get("cuda")
-    return f"its CUDA plug-in says {told}" if told else _cuda.refusal()
+    reason = getattr(xla_bridge, "_backend_errors", {}).get("cuda")
+    return f"its CUDA plug-in says {reason}" if reason else _cuda.refusal()
 
 
 def _count_amd() -> int:

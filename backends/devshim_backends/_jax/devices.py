@@ -44,7 +44,7 @@ _HOST_VALUES = (np.ndarray, np.generic, bool, int, float, complex)
 
 
 _HOST_KINDS = {"pinned_host", "unpinned_host"}
-"""What JAX calls memory on the host: on older releases a CPU device's own, too."""
+"""JAX's names for host memory. On older releases they also name the memory of a CPU device."""
 
 
 def is_beside(x: Tensor) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from devshim import _refusals
-from devshim._dtypes import dtype_name, numpy_dtype
+from devshim._dtypes import dtype_name, is_numpy_dtype, numpy_dtype
 from devshim.backend import Backend, Tensor
 from devshim.device import CPU, Device
 from devshim.errors import ConversionError
@@ -66,9 +66,7 @@ class NumpyTensors(Backend):
         return numpy_dtype(name)
 
     def is_dtype(self, value: object) -> bool:
-        if not isinstance(value, np.dtype) or not value.isnative:
-            return False
-        return value.kind in "biufc" or value.name == "bfloat16"  # ml_dtypes gives its own dtypes the kind "V"
+        return is_numpy_dtype(value)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         return x.astype(dtype)

@@ -36,7 +36,7 @@ FEW = 4
 
 
 class Parcel:
-    """Tensors that travel together: their numbers, their lengths, the elements there is room for, True if all are 1-D.
+    """Tensors that travel together.
 
     Attributes:
         members: Which, by number.
