@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _parts, _transfer, _trees, simulation
+from devshim import _parts, _starting, _transfer, _trees, simulation
 from devshim._moving import joined
 from devshim._spec import device as as_device
 from devshim.device import CPU
@@ -184,7 +184,7 @@ def _free(device: Device, backends: list[Backend]) -> int:
     _transfer.require(backends[0], device)
     if "memory" in backends[0].gaps:
         return UNLIMITED
-    free = backends[0].memory(device).free
+    free = _starting.ask(backends[0], device, backends[0].memory).free
     return UNLIMITED if free is None else free
 
 

@@ -6,7 +6,7 @@ still ask at import, so write ``devices=None`` there and ask inside.
 
 from __future__ import annotations
 
-from devshim import _context, _explain, _registry, _spec, _transfer
+from devshim import _context, _explain, _registry, _spec, _starting, _transfer
 from devshim.device import ALIASES, CPU, Device, kind_of
 from devshim.errors import DeviceSpecError
 
@@ -66,11 +66,7 @@ def describe(device: DeviceLike) -> DeviceInfo:
     hook = _explain.HOOK
     if hook is not None:
         hook(backend, "describe", target)
-    try:
-        return backend.describe(target)
-    except Exception as error:
-        _transfer.raise_unstarted(backend, error, target)
-        raise
+    return _starting.ask(backend, target, backend.describe)
 
 
 def require(device: DeviceLike) -> Device:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _arguments, _context, _explain, _misuse_values, _outside, _refusals, _transfer
+from devshim import _arguments, _context, _explain, _misuse_values, _outside, _refusals, _starting, _transfer
 from devshim._lazy import keep_source
 from devshim._refusals import bad_argument
+from devshim.device import CPU
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -101,7 +102,7 @@ def seed(n: int) -> None:
     hook = _explain.HOOK
     if hook is not None:
         hook(backend, "seed", None, (value,))
-    backend.seed(value)
+    _starting.ask(backend, CPU, lambda _: backend.seed(value))
 
 
 _misuse_values.given_by_name(normal)

@@ -41,9 +41,10 @@ def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
     if backend.simulated and device.kind == "gpu":
         why = f"devshim simulates {backend.simulated}"
     else:
-        from devshim import simulation
+        from devshim import _starting, simulation
 
-        why = simulation.why_not(backend) or backend.absence(device.kind)
+        unable = _starting.reason(backend.name, device.kind)
+        why = simulation.why_not(backend) or unable or backend.absence(device.kind)
     if count:
         last = f" to {device.kind}:{count - 1}" if count > 1 else ""
         hint = f"use {device.kind}:0{last}, or ds.try_gpu({device.index}) to fall back to the CPU"
@@ -52,6 +53,14 @@ def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
         if "simulate" not in backend.gaps:
             hint += "; ds.simulate(gpus=2) goes on without cards"
     return DeviceNotFoundError(f"{device} was asked for, and {backend.title} has {have}: {why}", hint)
+
+
+def not_started(backend: Backend, why: str) -> DeviceNotFoundError:
+    """The framework starts its GPUs with the host, and they cannot start."""
+    return DeviceNotFoundError(
+        f"{backend.title} does not start: {why}",
+        "set CUDA_VISIBLE_DEVICES='' in the environment to leave the GPUs out; `devshim doctor` says more",
+    )
 
 
 def _chosen() -> str | None:

@@ -283,18 +283,10 @@ def raise_if_full(backend: Backend, error: Exception, device: Device, x: Tensor)
 
 def raise_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
     """Do the same where the bytes are known; a simulated card's own error says it already."""
-    from devshim import _refusals
+    from devshim import _refusals, _starting
 
     if isinstance(error, DevshimError):
         return
     if backend.is_out_of_memory(error):
         raise _refusals.out_of_memory(backend, device, nbytes) from error
-    raise_unstarted(backend, error, device)
-
-
-def raise_unstarted(backend: Backend, error: Exception, device: Device) -> None:
-    """Raise `DeviceNotFoundError` if a call failed because the framework cannot start the GPUs that it has counted."""
-    if backend.is_unable_to_start(error):
-        from devshim import _refusals
-
-        raise _refusals.not_found(backend, device) from error
+    _starting.raise_unstarted(backend, error, device)

@@ -341,9 +341,9 @@ class Backend(Wholes, ABC):
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether an error of the framework's says that a device is full."""
 
-    def is_unable_to_start(self, error: BaseException) -> bool:
-        """Return True if an error says that counted GPUs cannot start; `count` is 0 then, and `absence` says why."""
-        return False
+    def why_unable_to_start(self, error: BaseException) -> str | None:
+        """Return why counted devices cannot start, if an error says so: `count` is 0 then (see `devshim._starting`)."""
+        return None
 
     # ------------------------------------------------------------------ simulation
     @abstractmethod

@@ -5,10 +5,22 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from devshim import _arguments, _context, _explain, _installed, _misuse, _outside, _registry, _spec, _transfer, _visible
+from devshim import (
+    _arguments,
+    _context,
+    _explain,
+    _installed,
+    _misuse,
+    _outside,
+    _registry,
+    _spec,
+    _starting,
+    _transfer,
+    _visible,
+)
 from devshim._refusals import already_started, bad_argument, unsupported
 from devshim.device import CPU, Device, as_int
-from devshim.errors import BackendError, OutOfMemoryError
+from devshim.errors import BackendError, DeviceNotFoundError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,16 +41,15 @@ def synchronize(device: DeviceLike | None = None) -> None:
         device: Which; without it every device of the current framework.  The CPU needs no waiting.
 
     Raises:
-        DeviceNotFoundError: The device named does not exist. Never for want of GPUs where none is named.
+        DeviceNotFoundError: The device named does not exist, or cannot start. Never where none is named.
     """
     _outside.refuse("synchronize", "wait outside: here nothing has been computed yet")
     backend = _context.current()
-    targets = [CPU, *_cards(backend)] if device is None else [_transfer.require(backend, _spec.device(device))]
+    targets = [CPU, *_cards(backend)] if device is None else [_started(backend, device)]
     hook = _explain.HOOK
     if hook is not None:
         hook(backend, "synchronize", targets[-1])
-    for target in targets:
-        backend.synchronize(target)
+    _each(backend, targets, backend.synchronize, named=device is not None)
 
 
 def memory(device: DeviceLike) -> MemoryInfo:
@@ -56,26 +67,45 @@ def memory(device: DeviceLike) -> MemoryInfo:
     hook = _explain.HOOK
     if hook is not None:
         hook(backend, "memory", target)
-    try:
-        return backend.memory(target)
-    except Exception as error:
-        _transfer.raise_unstarted(backend, error, target)
-        raise
+    return _starting.ask(backend, target, backend.memory)
 
 
 def empty_cache(device: DeviceLike | None = None) -> None:
-    """Give memory the current framework keeps for reuse back to a device, or to every device; nothing on the CPU."""
+    """Give memory the current framework keeps for reuse back to a device, or to every device; nothing on the CPU.
+
+    Raises:
+        DeviceNotFoundError: The device named does not exist, or cannot start.
+        UnsupportedError: A device is named, and the framework has no such call.
+    """
     _outside.refuse("empty_cache", "call it outside: here it would be done once, while the function is compiled")
     backend = _context.current()
     if device is None:
         targets = [] if "empty_cache" in backend.gaps else _cards(backend)
     else:
-        targets = [_transfer.require(backend, _spec.device(device))]
-    for target in targets:
-        hook = _explain.HOOK
-        if hook is not None:
+        targets = [_started(backend, device)]
+    hook = _explain.HOOK
+    if hook is not None:
+        for target in targets:
             hook(backend, "empty_cache", target)
-        backend.empty_cache(target)
+    _each(backend, targets, backend.empty_cache, named=device is not None)
+
+
+def _started(backend: Backend, device: DeviceLike) -> Device:
+    """Return a device that is named; one that a framework has only counted so far is looked at, which may fail."""
+    target = _transfer.require(backend, _spec.device(device))
+    if target is not CPU and not backend.simulated and not backend.started():
+        _starting.ask(backend, target, backend.describe)
+    return target
+
+
+def _each(backend: Backend, targets: Iterable[Device], how: Callable[[Device], None], named: bool) -> None:
+    """Call one of a backend's methods with each device; one that nobody has named may turn out not to start."""
+    for target in targets:
+        try:
+            _starting.ask(backend, target, how)
+        except DeviceNotFoundError:
+            if named:
+                raise
 
 
 def memory_policy(policy: Literal["grow"] | float) -> None:
@@ -110,7 +140,12 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
     for each in concerned:
         if hook is not None:
             hook(each, "memory_policy" if policy == "grow" else "memory_fraction", None, (policy,))
-        each.memory_policy(policy)
+        _set_policy(each, policy)
+
+
+def _set_policy(backend: Backend, policy: Literal["grow"] | float) -> None:
+    """Pass the policy on to a framework, which may start its GPUs for it."""
+    _starting.ask(backend, Device("gpu"), lambda _: backend.memory_policy(policy))
 
 
 def _sharing(backend: Backend) -> list[Backend]:
@@ -172,8 +207,7 @@ def _loaded_now() -> Iterator[Backend]:
 
 def _empty_all(backend: Backend) -> None:
     if "empty_cache" not in backend.gaps:
-        for card in _cards(backend):
-            backend.empty_cache(card)
+        _each(backend, _cards(backend), backend.empty_cache, named=False)
 
 
 def _cards(backend: Backend) -> list[Device]:

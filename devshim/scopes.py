@@ -12,7 +12,7 @@ import sys
 from _thread import _local
 from contextvars import ContextVar
 
-from devshim import _context, _explain, _outside, _registry, _spec, _transfer
+from devshim import _context, _explain, _outside, _registry, _spec, _starting, _transfer
 from devshim._misuse_values import given_by_name
 from devshim.device import Device
 
@@ -112,7 +112,7 @@ def _enter(backend: Backend, device: Device, held: bool = False) -> None:
     try:
         scope.__enter__()
     except Exception as error:
-        _transfer.raise_unstarted(backend, error, device)
+        _starting.raise_unstarted(backend, error, device)
         raise
     _native.open.append((scope, held))
 

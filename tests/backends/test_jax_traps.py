@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim import _registry, _starting
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
@@ -671,7 +671,7 @@ def test_without_the_drivers_files_jax_has_no_card(two_cards, monkeypatch):
 @pytest.mark.parametrize("at", ["the host", "a card"])
 def test_a_platform_that_does_not_start_leaves_the_host(two_cards, monkeypatch, at):
     """Trap: JAX raises at its first call, whatever that asks for, and goes on without the platform at the next."""
-    from devshim_backends._jax import cards, devices
+    from devshim_backends._jax import devices
 
     own, failures = jax.local_devices, []
 
@@ -685,7 +685,7 @@ def test_a_platform_that_does_not_start_leaves_the_host(two_cards, monkeypatch, 
         return own(backend=backend)
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(cards, "FAILURES", [])
+    monkeypatch.setattr(_starting, "_REASONS", {})
     monkeypatch.setattr(jax, "local_devices", local_devices)
     assert ds.device_count() == 2
     if at == "the host":

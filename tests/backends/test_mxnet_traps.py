@@ -584,3 +584,30 @@ def test_counting_cards_does_not_start_cuda(monkeypatch):
     assert counted == []
     monkeypatch.setattr(_nvml, "cuda_started", lambda: True)
     assert ds.device_count() == 4  # what MXNet has
+
+
+def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
+    """NVML counts them; the first use says what CUDA says, and from then on there are none."""
+    from devshim_backends._mxnet import devices
+
+    from devshim import _cuda, _registry, _starting
+
+    def fail(index):
+        raise mx.MXNetError(
+            "Traceback (most recent call last):\n  File ../src/c_api/c_api.cc, line 1\nMXNetError: Check failed: "
+            "e == cudaSuccess (35 vs. 0) : CUDA: CUDA driver version is insufficient for CUDA runtime version"
+        )
+
+    monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(devices, "HAS_CUDA", True)
+    monkeypatch.setattr(_cuda, "count", lambda: 2)
+    monkeypatch.setattr(mx.context, "gpu_memory_info", fail)
+    for call in (ds.describe, ds.memory, ds.synchronize, ds.empty_cache):
+        assert ds.device_count() == 2
+        told = "MXNet has 0 gpu devices: CUDA does not start .CUDA driver version is insufficient for CUDA runtime"
+        with pytest.raises(ds.DeviceNotFoundError, match=told):
+            call("gpu:1")
+        assert ds.device_count() == 0
+        _starting._REASONS.clear()
+    adapter = _registry.load("mxnet")
+    assert adapter.why_unable_to_start(mx.MXNetError("CUDA: an illegal memory access was encountered")) is None

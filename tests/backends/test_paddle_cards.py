@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
+from devshim import _starting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -300,22 +301,22 @@ def test_a_card_that_does_not_start_is_not_found(
         return call
 
     x = ds.zeros(3)
+    monkeypatch.setattr(_starting, "_REASONS", {})
     monkeypatch.setattr(paddle.device.cuda, "device_count", lambda: 2)
-    for name in ("copy_to", "zeros", "memory", "describe"):
+    for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
         monkeypatch.setattr(type(with_cuda), name, failing(getattr(type(with_cuda), name)))
     calls: tuple[Callable[[], Any], ...] = (
         lambda: ds.place(x, "gpu:1"),
         lambda: ds.zeros(3, device="gpu:1"),
         lambda: ds.memory("gpu:1"),
         lambda: ds.describe("gpu:1"),
+        lambda: ds.synchronize("gpu:1"),
+        lambda: ds.empty_cache("gpu:1"),
     )
-    why = import_module("devshim_backends._paddle.devices").WHY
     for call in calls:
         assert ds.device_count() == 2
-        try:
-            with pytest.raises(ds.DeviceNotFoundError, match=r"gpu:1 was asked for.* has 0 gpu devices: CUDA error.35"):
-                call()
-            assert ds.device_count() == 0
-        finally:
-            why.clear()
-    assert not with_cuda.is_unable_to_start(kind("CUDA error(700), an illegal memory access was encountered"))
+        with pytest.raises(ds.DeviceNotFoundError, match=r"gpu:1 was asked for.* has 0 gpu devices: CUDA error.35"):
+            call()
+        assert ds.device_count() == 0
+        _starting._REASONS.clear()
+    assert with_cuda.why_unable_to_start(kind("CUDA error(700), an illegal memory access was encountered")) is None

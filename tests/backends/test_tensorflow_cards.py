@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _dlpack, _registry
+from devshim import _dlpack, _registry, _starting
 from devshim.errors import DeviceMismatchError
 from devshim.testing.values import sample
 
@@ -168,7 +168,8 @@ def test_a_card_that_does_not_start_is_not_found(
         return call
 
     x = ds.zeros(8)
-    for name in ("copy_to", "zeros", "memory", "describe"):
+    monkeypatch.setattr(_starting, "_REASONS", {})
+    for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
         monkeypatch.setattr(type(adapter), name, failing(getattr(type(adapter), name)))
     monkeypatch.setattr(adapter, "simulated", 0)
     monkeypatch.setattr(devices, "logical_cards", lambda kind: [None, None])
@@ -177,23 +178,23 @@ def test_a_card_that_does_not_start_is_not_found(
         lambda: ds.zeros(3, device="gpu:1"),
         lambda: ds.memory("gpu:1"),
         lambda: ds.describe("gpu:1"),
+        lambda: ds.synchronize("gpu:1"),
+        lambda: ds.empty_cache("gpu:1"),
     )
     told = "TensorFlow has 0 gpu devices: TensorFlow cannot start"
     for call in calls:
         assert ds.device_count() == 2
-        try:
-            with pytest.raises(ds.DeviceNotFoundError, match=told) as caught:
-                call()
-            assert ds.device_count() == 0
-        finally:
-            devices.WHY.clear()
+        with pytest.raises(ds.DeviceNotFoundError, match=told) as caught:
+            call()
+        assert ds.device_count() == 0
+        _starting._REASONS.clear()
         assert str(error).partition("\n")[0] in str(caught.value)
         assert caught.value.__cause__ is error
 
 
 def test_another_error_of_a_card_stays_what_it_is(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not adapter.is_unable_to_start(tf.errors.InternalError(None, None, "Blas GEMM launch failed"))
-    assert not adapter.is_unable_to_start(ValueError("cudaSetDevice() on GPU:0 failed"))
+    assert adapter.why_unable_to_start(tf.errors.InternalError(None, None, "Blas GEMM launch failed")) is None
+    assert adapter.why_unable_to_start(ValueError("cudaSetDevice() on GPU:0 failed")) is None
 
 
 @pytest.mark.parametrize("told", [None, "the NVIDIA driver's CUDA does not start (CUDA_ERROR_UNKNOWN)"])

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from devshim_backends._torch import draws as draws_module  # noqa: E402
 from devshim_backends._torch import packing  # noqa: E402
 
+from devshim import _cuda, _starting  # noqa: E402
 from devshim._registry import load  # noqa: E402
 
 
@@ -131,6 +132,37 @@ def test_a_full_device_is_pytorchs_own_error(backend):
     with pytest.raises(torch.OutOfMemoryError, match="cpu has no room for") as caught:
         ds.empty(2**50)
     assert isinstance(caught.value, ds.OutOfMemoryError)
+
+
+# ---------------------------------------------------------------- cards that do not start
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ds.synchronize("gpu:1"),
+        lambda: ds.empty_cache("gpu:1"),
+        lambda: ds.memory("gpu:1"),
+        lambda: ds.describe("gpu:1"),
+        lambda: ds.zeros(3, device="gpu:1"),
+        lambda: ds.place(torch.ones(3), "gpu:1"),
+        lambda: ds.memory_policy(0.5),
+    ],
+)
+def test_cards_that_are_counted_and_do_not_start_are_not_found(backend, monkeypatch, call):
+    """NVML counts two; what starts CUDA fails, here because the build has none, there because the driver is old."""
+    if torch.version.cuda is not None:
+        pytest.skip("in tests/fake_cuda for builds with CUDA")
+    monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(_cuda, "count", lambda: 2)
+    assert ds.device_count() == 2
+    ds.synchronize()
+    ds.empty_cache()
+    assert ds.device_count() == 2
+    with pytest.raises(ds.DeviceNotFoundError, match=r"has 0 gpu devices: CUDA does not start \(Torch not compiled"):
+        call()
+    assert ds.device_count() == 0
+    with pytest.raises(ds.DeviceNotFoundError, match="CUDA does not start"):
+        ds.require("gpu:0")
 
 
 # ---------------------------------------------------------------- conversion

@@ -152,6 +152,7 @@ def test_a_driver_that_cannot_start(run, error):
             lambda: ds.from_numpy(torch.ones(3).numpy(), "gpu:0"), lambda: ds.random.uniform(size=3, device="gpu:0"),
             lambda: ds.place(torch.nn.Linear(3, 3), "gpu:0"), lambda: ds.on("gpu:0").__enter__(),
             lambda: ds.set_device("gpu:0"), lambda: ds.asarray([1], device="gpu:0"),
+            lambda: ds.synchronize("gpu:0"), lambda: ds.empty_cache("gpu:0"), lambda: ds.memory_policy(0.5),
             lambda: ds.broadcast(torch.ones(3), ["gpu:0"]), lambda: ds.full((3,), 1.0, device="gpu:0"),
         ]
         def first(call):

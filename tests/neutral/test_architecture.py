@@ -37,6 +37,7 @@ FOR_ADAPTERS = {
     "_host",
     "_nvml",
     "_refusals",
+    "_starting",
     "_versions",
     "backend",
     "device",

@@ -47,18 +47,24 @@ with pytest.raises(ds.AlreadyStartedError, match="CuPy has already started"):
 """)
 
 
-def test_a_driver_that_is_too_old() -> None:
+@pytest.mark.parametrize(
+    "call",
+    ['ds.place(ds.ones(3), "gpu:1")', 'ds.synchronize("gpu:1")', 'ds.empty_cache("gpu:1")', 'ds.memory("gpu:1")'],
+)
+def test_a_driver_that_is_too_old(call: str) -> None:
     """NVML counts its cards all the same; the first call that needs one finds out, and says so from then on."""
-    alone("""
+    alone(
+        """
 _machine.BROKEN.append("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
 assert ds.device_count() == 4
 ds.synchronize()
 for _ in range(2):
     with pytest.raises(ds.DeviceNotFoundError, match="CUDA does not start .cudaErrorInsufficientDriver") as caught:
-        ds.place(ds.ones(3), "gpu:1")
+        CALL
 assert ds.device_count() == 0 and ds.try_gpu() is ds.cpu()
 assert ds.place(ds.ones(3), "cpu").tolist() == [1, 1, 1]
-""")
+""".replace("CALL", call)
+    )
 
 
 def test_a_full_gpu() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import cupy
 from cupy.cuda import runtime
 
-from devshim import _cuda, _host, _nvml
+from devshim import _cuda, _host, _nvml, _starting
 from devshim.backend import Backend
 from devshim.device import CPU, Device
 from devshim.info import DeviceInfo
@@ -22,8 +22,6 @@ _DEVICES = {index: Device("gpu", index) for index in range(_COMMON)}
 _SHOWN: dict[str, int] = {}
 """How many GPUs CUDA shows, once it is started: that does not change in a process."""
 
-_WHY: list[str] = []
-"""The error with which CUDA failed to start. It cannot start in this process afterwards, so the count is 0."""
 _UNABLE = tuple(
     f"cudaError{name}:"
     for name in (
@@ -42,7 +40,7 @@ def card(index: int) -> Device:
 
 def cards() -> int:
     """Return how many GPUs CuPy has, or will have; starts no CUDA."""
-    if _WHY:
+    if _starting.reason("cupy", "gpu"):  # CUDA cannot start in this process any more
         return 0
     shown = _SHOWN.get("gpu")
     if shown is not None:
@@ -52,8 +50,12 @@ def cards() -> int:
     try:
         return _SHOWN.setdefault("gpu", int(runtime.getDeviceCount()))
     except runtime.CUDARuntimeError as error:
-        _WHY[:] = [str(error)]
+        _starting.note("cupy", "gpu", _unable(error))
         return 0
+
+
+def _unable(error: BaseException) -> str:
+    return f"CUDA does not start ({error})"
 
 
 def is_used(index: int) -> bool:
@@ -77,13 +79,11 @@ class CupyDevices(Backend):
             return "CuPy computes on GPUs alone, CUDA's or ROCm's"
         if runtime.is_hip:
             return "that is all the driver shows" if cards() else "no AMD driver answers"
-        return f"CUDA does not start ({_WHY[0]})" if _WHY else _nvml.why_not(cards())
+        return _starting.reason(self.name, kind) or _nvml.why_not(cards())
 
-    def is_unable_to_start(self, error: BaseException) -> bool:
-        if not isinstance(error, runtime.CUDARuntimeError) or not str(error).startswith(_UNABLE):
-            return False
-        _WHY[:] = [str(error)]
-        return True
+    def why_unable_to_start(self, error: BaseException) -> str | None:
+        is_start = isinstance(error, runtime.CUDARuntimeError) and str(error).startswith(_UNABLE)
+        return _unable(error) if is_start else None
 
     def to_native(self, device: Device) -> object:
         return "cpu" if device is CPU else cupy.cuda.Device(device.index)

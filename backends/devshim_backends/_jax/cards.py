@@ -84,14 +84,8 @@ def sees_driver() -> bool:
     return asked is None or bool(asked())
 
 
-FAILURES: list[str] = []
-"""Why JAX did not start on a platform, the last reason last: after raising it once, it goes on without that."""
-
-
 def _failure() -> str | None:
     """Why JAX, which has started, has not started the NVIDIA cards that the driver shows."""
-    if FAILURES:
-        return FAILURES[-1]
     reason = getattr(xla_bridge, "_backend_errors", {}).get("cuda")
     return f"its CUDA plug-in says {reason}" if reason else _cuda.refusal()
 

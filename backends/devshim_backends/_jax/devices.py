@@ -14,6 +14,7 @@ Traps mended here:
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -22,7 +23,7 @@ from jax._src import xla_bridge
 from jax._src.interpreters import partial_eval
 from jax.core import Tracer
 
-from devshim import _host, _refusals
+from devshim import _host, _refusals, _starting
 from devshim.backend import Backend
 from devshim.device import ALIASES, CPU, Device
 from devshim.errors import DeviceNotFoundError, UnsupportedError
@@ -96,7 +97,7 @@ class JaxDevices(Backend):
         if kind == "gpu":
             if self.simulated:
                 return self.simulated
-            if cards.gpu_plugin() is None or not cards.allowed("gpu"):
+            if cards.gpu_plugin() is None or not cards.allowed("gpu") or _starting.reason(self.name, kind):
                 return 0
             return len(_local("gpu")) if started() else cards.count()
         if kind == "tpu" and cards.has_tpu_library() and cards.allowed("tpu"):
@@ -210,9 +211,10 @@ class JaxDevices(Backend):
 def host() -> Any:
     """Return JAX's own device for the host."""
     found = _local("cpu")
-    if not found and cards.allowed("cpu") and cards.FAILURES:
+    failures = _starting.reasons("jax")
+    if not found and cards.allowed("cpu") and failures:
         raise DeviceNotFoundError(
-            f"JAX does not start: {cards.FAILURES[-1]}",
+            f"JAX does not start: {failures[-1]}",
             "set JAX_PLATFORMS=cpu to leave that out; `devshim doctor` says more",
         )
     if not found:
@@ -221,6 +223,10 @@ def host() -> Any:
             f"set JAX_PLATFORMS={jax.config.jax_platforms},cpu",
         )
     return found[0]
+
+
+_UNABLE = re.compile("Unable to initialize backend '([^']*)'")
+"""How JAX's error begins where a platform does not start."""
 
 
 def _local(platform: str) -> list[Any]:
@@ -233,7 +239,9 @@ def _local(platform: str) -> list[Any]:
         try:
             return list(jax.local_devices(backend=platform))
         except RuntimeError as error:
-            if "Unable to initialize backend" not in str(error):
+            platform_named = _UNABLE.match(str(error))
+            if platform_named is None:
                 break
-            cards.FAILURES.append(str(error).partition(" (you may")[0].partition(" (set JAX")[0])
+            why = str(error).partition(" (you may")[0].partition(" (set JAX")[0]
+            _starting.note("jax", ALIASES.get(platform_named[1].lower(), "gpu"), why)
     return []

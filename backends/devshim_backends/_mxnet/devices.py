@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim import _cuda, _host, _nvml, _refusals
+from devshim import _cuda, _host, _nvml, _refusals, _starting
 from devshim.backend import Backend
 from devshim.device import CPU, Device
 from devshim.info import DeviceInfo
@@ -90,6 +90,8 @@ def read(number: int, labelled: int) -> Device | None:
 def _cards() -> int:
     """Return how many cards CUDA shows this process; MXNet itself would start CUDA to count them (``cuInit``)."""
     if not HAS_CUDA:
+        return 0
+    if _starting.reason("mxnet", "gpu"):  # CUDA cannot start in this process any more
         return 0
     if not _nvml.cuda_started():
         return _cuda.count()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import mxnet as mx
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 _FULL = ("out of memory", "cudaMalloc", "Failed to allocate", "bad_alloc", "CUDNN_STATUS_ALLOC_FAILED")
 """What MXNet's storage managers say when a device is full; all of it comes as an MXNetError."""
+
+_NO_START = re.compile(
+    "CUDA driver version is insufficient[^\n]*|no CUDA-capable device is detected|system not yet initialized"
+    "|all CUDA-capable devices are busy or unavailable|CUDA driver is a stub library"
+    "|system has unsupported display driver[^\n]*|forward compatibility was attempted on non supported HW"
+)
+"""What MXNet's errors quote of CUDA where that does not start."""
 
 
 class MxnetRuntime(Backend):
@@ -56,3 +64,7 @@ class MxnetRuntime(Backend):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, (mx.MXNetError, MemoryError)) and any(text in str(error) for text in _FULL)
+
+    def why_unable_to_start(self, error: BaseException) -> str | None:
+        found = _NO_START.search(str(error)) if isinstance(error, mx.MXNetError) else None
+        return None if found is None else f"CUDA does not start ({found[0]})"

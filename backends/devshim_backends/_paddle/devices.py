@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from devshim import _host, _nvml, _refusals
+from devshim import _host, _nvml, _refusals, _starting
 from devshim.backend import Backend
 from devshim.device import ALIASES, CPU, Device
 from devshim.info import DeviceInfo
@@ -151,14 +151,11 @@ def _has_cuda() -> bool:
     return bool(core.is_compiled_with_cuda())  # ROCm counts as CUDA here
 
 
-WHY: list[str] = []
-"""What Paddle said when it could not start a card that it had counted; it cannot in this process any more."""
-
-
 def _count_cuda() -> tuple[int, str | None]:
     """The number of CUDA's cards, and why CUDA counts none: Paddle raises what the driver answers (2.6 to 3.3)."""
-    if WHY:
-        return 0, WHY[0]
+    unable = _starting.reason("paddle", "gpu")  # CUDA cannot start in this process any more
+    if unable is not None:
+        return 0, unable
     try:
         return int(paddle.device.cuda.device_count()), None
     except (OSError, RuntimeError, SystemError) as error:

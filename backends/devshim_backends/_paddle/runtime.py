@@ -11,7 +11,7 @@ from devshim import _host, _refusals
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.info import MemoryInfo
-from devshim_backends._paddle.devices import WHY, core, is_custom
+from devshim_backends._paddle.devices import core, is_custom
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,8 +80,6 @@ class PaddleRuntime(Backend):
         told = isinstance(error, (RuntimeError, OSError, SystemError))
         return told and any(text in str(error).lower() for text in _FULL)
 
-    def is_unable_to_start(self, error: BaseException) -> bool:
+    def why_unable_to_start(self, error: BaseException) -> str | None:
         found = _NO_START.search(str(error)) if isinstance(error, (OSError, RuntimeError, SystemError)) else None
-        if found is not None:
-            WHY[:] = [found[0]]
-        return found is not None
+        return None if found is None else found[0]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim import _cuda, _host, _nvml
+from devshim import _cuda, _host, _nvml, _starting
 from devshim.backend import Backend
 from devshim.device import ALIASES, CPU, KINDS, Device
 from devshim.info import DeviceInfo
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 PLACES: dict[str, Device] = {}
 """TensorFlow's device strings -> `Device`; filled when first met, emptied when a simulation changes."""
-
-
-WHY: list[str] = []
-"""What TensorFlow said when it could not start a card that it lists; it cannot in this process any more."""
 
 
 def parse(name: str) -> tuple[str, int] | None:
@@ -52,7 +48,7 @@ class TensorflowDevices(Backend):
             return 1
         if self.simulated:
             return self.simulated if kind == "gpu" else 0
-        return 0 if WHY and kind == "gpu" else len(logical_cards(kind))
+        return 0 if _starting.reason(self.name, kind) else len(logical_cards(kind))
 
     def absence(self, kind: str) -> str:
         if kind != "gpu":
@@ -60,8 +56,6 @@ class TensorflowDevices(Backend):
         physical, visible = tf.config.list_physical_devices("GPU"), tf.config.get_visible_devices("GPU")
         if len(visible) < len(physical):
             return f"tf.config.set_visible_devices shows {len(visible)} of {len(physical)}"
-        if WHY:
-            return f"TensorFlow cannot start the cards ({WHY[0]})"
         if not tf.test.is_built_with_gpu_support():
             return "this TensorFlow is a CPU-only build (tf.test.is_built_with_gpu_support() is False)"
         if not physical and _nvml.visible():

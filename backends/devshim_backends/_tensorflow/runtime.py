@@ -18,7 +18,7 @@ from devshim.device import CPU
 from devshim.info import MemoryInfo
 from devshim_backends._tensorflow.cards import CARDS
 from devshim_backends._tensorflow.counting import refresh
-from devshim_backends._tensorflow.devices import WHY, TensorflowDevices
+from devshim_backends._tensorflow.devices import TensorflowDevices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,9 +92,7 @@ class TensorflowRuntime(TensorflowDevices):
         kinds = (tf.errors.InternalError, tf.errors.UnknownError, RuntimeError)
         return isinstance(error, kinds) and any(text in str(error) for text in _FULL)
 
-    def is_unable_to_start(self, error: BaseException) -> bool:
-        told = str(error).partition("\n")[0]
-        unable = isinstance(error, (tf.errors.OpError, RuntimeError)) and any(text in told for text in _NO_START)
-        if unable:
-            WHY[:] = [told]
-        return unable
+    def why_unable_to_start(self, error: BaseException) -> str | None:
+        said = str(error).partition("\n")[0]
+        unable = isinstance(error, (tf.errors.OpError, RuntimeError)) and any(text in said for text in _NO_START)
+        return f"TensorFlow cannot start the cards ({said})" if unable else None

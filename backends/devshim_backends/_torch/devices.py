@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim import _cuda, _host, _nvml, _refusals
+from devshim import _cuda, _host, _nvml, _refusals, _starting
 from devshim.backend import Backend
 from devshim.device import CPU, KINDS, Device
 from devshim.info import DeviceInfo
@@ -64,10 +64,6 @@ def name_cards(name: str) -> None:
         del NATIVE[device]
 
 
-_WHY: list[str] = []
-"""What PyTorch said when it could not start CUDA; it cannot in this process any more, and no card is there then."""
-
-
 def module(kind: str) -> Any:
     """Return ``torch.cuda`` or whatever module serves a kind of accelerator, or None where the build has none."""
     return getattr(torch, TYPES.get(kind, kind), None)
@@ -95,7 +91,7 @@ def cuda_cards() -> int:
     """How many CUDA or ROCm cards there are, or slices of them, starting none."""
     if torch.cuda.is_initialized():
         return int(torch._C._cuda_getDeviceCount())
-    if _WHY:
+    if _starting.reason("torch", "gpu"):  # CUDA cannot start in this process any more
         return 0
     return _cuda.count() if torch.version.cuda is not None else int(torch.cuda.device_count())
 
@@ -135,15 +131,14 @@ class TorchDevices(Backend):
             return f"this PyTorch ({torch.__version__}) is built without {kind}"
         return "that is all its driver shows"
 
-    def is_unable_to_start(self, error: BaseException) -> bool:
+    def why_unable_to_start(self, error: BaseException) -> str | None:
         if torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork():  # after a fork PyTorch says what to do
-            return False
+            return None
         step = error.__traceback__
         while step is not None and step.tb_frame.f_code is not torch.cuda._lazy_init.__code__:
             step = step.tb_next
-        if step is not None:
-            _WHY[:] = [str(error).split(" Please ")[0].split("\n")[0].rstrip(" .")]
-        return step is not None
+        said = str(error).split(" Please ")[0].split("\n")[0].rstrip(" .")
+        return None if step is None else f"CUDA does not start ({said})"
 
     def to_native(self, device: Device) -> Any:
         try:
@@ -203,8 +198,6 @@ def _built_for_cuda() -> bool:
 
 
 def _no_more_cards(count: int) -> str:
-    if _WHY and not count:
-        return f"CUDA does not start ({_WHY[0]})"
     if not _built_for_cuda():
         return f"this PyTorch ({torch.__version__}) is a CPU-only build"
     if torch.version.hip is None:

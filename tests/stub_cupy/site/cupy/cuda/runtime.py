@@ -39,6 +39,7 @@ def memGetInfo() -> tuple[int, int]:
 
 
 def getDeviceProperties(card: int) -> dict[str, object]:
+    _start()
     if not 0 <= card < _machine.CARDS:
         raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
     numbers = {"major": 9, "minor": 0, "pciDomainID": 0, "pciBusID": 59 + card, "pciDeviceID": 0}
