@@ -47,6 +47,7 @@ class Cuda:
         self.tracer = paddle.base.framework.global_var._dygraph_tracer_
         self.copy, self.place_of = copy, place_of
         self.unordered: list[str] = []
+        self.unguarded: list[str] = []
 
     def current(self) -> int:
         place = self.tracer._expected_place
@@ -60,6 +61,12 @@ class Cuda:
         if from_card and to_card and not blocking:
             self.unordered.append(str(source))
         return self.copy(x, target, blocking)
+
+    def numpy(self, x: Any, own: Callable[..., Any]) -> Any:
+        place = self.place_of(x)
+        if place.is_custom_place() and place.custom_device_id() != self.current():
+            self.unguarded.append(str(place))
+        return own(x)
 
     def require_current(self, x: Any) -> None:
         place = self.place_of(x)
@@ -77,8 +84,11 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cuda]:
         monkeypatch.setattr(scopes, "is_custom", lambda device: False)
         monkeypatch.setattr(core, "get_cuda_current_device_id", found.current, raising=False)
         monkeypatch.setattr(tensor, "place", property(lambda x: Place(own_place.__get__(x))))
+        own_numpy = tensor.numpy
+        monkeypatch.setattr(tensor, "numpy", lambda x: found.numpy(x, own_numpy))
         monkeypatch.setattr(tensor, "_copy_to", lambda x, place, blocking: found.copy_to(x, place, blocking))
         yield found
+        assert found.unguarded == []
         monkeypatch.undo()
 
 
@@ -127,6 +137,33 @@ def test_from_card_to_card_waits_for_the_source(cuda: Cuda, needs_gradient: bool
     y = ds.place(x, "gpu:1", non_blocking=True)
     assert (ds.to_numpy(y) == 1).all()
     assert cuda.unordered == []
+
+
+def test_between_a_plug_ins_devices_a_copy_waits_for_the_source_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``phi::Copy`` takes the target's stream for these, too."""
+    with ds.using("paddle"), ds.simulate(gpus=2):
+        paddle = import_module("paddle")
+        tensor, waited = paddle.base.core.eager.Tensor, []
+        own = tensor._copy_to
+        x = made("gpu:0")
+        monkeypatch.setattr(tensor, "_copy_to", lambda x, place, wait: waited.append(wait) or own(x, place, wait))
+        ds.place(x, "gpu:1", non_blocking=True)
+        assert waited == [True]
+        ds.place(made("cpu"), "gpu:1", non_blocking=True)
+        assert waited[-1] is False
+
+
+@pytest.mark.parametrize("place", ["cpu", "gpu:0", "gpu:1"])
+def test_a_metric_log_waits_for_every_stream(cuda: Cuda, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Values are kept on the stream that is current then; Paddle's streams do not wait for one another."""
+    adapter = import_module("devshim._registry").load("paddle")
+    several = import_module("devshim_backends._paddle.several").PaddleSeveral
+    order: list[str] = []
+    own = several._beside
+    monkeypatch.setattr(type(adapter), "synchronize", lambda self, device: order.append(str(device)))
+    monkeypatch.setattr(several, "_beside", lambda self, x: order.append("computes") or own(self, x))
+    adapter.stack([ds.ones((), device=place), ds.ones((), device=place)])
+    assert order[:2] == [place, "computes"]
 
 
 def test_several_compute_on_the_card_of_their_tensors(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,6 +277,9 @@ def test_waiting_makes_no_context_on_a_card_that_is_not_used(cuda: Cuda, monkeyp
     ds.synchronize()
     assert len(waited) == 1
     assert ":1" in waited[0]
+    monkeypatch.setattr(import_module("devshim._cuda"), "has_context", lambda index: True)
+    ds.synchronize()  # in another framework's memory Paddle may compute as well
+    assert [place.rpartition(":")[2][0] for place in waited] == ["1", "0", "1"]
 
 
 TOO_OLD = """

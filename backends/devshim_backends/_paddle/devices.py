@@ -12,6 +12,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import paddle
@@ -28,6 +29,8 @@ core = paddle.base.core
 
 HOST = {1: CPU, 3: CPU, 5: CPU}
 """AllocationType -> the host: its own memory, memory pinned for CUDA, memory pinned for XPU."""
+KINDS_OF_MEMORY: dict[int, Device | None] = {**dict.fromkeys((2, 4, 9)), **HOST}
+"""The same, with None for memory of CUDA's, XPU's and plug-ins' devices: to find it costs less than a KeyError."""
 
 only_host = not any(
     getattr(core, f"is_compiled_with_{name}", bool)() for name in ("cuda", "rocm", "xpu", "ipu")
@@ -114,13 +117,18 @@ def device_at(place: Any) -> Device | None:
     if found is not None:
         return found
     if place.is_gpu_place():
-        return Device("gpu", place.gpu_device_id())
+        return _gpu(place.gpu_device_id())
     if place.is_xpu_place():
         return Device("xpu", place.xpu_device_id())
     if place.is_custom_place():
         kind = _kind_of(place.custom_device_type())
         return None if kind is None else Device(kind, place.custom_device_id())
     return None
+
+
+@cache
+def _gpu(index: int) -> Device:
+    return Device("gpu", index)
 
 
 def forget_places(gpus: int) -> None:
@@ -173,6 +181,7 @@ def _custom_types() -> dict[str, str]:
     return found
 
 
+@cache
 def _kind_of(name: str) -> str | None:
     """``npu`` is npu, ``iluvatar_gpu`` and ``metax_gpu`` are gpu, ``intel_hpu`` is hpu; ``custom_cpu`` is no host."""
     kind = ALIASES.get(name.lower()) or ALIASES.get(name.lower().rpartition("_")[2])

@@ -74,6 +74,8 @@ class PaddleSeveral(PaddleTensors):
         return read, dtype
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        if not devices.only_host:  # taken on whatever stream was current then, and in whatever thread
+            self.synchronize(self.device_of(xs[0]))
         with paddle.no_grad(), self._beside(xs[0]):
             alike = len({(x.dtype, tuple(x.shape)) for x in xs}) == 1
             if alike and xs[0].dtype != paddle.bfloat16:

@@ -14,6 +14,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,14 +23,14 @@ import paddle
 from paddle.autograd import PyLayer
 from paddle.utils.dlpack import from_dlpack
 
-from devshim import _dlpack, _refusals
+from devshim import _cuda, _dlpack, _refusals
 from devshim._dtypes import numpy_dtype
 from devshim.backend import Backend
 from devshim.device import CPU
 from devshim.errors import ConversionError, DevshimError, UnsupportedError
 from devshim_backends._paddle import devices, scopes
 from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, SMALL, shown
-from devshim_backends._paddle.devices import HOST, device_at
+from devshim_backends._paddle.devices import HOST, KINDS_OF_MEMORY, device_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,12 +92,13 @@ class PaddleTensors(Backend):
         if type(x) is not EAGER and type(x) in _SYMBOLIC:  # asked for its place, it warns (3.x)
             return self._traced(x, "device_of")
         try:
-            return HOST[x.place._type()]  # a tenth faster than to ask for what is not there
+            place = x.place
+            found = KINDS_OF_MEMORY[place._type()]  # a tenth faster than `get`
         except KeyError:
-            pass
+            return self._on_card(x.place)
         except Exception as error:
             return self._nowhere(x, error)
-        return self._on_card(x.place)
+        return found if found is not None else self._on_card(place)
 
     def _on_card(self, place: Any) -> Device:
         found = device_at(place)
@@ -131,7 +133,8 @@ class PaddleTensors(Backend):
         if not x.is_dense():
             raise self._unusable(x, "be copied")
         # From card to card Paddle copies on the target's stream, which waits for nothing on the source's.
-        place, blocking = self.to_native(device), device is CPU or not non_blocking or x.place.is_gpu_place()
+        blocking = device is CPU or not non_blocking or x.place._type() not in HOST
+        place = self.to_native(device)
         if x.dtype == paddle.complex128 and _is_scattered(x):
             return EAGER(value=self.to_numpy(x, copy=True), place=place, **NEW)
         if x.stop_gradient:
@@ -151,7 +154,9 @@ class PaddleTensors(Backend):
         if not x.is_dense() or name not in _ITEM_SIZES:
             raise self._unusable(x, "become a NumPy array")
         if copy and not (name == "complex128" and _is_scattered(x)):
-            array = np.asarray(x.detach().numpy())
+            # From a card that is not CUDA's current one the copy would not wait for what is being computed there.
+            with nullcontext() if devices.only_host else scopes.beside(x.place):
+                array = np.asarray(x.detach().numpy())
         elif x.place._type() not in HOST:
             raise _refusals.copy_needed(self.device_of(x), CPU)
         elif prod(x.shape):
@@ -208,8 +213,10 @@ class PaddleTensors(Backend):
     def synchronize(self, device: Device) -> None:
         if device is CPU:
             return
-        # To wait makes a context, of half a gigabyte, on a CUDA card of which Paddle has reserved nothing yet.
-        if devices.is_custom(device) or devices.core.device_memory_stat_peak_value("Reserved", device.index):
+        # To wait makes a context, of half a gigabyte, on a CUDA card that has none; Paddle may compute there in memory
+        # that it has reserved, and in another framework's.
+        reserved = devices.is_custom(device) or devices.core.device_memory_stat_peak_value("Reserved", device.index)
+        if reserved or _cuda.has_context(device.index):
             paddle.device.synchronize(self.to_native(device))
 
     def _unusable(self, x: Tensor, what: str) -> DevshimError:
