@@ -42,6 +42,17 @@ class Gradients(Kit):
         assert found is not None, "no gradient arrived"
         assert self.same_numbers(found, 2 * numbers())
 
+    @feature("gradient", "guard")
+    @pytest.mark.parametrize("call", ["place", "copy"])
+    def test_the_gradient_comes_back_under_a_guard(self, journey: tuple[Device, Device], call: str) -> None:
+        """A copy that is written down brings its gradient back, which is no hidden transfer."""
+        move = ds.place if call == "place" else ds.copy
+        x = self.tensor(journey[0])
+        with ds.guard("error"):
+            found = self.gradient(lambda x: move(x, journey[1]), x)
+        assert found is not None, "no gradient arrived"
+        assert self.same_numbers(found, 2 * numbers())
+
     @feature("gradient")
     def test_the_gradient_flows_through_a_view(self, journey: tuple[Device, Device]) -> None:
         """Only what was moved has a gradient."""

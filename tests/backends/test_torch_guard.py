@@ -130,7 +130,7 @@ class Cuda:
     """The part of ``torch.cuda`` that sets the mode, and an operator that waits."""
 
     def __init__(self, monkeypatch, mode=0):
-        self.mode, self.queued, self.started = mode, [], True
+        self.mode, self.queued, self.started, self.warned = mode, [], True, bool(mode)
         for name in ("get_sync_debug_mode", "set_sync_debug_mode", "_lazy_call"):
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -143,9 +143,10 @@ class Cuda:
         return self.mode
 
     def set_sync_debug_mode(self, mode):
-        warnings.warn(
-            "Synchronization debug mode is a prototype feature (Triggered internally at a.cpp:1.)", stacklevel=2
-        )
+        if not self.warned:
+            self.warned = True  # TORCH_WARN_ONCE
+            told = "Synchronization debug mode is a prototype feature (Triggered internally at a.cpp:1.)"
+            warnings.warn(told, stacklevel=2)
         self.mode = {"default": 0, "warn": 1}[mode]
 
     def _lazy_call(self, fn):
@@ -217,6 +218,68 @@ def test_a_number_is_written_in_peace(monkeypatch, told, watch):
         x[0] = torch.ones(())
     assert len(told) == 1
     assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+class Waiting(torch.utils._python_dispatch.TorchDispatchMode):
+    """Operators that wait for the card, as copies to and from the host do there."""
+
+    def __init__(self, cuda, *names):
+        super().__init__()
+        self.cuda, self.names = cuda, names
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op.name().partition("::")[2].partition(".")[0] in self.names:
+            self.cuda.wait()
+        return op(*args, **(kwargs or {}))
+
+
+BACKWARD = {
+    "backward": lambda x, loss: loss.backward(),
+    "torch.autograd.backward": lambda x, loss: torch.autograd.backward([loss]),
+    "grad": lambda x, loss: torch.autograd.grad(loss, x),
+    "edge": lambda x, loss: torch.autograd.backward([torch.autograd.graph.get_gradient_edge(loss)]),
+}
+
+
+@pytest.mark.parametrize("call", BACKWARD)
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.filterwarnings("ignore:called a synchronizing CUDA")
+def test_a_gradient_comes_back_in_peace_through_a_copy_that_was_written_down(monkeypatch, told, watch, call, mode):
+    """PyTorch's own node copies a small one, whether the copy was made under the guard or before."""
+    cuda = Cuda(monkeypatch, mode)
+    x = torch.ones(3, requires_grad=True)
+    y = torch.zeros(3, dtype=torch.float64)
+    before = x.to(torch.float64) + y.copy_(x)  # their nodes do not ask which devices they are of
+    with watch():
+        for loss in (before.sum(), (ds.place(x, "cpu", copy=True) * 2).sum()):
+            with Waiting(cuda, "_to_copy"):
+                BACKWARD[call](x, loss)
+            assert cuda.mode == 1
+            assert told == []
+        loss = (x.to(torch.float64) * 2).sum()
+        with Waiting(cuda, "mul"):
+            BACKWARD[call](x, loss)
+        assert len(told) == 1, "an operator that waits is told of, in a backward pass as well"
+    assert cuda.mode == mode
+
+
+def test_a_backward_pass_that_fails_leaves_the_mode_as_it_was(monkeypatch, told, watch):
+    class Failing(Waiting):
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            if op.name() == "aten::_to_copy":
+                raise KeyError("it fails")
+            return op(*args, **(kwargs or {}))
+
+    cuda = Cuda(monkeypatch)
+    x = torch.ones(3, requires_grad=True)
+    loss = x.to(torch.float64).sum()
+    with watch():
+        with pytest.raises(KeyError), Failing(cuda):
+            loss.backward()
+        assert cuda.mode == 1
+        cuda.wait()
+    assert len(told) == 1
+    assert cuda.mode == 0
 
 
 def test_guards_of_a_process_without_cuda_leave_nothing(monkeypatch, watch):
@@ -305,7 +368,7 @@ def test_cuda_is_not_started_for_it(monkeypatch, told, watch):
     assert cuda.queued == []
 
 
-@pytest.mark.parametrize("name", ["item", "nonzero", "mask", "cpu", "to", "tensor", "place"])
+@pytest.mark.parametrize("name", ["item", "nonzero", "mask", "cpu", "to", "tensor", "place", "gradient"])
 @pytest.mark.parametrize("_", [pytest.param(0, marks=CARD)])
 def test_on_a_card(name, _):
     calls = {
@@ -316,6 +379,7 @@ def test_on_a_card(name, _):
         "to": lambda x: x.to("cpu"),
         "tensor": lambda x: torch.tensor([1.0], device="cuda"),
         "place": lambda x: ds.place(x, "cpu"),
+        "gradient": lambda x: (ds.place(torch.ones(4, requires_grad=True), "gpu:0") * x).sum().backward(),
     }
     ds.use("torch")
     x = torch.arange(4.0, device="cuda")

@@ -10,6 +10,7 @@ that caused it.  One that no guard is open in hears nothing, unless the mode was
   one that this process has used.
 * A number that is written (``x[0] = 3.0``) goes along with its operator, as it does on simulated GPUs; PyTorch copies
   it to a card and waits (2.13).
+* A gradient that comes back through a copy that was written down is no hidden copy (`backward`).
 * PyTorch calls it a prototype: it does not know operators of ``torch.distributed`` and ``torch.sparse``.
 
 On simulated cards every operator passes `simulated.dispatch`, and those that such a card waits for are named here.
@@ -27,6 +28,7 @@ import torch
 
 from devshim._hidden import quiet, replaced, said
 from devshim.device import CPU, Device
+from devshim_backends._torch.backward import passing
 from devshim_backends._torch.devices import cuda_cards, has_context
 
 if TYPE_CHECKING:
@@ -114,6 +116,11 @@ def _start() -> None:
         each.start()
 
 
+def _is_open() -> bool:
+    """True if a guard is open since when CUDA has its mode."""
+    return any(each.before is not None for each in _OPEN)
+
+
 def _used() -> Device | None:
     """Return the only card that this process has used; None if there are several."""
     used = [index for index in range(cuda_cards()) if has_context(index)]
@@ -130,6 +137,8 @@ def _cuda_told(report: Report) -> Iterator[None]:
         for owner, names in _WRITTEN.items():
             stack.enter_context(replaced(owner, {name: _written(getattr(owner, name)) for name in names}))
         stack.enter_context(replaced(torch.Tensor, {"__setitem__": _number_written(torch.Tensor.__setitem__)}))
+        engine = torch.autograd._engine_run_backward  # of `backward` and `grad`, by whatever name they are called
+        stack.enter_context(replaced(torch.autograd, {"_engine_run_backward": passing(engine, _is_open)}))
         _OPEN.append(ours)
         try:
             _UNASKED.pop()

@@ -1,0 +1,104 @@
+"""Gradients that come back through a copy that was written down: as explicit as the copy, so the guard lets them pass.
+
+A small tensor's gradient is copied by PyTorch's own ``ToCopyBackward0``, in a thread of its engine, and what CUDA says
+of it is repeated when the whole backward pass is done, with no word of which operator it was (2.10 to 2.13).  So while
+a guard is open these nodes are looked for before a pass begins, and CUDA's mode is off while one of them runs.
+"""
+
+from __future__ import annotations
+
+import functools
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from devshim._hidden import quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["passing"]
+
+_COPIES = ("ToCopyBackward0", "CopyBackwards")
+"""The nodes of ``x.to(device)`` and ``y.copy_(x)``."""
+
+_LOCK = Lock()
+_running: list[_Pass] = []
+"""The backward pass of each copy that runs now, in any thread."""
+_before = 0
+"""CUDA's mode before the first of them."""
+
+
+def passing(original: Any, is_ours: Callable[[], bool]) -> Any:
+    """Return ``_engine_run_backward``, in which explicit copies bring gradients back in peace.
+
+    Args:
+        original: PyTorch's function.
+        is_ours: Whether a guard of devshim's has CUDA's mode set.
+    """
+
+    @functools.wraps(original)
+    def run(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or quiet():
+            return original(outputs, *args, **kwargs)
+        run_through = _Pass(is_ours)
+        handles = [handle for node in _copies(outputs) for handle in run_through.hooks(node)]
+        try:
+            return original(outputs, *args, **kwargs)
+        finally:
+            for handle in handles:
+                handle.remove()
+            run_through.end()
+
+    return run
+
+
+class _Pass:
+    """One backward pass, which may run several copies at once."""
+
+    def __init__(self, is_ours: Callable[[], bool]) -> None:
+        self._is_ours = is_ours
+
+    def hooks(self, node: Any) -> tuple[Any, Any]:
+        """Put hooks before and behind a node."""
+        return node.register_prehook(self._enter), node.register_hook(self._leave)
+
+    def _enter(self, gradients: Any) -> None:
+        global _before
+        with _LOCK:
+            if not _running:
+                _before = torch.cuda.get_sync_debug_mode()
+                if _before == 1:
+                    torch.cuda.set_sync_debug_mode("default")
+            _running.append(self)
+
+    def _leave(self, *gradients: Any) -> None:
+        with _LOCK:
+            if self in _running:
+                _running.remove(self)
+                self._set_back()
+
+    def end(self) -> None:
+        """Leave the nodes that have failed, behind which no hook is called."""
+        with _LOCK:
+            while self in _running:
+                _running.remove(self)
+                self._set_back()
+
+    def _set_back(self) -> None:
+        if not _running and _before == 1 and torch.cuda.get_sync_debug_mode() == 0 and self._is_ours():
+            torch.cuda.set_sync_debug_mode("warn")
+
+
+def _copies(outputs: Iterable[Any]) -> list[Any]:
+    """Return the nodes of explicit copies between devices in the graph behind outputs."""
+    first = [getattr(each, "grad_fn", None) or getattr(each, "node", None) for each in outputs]
+    seen: dict[Any, None] = {}
+    left = [node for node in first if node is not None]
+    while left:
+        node = left.pop()
+        if node not in seen:
+            seen[node] = None  # kept: of a node that is let go Python makes another object
+            left.extend(following for following, _ in node.next_functions if following is not None)
+    return [node for node in seen if type(node).__name__ in _COPIES]
