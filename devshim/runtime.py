@@ -42,6 +42,7 @@ def synchronize(device: DeviceLike | None = None) -> None:
 
     Raises:
         DeviceNotFoundError: The device named does not exist, or cannot start. Never where none is named.
+        OutOfMemoryError: What is waited for had no room on the device; JAX says so here.
     """
     _outside.refuse("synchronize", "wait outside: here nothing has been computed yet")
     backend = _context.current()
@@ -106,6 +107,9 @@ def _each(backend: Backend, targets: Iterable[Device], how: Callable[[Device], N
         except DeviceNotFoundError:
             if named:
                 raise
+        except Exception as error:
+            _transfer.raise_full(backend, error, target, None)
+            raise
 
 
 def memory_policy(policy: Literal["grow"] | float) -> None:

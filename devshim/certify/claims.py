@@ -9,13 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import devshim as ds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 __all__ = ["FAIL", "PASS", "RATE", "SKIP", "Broken", "Claim", "Claims", "Rate", "Result", "Setting", "Skip", "check"]
-__all__ += ["expect", "refused"]
+__all__ += ["differences", "expect", "refused"]
 
 PASS, FAIL, SKIP, RATE = "PASS", "FAIL", "SKIP", "RATE"
 
@@ -210,3 +212,16 @@ def refused(kind: type[BaseException], call: Callable[[], object]) -> str:
     except kind as error:
         return str(error)
     raise Broken(f"nothing was raised where {kind.__name__} was expected")
+
+
+def differences(found: Any, wanted: Any) -> str:
+    """Return where two arrays differ, for a reader who has neither; an empty text where they are equal."""
+    seen, right = np.asarray(found), np.asarray(wanted)
+    if seen.shape != right.shape:
+        return f"the shape is {seen.shape}, not {right.shape}"
+    at = np.argwhere(seen != right)
+    if not len(at):
+        return ""
+    first = tuple(at[0].tolist())
+    where = f"at {first[0] if len(first) == 1 else first}, " if first else ""
+    return f"{len(at)} of {right.size} values differ; the first, {where}is {seen[first]}, not {right[first]}"

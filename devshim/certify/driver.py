@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import suppress
+from uuid import UUID
 
-__all__ = ["contexts", "current"]
+__all__ = ["contexts", "current", "uuid"]
 
 _NAMES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
 
@@ -27,6 +28,19 @@ def _has_context(driver: ctypes.CDLL, index: int) -> bool:
     driver.cuDeviceGet(ctypes.byref(card), index)
     driver.cuDevicePrimaryCtxGetState(card, ctypes.byref(flags), ctypes.byref(active))
     return bool(active.value)
+
+
+def uuid(index: int) -> str | None:
+    """Return the UUID of a card by the number that CUDA gives it here; None where no library has started the driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    card, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    ask = driver.cuDeviceGetUuid_v2 if hasattr(driver, "cuDeviceGetUuid_v2") else driver.cuDeviceGetUuid  # before 11.4
+    if driver.cuDeviceGet(ctypes.byref(card), index) or ask(found, card):
+        return None
+    return f"GPU-{UUID(bytes=bytes(found))}"
 
 
 def current() -> int | None:

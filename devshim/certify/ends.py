@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
-__all__ = ["ending"]
+__all__ = ["ending", "told"]
+
+_CAUSE = re.compile(r"^F\d{4} |Check failed|^terminate called|^what\(\):|^Fatal Python error")
+"""A line with which C++ or Python says why it ends the process; what follows it is a list of calls."""
+_CALLS = re.compile(r"^(@ +0x|\*\*\* |File \"|(Current thread|Thread|Stack) |Extension modules|<no Python frame>)")
+"""A line of such a list."""
 
 
 def ending(code: int, errors: str) -> str:
-    """Return how a process ended: its signal or exit code, and the last line of its standard error."""
+    """Return how a process ended: its signal or exit code, and the line of its standard error that says why."""
+    how = f"was ended by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+    return how + told(errors, crashed=code < 0)
+
+
+def told(errors: str, crashed: bool = False) -> str:
+    """Return the line of standard error that says most: a crash's cause, else the last; empty where there is none."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    last = f"; it wrote last: {lines[-1][:300]}" if lines else ""
-    return f"was ended by {_signal(-code)}{last}" if code < 0 else f"ended with exit code {code}{last}"
+    lines = [line for line in lines if not _CALLS.match(line)]
+    causes = [line for line in lines if crashed and _CAUSE.search(line)]
+    found = (causes or lines or [""])[-1]
+    return f"; it wrote: {found[:300]}" if found else ""
 
 
 def _signal(number: int) -> str:

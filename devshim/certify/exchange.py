@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import devshim as ds
-from devshim.certify.claims import Claim, Claims, Setting, Skip, expect
+from devshim.certify.claims import Claim, Claims, Setting, Skip, differences, expect
 from devshim.certify.fresh import fresh
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def _converted(at: Setting, other: str) -> str:
             back = ds.convert(y, at.backend, at.first)
             expect(type(back) is type(x), f"{dtype}: it comes back as {type(back)}")
             for each in (y, back):
-                expect(np.array_equal(ds.to_numpy(each), array), f"{dtype}: other values")
+                wrong = differences(ds.to_numpy(each), array)
+                expect(not wrong, f"{dtype}, as {type(each).__module__}.{type(each).__name__}: {wrong}")
         if _shares(x, other):
             shared.append(dtype)
     return f"shares memory: {', '.join(shared) or 'nothing'}"

@@ -23,12 +23,13 @@ def labels(at: Setting) -> None:
     parts = ds.split(ds.arange(8, dtype="int32"), [at.first, at.last])
     whole = ds.gather(parts, at.first)
     expect(ds.device_of(whole) is at.first, f"gathered on {ds.device_of(whole)}")
-    expect(ds.to_numpy(whole).tolist() == list(range(8)), "other values")
+    expect(ds.to_numpy(whole).tolist() == list(range(8)), f"gathered: {ds.to_numpy(whole).tolist()}, not 0 to 7")
     tensors = [ds.full(2, i, dtype="int32", device=at.first) for i in (3, 4)]
     for op, value in (("max", 4), ("sum", 8)):
         ds.all_reduce_(tensors, op)  # type: ignore[arg-type]
         expect(ds.device_of(tensors[1]) is at.first, f"{op}: on {ds.device_of(tensors[1])}")
-        expect(ds.to_numpy(tensors[1]).tolist() == [value] * 2, f"{op}: {ds.to_numpy(tensors[1]).tolist()}")
+        found = ds.to_numpy(tensors[1]).tolist()
+        expect(found == [value] * 2, f"{op}: {found}, not {[value] * 2}")
 
 
 @CLAIMS.add("An int32 sum that a GPU computed goes into its MetricLog.")
@@ -38,7 +39,8 @@ def metric(at: Setting) -> None:
         value = ds.framework().reduce_sum(ds.arange(4, dtype="int32", device=at.first))
     log = ds.MetricLog(at.first)
     log.append(value)
-    expect(log.flush().tolist() == [6], "other values")
+    found = log.flush().tolist()
+    expect(found == [6], f"the sum of 0 to 3 is {found}, not [6]")
 
 
 @CLAIMS.add("Gradients flow through `place` and `copy`.")
@@ -50,4 +52,4 @@ def gradients(at: Setting) -> None:
         tape.watch(x)
         y = tf.reduce_sum(ds.place(ds.copy(ds.place(x, at.first), at.last), "cpu") * 2.0)
     found = tape.gradient(y, x)
-    expect(found is not None and ds.to_numpy(found).tolist() == [2, 2, 2], f"it is {found}")
+    expect(found is not None and ds.to_numpy(found).tolist() == [2, 2, 2], f"the gradient is {found}, not 2 everywhere")

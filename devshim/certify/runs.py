@@ -12,7 +12,7 @@ from threading import Event, Timer
 from typing import IO, TYPE_CHECKING, Any
 
 from devshim.certify.claims import FAIL, Result
-from devshim.certify.ends import ending
+from devshim.certify.ends import ending, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def results(at: Setting) -> Iterator[Result]:
                 finally:
                     worker.kill()
                     code = worker.wait()
-            failure = f"the process did not answer within {PATIENCE} seconds" if late.is_set() else _told(code, errors)
+            failure = _failure(code, errors, late.is_set())
         if seen.finished and not code:
             return
         if seen.running is None:
@@ -104,6 +104,8 @@ def _watched(worker: subprocess.Popen[str], late: Event) -> Timer:
     return timer
 
 
-def _told(code: int, errors: IO[str]) -> str:
+def _failure(code: int, errors: IO[str], is_late: bool) -> str:
     errors.seek(0)
+    if is_late:
+        return f"the process hangs: it did not answer within {PATIENCE} seconds, and was ended{told(errors.read())}"
     return f"the process {ending(code, errors.read())}"

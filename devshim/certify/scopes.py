@@ -37,7 +37,8 @@ def running(at: Setting) -> None:
     x, host = ds.ones((4, 4), device=at.last), ds.ones((4, 4))
     y = ds.run(lambda a, b: a @ b, x, x)
     expect(ds.device_of(y) is at.last, f"the product is on {ds.device_of(y)}")
-    expect(ds.to_numpy(y).tolist() == [[4] * 4] * 4, "the product is wrong")
+    found = ds.to_numpy(y).tolist()
+    expect(found == [[4] * 4] * 4, f"the product of two 4 by 4 matrices of ones is {found}")
     text = refused(ds.DeviceMismatchError, lambda: ds.run(lambda a, b: a @ b, x, host))
     expect("cpu" in text and str(at.last) in text, f"the error names no devices: {text}")
     text = refused(ds.DeviceMismatchError, lambda: ds.require_same_device(first=x, second=host))
@@ -64,9 +65,14 @@ def threads(at: Setting) -> None:
     expect(not wrong, "; ".join(wrong))
 
 
-@CLAIMS.add("No call leaves another card current than it found, also when it fails.", cards=2, real=True)
+@CLAIMS.add(
+    "No call leaves another card current than it found, also when it fails.",
+    cards=2,
+    real=True,
+    only=("torch", "paddle", "mxnet", "cupy"),
+)
 def current(at: Setting) -> str:
-    """Ask the CUDA runtime for the thread's current card after each call."""
+    """Ask the CUDA runtime for the thread's current card after each call; JAX's own calls leave theirs current."""
     ds.to_numpy(ds.ones(3, device=at.first))
     found = driver.current()
     x = ds.ones(1 << 10, device=at.last)

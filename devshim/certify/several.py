@@ -8,7 +8,7 @@ import numpy as np
 
 import devshim as ds
 from devshim.certify import driver
-from devshim.certify.claims import Claims, Setting, expect, refused
+from devshim.certify.claims import Claims, Setting, differences, expect, refused
 from devshim.cli._nets import words
 
 __all__ = ["CLAIMS"]
@@ -29,7 +29,8 @@ def split(at: Setting) -> None:
         for device in (ds.cpu(), at.last):
             whole = ds.gather(parts, device)
             expect(ds.device_of(whole) is device, f"{dtype}: gathered on {ds.device_of(whole)}, not on {device}")
-            expect(np.array_equal(ds.to_numpy(whole), array), f"{dtype}: other values")
+            wrong = differences(ds.to_numpy(whole), array)
+            expect(not wrong, f"{dtype}, gathered on {device}: {wrong}")
 
 
 @CLAIMS.add("`all_reduce_` gives every GPU the sum, mean, maximum and minimum, in float32, int32 and float64.", cards=2)
@@ -46,7 +47,9 @@ def reduce(at: Setting) -> None:
             for i, tree in enumerate(trees):
                 found = ds.to_numpy(tree["w"])
                 expect(ds.device_of(tree["w"]) is ds.gpu(i), f"{op} of {dtype}: on {ds.device_of(tree['w'])}")
-                expect(found.min() == found.max() == value, f"{op} of {dtype}: {found.min()} to {found.max()}")
+                expect(
+                    found.min() == found.max() == value, f"{op} of {dtype}: {found.min()} to {found.max()}, not {value}"
+                )
 
 
 @CLAIMS.add("`broadcast`, `replicate` and `parallel` use all GPUs at once, and the answers are the CPU's.")
@@ -60,7 +63,8 @@ def replicas(at: Setting) -> None:
     parts = ds.parallel([lambda one: forward(*one)] * len(cards), work)
     expect([ds.device_of(part) for part in parts] == cards, "an answer is on another GPU")
     found = ds.to_numpy(ds.gather(parts, "cpu"))
-    expect(bool(abs(found - wanted).max() <= 1e-2 * abs(wanted).max()), "the answers are others")
+    apart = abs(found - wanted).max()
+    expect(bool(apart <= 1e-2 * abs(wanted).max()), f"the answers are {apart} off, beside {abs(wanted).max()} at most")
     sent = ds.broadcast({"x": ds.arange(3)}, cards)
     expect([ds.device_of(each["x"]) for each in sent] == cards, "a copy of a broadcast is elsewhere")
 
@@ -111,10 +115,11 @@ def between(at: Setting) -> None:
             y = ds.place(x, at.last, non_blocking=blocking)
             ds.synchronize(at.last)
             found = ds.to_numpy(y)
-            expect(found.min() == found.max() == 5, f"{size} numbers: {found.min()} to {found.max()}")
+            expect(found.min() == found.max() == 5, f"{size} numbers: {found.min()} to {found.max()}, not 5")
     many = [ds.full(64, i, dtype="float32", device=at.first) for i in range(100)]
     moved = ds.place(many, at.last)
-    expect([int(ds.to_numpy(x)[0]) for x in moved] == list(range(100)), "many small tensors: other values")
+    wrong = differences([int(ds.to_numpy(x)[0]) for x in moved], range(100))
+    expect(not wrong, f"many small tensors, the first number of each: {wrong}")
 
 
 @CLAIMS.add("A list with tensors on different GPUs is refused with their names.", cards=2)

@@ -63,7 +63,7 @@ def test_a_false_claim_fails_with_what_was_seen(run: Run, fake: Fake, tmp_path: 
     assert statuses(tmp_path / "found.json") == {"several.split": "FAIL", "several.mixed": "PASS"}
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
     assert "float32: gathered on gpu:1" not in line
-    assert "float32: other values" in line
+    assert "float32, gathered on cpu: the shape is (3, 3), not (7, 3)" in line
     assert "several.py:" in line
     assert "attach it to your report" in done.stdout
 

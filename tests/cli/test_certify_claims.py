@@ -13,7 +13,7 @@ import pytest
 import devshim as ds
 from devshim.certify import driver, page
 from devshim.certify.catalogue import claims_for
-from devshim.certify.claims import Claim, Rate, Result, Setting, Skip, check, expect, refused
+from devshim.certify.claims import Claim, Rate, Result, Setting, Skip, check, differences, expect, refused
 from devshim.certify.ends import ending
 from devshim.certify.report import Framework, Report
 from devshim.errors import DevshimError
@@ -98,8 +98,38 @@ def test_expectations_hold_under_python_o() -> None:
 
 def test_ends_are_named() -> None:
     assert ending(-11, "") == "was ended by SIGSEGV"
-    assert ending(3, "first\nlast line\n\n") == "ended with exit code 3; it wrote last: last line"
+    assert ending(3, "first\nlast line\n\n") == "ended with exit code 3; it wrote: last line"
     assert ending(-250, "") == "was ended by signal 250"
+
+
+def test_the_end_of_a_process_shows_the_cause_and_not_the_list_of_calls() -> None:
+    crash = """
+    E1123 00:59:27.0   1 cuda.cc:1] a harmless line
+    F1123 00:59:27.3   1 gpu_executable.cc:1062] Check failed: static_cast<bool>(module_handle)
+    *** Check failure stack trace: ***
+        @     0x7fa27c256ff4  absl::LogMessage::SendToLog()
+        @     0x7fa293b58ba3  PyObject_Vectorcall
+    """
+    assert ending(-6, crash).endswith("gpu_executable.cc:1062] Check failed: static_cast<bool>(module_handle)")
+    thrown = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
+    assert ending(-6, thrown) == "was ended by SIGABRT; it wrote: what():  std::bad_alloc"
+    python = 'Fatal Python error: Segmentation fault\n\nThread 0x7f (most recent call first):\n  File "x.py", line 1\n'
+    assert ending(-11, python) == "was ended by SIGSEGV; it wrote: Fatal Python error: Segmentation fault"
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "text"),
+    [
+        ([1, 2, 3], [1, 2, 3], ""),
+        ([1, 0, 0], [1, 2, 3], "2 of 3 values differ; the first, at 1, is 0, not 2"),
+        ([[1, 2], [3, 5]], [[1, 2], [3, 4]], "1 of 4 values differ; the first, at (1, 1), is 5, not 4"),
+        (7, 8, "1 of 1 values differ; the first, is 7, not 8"),
+        ([1, 2], [1, 2, 3], "the shape is (2,), not (3,)"),
+        ([], [], ""),
+    ],
+)
+def test_differences_say_which_value_and_what_it_is(found: object, wanted: object, text: str) -> None:
+    assert differences(found, wanted) == text
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow", "paddle", "mxnet"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from certifying import certified
 
 MEMORY = str(1 << 30)
 
@@ -100,6 +101,42 @@ def test_a_full_card(run):
         FAKE_CUDA_MEMORY=MEMORY,
         XLA_PYTHON_CLIENT_PREALLOCATE="false",
     )
+
+
+def test_a_program_that_does_not_fit(run):
+    """JAX gives an array all the same, and raises where it is read (0.10.2)."""
+    run(
+        """
+        import jax.numpy as jnp
+        full = f"{CARD} has no room for"
+        with pytest.raises(ds.OutOfMemoryError, match=full):
+            ds.zeros(1 << 30, dtype="uint8", device=CARD)
+        with pytest.raises(ds.OutOfMemoryError, match=full):
+            ds.random.uniform(size=1 << 28, device=CARD)
+        with jax.default_device(jax.devices("cuda")[LAST]):
+            x = jnp.zeros(1 << 30, "uint8")
+        with pytest.raises(ds.OutOfMemoryError, match=full):
+            ds.synchronize(CARD)
+        """,
+        FAKE_CUDA_MEMORY=MEMORY,
+        XLA_PYTHON_CLIENT_PREALLOCATE="false",
+    )
+
+
+def test_claims_that_need_no_values_are_true(tmp_path):
+    """`devshim certify`, each pattern as a person would type it; those that need kernels' values fail here."""
+    found = certified(tmp_path, "jax", "start.[cdvthbg]*", FAKE_CUDA_GPUS="1")
+    assert {"start.counting", "start.visible", "start.by_uuid", "start.growing"} <= set(found)
+    found |= certified(tmp_path, "jax", "jax.[cwm]*", FAKE_CUDA_GPUS="1")
+    found |= certified(tmp_path, "jax", "memory.[ft]*", FAKE_CUDA_MEMORY=MEMORY, FAKE_CUDA_GPUS="1")
+    assert found.pop("jax.compiled_once") == "SKIP needs 2 cards"
+    assert not {name: told for name, told in found.items() if not told.startswith("PASS")}
+
+
+def test_a_claim_that_is_false_says_what_was_seen_instead(tmp_path):
+    found = certified(tmp_path, "jax", "*.[cr]*[ing]", FAKE_CUDA_GPUS="1")
+    assert found["scopes.running"].startswith("FAIL the product of two 4 by 4 matrices of ones is [[")
+    assert found["tensors.creating"].startswith("FAIL ones with device=gpu:0 holds [[")
 
 
 def test_memory_pinned_for_a_card_is_not_the_card(run):

@@ -51,6 +51,20 @@ def test_shrink_batch_knows_the_frameworks_own_error(fake: Any, monkeypatch: pyt
     assert fake.emptied == [ds.gpu(0), ds.gpu(1)] * 2, "the cache is emptied before each new try"
 
 
+def test_a_full_card_that_shows_when_it_is_waited_for(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def synchronize(self: Any, device: ds.Device) -> None:
+        raise MemoryError("too much was asked")
+
+    monkeypatch.setattr(type(fake), "synchronize", synchronize)
+    monkeypatch.setattr(type(fake), "is_out_of_memory", lambda self, error: isinstance(error, MemoryError))
+    with (
+        ds.using("fakeframe"),
+        pytest.raises(ds.OutOfMemoryError, match="gpu:1 has no room for an allocation") as found,
+    ):
+        ds.synchronize("gpu:1")
+    assert isinstance(found.value.__cause__, MemoryError)
+
+
 def test_shrink_batch_may_be_the_first_call(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A framework that is imported, and that devshim has not served yet, knows its own error all the same."""
 

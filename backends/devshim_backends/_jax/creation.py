@@ -8,6 +8,8 @@ Traps mended here:
 * Without ``jax_enable_x64`` a ``dtype=float64`` gives float32 with a warning: see `wide`.
 * ``jnp.full((2,), 2**40)`` gives zeros: an integer that does not fit the dtype is refused.
 * ``jnp.full`` makes an array of the value first, of one element: it takes memory on a card. See `_filled`.
+* What a card has no room for may be given all the same, with an error that is raised where it is read (0.10.2): see
+  `settled`.
 * ``jnp.full((2,), 3)`` is weakly typed, so that adding a float changes its dtype: here dtypes are explicit.
 """
 
@@ -46,6 +48,17 @@ def _is_known(name: str) -> bool:
 def _filled(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
     """``jnp.full`` that puts no array for the value on the device, which a full card would have no room for."""
     return jax.lax.full(shape, value, dtype)
+
+
+def settled(x: Tensor, native: Any) -> Tensor:
+    """Commit a new array to its device, and raise if JAX knows already that the device had no room for it.
+
+    Then the array is ready at once; one that is still computed is not waited for.
+    """
+    y = jax.device_put(x, native)
+    if y.is_ready():
+        y.block_until_ready()
+    return y
 
 
 class JaxCreation(JaxTensors):
@@ -95,7 +108,7 @@ class JaxCreation(JaxTensors):
             raise self._uncreatable("empty")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return jax.device_put(_filled(wanted.type(0), shape, wanted), native)
+            return settled(_filled(wanted.type(0), shape, wanted), native)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         wanted = np.dtype(jnp.result_type(type(value)) if dtype is None else dtype)
@@ -104,7 +117,7 @@ class JaxCreation(JaxTensors):
             raise self._uncreatable("full")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return jax.device_put(_filled(wanted.type(value), shape, wanted), native)
+            return settled(_filled(wanted.type(value), shape, wanted), native)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
@@ -112,7 +125,7 @@ class JaxCreation(JaxTensors):
             raise self._uncreatable("zeros")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return jax.device_put(_filled(wanted.type(0), shape, wanted), native)
+            return settled(_filled(wanted.type(0), shape, wanted), native)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
@@ -120,7 +133,7 @@ class JaxCreation(JaxTensors):
             raise self._uncreatable("ones")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return jax.device_put(_filled(wanted.type(1), shape, wanted), native)
+            return settled(_filled(wanted.type(1), shape, wanted), native)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         whole = all(isinstance(bound, int) for bound in (start, stop, step))
@@ -132,7 +145,7 @@ class JaxCreation(JaxTensors):
             raise self._uncreatable("arange")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return jax.device_put(jnp.arange(start, stop, step, dtype=wanted), native)
+            return settled(jnp.arange(start, stop, step, dtype=wanted), native)
 
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
@@ -143,7 +156,7 @@ class JaxCreation(JaxTensors):
             raise self._uncreatable("linspace")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return jax.device_put(jnp.linspace(start, stop, num, endpoint=endpoint, dtype=wanted), native)
+            return settled(jnp.linspace(start, stop, num, endpoint=endpoint, dtype=wanted), native)
 
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
@@ -151,7 +164,7 @@ class JaxCreation(JaxTensors):
             raise self._uncreatable("eye")
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
-            return jax.device_put(jnp.eye(n_rows, n_cols, k, dtype=wanted), native)
+            return settled(jnp.eye(n_rows, n_cols, k, dtype=wanted), native)
 
     def _uncreatable(self, call: str) -> Exception:
         return _refusals.tracing(

@@ -20,7 +20,7 @@ from jax._src.core import trace_state_clean
 from devshim import _refusals
 from devshim.backend import Backend
 from devshim.device import KINDS
-from devshim_backends._jax.creation import JaxCreation
+from devshim_backends._jax.creation import JaxCreation, settled
 from devshim_backends._jax.tensors import wide
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class JaxDraws(JaxCreation, Backend):
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
             x = _uniform(self._key(device), wanted.type(low), wanted.type(high), shape, wanted, low not in (0, high))
-            return jax.device_put(x, native)
+            return settled(x, native)
 
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         if not trace_state_clean() and self.compiling():
@@ -72,7 +72,7 @@ class JaxDraws(JaxCreation, Backend):
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
             x = _normal(self._key(device), wanted.type(loc), wanted.type(scale), shape, wanted)
-            return jax.device_put(x, native)
+            return settled(x, native)
 
     def _undrawable(self) -> Exception:
         return _refusals.tracing(

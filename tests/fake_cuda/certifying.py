@@ -1,0 +1,38 @@
+"""Run `devshim` as a command on cards that do not exist, and read what `devshim certify` wrote."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from devshim.certify.report import Report
+
+
+def command(*words: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of devshim's on a machine with two cards, or with what the settings say."""
+    environment = {**os.environ, "FAKE_CUDA_GPUS": "2", **settings}
+    path = [str(Path(__file__).parent / "driver_file"), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    return subprocess.run(
+        [sys.executable, "-m", "devshim", *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+        check=False,
+    )
+
+
+def certified(folder: Path, backend: str, only: str, **settings: str) -> dict[str, str]:
+    """Return each claim's name with its result and note; the exit status must agree with them."""
+    file = folder / "found.json"
+    done = command("certify", "--backend", backend, "--quick", "--only", only, "--json", str(file), **settings)
+    assert file.exists(), done.stdout + done.stderr
+    report = Report.from_json(file.read_text(encoding="utf-8"))
+    assert not report.simulated
+    assert set(report.cards) == {"Fake card"}
+    assert done.returncode == int(report.failed), done.stdout + done.stderr
+    (framework,) = report.frameworks
+    return {result.name: f"{result.status} {result.note}" for result in framework.results}
