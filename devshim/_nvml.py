@@ -20,6 +20,7 @@ __all__ = [
     "driver_version",
     "entries",
     "known",
+    "numbered_alike",
     "shown",
     "visible",
     "why_none",
@@ -176,6 +177,14 @@ def visible() -> list[Card]:
     return cards() if value is None else shown(value, cards())
 
 
+def numbered_alike(there: Sequence[Card]) -> bool:
+    """Return True if CUDA gives all cards of the machine the driver's numbers.
+
+    The driver's follow the PCI bus. CUDA's do where ``CUDA_DEVICE_ORDER`` says so; else the fastest card comes first.
+    """
+    return os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({card.name for card in there}) < 2
+
+
 def known(index: int) -> Card | None:
     """Return the driver's card behind CUDA's index, or None where that is not sure.
 
@@ -184,7 +193,7 @@ def known(index: int) -> Card | None:
     """
     there, value = cards(), os.environ.get("CUDA_VISIBLE_DEVICES")
     found = there if value is None else shown(value, there)
-    by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({card.name for card in there}) == 1
+    by_bus = numbered_alike(there)
     by_uuid = value is not None and all(name.startswith("GPU-") for name in entries(value))
     sure = (by_bus or by_uuid) and not any(card.in_slices for card in found)
     return found[index] if sure and index < len(found) else None

@@ -35,6 +35,10 @@ class Machine:
         value = os.environ.get("CUDA_VISIBLE_DEVICES")
         if value is not None:
             yield "CUDA_VISIBLE_DEVICES", value, self._effect(value)
+        order = os.environ.get("CUDA_DEVICE_ORDER")
+        if order is not None:
+            by_bus = order == "PCI_BUS_ID"
+            yield "CUDA_DEVICE_ORDER", order, f"CUDA numbers cards {'by bus, as here' if by_bus else 'by speed'}"
         for name in _AMD:
             if name in os.environ:
                 shown = os.environ[name]
@@ -44,6 +48,8 @@ class Machine:
         if "MIG-" in value:
             return "shows only these slices of cards"
         shown = _nvml.shown(value, self.cards)
+        if shown and not _nvml.numbered_alike(self.cards) and not value.lstrip().startswith("GPU-"):
+            return f"shows {len(shown)} of {len(self.cards)} cards, by CUDA's numbers: the fastest card is 0"
         if not self.cards:
             return f"hides all cards but {value}" if _nvml.entries(value) else "hides all cards, had there been any"
         hidden = [str(card.index) for card in self.cards if card not in shown]

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import devshim as ds
-from devshim import _environment
+from devshim import _environment, _nvml
 from devshim.cli import _machine
 from devshim.cli._ask import ask, installed
 from devshim.cli._console import Column, Grid, say, show, working
@@ -96,6 +96,11 @@ def _notes(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
     yield from _environment.unread()
     yield from dict.fromkeys(clash for answer in answers for clash in answer.clashes)
     yield from _preallocation(answers)
+    if not _nvml.numbered_alike(machine.cards):
+        yield (
+            "the cards are of different models. CUDA and the frameworks number the fastest card 0; the numbers in the "
+            "table above are the driver's, by bus. Set CUDA_DEVICE_ORDER=PCI_BUS_ID in the environment for one order"
+        )
     by_name = {answer.info.name: answer.info for answer in answers}
     numpy, mxnet = by_name.get("numpy"), by_name.get("mxnet")
     if mxnet is not None and numpy is not None and _numbers(numpy.version) >= (1, 24):

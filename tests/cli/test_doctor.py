@@ -47,6 +47,31 @@ def test_what_cuda_visible_devices_does_is_said(monkeypatch: pytest.MonkeyPatch,
     assert ("CUDA_VISIBLE_DEVICES", value, effect) in list(MACHINE.variables())
 
 
+UNLIKE = Machine("570.86", "", (Card(0, "T400", "GPU-00aa", 2**31, 2**31), *CARDS[1:]))
+
+
+@pytest.mark.parametrize("order", [None, "FASTEST_FIRST", "PCI_BUS_ID"])
+@pytest.mark.parametrize(("value", "by_bus"), [("0", "hides 1"), ("1,0", "hides none"), ("GPU-11", "hides 0")])
+def test_unlike_cards_are_numbered_by_cuda(
+    monkeypatch: pytest.MonkeyPatch, value: str, by_bus: str, order: str | None
+) -> None:
+    """The driver numbers cards by bus, and CUDA gives the fastest 0: by default "0" is the H200, which is card 1."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    if order is not None:
+        monkeypatch.setenv("CUDA_DEVICE_ORDER", order)
+    rows = {name: effect for name, _, effect in UNLIKE.variables()}
+    by_speed = order != "PCI_BUS_ID"
+    if by_speed and value != "GPU-11":
+        assert rows["CUDA_VISIBLE_DEVICES"].endswith("of 2 cards, by CUDA's numbers: the fastest card is 0")
+    else:
+        assert rows["CUDA_VISIBLE_DEVICES"] == by_bus
+    assert ("CUDA_DEVICE_ORDER" in rows) is (order is not None)
+    notes = " ".join(doctor._notes(UNLIKE, []))
+    assert ("Set CUDA_DEVICE_ORDER=PCI_BUS_ID" in notes) is by_speed
+    assert "CUDA_DEVICE_ORDER" not in " ".join(doctor._notes(MACHINE, []))
+
+
 @pytest.mark.parametrize(
     ("machine", "answers", "words"),
     [
