@@ -25,14 +25,14 @@ _REBUILT = frozenset({dict, list, tuple})
 """Those of them that are rebuilt from their children alone."""
 
 
-def settled(tree: Any, target: Device) -> bool:
-    """Whether every tensor of a tree is on a device already; False also where only a closer look can tell.
+def settled(tree: Any, target: Device) -> bool | None:
+    """Return True if every tensor of a tree is on a device already, False at the first that is not.
 
-    What is rare takes the closer look: tensors that cannot be located, models, other containers, and a container that
-    stands in the tree twice, which may be a cycle.
+    None is the answer where only a closer look can tell, which `moving` cannot, either. It is for what is rare: tensors
+    that cannot be located, models, other containers, and a container that stands in the tree twice (perhaps a cycle).
     """
     if type(tree) not in _PLAIN:
-        return False
+        return None
     tensors, atoms, on_host = _registry.TENSORS, _registry.ATOMS, target is CPU
     seen = {id(tree)}
     stack = [tree]
@@ -48,12 +48,12 @@ def settled(tree: Any, target: Device) -> bool:
                     if backend.device_of(child) is not target:
                         return False
                 except DevshimError:
-                    return False
+                    return None
             elif cls in _PLAIN and id(child) not in seen:
                 seen.add(id(child))
                 stack.append(child)
             elif cls not in atoms:
-                return False
+                return None
     return True
 
 

@@ -154,9 +154,12 @@ def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, c
         from devshim import _explain_trees
 
         _explain_trees.placing(hook, "copy" if copy else "place", tree, _everywhere(to))
-    if (copy is None or copy is False) and isinstance(to, Device) and settled(tree, to):
-        return tree
-    plain = moving(tree, to, copy) if isinstance(to, Device) else None
+    plain = None
+    if isinstance(to, Device):
+        there = settled(tree, to) if copy is None or copy is False else False
+        if there:
+            return tree
+        plain = None if there is None else moving(tree, to, copy)
     if plain is not None:
         return _placed_plain(tree, plain, to, non_blocking)
     done: list[tuple[Any, Flat]] = []

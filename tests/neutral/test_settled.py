@@ -140,6 +140,21 @@ def test_what_may_be_a_model_or_a_container_is_never_settled_at_a_glance() -> No
     assert _settled.settled([1, "a", None, 2.5], GPU)
 
 
+def test_what_is_not_plain_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first glance says so, and the second would find no more."""
+    here, away = ds.ones(2, device=GPU), ds.ones(2)
+    looked: list[object] = []
+    own = _trees.moving
+    monkeypatch.setattr(_trees, "moving", lambda tree, *rest: looked.append(tree) or own(tree, *rest))
+    shared = [here]
+    for tree in ([here, Pair(away, 1)], Pair(away, 1), OrderedDict(a=Pair(here, 1)), [shared, shared, away]):
+        ds.place(tree, GPU)
+    assert looked == []
+    plain = [here, {"x": away}]
+    ds.place(plain, GPU)
+    assert looked == [plain]
+
+
 def a_tree(draw: random.Random, here: Any, away: Any, depth: int = 0) -> Any:
     kind = draw.randrange(9 if depth < 3 else 3)
     if kind < 3:
