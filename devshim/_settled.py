@@ -16,6 +16,8 @@ from devshim.device import CPU
 from devshim.errors import DevshimError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from devshim.backend import Backend, Tensor
     from devshim.device import Device
 
@@ -74,10 +76,11 @@ def moving(tree: Any, target: Device, copy: bool | None) -> tuple[list[Any], dic
     found: dict[Backend, dict[int, Tensor]] = {}
     for node in nodes:  # grows on the way
         children = tuple(node.values() if type(node) is dict else node)
-        for cls in dict.fromkeys(map(type, children)):
+        classes = dict.fromkeys(map(type, children))
+        for cls in classes:
             backend = _registry.TENSORS.get(cls)
             if backend is not None:
-                xs = [child for child in children if type(child) is cls]
+                xs = children if len(classes) == 1 else [child for child in children if type(child) is cls]
                 try:
                     going = xs if copy else _elsewhere(backend, xs, target)
                 except DevshimError:
@@ -95,7 +98,7 @@ def moving(tree: Any, target: Device, copy: bool | None) -> tuple[list[Any], dic
     return nodes, found
 
 
-def _elsewhere(backend: Backend, xs: list[Tensor], target: Device) -> list[Tensor]:
+def _elsewhere(backend: Backend, xs: Sequence[Tensor], target: Device) -> Sequence[Tensor]:
     """Return those tensors that are not on a device."""
     if target is not CPU and are_hosted(backend, xs):
         return xs

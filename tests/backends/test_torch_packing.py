@@ -31,8 +31,8 @@ class Card:
 def parcel_of(xs):
     """A parcel of all tensors."""
     parcel = parcels.Parcel(0)
-    parcel.members, parcel.sizes = list(range(len(xs))), [x.numel() for x in xs]
-    parcel.is_flat = all(x.ndim == 1 for x in xs)
+    for i, x in enumerate(xs):
+        parcel.add([i], parcels.Form(x.numel(), x.shape, False, 0, []))
     return parcel
 
 
@@ -141,6 +141,32 @@ def test_they_are_what_single_copies_are(card):
     xs = assorted()
     expected = list(map(one, xs))
     assert all(map(same, parcels.copies(xs, card, one), expected))
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 4, 5), (5, 1, 3, 3), (5, 3, 1, 1), ()], ids=str)
+def test_tensors_of_one_shape_are_joined_and_parted_as_they_are(card, shape):
+    xs = [torch.rand(shape) for _ in range(50)]
+    (parcel,) = parcels.together(xs, card)
+    assert len(parcel.members) == 50
+    assert parcel.shape == (torch.Size(shape) if shape else None)
+    for made in (list(parcels.copies(xs, card, one)), parcels.fetch(xs, parcel)):
+        assert all(map(same, made, xs))
+        assert all(y._base is None and y.untyped_storage().nbytes() == y.nbytes for y in made)
+
+
+def test_parameters_are_joined_where_no_gradient_follows_them(card):
+    """A copy of a parameter is a plain tensor; one that wants a gradient gets it through a copy of its own."""
+    frozen = [torch.nn.Parameter(torch.rand(3, 4), requires_grad=False) for _ in range(20)]
+    free = [torch.nn.Parameter(torch.rand(3, 4)) for _ in range(20)]
+    assert len(parcels.together(frozen, card)[0].members) == 20
+    assert parcels.together(free, card) == []
+    with torch.no_grad():
+        assert len(parcels.together(free, card)[0].members) == 20
+        made = list(parcels.copies(free, card, one))
+        assert all(map(same, made, map(one, free)))
+    assert all(map(same, parcels.copies([*free, *frozen], card, one), map(one, [*free, *frozen])))
+    sum(y.sum() for y in parcels.copies(free, card, one)).backward()
+    assert all(x.grad.eq(1).all() for x in free)
 
 
 def test_tensors_alike_beside_others_keep_their_order(card):

@@ -43,14 +43,27 @@ class Parcel:
         sizes: The elements of each.
         room: How many more elements fit.
         is_flat: True if each has one axis.
+        shape: The shape of each where that is one shape with an axis, else None.
     """
 
-    __slots__ = ("is_flat", "members", "room", "sizes")
+    __slots__ = ("is_flat", "members", "room", "shape", "sizes")
 
     def __init__(self, room: int) -> None:
         self.members: list[int] = []
         self.sizes: list[int] = []
         self.room, self.is_flat = room, True
+        self.shape: Any = None
+
+    def add(self, numbers: Sequence[int], form: Form) -> None:
+        """Take tensors alike, which fit."""
+        if not self.members and form.shape:
+            self.shape = form.shape
+        elif self.shape != form.shape:
+            self.shape = None
+        self.is_flat = self.is_flat and len(form.shape) == 1
+        self.members.extend(numbers)
+        self.sizes.extend([form.size] * len(numbers))
+        self.room -= form.size * len(numbers)
 
 
 def together(xs: Sequence[Tensor], place: Any) -> list[Parcel]:
@@ -87,41 +100,43 @@ class Form(NamedTuple):
 
     Attributes:
         size: The elements of each; 0 if they do not travel in a parcel.
-        is_flat: True if each has one axis.
+        shape: The shape of each.
         has_one: True if an axis has the length 1.
         most: The elements a parcel has room for.
         lane: The parcels for such tensors, of which the last is being filled.
     """
 
     size: int
-    is_flat: bool
+    shape: Any
     has_one: bool
     most: int
     lane: list[Parcel]
 
 
 _FACTS = attrgetter("dtype", "device", "layout", "requires_grad", "shape")
+_KINDS = {torch.Tensor, torch.nn.Parameter}
+"""The classes of which a copy is a plain tensor."""
 
 
 def _facts_of(xs: Sequence[Tensor]) -> list[Any]:
     """Return `_FACTS` of each tensor; None for a subclass, which may answer anything, and for a nested one."""
-    if {torch.Tensor}.issuperset(map(type, xs)):
+    if _KINDS.issuperset(map(type, xs)):
         with suppress(RuntimeError):  # a nested tensor has no shape
             return list(map(_FACTS, xs))
-    return [_FACTS(x) if type(x) is torch.Tensor and not x.is_nested else None for x in xs]
+    return [_FACTS(x) if type(x) in _KINDS and not x.is_nested else None for x in xs]
 
 
 def _form(facts: Any, place: Any, lanes: dict[Any, list[Parcel]]) -> Form:
     """Return what `_FACTS` decide."""
     if facts is None:
-        return Form(0, False, False, 0, [])
+        return Form(0, None, False, 0, [])
     dtype, device, layout, requires_grad, shape = facts
     size = shape.numel()
-    is_block = dtype in packing.PLAIN and layout is torch.strided and not requires_grad
+    is_block = dtype in packing.PLAIN and layout is torch.strided and not (requires_grad and torch.is_grad_enabled())
     if not packing.is_on_the_way(device, place) or not is_block or size * dtype.itemsize > SMALL:
         size = 0
     lane = lanes.setdefault((dtype, device), [Parcel(0)])
-    return Form(size, len(shape) == 1, 1 in shape, PARCEL // dtype.itemsize, lane)
+    return Form(size, shape, 1 in shape, PARCEL // dtype.itemsize, lane)
 
 
 def _fill(numbers: Sequence[int], form: Form) -> None:
@@ -133,10 +148,7 @@ def _fill(numbers: Sequence[int], form: Form) -> None:
             form.lane.append(Parcel(form.most))
             continue
         taken, numbers = numbers[:count], numbers[count:]
-        parcel.members.extend(taken)
-        parcel.sizes.extend([form.size] * len(taken))
-        parcel.room -= form.size * len(taken)
-        parcel.is_flat = parcel.is_flat and form.is_flat
+        parcel.add(taken, form)
 
 
 def send(xs: Sequence[Tensor], parcel: Parcel, place: Any, non_blocking: bool = False) -> list[Tensor]:
@@ -144,6 +156,8 @@ def send(xs: Sequence[Tensor], parcel: Parcel, place: Any, non_blocking: bool = 
     host = packing.pinned(sum(parcel.sizes), xs[0].dtype, place)
     if parcel.is_flat:
         torch.cat(xs, out=host)
+    elif parcel.shape:
+        torch.cat(xs, out=host.view(-1, *parcel.shape[1:]))
     else:  # a view of each in Python would take longer
         host.copy_(torch._C._nn.flatten_dense_tensors(xs))
     made = _parted(host.to(place, non_blocking=True, copy=True), xs, parcel)
@@ -155,7 +169,8 @@ def send(xs: Sequence[Tensor], parcel: Parcel, place: Any, non_blocking: bool = 
 def fetch(xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
     """Return copies on the host of a card's tensors that travel together, each in memory of its own."""
     source = xs[0].device
-    joined = torch.cat(xs) if parcel.is_flat else torch._C._nn.flatten_dense_tensors(xs)
+    alike = parcel.is_flat or parcel.shape
+    joined = torch.cat(xs).reshape(-1) if alike else torch._C._nn.flatten_dense_tensors(xs)
     host = packing.pinned(joined.numel(), joined.dtype, source)
     host.copy_(joined, non_blocking=True)
     packing.wait(source)
@@ -164,7 +179,12 @@ def fetch(xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
 
 def _parted(joined: Tensor, xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
     """Return what a parcel holds, each tensor in memory of its own where the parcel is."""
-    parts = joined.split(parcel.sizes) if parcel.is_flat else torch._C._nn.unflatten_dense_tensors(joined, xs)
+    if parcel.shape:
+        parts = joined.view(-1, *parcel.shape).unbind()
+    elif parcel.is_flat:
+        parts = joined.split(parcel.sizes)
+    else:
+        parts = torch._C._nn.unflatten_dense_tensors(joined, xs)
     if hasattr(torch, "_foreach_clone"):
         return list(torch._foreach_clone(parts))
     made = [torch.empty_like(part) for part in parts]  # before PyTorch 2.13
