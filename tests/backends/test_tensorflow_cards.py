@@ -63,6 +63,28 @@ def test_int32_is_gathered_on_a_card(hosted: list[Any], device: str) -> None:
     assert ds.to_numpy(numbers).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("call", ["narrow", "concatenate", "stack_tensors"])
+def test_int32_of_a_card_is_cut_and_joined_there(
+    adapter: Any, hosted: list[Any], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """To the bit, and without an operator that reads int32 from host memory."""
+    values = np.array([[0x7F800001, -1], [-(2**31), 0x7FC00000]], "int32")  # of float32, not all numbers
+    x, slices = ds.from_numpy(values), []
+    own = tf.Tensor.__getitem__
+    monkeypatch.setattr(type(x), "__getitem__", lambda x, key: slices.append(x.dtype) or own(x, key))
+    monkeypatch.setattr(type(adapter), "is_card", lambda self, device: True)
+    found, expected = {
+        "narrow": lambda: (adapter.narrow(x, 1, 1, 2), values[:, 1:]),
+        "concatenate": lambda: (adapter.concatenate([x, x], 0), np.concatenate([values, values])),
+        "stack_tensors": lambda: (adapter.stack_tensors([x, x]), np.stack([values, values])),
+    }[call]()
+    monkeypatch.undo()
+    assert hosted == []
+    assert slices == ([tf.float32] if call == "narrow" else [])
+    assert found.dtype == tf.int32
+    assert (ds.to_numpy(found) == expected).all()
+
+
 @pytest.mark.parametrize("op", ["sum", "max", "min"])
 def test_int32_is_reduced_on_its_cards(hosted: list[Any], op: Any) -> None:
     xs = [ds.from_numpy(np.array([2, 4], "int32"), f"gpu:{i}") for i in range(2)]

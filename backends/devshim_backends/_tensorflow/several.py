@@ -34,17 +34,19 @@ class TensorflowSeveral(TensorflowTensors):
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         with self._at(x):
-            return tf.convert_to_tensor(x)[(slice(None),) * axis + (slice(start, stop),)]
+            part = (slice(None),) * axis + (slice(start, stop),)
+            return self._as_bits(lambda xs: xs[0][part], [tf.convert_to_tensor(x)])
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         with self._at(xs[0]):
             if len(xs) == 1:  # which TensorFlow gives back as it is
                 return self.copy_to(xs[0], self.device_of(xs[0]))
-            return self._brought(tf.concat([tf.convert_to_tensor(x) for x in xs], axis), xs[0])
+            whole = self._as_bits(lambda xs: tf.concat(xs, axis), [tf.convert_to_tensor(x) for x in xs])
+            return self._brought(whole, xs[0])
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         with self._at(xs[0]):
-            return self._brought(tf.stack([tf.convert_to_tensor(x) for x in xs]), xs[0])
+            return self._brought(self._as_bits(tf.stack, [tf.convert_to_tensor(x) for x in xs]), xs[0])
 
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         with self._at(xs[0]):
@@ -85,6 +87,16 @@ class TensorflowSeveral(TensorflowTensors):
 
     def ran_on(self, x: Tensor) -> Device | None:
         return self.named(x.device) if type(x) is EAGER and x.dtype in ON_HOST else None
+
+    def _as_bits(self, move: Callable[[list[Tensor]], Tensor], xs: list[Tensor]) -> Tensor:
+        """The result of an operator that only moves numbers; a card's int32 go as float32, or they would go to the host.
+
+        TensorFlow's operators of a card read int32 from host memory, and leave theirs there (2.21).
+        """
+        first = xs[0]
+        if type(first) is not EAGER or first.dtype != tf.int32 or not self.is_card(self.device_of(first)):
+            return move(xs)
+        return tf.bitcast(move([tf.bitcast(x, tf.float32) for x in xs]), tf.int32)
 
     def _brought(self, made: Tensor, x: Tensor) -> Tensor:
         """A result in the memory of a tensor's device, whose scope this is."""
