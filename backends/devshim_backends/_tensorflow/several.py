@@ -89,7 +89,7 @@ class TensorflowSeveral(TensorflowTensors):
         return self.named(x.device) if type(x) is EAGER and x.dtype in ON_HOST else None
 
     def _as_bits(self, move: Callable[[list[Tensor]], Tensor], xs: list[Tensor]) -> Tensor:
-        """The result of an operator that only moves numbers; a card's int32 go as float32, or they would go to the host.
+        """The result of an operator that only moves numbers; int32 of a card go as float32.
 
         TensorFlow's operators of a card read int32 from host memory, and leave theirs there (2.21).
         """
