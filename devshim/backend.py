@@ -57,26 +57,21 @@ class Backend(Wholes, ABC):
     """What it leaves out of something it can do: a key of `FEATURES` -> what."""
     lines: ClassVar[Mapping[str, str]]
     """The native line each devshim call stands for: call name -> template (see `devshim._explain`)."""
-
     hosted: str = ""
     """The attribute of a tensor that is the constant True where its data is in host memory, if there is a fast one."""
-
     copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {}
     """By exact type, the shortest way to do what `copy_to` does towards the host, the result seen to be there.
 
     Used while no ledger, guard, fault or `explain` is open. None: this tensor takes the slow path."""
-
     viewers: ClassVar[Mapping[type, Callable[[Tensor], np.ndarray | None]]] = {}
     """By exact type, the shortest way to a NumPy array over a tensor's memory; taken, and left by None, as `copiers`.
 
     The array is read-only where the tensor must not be written, and was seen to have its dtype and shape."""
-
     lenders: ClassVar[Mapping[type, Callable[[Tensor, int], tuple[Any, str, tuple[int, ...]] | None]]] = {}
     """By exact type, the shortest way to a fresh unversioned DLPack capsule, the dtype's array-API name and the shape.
 
     Of a tensor on the host, in C order, aligned for the consumer (its `alignment`), and, unless all of the framework's
     tensors are `immutable`, writable.  Taken, and left by None, as `copiers`."""
-
     borrower: ClassVar[staticmethod[[Any, str, tuple[int, ...]], Tensor | None] | None] = None
     """The shortest way to a tensor of what `lenders` give, seen to be on the host in that dtype and shape, or None."""
 
@@ -230,6 +225,10 @@ class Backend(Wholes, ABC):
     @abstractmethod
     def synchronize(self, device: Device) -> None:
         """Wait until an existing device has done all that was asked of it."""
+
+    def await_values(self, x: Tensor, device: Device) -> None:
+        """Wait until a tensor on an existing device has its values; an adapter that can waits for nothing else."""
+        self.synchronize(device)
 
     # ------------------------------------------------------------------ creation
     @abstractmethod

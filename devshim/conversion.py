@@ -201,7 +201,7 @@ def _copied_there(source: Backend, target: Backend, x: Tensor, here: Device, the
     if why is not None:
         return None
     made = _transfer.move(target, lent, there)
-    target.synchronize(there)  # the source may give its memory to another tensor as soon as this returns
+    target.await_values(made, there)  # the source may give its memory to another tensor as soon as this returns
     return made
 
 
@@ -258,7 +258,7 @@ def _shared(
     try:
         lent = source.to_dlpack(x)
         if here is not CPU:
-            lent = _dlpack.Ordered(lent, lambda: source.synchronize(here))
+            lent = _dlpack.Ordered(lent, lambda: source.await_values(x, here))
         result = target.from_dlpack(_alignment.checked(target, lent))
     except (ConversionError, CopyNeededError) as error:
         return None, error.problem

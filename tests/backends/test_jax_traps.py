@@ -791,3 +791,26 @@ def test_the_memory_policy_comes_before_the_start():
         "try:\n    ds.memory_policy('grow')\nexcept ds.AlreadyStartedError:\n    print('too late')"
     )
     assert told == "false 0.5\ntoo late"
+
+
+def test_values_are_waited_for_without_looking_at_all_arrays(monkeypatch):
+    """`convert` to a framework that names no stream waited for every living array."""
+    from devshim_backends._jax import tensors
+
+    monkeypatch.setattr(tensors, "alive", lambda native: pytest.fail("it waits for all arrays"))
+    x = jax.jit(lambda t: (t @ t).sum())(jnp.ones((900, 900)))
+    _registry.load("jax").await_values(x, CPU)
+    assert x.is_ready()
+
+
+def test_the_short_way_over_dlpack_is_open():
+    """It ends in a function of JAX's own, whose arguments after the stream have defaults (jaxlib 0.10.2: two)."""
+    from devshim_backends._jax import addresses, interop
+
+    x = ds.asarray([[0, 1, 2], [3, 4, 5]], dtype="float32")
+    assert ds.device_of(x) is CPU
+    y = interop._borrow(*interop._lend(x, 64))
+    assert y is not None
+    assert y is not x
+    assert addresses.address_of(y) == addresses.address_of(x)
+    assert y.tolist() == [[0, 1, 2], [3, 4, 5]]

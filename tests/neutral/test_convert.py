@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim import _alignment, _registry, conversion
 
 
 def test_shares_where_it_can(fake: Any) -> None:
@@ -291,3 +292,25 @@ def test_what_nothing_carries_is_refused(unknown_to_numpy: Any, fake: Any, monke
     with pytest.raises(ds.ConversionError, match=told) as caught:
         ds.convert(unknown_to_numpy, "numpy", copy=True)
     assert caught.value.hint == "pip install ml_dtypes"
+
+
+def test_a_consumer_that_names_no_stream_waits_for_the_tensor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The card goes on with all else; `devshim._dlpack.Ordered` says when to wait."""
+    asked: list[object] = []
+    x, card = np.ones(3), ds.gpu(0)
+
+    class Lent:
+        def __dlpack__(self, **options: object) -> object:
+            return x.__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 0)
+
+    source = SimpleNamespace(simulated=0, is_writable=lambda x: True, to_dlpack=lambda x: Lent())
+    source.await_values = lambda x, device: asked.append((x, device))
+    target = SimpleNamespace(simulated=0, alignment=1, device_of=lambda x: card)
+    target.from_dlpack = lambda lent: (lent.__dlpack__(stream=7), list(asked), lent.__dlpack__(), x)[-1]
+    monkeypatch.setattr(conversion, "_same_form", lambda *given: True)
+    monkeypatch.setattr(_alignment, "checked", lambda target, lent: lent)
+    assert conversion._shared(source, target, x, card, card) == (x, None)  # type: ignore[arg-type]
+    assert asked == [(x, card)], "once: a consumer with a stream needs no wait"

@@ -56,7 +56,8 @@ _give: Any = _library().buffer_to_dlpack_managed_tensor
 """What ``x.__dlpack__()`` ends in, in a fifth of its time."""
 _take: Any = _library().dlpack_managed_tensor_to_buffer
 """What `jax.dlpack.from_dlpack` ends in (JAX 0.4.30 to 0.10); it goes on to ``jnp.asarray``, which takes nine tenths of
-its time, and with x64 off halves 64-bit values."""
+its time, and with x64 off halves 64-bit values. What later versions take beside capsule, device and stream (``copy``,
+and in 0.10.2 ``dl_device_type``) has defaults."""
 
 
 def _view(x: Tensor) -> np.ndarray | None:

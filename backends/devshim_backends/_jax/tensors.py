@@ -243,6 +243,9 @@ class JaxTensors(JaxDevices, Backend):
         jax.effects_barrier()
         jax.block_until_ready([x for x in alive(native) if not x.is_deleted()])
 
+    def await_values(self, x: Tensor, device: Device) -> None:
+        jax.block_until_ready(concrete(x) if isinstance(x, Tracer) else x)
+
 
 def _duplicate(x: Tensor, native: Any, wait: bool) -> Tensor:
     """A copy on the one device an array is on, committed to it; `jax.device_put` on the way would double the time.
