@@ -122,6 +122,56 @@ def _nothing() -> Iterator[None]:
     yield
 
 
+def _saved(x: Any, path: Any) -> list[Any]:
+    ds.save({"x": x, "y": x + x}, path)
+    return [ds.load(path, "gpu:1")["x"], ds.load(path, "cpu")["y"] / 2]
+
+
+def _trained(x: Any, path: Any) -> list[Any]:
+    """A model and its optimizer, with state, that have been on gpu:1."""
+    paddle = import_module("paddle")
+    model = paddle.nn.Linear(3, 2)
+    optimizer = paddle.optimizer.Adam(0.1, parameters=model.parameters())
+    ds.place([model, optimizer], "gpu:1")
+    model(x).sum().backward()
+    optimizer.step()
+    twins = ds.replicate(model, ["gpu:0", "gpu:1"])
+    assert [str(ds.device_of(twin.weight)) for twin in twins] == ["gpu:0", "gpu:1"]
+    ds.save([model, optimizer], path)
+    ds.place([model, optimizer], "cpu")
+    assert {str(device) for device in ds.placement_of([model, optimizer]).devices} == {"cpu"}
+    ds.load(path, "gpu:1", into=[model, optimizer])
+    model(x).sum().backward()
+    optimizer.step()
+    return []
+
+
+MORE: dict[str, Callable[[Any, Any], list[Any]]] = {
+    "to_numpy": lambda x, path: [ds.from_numpy(ds.to_numpy(x))],
+    "convert": lambda x, path: [ds.from_numpy(ds.convert(x, "numpy", "cpu"))],
+    "split": lambda x, path: [ds.gather(ds.split(x, ["cpu", "gpu:0"]), "cpu")],
+    "broadcast": lambda x, path: ds.broadcast(x, ["cpu", "gpu:0", "gpu:1"]),
+    "all_reduce_": lambda x, path: ds.all_reduce_([made("cpu"), x, made("gpu:0")], "max"),
+    "mean": lambda x, path: ds.all_reduce_([x, made("gpu:0")], "mean"),
+    "there and back": lambda x, path: [ds.place(ds.place(ds.place(x, "gpu:0"), "gpu:1"), "cpu")],
+    "non_blocking": lambda x, path: [ds.place([x, made("gpu:0")], "cpu", non_blocking=True)[0]],
+    "save and load": _saved,
+    "models": _trained,
+}
+"""Ways to the host and between cards; each gives tensors of ones."""
+
+
+@pytest.mark.parametrize("call", MORE)
+@pytest.mark.parametrize("here", [None, "gpu:0", "gpu:1"])
+def test_every_way_reads_a_card_that_is_not_current(cuda: Cuda, tmp_path: Any, call: str, here: str | None) -> None:
+    with ds.on(here) if here else _nothing():
+        before = cuda.current()
+        found = MORE[call](made("gpu:1"), tmp_path / "file.safetensors")
+        assert cuda.current() == before
+    assert all((ds.to_numpy(x) == 1).all() for x in found)
+    assert cuda.unordered == []
+
+
 def test_gradients_come_back_from_a_card_that_is_not_current(cuda: Cuda) -> None:
     x = made("cpu")
     x.stop_gradient = False
