@@ -166,6 +166,30 @@ def test_cards_that_are_counted_and_do_not_start_are_not_found(backend, monkeypa
         ds.require("gpu:0")
 
 
+def test_an_xpu_that_does_not_start_is_not_found(backend, monkeypatch):
+    """Intel's cards are counted and started as CUDA's are."""
+    if torch.xpu._is_compiled():
+        pytest.skip("for builds without XPU")
+    monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(torch.xpu, "_is_compiled", lambda: True)
+    monkeypatch.setattr(torch.xpu, "device_count", lambda: 2)
+    assert ds.device_count("xpu") == 2
+    with pytest.raises(ds.DeviceNotFoundError, match=r"has 0 xpu devices: XPU does not start \("):
+        ds.describe("xpu:1")
+    assert ds.device_count("xpu") == 0
+    assert _starting.reason("torch", "gpu") is None
+
+
+def test_after_a_fork_pytorch_says_what_to_do(backend, monkeypatch):
+    monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    monkeypatch.setattr(_cuda, "count", lambda: 2)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.raises(RuntimeError, match="forked subprocess"):
+        ds.describe("gpu:1")
+    assert ds.device_count() == 2
+
+
 # ---------------------------------------------------------------- conversion
 def test_a_tensor_of_a_card_becomes_an_array_where_it_is_said(backend, monkeypatch):
     """NumPy has no real cards; the hint is the call to write, and no advice about drivers."""

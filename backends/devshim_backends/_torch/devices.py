@@ -64,6 +64,10 @@ def name_cards(name: str) -> None:
         del NATIVE[device]
 
 
+_STARTS = {torch.cuda._lazy_init.__code__: (torch.cuda, "CUDA"), torch.xpu._lazy_init.__code__: (torch.xpu, "XPU")}
+"""The code that starts cards, with whose they are and what that is called."""
+
+
 def module(kind: str) -> Any:
     """Return ``torch.cuda`` or whatever module serves a kind of accelerator, or None where the build has none."""
     return getattr(torch, TYPES.get(kind, kind), None)
@@ -83,6 +87,8 @@ def cards(kind: str) -> int:
     """How many accelerators of a kind there are, starting none."""
     if TYPES.get(kind) == "cuda":
         return cuda_cards()
+    if _starting.reason("torch", kind):
+        return 0
     asked = getattr(module(kind), "device_count", None)
     return int(asked()) if asked is not None else 0
 
@@ -132,13 +138,14 @@ class TorchDevices(Backend):
         return "that is all its driver shows"
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
-        if torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork():  # after a fork PyTorch says what to do
-            return None
         step = error.__traceback__
-        while step is not None and step.tb_frame.f_code is not torch.cuda._lazy_init.__code__:
+        while step is not None and step.tb_frame.f_code not in _STARTS:
             step = step.tb_next
+        served, title = _STARTS[step.tb_frame.f_code] if step is not None else (None, "")
+        if served is None or served.is_initialized() or served._is_in_bad_fork():  # there PyTorch says what to do
+            return None
         said = str(error).split(" Please ")[0].split("\n")[0].rstrip(" .")
-        return None if step is None else f"CUDA does not start ({said})"
+        return f"{title} does not start ({said})"
 
     def to_native(self, device: Device) -> Any:
         try:
