@@ -263,6 +263,16 @@ def test_a_gradient_comes_back_in_peace_through_a_copy_that_was_written_down(mon
     assert cuda.mode == mode
 
 
+def test_a_backward_pass_starts_no_cuda(monkeypatch, watch):
+    """A pass on the host, of a copy to another dtype; to ask CUDA for its mode would start it."""
+    cuda = Cuda(monkeypatch)
+    cuda.started = False
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: pytest.fail("CUDA was asked"))
+    with watch():
+        torch.ones(3, requires_grad=True).to(torch.float64).sum().backward()
+    cuda.queued.pop()()
+
+
 def test_a_backward_pass_that_fails_leaves_the_mode_as_it_was(monkeypatch, told, watch):
     class Failing(Waiting):
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):

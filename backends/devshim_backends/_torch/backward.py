@@ -30,19 +30,20 @@ _before = 0
 """CUDA's mode before the first of them."""
 
 
-def passing(original: Any, is_ours: Callable[[], bool]) -> Any:
+def passing(original: Any, is_open: Callable[[], bool]) -> Any:
     """Return ``_engine_run_backward``, in which explicit copies bring gradients back in peace.
 
     Args:
         original: PyTorch's function.
-        is_ours: Whether a guard of devshim's has CUDA's mode set.
+        is_open: Returns True if a guard has CUDA's mode on. Before CUDA has been started none has, and to ask for the
+            mode would start it.
     """
 
     @functools.wraps(original)
     def run(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or quiet():
+        if torch.compiler.is_compiling() or quiet() or not is_open():
             return original(outputs, *args, **kwargs)
-        run_through = _Pass(is_ours)
+        run_through = _Pass(is_open)
         handles = [handle for node in _copies(outputs) for handle in run_through.hooks(node)]
         try:
             return original(outputs, *args, **kwargs)
@@ -57,8 +58,8 @@ def passing(original: Any, is_ours: Callable[[], bool]) -> Any:
 class _Pass:
     """One backward pass, which may run several copies at once."""
 
-    def __init__(self, is_ours: Callable[[], bool]) -> None:
-        self._is_ours = is_ours
+    def __init__(self, is_open: Callable[[], bool]) -> None:
+        self._is_open = is_open
 
     def hooks(self, node: Any) -> tuple[Any, Any]:
         """Put hooks before and behind a node."""
@@ -87,7 +88,7 @@ class _Pass:
                 self._set_back()
 
     def _set_back(self) -> None:
-        if not _running and _before == 1 and torch.cuda.get_sync_debug_mode() == 0 and self._is_ours():
+        if not _running and _before == 1 and torch.cuda.get_sync_debug_mode() == 0 and self._is_open():
             torch.cuda.set_sync_debug_mode("warn")
 
 
