@@ -1,4 +1,5 @@
 // The stand-in of libcudart: devices, memory, copies, streams and events. Kernels are counted, and compute nothing.
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -189,6 +190,20 @@ EXPORTED cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int card) {
   found->l2CacheSize = 50 << 20;
   found->unifiedAddressing = 1;
   found->pciBusID = 0x10 + asked.number;
+  return cudaSuccess;
+}
+
+// What programs built for CUDA 12 call, TensorFlow's among them: the structure is equal up to `minor`, and longer.
+EXPORTED cudaError_t cudaGetDeviceProperties_v2(char* found, int card) {
+  constexpr std::size_t kBytes = 1032, kCount = 388, kCache = 616, kThreads = 624, kShared = 640;
+  cudaDeviceProp known;
+  cudaGetDeviceProperties(&known, card);
+  std::memset(found, 0, kBytes);
+  std::memcpy(found, &known, offsetof(cudaDeviceProp, textureAlignment));
+  std::memcpy(found + kCount, &known.multiProcessorCount, sizeof known.multiProcessorCount);
+  std::memcpy(found + kCache, &known.l2CacheSize, sizeof known.l2CacheSize);
+  std::memcpy(found + kThreads, &known.maxThreadsPerMultiProcessor, sizeof known.maxThreadsPerMultiProcessor);
+  std::memcpy(found + kShared, &known.sharedMemPerMultiprocessor, sizeof known.sharedMemPerMultiprocessor);
   return cudaSuccess;
 }
 

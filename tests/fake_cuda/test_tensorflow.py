@@ -58,6 +58,40 @@ def test_a_full_card(run):
     )
 
 
+def test_no_call_needs_soft_placement(run):
+    """A user may switch it off; the operators that a card does not have for a dtype are then made up for here."""
+    run("""
+    import tensorflow as tf
+    tf.config.set_soft_device_placement(False)
+    names = "bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64".split()
+    for name in names:
+        x = ds.place(ds.ones((4, 3), dtype=name), CARD)
+        made = [getattr(ds, make)((2, 3), dtype=name, device=CARD) for make in ("zeros", "ones", "empty")]
+        made += [ds.full(3, 1, dtype=name, device=CARD), ds.eye(3, dtype=name, device=CARD), ds.full_like(x, 1)]
+        made += [ds.asarray([1, 0], dtype=name, device=CARD), ds.copy(x, CARD), ds.gather([x, x], CARD)]
+        made += [*ds.split(x, [CARD, CARD]), *ds.place([x[0], x[1]], CARD)]
+        assert {ds.device_of(each) for each in made} == {ds.gpu(LAST)}, name
+        assert {each.dtype.name for each in made} == {name}
+        assert (ds.to_numpy(ds.place(x, "cpu")) == 1).all()
+        if name not in ("bool", "complex64"):
+            log = ds.MetricLog(CARD)
+            for _ in range(2):
+                log.append(ds.place(ds.ones((), dtype=name), CARD))
+            log.flush()
+    """)
+
+
+def test_soft_placement_off_is_no_excuse_for_the_host(run):
+    """What a card cannot have at all is refused as before."""
+    run("""
+    import tensorflow as tf
+    tf.config.set_soft_device_placement(False)
+    with pytest.raises(ds.DeviceNotFoundError):
+        ds.zeros(3, dtype="uint32", device="gpu:9")
+    assert ds.to_numpy(ds.full(3, 7, dtype="uint64", device=CARD)).tolist() == [7, 7, 7]
+    """)
+
+
 @pytest.mark.parametrize("error", ["3", "100", "999"])
 def test_a_driver_that_does_not_start(run, error):
     run(

@@ -7,6 +7,8 @@ Requirements this module answers:
   another framework could write to for the whole process; an array of NumPy's is not shared like that.
 * The array API's lengths and values: ranges are counted in 64 bits (``tf.range(0., .3, .1)`` counts in 32), an empty
   range is no error, and integers too wide for int32, TensorFlow's default, become int64.
+* A card has no operator that fills uint32 and uint64, and none that allocates a few more dtypes (2.21): TensorFlow
+  makes these on the host and copies them, unless soft placement is off; then `_made_anyway` does.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from devshim_backends._tensorflow.scopes import TensorflowScopes
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from devshim.backend import Tensor
     from devshim.device import Device
@@ -64,25 +66,37 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         with self.making(device), LOCAL.aside:
             sizes = tf.constant(shape, tf.int32)
-            made = tf.raw_ops.Empty(shape=sizes, dtype=dtype or tf.float32, init=False)
+            made = self._made_anyway(
+                lambda: tf.raw_ops.Empty(shape=sizes, dtype=dtype or tf.float32, init=False), device
+            )
             return self.made(made, device)
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         with self.making(device), LOCAL.aside:
             with _reading():
                 number = tf.constant(*_prepared(value, dtype))
-            made = tf.fill(shape, number)
+            made = self._made_anyway(lambda: tf.fill(shape, number), device)
             return self.made(made, device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         with self.making(device), LOCAL.aside:
-            made = tf.zeros(shape, dtype or tf.float32)
+            made = self._made_anyway(lambda: tf.zeros(shape, dtype or tf.float32), device)
             return self.made(made, device)
 
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         with self.making(device), LOCAL.aside:
-            made = tf.ones(shape, dtype or tf.float32)
+            made = self._made_anyway(lambda: tf.ones(shape, dtype or tf.float32), device)
             return self.made(made, device)
+
+    def _made_anyway(self, make: Callable[[], Tensor], device: Device) -> Tensor:
+        """Return what an operator makes, or makes on the host where a card has no such operator."""
+        try:
+            return make()
+        except tf.errors.InvalidArgumentError as error:
+            if not self.is_card(device) or "Could not satisfy device specification" not in str(error):
+                raise
+        with tf.device("/CPU:0"):
+            return make()
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
         whole = all(isinstance(value, int) for value in (start, stop, step))

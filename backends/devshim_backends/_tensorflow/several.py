@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _OPS: dict[str, Any] = {"sum": tf.add, "mean": tf.add, "max": tf.maximum, "min": tf.minimum}
 
+_UNPACKED = {"int8", "uint8", "uint16"}
+"""Dtypes for which a card has no operator Pack (2.21), and has Concat."""
+
 
 class TensorflowSeveral(TensorflowTensors):
     """The room of several devices."""
@@ -80,7 +83,7 @@ class TensorflowSeveral(TensorflowTensors):
         with self._at(xs[0]):
             names = {self.dtype_name(x) for x in xs}
             name = widest(names)
-            if names == {name} and not any(len(x.shape) for x in xs):
+            if names == {name} and name not in _UNPACKED and not any(len(x.shape) for x in xs):
                 return gen_array_ops.pack(list(xs))  # one operator for any number of scalars
             dtype = tf.as_dtype(name)
             return tf.concat([tf.reshape(tf.cast(x, dtype), [1]) for x in xs], 0)
