@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["ask", "note", "raise_unstarted", "reason", "reasons"]
+__all__ = ["ask", "look", "note", "raise_unstarted", "reason", "reasons"]
 
 _REASONS: dict[tuple[str, str], str] = {}
+_LOOKED_AT: set[tuple[str, Device]] = set()
 
 
 def note(backend: str, kind: str, why: str) -> None:
@@ -46,6 +47,13 @@ def ask(backend: Backend, device: Device, how: Callable[[Device], T]) -> T:
     except Exception as error:
         raise_unstarted(backend, error, device)
         raise
+
+
+def look(backend: Backend, device: Device) -> None:
+    """Look at a device once, for calls that do nothing as long as it has not been used: they would pass silently."""
+    if (backend.name, device) not in _LOOKED_AT:
+        ask(backend, device, backend.describe)
+        _LOOKED_AT.add((backend.name, device))
 
 
 def raise_unstarted(backend: Backend, error: Exception, device: Device) -> None:

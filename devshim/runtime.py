@@ -92,10 +92,10 @@ def empty_cache(device: DeviceLike | None = None) -> None:
 
 
 def _started(backend: Backend, device: DeviceLike) -> Device:
-    """Return a device that is named; one that a framework has only counted so far is looked at, which may fail."""
+    """Return a device that is named; one that has only been counted so far is looked at, which may fail."""
     target = _transfer.require(backend, _spec.device(device))
-    if target is not CPU and not backend.simulated and not backend.started():
-        _starting.ask(backend, target, backend.describe)
+    if target is not CPU and not backend.simulated:
+        _starting.look(backend, target)
     return target
 
 

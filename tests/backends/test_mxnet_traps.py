@@ -599,6 +599,7 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
         )
 
     monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
     monkeypatch.setattr(devices, "HAS_CUDA", True)
     monkeypatch.setattr(_cuda, "count", lambda: 2)
     monkeypatch.setattr(mx.context, "gpu_memory_info", fail)

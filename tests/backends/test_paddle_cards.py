@@ -392,6 +392,7 @@ def test_a_card_that_does_not_start_is_not_found(
 
     x = ds.zeros(3)
     monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
     monkeypatch.setattr(paddle.device.cuda, "device_count", lambda: 2)
     for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
         monkeypatch.setattr(type(with_cuda), name, failing(getattr(type(with_cuda), name)))

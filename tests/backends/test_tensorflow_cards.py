@@ -191,6 +191,7 @@ def test_a_card_that_does_not_start_is_not_found(
 
     x = ds.zeros(8)
     monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
     for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
         monkeypatch.setattr(type(adapter), name, failing(getattr(type(adapter), name)))
     monkeypatch.setattr(adapter, "simulated", 0)

@@ -153,6 +153,7 @@ def test_cards_that_are_counted_and_do_not_start_are_not_found(backend, monkeypa
     if torch.version.cuda is not None:
         pytest.skip("in tests/fake_cuda for builds with CUDA")
     monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(_cuda, "count", lambda: 2)
     assert ds.device_count() == 2
@@ -171,6 +172,7 @@ def test_an_xpu_that_does_not_start_is_not_found(backend, monkeypatch):
     if torch.xpu._is_compiled():
         pytest.skip("for builds without XPU")
     monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.xpu, "_is_compiled", lambda: True)
     monkeypatch.setattr(torch.xpu, "device_count", lambda: 2)
     assert ds.device_count("xpu") == 2
@@ -182,6 +184,7 @@ def test_an_xpu_that_does_not_start_is_not_found(backend, monkeypatch):
 
 def test_after_a_fork_pytorch_says_what_to_do(backend, monkeypatch):
     monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     monkeypatch.setattr(_cuda, "count", lambda: 2)
     monkeypatch.setattr(torch.version, "cuda", "13.0")

@@ -40,6 +40,7 @@ def unable(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         cls, "why_unable_to_start", lambda self, error: f"it says {error}" if TOO_OLD in str(error) else None
     )
     monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
     ds.use("fakeframe")
     return fake
 
@@ -70,6 +71,25 @@ def test_they_are_not_found(unable: Any, call: str, started: bool) -> None:
     assert ds.try_gpu() is CPU
     with pytest.raises(ds.DeviceNotFoundError, match=TOO_OLD):
         ds.require("gpu:0")
+
+
+@pytest.mark.parametrize("call", ["synchronize", "empty_cache"])
+@pytest.mark.parametrize("started", [False, True])
+def test_one_that_is_named_is_looked_at_once(
+    unable: Any, monkeypatch: pytest.MonkeyPatch, call: str, started: bool
+) -> None:
+    """Frameworks do nothing there for a card that has not been used, and would not find out."""
+    cls, looked = type(unable), []
+    unable.has_started = started  # by another framework, perhaps
+    monkeypatch.setattr(cls, call, lambda self, device: None)
+    with pytest.raises(ds.DeviceNotFoundError, match=TOO_OLD):
+        getattr(ds, call)("gpu:1")
+    _starting._REASONS.clear()
+    monkeypatch.setattr(cls, "describe", lambda self, device: looked.append(device))
+    for _ in range(2):
+        getattr(ds, call)("gpu:1")
+        getattr(ds, call)("cpu")
+    assert looked == [ds.gpu(1)]
 
 
 @pytest.mark.parametrize("call", [ds.synchronize, ds.empty_cache])
