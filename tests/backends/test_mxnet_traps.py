@@ -586,6 +586,27 @@ def test_counting_cards_does_not_start_cuda(monkeypatch):
     assert ds.device_count() == 4  # what MXNet has
 
 
+def test_looking_makes_no_context_on_a_card_that_is_not_used(monkeypatch):
+    """CUDA makes one on the card that it is asked about; of one without, NVML says the same."""
+    from devshim_backends._mxnet import devices
+
+    from devshim import _cuda, _nvml, _starting
+
+    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
+    monkeypatch.setattr(devices, "HAS_CUDA", True)
+    monkeypatch.setattr(_cuda, "count", lambda: 2)
+    monkeypatch.setattr(_cuda, "has_context", lambda index: index == 1)
+    monkeypatch.setattr(_nvml, "known", lambda index: _nvml.Card(index, "H200", f"GPU-{index}", 200, 150))
+    monkeypatch.setattr(mx.context, "num_gpus", lambda: 2)
+    asked = []
+    monkeypatch.setattr(mx.context, "gpu_memory_info", lambda index: asked.append(index) or (70, 190))
+    assert (ds.memory("gpu:0").free, ds.memory("gpu:0").total, ds.describe("gpu:0").total_memory) == (150, 200, 200)
+    ds.synchronize("gpu:0")
+    assert asked == []
+    assert (ds.memory("gpu:1").free, ds.memory("gpu:1").total, ds.describe("gpu:1").total_memory) == (70, 190, 190)
+    assert set(asked) == {1}
+
+
 def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
     """NVML counts them; the first use says what CUDA says, and from then on there are none."""
     from devshim_backends._mxnet import devices
@@ -602,7 +623,7 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
     monkeypatch.setattr(_starting, "_LOOKED_AT", set())
     monkeypatch.setattr(devices, "HAS_CUDA", True)
     monkeypatch.setattr(_cuda, "count", lambda: 2)
-    monkeypatch.setattr(mx.context, "gpu_memory_info", fail)
+    monkeypatch.setattr(mx.context, "num_gpus", lambda: fail(0))
     for call in (ds.describe, ds.memory, ds.synchronize, ds.empty_cache):
         assert ds.device_count() == 2
         told = "MXNet has 0 gpu devices: CUDA does not start .CUDA driver version is insufficient for CUDA runtime"

@@ -69,7 +69,7 @@ class MxnetDevices(Backend):
             device=device,
             name=card.name if card is not None else "NVIDIA GPU",
             backend=self.name,
-            total_memory=int(mx.context.gpu_memory_info(device.index)[1]),
+            total_memory=memory_of(device.index)[1],
             uuid=card.uuid if card is not None else None,
         )
 
@@ -85,6 +85,19 @@ def read(number: int, labelled: int) -> Device | None:
     if kind == _CPU and 1 <= index <= labelled:
         return Device("gpu", index - 1)
     return CPU if kind in (_CPU, _PINNED, _SHARED) else None
+
+
+def memory_of(index: int) -> tuple[int | None, int | None]:
+    """Return the free and all bytes of a card; of one that this process has not used, NVML's, where it knows the card.
+
+    CUDA would make a context there to answer, of about half a gigabyte.
+    """
+    mx.context.num_gpus()  # starts CUDA, so that a driver that cannot says so
+    card = None if _cuda.has_context(index) else _nvml.known(index)
+    if card is not None and card.total_memory is not None:
+        return card.free_memory, card.total_memory
+    free, total = mx.context.gpu_memory_info(index)
+    return int(free), int(total)
 
 
 def _cards() -> int:

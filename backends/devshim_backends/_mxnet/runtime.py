@@ -13,7 +13,7 @@ from devshim.device import CPU
 from devshim.errors import UnsupportedError
 from devshim.info import MemoryInfo
 from devshim_backends._mxnet import counting
-from devshim_backends._mxnet.devices import HAS_CUDA
+from devshim_backends._mxnet.devices import HAS_CUDA, memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,8 +48,8 @@ class MxnetRuntime(Backend):
         if self.simulated and self.cards is not None:
             counting.settle()
             return self.cards[device.index].info()
-        free, total = mx.context.gpu_memory_info(device.index)
-        return MemoryInfo(total=int(total), free=int(free))  # of all processes: MXNet does not tell its own share
+        free, total = memory_of(device.index)
+        return MemoryInfo(total=total, free=free)  # of all processes: MXNet does not tell its own share
 
     def empty_cache(self, device: Device) -> None:
         if device is not CPU and not self.simulated:
