@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <map>
 
 #include "machine.h"
 
@@ -343,6 +344,20 @@ EXPORTED CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 EXPORTED CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) {
   *function = something<CUfunction>();
   return CUDA_SUCCESS;
+}
+
+// A program's constants are copied to memory of the module's. No kernel reads it, so that all share a MiB on each card.
+EXPORTED CUresult cuModuleGetGlobal(CUdeviceptr* found, std::size_t* bytes, CUmodule, const char*) {
+  constexpr std::size_t kRoom = 1 << 20;
+  static std::map<int, void*> rooms;
+  std::lock_guard<std::recursive_mutex> locked(machine::lock());
+  int card = 0;
+  cudaGetDevice(&card);
+  void*& room = rooms[card];
+  const cudaError_t error = room == nullptr ? cudaMalloc(&room, kRoom) : cudaSuccess;
+  if (found != nullptr) *found = address(room);
+  if (bytes != nullptr) *bytes = kRoom;
+  return as_driver(error);
 }
 
 EXPORTED CUresult cuLibraryLoadData(CUlibrary* library, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*,

@@ -127,6 +127,8 @@ def test_claims_that_need_no_values_are_true(tmp_path):
     """`devshim certify`, each pattern as a person would type it; those that need kernels' values fail here."""
     found = certified(tmp_path, "jax", "start.[cdvthbg]*", FAKE_CUDA_GPUS="1")
     assert {"start.counting", "start.visible", "start.by_uuid", "start.growing"} <= set(found)
+    found |= certified(tmp_path, "jax", "tensors.[mnrt]*", FAKE_CUDA_GPUS="1")
+    assert found["tensors.round_trip"] == "PASS all dtypes"
     found |= certified(tmp_path, "jax", "jax.[cwm]*", FAKE_CUDA_GPUS="1")
     found |= certified(tmp_path, "jax", "memory.[ft]*", FAKE_CUDA_MEMORY=MEMORY, FAKE_CUDA_GPUS="1")
     assert found.pop("jax.compiled_once") == "SKIP needs 2 cards"
