@@ -31,8 +31,8 @@ are here from the start, and the rest is loaded when it is first named, all of i
 """
 
 from devshim import _lazy
-from devshim._spec import device
-from devshim.device import Device, cpu, gpu
+from devshim.devices.device import Device, cpu, gpu
+from devshim.devices.parsing import device
 from devshim.errors import (
     AlreadyStartedError,
     ArgumentError,
@@ -153,6 +153,7 @@ __all__ = [
     "zeros_like",
 ]
 
+_lazy.hide_packages()
 for _here in (device, Device, cpu, gpu):
     _lazy.keep_source(_here)
 

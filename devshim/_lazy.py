@@ -14,29 +14,29 @@ if TYPE_CHECKING:
 
     F = TypeVar("F")
 
-__all__ = ["HOMES", "LAZY", "keep_source", "load", "load_rest"]
+__all__ = ["HOMES", "LAZY", "hide_packages", "keep_source", "load", "load_rest"]
 
 HOMES = {
-    "devshim._cards": "Fault",
-    "devshim._context": "backends framework use using",
-    "devshim._explain": "explain",
-    "devshim._left_behind": "NotMovedWarning",
-    "devshim._parallel": "parallel",
-    "devshim._queries": "describe device_count devices require try_all_gpus try_gpu",
-    "devshim._reduce": "all_reduce_",
-    "devshim.checkpoints": "load save",
-    "devshim.conversion": "convert",
-    "devshim.creation": "arange asarray empty empty_like eye full full_like linspace ones ones_like zeros zeros_like",
-    "devshim.guards": "TransferWarning guard",
-    "devshim.info": "BackendInfo DeviceInfo MemoryInfo",
-    "devshim.ledger": "Transfer TransferLog transfers",
-    "devshim.metrics": "MetricLog",
-    "devshim.placement": "Placement placement_of",
-    "devshim.runtime": "empty_cache memory memory_policy set_visible_devices shrink_batch synchronize",
-    "devshim.scopes": "on require_same_device run same_device set_device",
-    "devshim.several": "broadcast gather replicate split",
-    "devshim.simulation": "simulate",
-    "devshim.tensors": "copy device_of from_numpy place to_numpy",
+    "devshim.simulation.memory": "Fault",
+    "devshim.registry.current": "backends framework use using",
+    "devshim.transfers.explain": "explain",
+    "devshim.trees.not_moved": "NotMovedWarning",
+    "devshim.collectives.parallel": "parallel",
+    "devshim.runtime.queries": "describe device_count devices require try_all_gpus try_gpu",
+    "devshim.collectives.all_reduce": "all_reduce_",
+    "devshim.checkpoints.api": "load save",
+    "devshim.interop.convert": "convert",
+    "devshim.tensors.creation": "arange asarray empty empty_like eye full full_like linspace ones ones_like zeros zeros_like",
+    "devshim.monitoring.guard": "TransferWarning guard",
+    "devshim.devices.info": "BackendInfo DeviceInfo MemoryInfo",
+    "devshim.monitoring.ledger": "Transfer TransferLog transfers",
+    "devshim.monitoring.metric_log": "MetricLog",
+    "devshim.placement.placement": "Placement placement_of",
+    "devshim.runtime.memory": "empty_cache memory memory_policy set_visible_devices shrink_batch synchronize",
+    "devshim.runtime.scopes": "on require_same_device run same_device set_device",
+    "devshim.collectives.split": "broadcast gather replicate split",
+    "devshim.simulation.simulate": "simulate",
+    "devshim.tensors.placing": "copy device_of from_numpy place to_numpy",
 }
 """Module -> the public names that are loaded from it."""
 
@@ -69,6 +69,18 @@ def keep_source(found: F) -> F:
         if type(each) is type(keep_source) and each.__module__.startswith("devshim"):
             vars(each).update(___jit_transform_options___=_AS_IT_IS, __jst_not_to_static=_AS_IT_IS)
     return found
+
+
+def hide_packages() -> None:
+    """Let ``devshim.devices`` and ``devshim.transfers`` be the public functions, not the packages of the same names.
+
+    Python binds a package's name in its parent once, when the package is first imported. So it is imported here.
+    """
+    from importlib import import_module
+
+    for name in ("devices", "transfers"):
+        import_module(f"devshim.{name}")
+        vars(sys.modules["devshim"]).pop(name, None)
 
 
 def load(name: str) -> object:

@@ -2,7 +2,7 @@
 
 pytest loads this module by itself wherever devshim is installed, so it defines two fixtures and imports nothing until
 one of them is used. A test that takes ``devshim_backend`` runs once for each backend, each in a process of its own
-(`devshim.isolation`); one that takes ``simulated_gpus`` finds cards on a machine without any::
+(`devshim.testing.isolation`); one that takes ``simulated_gpus`` finds cards on a machine without any::
 
     def test_both_cards(devshim_backend, simulated_gpus):
         first, second = simulated_gpus
@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devshim import _context, _installed, use
-from devshim.device import Device
+from devshim import use
+from devshim.devices.device import Device
 from devshim.errors import BackendNotFoundError
-from devshim.simulation import simulate
+from devshim.registry import current, discovery
+from devshim.simulation.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from devshim._cards import Fault
-    from devshim.simulation import Simulation
+    from devshim.simulation.memory import Fault
+    from devshim.simulation.simulate import Simulation
 
 __all__ = ["SimulatedGpus", "devshim_backend", "simulated_gpus"]
 
@@ -62,12 +63,12 @@ class SimulatedGpus(list[Device]):
 @pytest.fixture(scope="session")
 def devshim_backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of the backend this test runs on, which is the current one: each of --devshim-backends in turn."""
-    before = _context._process
+    before = current._process
     try:
         use(request.param)
     except BackendNotFoundError as error:
         pytest.fail(f"The backend was asked for and cannot be tested.\n{error}", pytrace=False)
-    yield _installed.canonical(request.param)
+    yield discovery.canonical(request.param)
     use(before)
 
 
@@ -119,7 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     try:
         for name in _given(config):
-            _installed.canonical(name)
+            discovery.canonical(name)
     except BackendNotFoundError as error:
         raise pytest.UsageError(f"devshim: {error.problem}; {error.hint}") from error
 
@@ -145,7 +146,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if _BACKEND not in metafunc.fixturenames or _names_itself(metafunc):
         return
     asked = _given(metafunc.config)
-    names = list(dict.fromkeys(map(_installed.canonical, asked))) if asked else _installed.installed()
+    names = list(dict.fromkeys(map(discovery.canonical, asked))) if asked else discovery.installed()
     if not asked and (_GPUS in metafunc.fixturenames or metafunc.definition.get_closest_marker(_GPUS) is not None):
         names = [name for name in names if not _has_real_cards_alone(name)]
     metafunc.parametrize(_BACKEND, names, indirect=True, scope="session")
@@ -153,9 +154,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _has_real_cards_alone(name: str) -> bool:
     """True if a backend of devshim's own declares that it has no simulated GPUs, as CuPy does."""
-    from devshim import _registry
+    from devshim.registry import registry
 
-    return name in _installed.BUILTIN and "simulate" in _registry.gaps(name)
+    return name in discovery.BUILTIN and "simulate" in registry.gaps(name)
 
 
 def _names_itself(metafunc: pytest.Metafunc) -> bool:
@@ -184,15 +185,15 @@ def _backend_of(item: pytest.Function) -> str | None:
     if not isinstance(name, str):
         return None
     try:
-        name = _installed.canonical(name)
+        name = discovery.canonical(name)
     except BackendNotFoundError:  # the fixture says so
         return None
-    return name if _installed.is_installed(name) else None
+    return name if discovery.is_installed(name) else None
 
 
 def _isolate(session: pytest.Session, items: list[pytest.Function]) -> None:
-    from devshim.isolation.parent import GPUS, ROOM, Isolation
-    from devshim.isolation.process import Room
+    from devshim.testing.isolation.plugin import GPUS, ROOM, Isolation
+    from devshim.testing.isolation.process import Room
 
     for item in items:
         name = _backend_of(item)

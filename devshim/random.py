@@ -9,9 +9,7 @@ The draws are the framework's own: equal seeds give equal draws on one framework
 (2, 3)
 """
 
-from devshim._random import normal as normal
-from devshim._random import seed as seed
-from devshim._random import uniform as uniform
+from devshim.tensors.random import normal, seed, uniform
 
 __all__ = ["normal", "seed", "uniform"]
 

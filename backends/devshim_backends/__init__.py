@@ -1,1 +1,1 @@
-"""The adapters that ship with devshim, one folder each; `devshim._registry` loads them by name."""
+"""The adapters that ship with devshim, one folder each; `devshim.registry.registry` loads them by name."""

@@ -36,9 +36,9 @@ def figures(at: Setting) -> str:
 
 
 def _as_the_driver_says(at: Setting, found: ds.MemoryInfo) -> None:
-    from devshim import _nvml
+    from devshim.devices import nvml
 
-    card = _nvml.known(at.first.index)
+    card = nvml.known(at.first.index)
     if card is None or card.total_memory is None or found.total is None:
         return
     share = found.total / card.total_memory
@@ -120,6 +120,6 @@ def _settled(at: Setting) -> None:
 
 
 def _gaps() -> list[str]:
-    from devshim import _context
+    from devshim.registry import current
 
-    return list(_context.current().gaps)
+    return list(current.current().gaps)

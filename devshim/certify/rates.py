@@ -63,9 +63,9 @@ def _moved(x: Any, device: ds.Device) -> Any:
 
 
 def _name() -> str:
-    from devshim import _context
+    from devshim.registry import current
 
-    return str(_context.current().name)
+    return str(current.current().name)
 
 
 def _pair(ours: Callable[[], object], native: Callable[[], object], at: Setting, number: int) -> Rate:

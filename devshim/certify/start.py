@@ -130,14 +130,14 @@ def growing(at: Setting) -> str:
 
 
 def _growing(at: Setting) -> int | None:
-    from devshim import _nvml
+    from devshim.devices import nvml
 
     ds.device_count()
     ds.memory_policy("grow")
-    before = _nvml.known(at.last.index)
+    before = nvml.known(at.last.index)
     x = ds.ones(3, device=at.last)
     ds.synchronize(at.last)
-    after = _nvml.known(at.last.index)
+    after = nvml.known(at.last.index)
     del x
     if before is None or after is None or before.free_memory is None or after.free_memory is None:
         return None

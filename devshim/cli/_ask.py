@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import devshim as ds
-from devshim import _environment
 from devshim.cli._console import working
+from devshim.registry import environment as environment_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,8 +68,8 @@ def ask(infos: Sequence[ds.BackendInfo], *, simulate: bool = True) -> list[Answe
     """
     environment = dict(os.environ)
     if simulate:
-        _environment.require_sound()  # nonsense in it is not a broken framework
-        _environment.look()
+        environment_module.require_sound()  # nonsense in it is not a broken framework
+        environment_module.look()
     else:
         environment.pop("DEVSHIM_SIMULATE_GPUS", None)
     with working(f"asking {', '.join(info.title for info in infos)}"), ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from devshim import _nvml
+from devshim.devices import nvml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ class Machine:
 
     driver: str | None
     why: str
-    cards: tuple[_nvml.Card, ...]
+    cards: tuple[nvml.Card, ...]
 
     def variables(self) -> Iterator[tuple[str, str, str]]:
         """The variables that hide cards, where they are set: name, value, and what it does."""
@@ -47,11 +47,11 @@ class Machine:
     def _effect(self, value: str) -> str:
         if "MIG-" in value:
             return "shows only these slices of cards"
-        shown = _nvml.shown(value, self.cards)
-        if shown and not _nvml.numbered_alike(self.cards) and not value.lstrip().startswith("GPU-"):
+        shown = nvml.shown(value, self.cards)
+        if shown and not nvml.numbered_alike(self.cards) and not value.lstrip().startswith("GPU-"):
             return f"shows {len(shown)} of {len(self.cards)} cards, by CUDA's numbers: the fastest card is 0"
         if not self.cards:
-            return f"hides all cards but {value}" if _nvml.entries(value) else "hides all cards, had there been any"
+            return f"hides all cards but {value}" if nvml.entries(value) else "hides all cards, had there been any"
         hidden = [str(card.index) for card in self.cards if card not in shown]
         if not shown:
             return f"hides all {len(self.cards)}"
@@ -61,9 +61,9 @@ class Machine:
 def look() -> Machine:
     """Ask the NVIDIA driver; its absence is an answer."""
     try:
-        driver = _nvml.driver_version()
-        cards = tuple(_nvml.cards())
-        why = "" if cards else _nvml.why_none()
+        driver = nvml.driver_version()
+        cards = tuple(nvml.cards())
+        why = "" if cards else nvml.why_none()
     except ImportError:
         return Machine(None, "the package nvidia-ml-py, which asks the driver, is not installed", ())
     return Machine(driver, why, cards)

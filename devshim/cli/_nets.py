@@ -13,7 +13,7 @@ from operator import add, matmul
 from typing import TYPE_CHECKING, Any
 
 import devshim as ds
-from devshim import _context
+from devshim.registry import current
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -215,7 +215,7 @@ def words() -> Torch:
     Raises:
         UnsupportedError: The tour has none for it.
     """
-    name = _context.current().name
+    name = current.current().name
     if name not in _WORDS:
         raise ds.UnsupportedError(
             f"the tour shows no network: it knows none in the words of {name}", "write one yourself"

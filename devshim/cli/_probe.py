@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 import devshim as ds
-from devshim import _nvml
 from devshim.cli._why import why_no_more
+from devshim.devices import nvml
 
 __all__ = ["look", "main", "used"]
 
@@ -55,7 +55,7 @@ def used(device: ds.Device) -> int | None:
                 return found.used
             return found.total - found.free  # the host's `used` is this process's
         return None
-    card = _nvml.known(device.index) if device.kind == "gpu" else None
+    card = nvml.known(device.index) if device.kind == "gpu" else None
     if card is None or card.total_memory is None or card.free_memory is None:
         return None
     return card.total_memory - card.free_memory

@@ -8,11 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import devshim as ds
-from devshim import _environment, _nvml
 from devshim.cli import _machine
 from devshim.cli._ask import ask, installed
 from devshim.cli._console import Column, Grid, say, show, working
 from devshim.cli._touch import failures
+from devshim.devices import nvml
+from devshim.registry import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,7 +61,7 @@ def _about_machine(machine: Machine) -> Grid:
         grid.rows.append((f"card {card.index}", f"{card.name}, {card.uuid}"))
     for name, value, effect in machine.variables():
         grid.rows.append((name, f"{value!r}: {effect}"))
-    for variable, meaning in _environment.KNOWN.items():
+    for variable, meaning in environment.KNOWN.items():
         asked = os.environ.get(variable)
         if asked:
             grid.rows.append((variable, f"{asked!r}: {_told_of(variable, asked, meaning)}"))
@@ -69,7 +70,7 @@ def _about_machine(machine: Machine) -> Grid:
 
 def _told_of(name: str, value: str, meaning: str) -> str:
     """Return the effect of a variable that devshim reads, or what is wrong with it."""
-    problem = _environment.wrong(name, value)
+    problem = environment.wrong(name, value)
     if problem is not None:
         return f"WRONG, {problem}"
     if name == "DEVSHIM_SIMULATE_GPUS":
@@ -93,10 +94,10 @@ def _about_frameworks(answers: Sequence[Answer]) -> Grid:
 
 def _notes(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
     """What is worth knowing and breaks nothing."""
-    yield from _environment.unread()
+    yield from environment.unread()
     yield from dict.fromkeys(clash for answer in answers for clash in answer.clashes)
     yield from _preallocation(answers)
-    if not _nvml.numbered_alike(machine.cards):
+    if not nvml.numbered_alike(machine.cards):
         yield (
             "the cards are of different models. CUDA and the frameworks number the fastest card 0; the numbers in the "
             "table above are the driver's, by bus. Set CUDA_DEVICE_ORDER=PCI_BUS_ID in the environment for one order"

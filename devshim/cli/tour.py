@@ -138,9 +138,9 @@ def chapter() -> Sequence[Step]:
 
 def _choose(asked: str | None) -> str:
     """The backend asked for, or the one devshim would take by itself."""
-    from devshim import _context
+    from devshim.registry import current
 
-    name = asked or environ.get("DEVSHIM_BACKEND") or _context.chosen()
+    name = asked or environ.get("DEVSHIM_BACKEND") or current.chosen()
     if name is None:
         have = [each for each in ds.backends() if each != "numpy"]
         raise ds.BackendNotFoundError(

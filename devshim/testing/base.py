@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim.registry import registry
 from devshim.testing.values import numbers
 
 if TYPE_CHECKING:
-    from devshim.backend import Backend, Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
 
 __all__ = ["GAP", "HARDWARE", "Kit", "in_thread"]
 
@@ -243,7 +243,7 @@ class Kit:
     @property
     def adapter(self) -> Backend:
         """The adapter under test."""
-        return _registry.load(self.backend)
+        return registry.load(self.backend)
 
     def tensor(self, device: Device | str = "cpu", shape: tuple[int, ...] = (3, 4), dtype: str = "float32") -> Tensor:
         """Return a new tensor of small distinct numbers on a device."""

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim._cards import ROUND
+from devshim.simulation.memory import ROUND
 from devshim.testing.fresh import Fresh
 from devshim.testing.values import feature, hook
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 ELEMENTS = 1000
 TAKEN = -(-ELEMENTS * 4 // ROUND) * ROUND
@@ -103,7 +103,7 @@ class SimulatedCards(Fresh):
         """The error names the card, the bytes asked and the bytes free, word for word; nothing is taken."""
         self.without_cards("""
 import gc, numpy as np
-from devshim import _refusals
+from devshim.errors import messages as _refusals
 ds.use(name)
 ds.simulate(gpus=2, memory=2**20)
 kept = ds.zeros(2**17, dtype="float32", device="gpu:1")

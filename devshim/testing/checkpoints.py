@@ -12,7 +12,7 @@ from devshim.testing.models import Wholes
 from devshim.testing.values import DTYPES, bits, feature, hook, numbers, sample
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 class Checkpoints(Wholes):

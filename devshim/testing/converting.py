@@ -16,7 +16,7 @@ from devshim.testing.base import Kit
 from devshim.testing.values import DTYPES, LAYOUTS, at_offset, bits, feature, native_bits, numbers, sample
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 OFFSETS = (1, 2, 4, 8, 12, 16, 20, 32, 36, 48, 64)
 """Bytes from a multiple of 64 to where an array begins."""

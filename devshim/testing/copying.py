@@ -14,7 +14,7 @@ from devshim.testing.values import DTYPES, at_offset, bits, feature, numbers, sa
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 COPIES: dict[str, Callable[[Any, Device], list[Any]]] = {
     "copy": lambda x, device: [ds.copy(x, device)],

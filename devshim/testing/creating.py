@@ -13,8 +13,8 @@ from devshim.testing.base import Kit
 from devshim.testing.values import DTYPES, feature, numbers
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 MAKERS: dict[str, tuple[Callable[..., Tensor], Any]] = {
     "asarray": (lambda **kw: ds.asarray([[1, 2], [3, 4]], **kw), [[1, 2], [3, 4]]),

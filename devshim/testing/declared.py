@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim.backend import FEATURES, Backend
-from devshim.device import CPU
+from devshim.contract.backend import FEATURES, Backend
+from devshim.devices.device import CPU
 from devshim.testing.base import Kit
 from devshim.testing.values import FEATURE_OF, hook
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import devshim as ds
-from devshim.device import KINDS
+from devshim.devices.device import KINDS
 from devshim.testing.base import Kit
 from devshim.testing.values import feature
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 CPU_SPELLINGS = ("cpu", "CPU:0", "cpu:3", "/CPU:0", "/device:CPU:0", "cpu(0)", "Place(cpu)", (1, 0), ds.cpu())
 GPU_SPELLINGS = (

@@ -12,7 +12,7 @@ from devshim.testing.base import Kit
 from devshim.testing.values import DTYPES, feature, numbers, sample
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 class Dtypes(Kit):

@@ -14,7 +14,7 @@ import devshim as ds
 from devshim.testing.base import Kit
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 REFUSED: dict[str, tuple[Callable[[Any], object], type[ds.DevshimError], type[Exception], str]] = {
     "no device": (lambda x: ds.place(x, "gup:1"), ds.DeviceSpecError, ValueError, "'gup:1' names no device"),

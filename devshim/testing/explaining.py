@@ -19,7 +19,7 @@ from devshim.testing.base import Kit, in_thread
 from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 def _scoped(device: Any) -> None:

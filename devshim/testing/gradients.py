@@ -11,8 +11,8 @@ from devshim.testing.base import Kit
 from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 
 class Gradients(Kit):

@@ -19,8 +19,8 @@ from devshim.testing.sites import SITES, line
 from devshim.testing.values import feature, numbers
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 
 def outcome(fn: Callable[[], object]) -> type[BaseException] | None:

@@ -12,7 +12,7 @@ from devshim.testing.base import Kit
 from devshim.testing.values import DTYPES, LAYOUTS, at_offset, bits, feature, native_bits, numbers, sample
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 UNREADABLE: dict[str, Any] = {
     "objects": np.array([object()]),

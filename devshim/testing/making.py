@@ -13,7 +13,7 @@ from devshim.testing.base import Kit
 from devshim.testing.values import bits, feature, hook, numbers
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 NONSENSE: dict[str, Callable[[], object]] = {
     "negative length": lambda: ds.zeros(-1),

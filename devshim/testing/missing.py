@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _context
+from devshim.registry import current
 from devshim.testing.base import Kit, in_thread
 from devshim.testing.values import feature, numbers
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 CALLS: dict[str, Callable[[Any, Any], object]] = {
     "place": lambda x, d: ds.place(x, d),
@@ -73,10 +73,10 @@ class Missing(Kit):
         """After a refused `on` or `set_device` the default device is what it was."""
 
         def body() -> None:
-            before = _context.default_device()
+            before = current.default_device()
             for call in ("on", "set_device"):
                 self.refused(call, self.tensor(), missing_device)
-            assert _context.default_device() is before
+            assert current.default_device() is before
             assert ds.device_of(ds.zeros(2)) is before
 
         in_thread(body)

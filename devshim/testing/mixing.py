@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.device import CPU
+from devshim.devices.device import CPU
 from devshim.testing.base import Kit
 from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 
 def _nothing(*args: object, **kwargs: object) -> None:

@@ -13,8 +13,8 @@ from devshim.testing.fresh import Fresh
 from devshim.testing.values import feature, hook
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 INPUTS = np.random.default_rng(1).standard_normal((6, 4)).astype("float32")
 TARGETS = np.random.default_rng(2).standard_normal((6, 3)).astype("float32")

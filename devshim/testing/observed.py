@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _explain, _transfer
 from devshim.testing.base import Kit
 from devshim.testing.cards import used
 from devshim.testing.values import feature
+from devshim.transfers import engine, explain
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 COPYING = 10
 """How many threads copy, beside six that observe."""
@@ -59,7 +59,7 @@ class Observed(Kit):
         if failures:
             raise failures[0]
         assert min(rounds) >= 2
-        assert (_transfer.LEDGER, _transfer.FAULTS, _explain.HOOK) == (None, None, None)
+        assert (engine.LEDGER, engine.FAULTS, explain.HOOK) == (None, None, None)
         del threads
         assert before == ([used(device) for device in ds.devices("gpu")] if counted else [])
 

@@ -11,7 +11,7 @@ from devshim.testing.base import Kit
 from devshim.testing.values import DTYPES, OPTIONAL, bits, feature, numbers, sample
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 SHAPES = ((), (0,), (1,), (5,), (2, 0, 3), (2, 3, 4))
 

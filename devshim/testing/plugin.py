@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from devshim import _installed, _registry
-from devshim._versions import version_of
+from devshim.registry import discovery, registry
+from devshim.registry.versions import version_of
 from devshim.testing import Conformance
 from devshim.testing.base import GAP, HARDWARE, Kit
 
@@ -35,7 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marks, and ask for simulated cards before any framework is imported."""
-    config.addinivalue_line("markers", "feature(*names): the features of devshim.backend.FEATURES a test is about")
+    config.addinivalue_line(
+        "markers", "feature(*names): the features of devshim.contract.backend.FEATURES a test is about"
+    )
     config.addinivalue_line("markers", "hook(*names): hooks the adapter's subclass must write for this test")
     config.addinivalue_line("markers", "cards(n): needs so many simulated GPUs, as a rule more than two")
     config.addinivalue_line("markers", "fresh: works in a process of its own, alike for any --devshim-gpus")
@@ -59,7 +61,7 @@ def simulated(config: pytest.Config) -> int:
 
 def _gaps(name: str) -> set[str]:
     try:
-        return set(_registry.gaps(name))
+        return set(registry.gaps(name))
     except Exception:  # missing or broken: its tests say so, one by one
         return set()
 
@@ -94,9 +96,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _optimizers(cls: type[Kit]) -> list[str]:
     """The optimizers a kit's subclass names; where its framework is missing, its tests will say so."""
-    if cls.optimizers is Kit.optimizers or not _installed.is_installed(cls.backend):
+    if cls.optimizers is Kit.optimizers or not discovery.is_installed(cls.backend):
         return ["any"]
-    _registry.load(cls.backend)  # its cards are there before it starts
+    registry.load(cls.backend)  # its cards are there before it starts
     return sorted(cls().optimizers())
 
 
@@ -136,7 +138,7 @@ def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
         return False
     if any(getattr(cls, name) is getattr(Kit, name) for mark in item.iter_markers("hook") for name in mark.args):
         return True
-    if _named(config, item.path) or _installed.is_installed(cls.backend):
+    if _named(config, item.path) or discovery.is_installed(cls.backend):
         return False
     config.stash[_UNASKED].add(cls.backend)
     return True

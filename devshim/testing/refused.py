@@ -15,7 +15,7 @@ from devshim.testing.cards import used
 from devshim.testing.values import feature, hook
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 def _tree() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from devshim.testing.base import Kit
 from devshim.testing.values import feature
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 class Running(Kit):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import devshim as ds
-from devshim import _context
+from devshim.registry import current
 from devshim.testing.base import Kit, in_thread
 from devshim.testing.values import feature, hook
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 def default() -> Device:
@@ -135,13 +135,13 @@ class Scopes(Kit):
     def test_using_chooses_the_framework(self) -> None:
         """`using` holds for its block, nested and after an exception, and wins over `use`."""
         with ds.using("numpy"):
-            assert _context.current().name == "numpy"
+            assert current.current().name == "numpy"
             with ds.using(self.backend):
-                assert _context.current().name == self.backend
+                assert current.current().name == self.backend
             with pytest.raises(KeyError), ds.using(self.backend):
                 raise KeyError
-            assert _context.current().name == "numpy"
-        assert _context.current().name == self.backend
+            assert current.current().name == "numpy"
+        assert current.current().name == self.backend
 
     def test_a_tensor_brings_its_framework(self, device: Device) -> None:
         """A tensor's own framework serves it, whatever the current one is."""
@@ -158,7 +158,7 @@ class Scopes(Kit):
         for call in (ds.use, ds.using):
             with pytest.raises(ds.BackendNotFoundError, match=self.backend):
                 call("framework_of_nobody")
-        assert _context.current().name == self.backend
+        assert current.current().name == self.backend
 
     def test_the_framework_lists_itself(self) -> None:
         """`backends` shows the framework with its version, and `framework` gives its module."""

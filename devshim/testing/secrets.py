@@ -46,7 +46,7 @@ NUMPYS: dict[str, Callable[[Any], Any]] = {
 """What NumPy makes of a tensor's values, where it can."""
 
 SEVERAL = ("all_reduce_", "metrics", "split and gather")
-"""Those of `EXPLICIT` that need `devshim.backend.FEATURES`' ``several``."""
+"""Those of `EXPLICIT` that need `devshim.contract.backend.FEATURES`' ``several``."""
 
 EXPLICIT: dict[str, Callable[[Any], object]] = {
     "place": lambda x: ds.place(x, "cpu"),

@@ -13,8 +13,8 @@ from devshim.testing.base import Kit
 from devshim.testing.values import at_offset, feature, hook, numbers
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 ROWS = (7, 6, 3, 2, 1)
 

@@ -11,7 +11,7 @@ from devshim.testing.fresh import Fresh
 from devshim.testing.values import feature, numbers
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 class Simulation(Fresh):

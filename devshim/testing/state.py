@@ -16,7 +16,7 @@ from devshim.testing.explaining import CALLS, tried
 from devshim.testing.values import hook
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 def python_state() -> object:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from devshim import _installed, _registry
-from devshim.backend import FEATURES
+from devshim.contract.backend import FEATURES
+from devshim.registry import discovery, registry
 
 HEAD = """# What works where
 
@@ -34,7 +34,7 @@ Record = list[dict[str, Any]]
 def merged(records: Iterable[Record]) -> Record:
     """Return results as one record, sorted; of two runs of one backend, version and kind of device the later counts."""
     found = {_key(run): run for record in records for run in record}
-    order = {name: i for i, name in enumerate(_installed.BUILTIN)}
+    order = {name: i for i, name in enumerate(discovery.BUILTIN)}
     return sorted(found.values(), key=lambda run: (order.get(run["backend"], len(order)), *_key(run)))
 
 
@@ -47,7 +47,7 @@ def page(record: Record) -> str:
     columns = list(dict.fromkeys((run["backend"], str(run["version"])) for run in record))
     notes: list[str] = []
     rows = [
-        ["", *(f"{_installed.TITLES.get(name, name)} {version.partition('+')[0]}" for name, version in columns)],
+        ["", *(f"{discovery.TITLES.get(name, name)} {version.partition('+')[0]}" for name, version in columns)],
         ["---", *("---" for _ in columns)],
     ]
     for feature, words in FEATURES.items():
@@ -59,7 +59,7 @@ def page(record: Record) -> str:
 
 
 def _cell(feature: str, column: tuple[str, str], record: Record, notes: list[str]) -> str:
-    gap = _registry.gaps(column[0]).get(feature)
+    gap = registry.gaps(column[0]).get(feature)
     runs = [run for run in record if (run["backend"], str(run["version"])) == column]
     counts = [run["features"].get(feature, {}) for run in runs]
     failed = sum(count.get("failed", 0) for count in counts)
@@ -71,12 +71,12 @@ def _cell(feature: str, column: tuple[str, str], record: Record, notes: list[str
     if not places:
         return "not tested"
     found = "yes" if any(place != "CPU" for place in places) else "yes, on the CPU"
-    limit = _registry.limits(column[0]).get(feature)
+    limit = registry.limits(column[0]).get(feature)
     return found if limit is None else f"{found} [^{_note(column[0], limit, notes)}]"
 
 
 def _note(name: str, reason: str, notes: list[str]) -> int:
-    text = f"{_installed.TITLES.get(name, name)}: {reason}."
+    text = f"{discovery.TITLES.get(name, name)}: {reason}."
     if text not in notes:
         notes.append(text)
     return notes.index(text) + 1
@@ -91,7 +91,7 @@ def stale(record: Record) -> list[str]:
     """Return what the record says and today's declarations contradict: run the kit again."""
     found = []
     for run in record:
-        gaps = _registry.gaps(run["backend"])
+        gaps = registry.gaps(run["backend"])
         for feature, count in run["features"].items():
             if count.get("gap") and feature not in gaps:
                 found.append(f"{run['backend']} no longer declares the gap {feature!r} that the record counts")
@@ -128,7 +128,7 @@ def _check(kept: Path, target: Path) -> int:
     problems = stale(record)
     if target.read_text(encoding="utf-8") != page(record):
         problems.append(f"{target} is not what {kept} and today's declarations make")
-    missing = sorted(set(_installed.BUILTIN) - {run["backend"] for run in record})
+    missing = sorted(set(discovery.BUILTIN) - {run["backend"] for run in record})
     if missing:
         problems.append(f"{kept} has no results of {', '.join(missing)}")
     for problem in problems:

@@ -18,8 +18,8 @@ from devshim.testing.values import feature, hook, numbers
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
     Call = Callable[[Any], object]
 

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import devshim as ds
-from devshim import _context
+from devshim.registry import current
 from devshim.testing.base import Kit, in_thread
 from devshim.testing.scopes import default
 from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 class Threads(Kit):
@@ -107,13 +107,13 @@ class Threads(Kit):
         async def task(chosen: str) -> str:
             with ds.using(chosen):
                 await asyncio.sleep(0)
-                return _context.current().name
+                return current.current().name
 
         async def both() -> list[str]:
             return list(await asyncio.gather(task("numpy"), task(name)))
 
         with ds.using("numpy"):
-            assert in_thread(lambda: _context.current().name) == name
+            assert in_thread(lambda: current.current().name) == name
         assert asyncio.run(both()) == ["numpy", name]
 
     @feature("place")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import devshim as ds
-from devshim import _context
+from devshim.registry import current
 from devshim.testing.base import Kit
 from devshim.testing.traced_calls import (
     ANSWERS,
@@ -151,7 +151,7 @@ class EveryCall(Kit):
         except self.compiler_fails.get(call, ()):
             done = []
         assert "\n\nHint: " in told, "it does not say what to do outside"
-        assert not _context.TRACED.devices
+        assert not current.TRACED.devices
         assert ds.device_of(ds.zeros(1)) is ds.cpu()
         return done or None
 

@@ -14,7 +14,7 @@ import devshim as ds
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
     Compiled = Callable[[Any], Any]
 

@@ -12,7 +12,7 @@ from devshim.testing.base import Kit
 from devshim.testing.values import feature, numbers
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
     Compiled = Callable[[Any], Any]
 

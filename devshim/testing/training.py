@@ -13,7 +13,7 @@ from devshim.testing.models import INPUTS, TARGETS, Wholes
 from devshim.testing.values import feature, hook
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 class Training(Wholes):

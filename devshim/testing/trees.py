@@ -14,7 +14,7 @@ from devshim.testing.base import Kit
 from devshim.testing.values import feature, hook, numbers
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 Pair = namedtuple("Pair", "left right")
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import devshim as ds
-from devshim._dtypes import DTYPES
-from devshim.device import CPU
+from devshim.devices.device import CPU
+from devshim.devices.dtypes import DTYPES
 from devshim.testing.base import Kit
 from devshim.testing.sites import line
 from devshim.testing.values import feature, numbers
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 NBYTES = 3 * 4 * 4
 """Bytes of the numbers of these tests: float32 of shape (3, 4)."""

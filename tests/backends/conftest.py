@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim import conversion
+from devshim.interop import convert
 
 
 def _simulated(gpus: int) -> Any:
@@ -32,4 +32,4 @@ def no_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*args: object) -> None:
         pytest.fail("it went the long way")
 
-    monkeypatch.setattr(conversion, "_the_long_way", gone)
+    monkeypatch.setattr(convert, "_the_long_way", gone)

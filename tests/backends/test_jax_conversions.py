@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import conversion
+from devshim.interop import convert
 from devshim.testing.values import at_offset
 
 jax = pytest.importorskip("jax")
@@ -26,7 +26,7 @@ def _learned():
     ds.simulate(gpus=2)
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "jax"), "numpy")
-    assert len({*conversion._SHORT_CUTS} & {(np.ndarray, "jax"), (type(jnp.ones(1)), "numpy")}) == 2
+    assert len({*convert._SHORT_CUTS} & {(np.ndarray, "jax"), (type(jnp.ones(1)), "numpy")}) == 2
     yield
     ds.use(None)
 

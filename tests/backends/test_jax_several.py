@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _reduce, _registry
+from devshim.collectives import all_reduce
+from devshim.registry import registry
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
@@ -88,7 +89,7 @@ def test_what_is_not_a_number_stays_in_every_result() -> None:
 
 def test_the_engine_is_for_sums_on_real_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     """XLA's maximum loses what is not a number, and simulated cards have no engine."""
-    backend = _registry.load("jax")
+    backend = registry.load("jax")
     xs = [ds.asarray([1.0], device=0), ds.asarray([2.0], device=1)]
     assert backend.all_reduce(xs, "sum") is None
     natives = {device: device.native() for device in (G0, G1)}
@@ -102,7 +103,7 @@ def test_the_engine_is_for_sums_on_real_cards(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_leaves_of_a_tree_are_reduced_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all dtypes and shapes; each result is what a call for the leaf alone gives."""
-    backend = _registry.load("jax")
+    backend = registry.load("jax")
     values = [np.full((4, 2), 2.5), np.arange(3, dtype="int32"), np.float32(7), np.ones(5, "float16"), np.ones(0)]
     trees = [{str(k): ds.from_numpy(np.asarray(each), i) for k, each in enumerate(values)} for i in range(3)]
     expected = ds.all_reduce_([dict(tree) for tree in trees])
@@ -113,7 +114,7 @@ def test_the_leaves_of_a_tree_are_reduced_in_one_call(monkeypatch: pytest.Monkey
         calls.append(len(groups))
         return several.over_cards(natives, groups, op)
 
-    monkeypatch.setattr(_reduce._Group, "has_engine", lambda self, devices: True)  # simulated cards have none
+    monkeypatch.setattr(all_reduce._Group, "has_engine", lambda self, devices: True)  # simulated cards have none
     monkeypatch.setattr(type(backend), "all_reduce_many", all_reduce_many)
     with ds.transfers() as log:
         found = ds.all_reduce_([dict(tree) for tree in trees])

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry, _starting
+from devshim.devices import startup
+from devshim.registry import registry
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
@@ -152,7 +153,7 @@ def test_place_returns_an_uncommitted_array_that_is_there():
 
 def test_cast_stays_where_it_is():
     """Trap: an uncommitted array goes to the default device when JAX computes with it."""
-    adapter = _registry.load("jax")
+    adapter = registry.load("jax")
     x = jnp.ones(2)
     with ds.on(GPU1):
         assert ds.device_of(adapter.cast(x, np.dtype("int32"))) is CPU
@@ -185,7 +186,7 @@ def test_64_bits_stay_64_bits(dtype, device, x64):
         assert np.array_equal(ds.to_numpy(y), array), way
     assert ds.zeros(2, dtype=dtype, device=device).dtype == dtype
     assert ds.full((2,), 2**40, dtype=dtype, device=device).dtype == dtype
-    assert _registry.load("jax").nbytes(x) == array.nbytes  # JAX 0.4.30 itself halves it
+    assert registry.load("jax").nbytes(x) == array.nbytes  # JAX 0.4.30 itself halves it
 
 
 @pytest.mark.parametrize("x64", [False, True], indirect=True, ids=["x64-off", "x64-on"])
@@ -392,7 +393,7 @@ def test_draws_in_threads_are_all_different(monkeypatch):
             time.sleep(0.001)  # another thread's turn
             return found
 
-    adapter = _registry.load("jax")
+    adapter = registry.load("jax")
     monkeypatch.setattr(adapter, "_drawn", Slow())
     drawn: list[float] = []
     threads = [
@@ -497,7 +498,7 @@ def test_an_exporter_without_a_device_index():
             return (1, None)
 
     array = at_offset([1.0, 2.0], 0)
-    x = _registry.load("jax").from_dlpack(Exporter(array))
+    x = registry.load("jax").from_dlpack(Exporter(array))
     assert pointer(x) == array.ctypes.data
 
 
@@ -565,7 +566,7 @@ def test_a_simulated_card_exports_nothing():
     """Trap: JAX exports cpu:1 as (CPU, 0), so the label would be lost."""
 
     with pytest.raises(ds.ConversionError, match="simulated"):
-        _registry.load("jax").to_dlpack(ds.ones(2, device=GPU0))
+        registry.load("jax").to_dlpack(ds.ones(2, device=GPU0))
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
@@ -586,14 +587,14 @@ def two_cards(monkeypatch):
     """A machine with two NVIDIA cards, before JAX has started."""
     from devshim_backends._jax import cards, devices
 
-    from devshim import _nvml
+    from devshim.devices import nvml
 
-    found = [_nvml.Card(i, "H200", f"GPU-{i}{i}aa", 2**37, 2**36, (9, 0)) for i in range(2)]
-    monkeypatch.setattr(_nvml, "cards", lambda: found)
+    found = [nvml.Card(i, "H200", f"GPU-{i}{i}aa", 2**37, 2**36, (9, 0)) for i in range(2)]
+    monkeypatch.setattr(nvml, "cards", lambda: found)
     monkeypatch.setattr(cards, "gpu_plugin", lambda: "jax_plugins.xla_cuda12")
     monkeypatch.setattr(cards, "sees_driver", lambda: True)
     monkeypatch.setattr(devices, "started", lambda: False)
-    backend = _registry.load("jax")
+    backend = registry.load("jax")
     monkeypatch.setattr(backend, "simulated", 0)
     return backend
 
@@ -614,9 +615,9 @@ def test_cards_are_counted_without_starting_jax(two_cards, monkeypatch, visible,
 
 def test_slices_of_cards_are_counted_without_starting_jax(two_cards, monkeypatch):
     """Trap: NVML lists whole cards alone, so that a slice (MIG) was none, and `try_gpu` the CPU without a warning."""
-    from devshim import _cuda
+    from devshim.devices import cuda
 
-    monkeypatch.setattr(_cuda, "_ask", lambda value, order: None)
+    monkeypatch.setattr(cuda, "_ask", lambda value, order: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-00aa/1/0")
     assert two_cards.count("gpu") == 1
     assert ds.try_gpu() is ds.gpu(0)
@@ -624,11 +625,11 @@ def test_slices_of_cards_are_counted_without_starting_jax(two_cards, monkeypatch
 
 def test_cards_are_counted_without_nvml(two_cards, monkeypatch):
     """As in containers without NVML, under WSL and on Jetson: CUDA is asked in a process of its own."""
-    from devshim import _cuda, _nvml
+    from devshim.devices import cuda, nvml
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(_nvml, "cards", list)
-    monkeypatch.setattr(_cuda, "_ask", lambda value, order: 3)
+    monkeypatch.setattr(nvml, "cards", list)
+    monkeypatch.setattr(cuda, "_ask", lambda value, order: 3)
     assert two_cards.count("gpu") == 3
 
 
@@ -646,10 +647,10 @@ def test_the_memory_of_a_card_is_the_cards(two_cards, monkeypatch, stats, left, 
     """Trap: JAX's limit is its own share, 75 % of a card by default, and does not know what others have taken."""
     from types import SimpleNamespace
 
-    from devshim import _nvml
+    from devshim.devices import nvml
 
-    card = _nvml.Card(0, "H200", "GPU-0", 100, left)
-    monkeypatch.setattr(_nvml, "cards", lambda: [card])
+    card = nvml.Card(0, "H200", "GPU-0", 100, left)
+    monkeypatch.setattr(nvml, "cards", lambda: [card])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(two_cards, "to_native", lambda device: SimpleNamespace(memory_stats=lambda: stats))
     found = two_cards.memory(ds.gpu(0))
@@ -685,7 +686,7 @@ def test_a_platform_that_does_not_start_leaves_the_host(two_cards, monkeypatch, 
         return own(backend=backend)
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(_starting, "_REASONS", {})
+    monkeypatch.setattr(startup, "_REASONS", {})
     monkeypatch.setattr(jax, "local_devices", local_devices)
     assert ds.device_count() == 2
     if at == "the host":
@@ -799,7 +800,7 @@ def test_values_are_waited_for_without_looking_at_all_arrays(monkeypatch):
 
     monkeypatch.setattr(tensors, "alive", lambda native: pytest.fail("it waits for all arrays"))
     x = jax.jit(lambda t: (t @ t).sum())(jnp.ones((900, 900)))
-    _registry.load("jax").await_values(x, CPU)
+    registry.load("jax").await_values(x, CPU)
     assert x.is_ready()
 
 

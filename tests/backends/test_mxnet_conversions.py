@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import conversion
+from devshim.interop import convert
 
 if "mxnet" not in ds.backends():
     pytest.skip("MXNet is not installed", allow_module_level=True)
@@ -27,7 +27,7 @@ def _learned():
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "mxnet"), "numpy")
     ds.convert(mx.nd.array(PLAIN), "numpy")
-    assert {(np.ndarray, "mxnet"), (mx.np.ndarray, "numpy"), (mx.nd.NDArray, "numpy")} <= {*conversion._SHORT_CUTS}
+    assert {(np.ndarray, "mxnet"), (mx.np.ndarray, "numpy"), (mx.nd.NDArray, "numpy")} <= {*convert._SHORT_CUTS}
     yield
     ds.use(None)
 

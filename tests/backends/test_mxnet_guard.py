@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim.registry import registry
 
 if "mxnet" not in ds.backends():
     pytest.skip("MXNet is not installed", allow_module_level=True)
@@ -25,7 +25,7 @@ mx = ds.framework("mxnet")
 def backend():
     ds.use("mxnet")
     with ds.simulate(gpus=2):
-        yield _registry.load("mxnet")
+        yield registry.load("mxnet")
     ds.use(None)
 
 

@@ -16,8 +16,8 @@ if "mxnet" not in ds.backends():
 pytestmark = pytest.mark.filterwarnings("ignore:.*(context|Context class|ndarray.ctx).*:DeprecationWarning")
 
 mx = ds.framework("mxnet")
-from devshim._registry import load  # noqa: E402
-from devshim.wholes import Weight  # noqa: E402
+from devshim.contract.models import Weight  # noqa: E402
+from devshim.registry.registry import load  # noqa: E402
 
 nn, rnn = mx.gluon.nn, mx.gluon.rnn
 IS_2 = hasattr(mx, "Device")

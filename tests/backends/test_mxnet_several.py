@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim.registry import registry
 
 ds.use("mxnet")
-backend = _registry.load("mxnet")
+backend = registry.load("mxnet")
 mx = pytest.importorskip("mxnet")
 from devshim_backends._mxnet import several  # noqa: E402  # after MXNet itself, which the adapter mends
 

@@ -42,9 +42,9 @@ def native_device(x):
 
 
 def backend():
-    from devshim import _registry
+    from devshim.registry import registry
 
-    return _registry.load("mxnet")
+    return registry.load("mxnet")
 
 
 def script(text, *flags):
@@ -469,10 +469,10 @@ class Source:
         self._array, self._changes = array, changes
 
     def __dlpack__(self):
-        from devshim import _dlpack
+        from devshim.transfers import dlpack
 
         capsule = self._array.__dlpack__()
-        tensor = _dlpack.managed(capsule).tensor
+        tensor = dlpack.managed(capsule).tensor
         for name, value in self._changes.items():
             setattr(tensor, name, value)
         return capsule
@@ -574,15 +574,15 @@ def test_counting_cards_does_not_start_cuda(monkeypatch):
     """MXNet's own ``num_gpus`` does, after which ``ds.set_visible_devices`` comes too late."""
     from devshim_backends._mxnet import devices
 
-    from devshim import _cuda, _nvml
+    from devshim.devices import cuda, nvml
 
     counted = []
     monkeypatch.setattr(devices, "HAS_CUDA", True)
-    monkeypatch.setattr(_cuda, "count", lambda: 2)
+    monkeypatch.setattr(cuda, "count", lambda: 2)
     monkeypatch.setattr(mx.context, "num_gpus", lambda: counted.append(1) or 4)
     assert ds.device_count() == 2
     assert counted == []
-    monkeypatch.setattr(_nvml, "cuda_started", lambda: True)
+    monkeypatch.setattr(nvml, "cuda_started", lambda: True)
     assert ds.device_count() == 4  # what MXNet has
 
 
@@ -590,13 +590,13 @@ def test_looking_makes_no_context_on_a_card_that_is_not_used(monkeypatch):
     """CUDA makes one on the card that it is asked about; of one without, NVML says the same."""
     from devshim_backends._mxnet import devices
 
-    from devshim import _cuda, _nvml, _starting
+    from devshim.devices import cuda, nvml, startup
 
-    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
+    monkeypatch.setattr(startup, "_LOOKED_AT", set())
     monkeypatch.setattr(devices, "HAS_CUDA", True)
-    monkeypatch.setattr(_cuda, "count", lambda: 2)
-    monkeypatch.setattr(_cuda, "has_context", lambda index: index == 1)
-    monkeypatch.setattr(_nvml, "known", lambda index: _nvml.Card(index, "H200", f"GPU-{index}", 200, 150))
+    monkeypatch.setattr(cuda, "count", lambda: 2)
+    monkeypatch.setattr(cuda, "has_context", lambda index: index == 1)
+    monkeypatch.setattr(nvml, "known", lambda index: nvml.Card(index, "H200", f"GPU-{index}", 200, 150))
     monkeypatch.setattr(mx.context, "num_gpus", lambda: 2)
     asked = []
     monkeypatch.setattr(mx.context, "gpu_memory_info", lambda index: asked.append(index) or (70, 190))
@@ -611,7 +611,8 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
     """NVML counts them; the first use says what CUDA says, and from then on there are none."""
     from devshim_backends._mxnet import devices
 
-    from devshim import _cuda, _registry, _starting
+    from devshim.devices import cuda, startup
+    from devshim.registry import registry
 
     def fail(index):
         raise mx.MXNetError(
@@ -619,10 +620,10 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
             "e == cudaSuccess (35 vs. 0) : CUDA: CUDA driver version is insufficient for CUDA runtime version"
         )
 
-    monkeypatch.setattr(_starting, "_REASONS", {})
-    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
+    monkeypatch.setattr(startup, "_REASONS", {})
+    monkeypatch.setattr(startup, "_LOOKED_AT", set())
     monkeypatch.setattr(devices, "HAS_CUDA", True)
-    monkeypatch.setattr(_cuda, "count", lambda: 2)
+    monkeypatch.setattr(cuda, "count", lambda: 2)
     monkeypatch.setattr(mx.context, "num_gpus", lambda: fail(0))
     for call in (ds.describe, ds.memory, ds.synchronize, ds.empty_cache):
         assert ds.device_count() == 2
@@ -630,6 +631,6 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
         with pytest.raises(ds.DeviceNotFoundError, match=told):
             call("gpu:1")
         assert ds.device_count() == 0
-        _starting._REASONS.clear()
-    adapter = _registry.load("mxnet")
+        startup._REASONS.clear()
+    adapter = registry.load("mxnet")
     assert adapter.why_unable_to_start(mx.MXNetError("CUDA: an illegal memory access was encountered")) is None

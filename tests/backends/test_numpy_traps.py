@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _dlpack, _registry
+from devshim.registry import registry
+from devshim.transfers import dlpack
 
 NAMES = ["bool", "int16", "uint64", "float16", "float32", "complex128"]
 
@@ -23,7 +24,7 @@ def _numpy() -> Iterator[None]:
 
 @pytest.fixture
 def adapter() -> Any:
-    return _registry.load("numpy")
+    return registry.load("numpy")
 
 
 class Unversioned:
@@ -61,7 +62,7 @@ def test_bfloat16_is_shared(shape: tuple[int, ...], adapter: Any) -> None:
     """Trap: NumPy's DLPack knows no such dtype, neither way."""
     bfloat16 = pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed").bfloat16
     x = np.full(shape, 1.5, bfloat16)
-    assert _dlpack.read(adapter.to_dlpack(x).__dlpack__()).dtype == "bfloat16"
+    assert dlpack.read(adapter.to_dlpack(x).__dlpack__()).dtype == "bfloat16"
     y = exchanged(adapter, x)
     assert (y.dtype, y.shape) == (x.dtype, x.shape)
     x[...] = 2

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _starting
+from devshim.devices import startup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -206,7 +206,7 @@ def test_between_a_plug_ins_devices_a_copy_waits_for_the_source_as_well(monkeypa
 @pytest.mark.parametrize("place", ["cpu", "gpu:0", "gpu:1"])
 def test_a_metric_log_waits_for_every_stream(cuda: Cuda, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Values are kept on the stream that is current then; Paddle's streams do not wait for one another."""
-    adapter = import_module("devshim._registry").load("paddle")
+    adapter = import_module("devshim.registry.registry").load("paddle")
     several = import_module("devshim_backends._paddle.several").PaddleSeveral
     order: list[str] = []
     own = several._beside
@@ -266,7 +266,7 @@ class Driver:
 def driver(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """A driver that gives the current context as Paddle's layer has left it: that of the last tensor's card."""
     current = import_module("devshim_backends._paddle.current")
-    backend = type(import_module("devshim._registry").load("paddle"))
+    backend = type(import_module("devshim.registry.registry").load("paddle"))
     found = Driver()
     monkeypatch.setattr(current, "driver", lambda: found)
 
@@ -327,7 +327,7 @@ def test_waiting_makes_no_context_on_a_card_that_is_not_used(cuda: Cuda, monkeyp
     ds.synchronize()
     assert len(waited) == 1
     assert ":1" in waited[0]
-    monkeypatch.setattr(import_module("devshim._cuda"), "has_context", lambda index: True)
+    monkeypatch.setattr(import_module("devshim.devices.cuda"), "has_context", lambda index: True)
     ds.synchronize()  # in another framework's memory Paddle may compute as well
     assert [place.rpartition(":")[2][0] for place in waited] == ["1", "0", "1"]
 
@@ -348,9 +348,9 @@ ExternalError: CUDA error(35), CUDA driver version is insufficient for CUDA runt
 @pytest.fixture
 def with_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Paddle's adapter as in a CUDA build."""
-    from devshim import _registry
+    from devshim.registry import registry
 
-    adapter = _registry.load("paddle")
+    adapter = registry.load("paddle")
     devices = import_module("devshim_backends._paddle.devices")
     monkeypatch.setattr(devices, "_has_cuda", lambda: True)
     monkeypatch.setattr(adapter, "simulated", 0)
@@ -391,8 +391,8 @@ def test_a_card_that_does_not_start_is_not_found(
         return call
 
     x = ds.zeros(3)
-    monkeypatch.setattr(_starting, "_REASONS", {})
-    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
+    monkeypatch.setattr(startup, "_REASONS", {})
+    monkeypatch.setattr(startup, "_LOOKED_AT", set())
     monkeypatch.setattr(paddle.device.cuda, "device_count", lambda: 2)
     for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
         monkeypatch.setattr(type(with_cuda), name, failing(getattr(type(with_cuda), name)))
@@ -409,5 +409,5 @@ def test_a_card_that_does_not_start_is_not_found(
         with pytest.raises(ds.DeviceNotFoundError, match=r"gpu:1 was asked for.* has 0 gpu devices: CUDA error.35"):
             call()
         assert ds.device_count() == 0
-        _starting._REASONS.clear()
+        startup._REASONS.clear()
     assert with_cuda.why_unable_to_start(kind("CUDA error(700), an illegal memory access was encountered")) is None

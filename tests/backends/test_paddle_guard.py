@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim.registry import registry
 
 if "paddle" not in ds.backends():
     pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
@@ -22,7 +22,7 @@ ds.simulate(gpus=0)
 @pytest.fixture(autouse=True, scope="module")
 def backend():
     with ds.using("paddle"), ds.simulate(gpus=2):
-        yield _registry.load("paddle")
+        yield registry.load("paddle")
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ if "paddle" not in ds.backends():
     pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
 
 paddle = ds.framework("paddle")
-from devshim._registry import load  # noqa: E402
-from devshim.wholes import Weight  # noqa: E402
+from devshim.contract.models import Weight  # noqa: E402
+from devshim.registry.registry import load  # noqa: E402
 
 nn = paddle.nn
 BOTH = "bias weight"

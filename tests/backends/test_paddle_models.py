@@ -13,7 +13,7 @@ import pytest
 from held import devices, leaves
 
 import devshim as ds
-from devshim import _registry
+from devshim.registry import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +150,7 @@ def test_buffers_that_are_not_saved_and_shared_layers(paddle: Any) -> None:
 def test_what_was_read_does_not_move_with_what_it_was_read_from(paddle: Any) -> None:
     """``detach()`` shares more than the data: as an undo it would bring nothing back."""
     weight = paddle.nn.Linear(2, 2).weight
-    leaf = _registry.load("paddle").leaves(paddle.nn.Linear(2, 2))[0]
+    leaf = registry.load("paddle").leaves(paddle.nn.Linear(2, 2))[0]
     detached, other = weight.detach(), ds.ones((2, 2), device="gpu:1")
     weight.get_tensor()._share_data_with(other.get_tensor())
     assert ds.device_of(detached) is ds.gpu(1), "when this changes, alias() can go"

@@ -15,7 +15,7 @@ import pytest
 from held import devices, leaves
 
 import devshim as ds
-from devshim import _registry
+from devshim.registry import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,7 +218,7 @@ def test_on_real_cards_all_steps_follow_their_parameters(monkeypatch: pytest.Mon
     """There nothing simulates: what simulated cards bring with them is put on by the first model that is placed."""
     paddle, stepping = import_module("paddle"), import_module("devshim_backends._paddle.stepping")
     with ds.using("paddle"), ds.simulate(gpus=0):
-        backend = _registry.load("paddle")
+        backend = registry.load("paddle")
         own = {(cls, name): vars(cls)[name] for cls, name, _ in stepping.methods()}
         for (cls, name), function in own.items():
             monkeypatch.setattr(cls, name, function)  # put back at the end

@@ -30,7 +30,7 @@ def paddle() -> Iterator[Any]:
 
 @pytest.fixture
 def backend(paddle: Any) -> Any:
-    return import_module("devshim._registry").load("paddle")
+    return import_module("devshim.registry.registry").load("paddle")
 
 
 def leaf(paddle: Any) -> Any:

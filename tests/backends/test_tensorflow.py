@@ -30,9 +30,9 @@ class TestTensorflow(KerasModels, Conformance):
     def memory_of(self, x: Any) -> tuple[int, int]:
         import tensorflow as tf
 
-        from devshim import _dlpack
+        from devshim.transfers import dlpack
 
-        return _dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address, self.adapter.nbytes(x)
+        return dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address, self.adapter.nbytes(x)
 
     def compiled(self, fn: Any) -> Any:
         import tensorflow as tf

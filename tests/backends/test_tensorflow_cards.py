@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _dlpack, _registry, _starting
+from devshim.devices import startup
 from devshim.errors import DeviceMismatchError
+from devshim.registry import registry
 from devshim.testing.values import sample
+from devshim.transfers import dlpack
 
 tf = pytest.importorskip("tensorflow")
 
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("two_cards")
 
 @pytest.fixture
 def adapter() -> Any:
-    return _registry.load("tensorflow")
+    return registry.load("tensorflow")
 
 
 # ---------------------------------------------------------------------------------------------- int32 on the host
@@ -190,8 +192,8 @@ def test_a_card_that_does_not_start_is_not_found(
         return call
 
     x = ds.zeros(8)
-    monkeypatch.setattr(_starting, "_REASONS", {})
-    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
+    monkeypatch.setattr(startup, "_REASONS", {})
+    monkeypatch.setattr(startup, "_LOOKED_AT", set())
     for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
         monkeypatch.setattr(type(adapter), name, failing(getattr(type(adapter), name)))
     monkeypatch.setattr(adapter, "simulated", 0)
@@ -210,7 +212,7 @@ def test_a_card_that_does_not_start_is_not_found(
         with pytest.raises(ds.DeviceNotFoundError, match=told) as caught:
             call()
         assert ds.device_count() == 0
-        _starting._REASONS.clear()
+        startup._REASONS.clear()
         assert str(error).partition("\n")[0] in str(caught.value)
         assert caught.value.__cause__ is error
 
@@ -223,12 +225,12 @@ def test_another_error_of_a_card_stays_what_it_is(adapter: Any, monkeypatch: pyt
 @pytest.mark.parametrize("told", [None, "the NVIDIA driver's CUDA does not start (CUDA_ERROR_UNKNOWN)"])
 def test_cards_that_tensorflow_does_not_list(adapter: Any, monkeypatch: pytest.MonkeyPatch, told: str | None) -> None:
     """NVML shows them: either the driver's CUDA does not start, or TensorFlow's libraries do not."""
-    from devshim import _cuda, _nvml
+    from devshim.devices import cuda, nvml
 
     monkeypatch.setattr(adapter, "simulated", 0)
     monkeypatch.setattr(tf.test, "is_built_with_gpu_support", lambda: True)
-    monkeypatch.setattr(_nvml, "visible", lambda: [_nvml.Card(0, "H200", "GPU-0", 1, 1)])
-    monkeypatch.setattr(_cuda, "refusal", lambda: told)
+    monkeypatch.setattr(nvml, "visible", lambda: [nvml.Card(0, "H200", "GPU-0", 1, 1)])
+    monkeypatch.setattr(cuda, "refusal", lambda: told)
     with pytest.raises(
         ds.DeviceNotFoundError, match=re.escape(told) if told else "cannot load CUDA .* or the driver is too old"
     ) as caught:
@@ -270,7 +272,7 @@ def on_a_card(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def address(x: Any) -> int:
-    return _dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address or 0
+    return dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address or 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -313,8 +315,8 @@ def test_cards_are_exchanged_under_cudas_numbers(
     monkeypatch.setattr(interop, "logical_cards", lambda kind: list(shown))
     monkeypatch.setattr(type(adapter), "is_card", lambda self, device: True)
     monkeypatch.setattr(type(adapter), "device_of", lambda self, x: ds.gpu(index))
-    offered = _dlpack.Offer(
-        device=(_dlpack.CUDA, index), dtype="float32", shape=(64,), strides=(1,), address=64, read_only=False
+    offered = dlpack.Offer(
+        device=(dlpack.CUDA, index), dtype="float32", shape=(64,), strides=(1,), address=64, read_only=False
     )
     monkeypatch.setattr(adapter, "simulated", 0)
     monkeypatch.setattr(type(adapter), "count", lambda self, kind: len(shown))

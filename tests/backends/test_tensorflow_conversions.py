@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import conversion
+from devshim.interop import convert
 from devshim.testing.values import at_offset
 
 tf = pytest.importorskip("tensorflow")
@@ -26,7 +26,7 @@ def _learned():
     ds.use("tensorflow")
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "tensorflow"), "numpy")
-    assert len({*conversion._SHORT_CUTS} & {(np.ndarray, "tensorflow"), (type(tf.zeros(1)), "numpy")}) == 2
+    assert len({*convert._SHORT_CUTS} & {(np.ndarray, "tensorflow"), (type(tf.zeros(1)), "numpy")}) == 2
     yield
     ds.use(None)
 

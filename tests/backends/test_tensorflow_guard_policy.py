@@ -17,7 +17,7 @@ tf = pytest.importorskip("tensorflow")
 from devshim_backends._tensorflow import guarding  # noqa: E402
 from tensorflow.python.eager import context  # noqa: E402
 
-from devshim import _registry  # noqa: E402
+from devshim.registry import registry  # noqa: E402
 
 HOST = np.ones((2, 2), "float32")
 FIRST, SECOND = "CPU:1", "CPU:2"
@@ -27,7 +27,7 @@ FIRST, SECOND = "CPU:1", "CPU:2"
 def backend():
     ds.use("tensorflow")
     with ds.simulate(gpus=2):
-        yield _registry.load("tensorflow")
+        yield registry.load("tensorflow")
     ds.use(None)
 
 

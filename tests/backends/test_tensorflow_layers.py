@@ -13,8 +13,8 @@ if "tensorflow" not in ds.backends():
 tf = ds.framework("tensorflow")
 import keras  # noqa: E402
 
-from devshim._registry import load  # noqa: E402
-from devshim.wholes import Weight  # noqa: E402
+from devshim.contract.models import Weight  # noqa: E402
+from devshim.registry.registry import load  # noqa: E402
 
 kl = keras.layers
 BOTH = "bias weight"

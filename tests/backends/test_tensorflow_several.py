@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim.registry import registry
 
 tf = pytest.importorskip("tensorflow")
 NAMES = ["/CPU:1", "/CPU:2", "/CPU:3"]
@@ -46,7 +46,7 @@ def test_the_engine_agrees_with_the_portable_way(op: str, dtype: str) -> None:
 
 def test_the_engine_is_for_sums_on_real_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no maximum, and simulated cards have no engine."""
-    backend = _registry.load("tensorflow")
+    backend = registry.load("tensorflow")
     xs = tensors("float32")
     assert backend.all_reduce(xs, "sum") is None
     monkeypatch.setattr(type(backend), "to_native", lambda self, device: NAMES[device.index])

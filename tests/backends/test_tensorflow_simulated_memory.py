@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _dlpack
+from devshim.transfers import dlpack
 
 tf = pytest.importorskip("tensorflow")
 
@@ -35,7 +35,7 @@ def rounded(nbytes):
 
 
 def pointer(x):
-    return _dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address
+    return dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _dlpack
+from devshim.transfers import dlpack
 
 tf = pytest.importorskip("tensorflow")
 
@@ -31,14 +31,14 @@ def _tensorflow():
 
 @pytest.fixture
 def adapter():
-    from devshim import _registry
+    from devshim.registry import registry
 
-    return _registry.load("tensorflow")
+    return registry.load("tensorflow")
 
 
 def pointer(x):
     """Where a tensor's values are, as its DLPack capsule says."""
-    return _dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address
+    return dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address
 
 
 def aligned(count, offset=0):
@@ -417,13 +417,13 @@ def test_asking_starts_nothing(tmp_path):
     program = """
 import devshim as ds
 ds.use("tensorflow")
-from devshim import _registry
+from devshim.registry import registry
 ds.devices(), ds.device_count(), ds.try_all_gpus(), ds.describe("cpu"), ds.random.seed(3), ds.synchronize()
 try: ds.zeros((2,), device="gpu:7")
 except ds.DeviceNotFoundError: pass
-print(_registry.load("tensorflow").started(), flush=True)
+print(registry.load("tensorflow").started(), flush=True)
 ds.zeros((2,))
-print(_registry.load("tensorflow").started())
+print(registry.load("tensorflow").started())
 """
     assert python(program, tmp_path).split() == ["False", "True"]
 

@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 from devshim_backends._torch import draws as draws_module  # noqa: E402
 from devshim_backends._torch import packing  # noqa: E402
 
-from devshim import _cuda, _starting  # noqa: E402
-from devshim._registry import load  # noqa: E402
+from devshim.devices import cuda, startup  # noqa: E402
+from devshim.registry.registry import load  # noqa: E402
 
 
 @pytest.fixture
@@ -152,10 +152,10 @@ def test_cards_that_are_counted_and_do_not_start_are_not_found(backend, monkeypa
     """NVML counts two; what starts CUDA fails, here because the build has none, there because the driver is old."""
     if torch.version.cuda is not None:
         pytest.skip("in tests/fake_cuda for builds with CUDA")
-    monkeypatch.setattr(_starting, "_REASONS", {})
-    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
+    monkeypatch.setattr(startup, "_REASONS", {})
+    monkeypatch.setattr(startup, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(_cuda, "count", lambda: 2)
+    monkeypatch.setattr(cuda, "count", lambda: 2)
     assert ds.device_count() == 2
     ds.synchronize()
     ds.empty_cache()
@@ -171,22 +171,22 @@ def test_an_xpu_that_does_not_start_is_not_found(backend, monkeypatch):
     """Intel's cards are counted and started as CUDA's are."""
     if torch.xpu._is_compiled():
         pytest.skip("for builds without XPU")
-    monkeypatch.setattr(_starting, "_REASONS", {})
-    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
+    monkeypatch.setattr(startup, "_REASONS", {})
+    monkeypatch.setattr(startup, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.xpu, "_is_compiled", lambda: True)
     monkeypatch.setattr(torch.xpu, "device_count", lambda: 2)
     assert ds.device_count("xpu") == 2
     with pytest.raises(ds.DeviceNotFoundError, match=r"has 0 xpu devices: XPU does not start \("):
         ds.describe("xpu:1")
     assert ds.device_count("xpu") == 0
-    assert _starting.reason("torch", "gpu") is None
+    assert startup.reason("torch", "gpu") is None
 
 
 def test_after_a_fork_pytorch_says_what_to_do(backend, monkeypatch):
-    monkeypatch.setattr(_starting, "_REASONS", {})
-    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
+    monkeypatch.setattr(startup, "_REASONS", {})
+    monkeypatch.setattr(startup, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
-    monkeypatch.setattr(_cuda, "count", lambda: 2)
+    monkeypatch.setattr(cuda, "count", lambda: 2)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     with pytest.raises(RuntimeError, match="forked subprocess"):
         ds.describe("gpu:1")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import conversion
+from devshim.interop import convert
 from devshim.testing.values import at_offset
 
 torch = pytest.importorskip("torch")
@@ -71,7 +71,7 @@ def _learned():
         x = ds.convert(PLAIN, "torch")
         ds.convert(x, "numpy")
     ds.convert(torch.nn.Parameter(x), "numpy")
-    assert {(np.ndarray, "torch"), (torch.Tensor, "numpy"), (torch.nn.Parameter, "numpy")} <= {*conversion._SHORT_CUTS}
+    assert {(np.ndarray, "torch"), (torch.Tensor, "numpy"), (torch.nn.Parameter, "numpy")} <= {*convert._SHORT_CUTS}
     yield
     ds.use(None)
 

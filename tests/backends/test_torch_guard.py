@@ -187,7 +187,7 @@ def test_cudas_mode_is_set_and_set_back(monkeypatch, told, watch):
 
 def test_a_card_is_named_where_it_is_the_only_one_used(monkeypatch):
     """An operator on gpu:1 was told of as one on the thread's current card."""
-    from devshim._registry import load
+    from devshim.registry.registry import load
 
     cuda, backend = Cuda(monkeypatch), load("torch")
     monkeypatch.setattr(type(backend), "watch", lambda self, report: guarding.waits_told(lambda x: None, report))
@@ -308,8 +308,8 @@ def test_guards_of_a_process_without_cuda_leave_nothing(monkeypatch, watch):
 
 def test_the_guard_raises_where_cuda_warns(monkeypatch):
     """What the filter is called in is the warning, so that the error leaves the operator itself."""
-    from devshim import guards
-    from devshim._registry import load
+    from devshim.monitoring import guard
+    from devshim.registry.registry import load
 
     cuda = Cuda(monkeypatch)
     backend = load("torch")
@@ -323,7 +323,7 @@ def test_the_guard_raises_where_cuda_warns(monkeypatch):
     with pytest.warns(ds.TransferWarning) as seen, ds.guard("warn"):
         cuda.wait()
     assert len(seen) == 1
-    assert guards._watched == {}
+    assert guard._watched == {}
     assert cuda.mode == 0
 
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 import devshim as ds
-from devshim._registry import load
-from devshim.wholes import Weight
+from devshim.contract.models import Weight
+from devshim.registry.registry import load
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

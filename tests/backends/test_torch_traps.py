@@ -332,7 +332,7 @@ class _Capsule:
 
 def test_producers_of_the_older_protocol():
     """Paddle says ``(1, None)`` for the host and knows no ``max_version``; the checks hold there, too."""
-    from devshim._registry import load
+    from devshim.registry.registry import load
 
     array = np.arange(3.0)
     shared = load("torch").from_dlpack(_Capsule(array))
@@ -356,7 +356,7 @@ def test_tensors_without_memory_are_not_shared():
 
 def test_what_dlpack_cannot_carry_is_refused_or_detached():
     """Gradients, conjugation and sparse layouts raise BufferError in PyTorch, each in other words."""
-    from devshim._registry import load
+    from devshim.registry.registry import load
 
     backend = load("torch")
     leaf = torch.nn.Parameter(torch.ones(2))
@@ -613,7 +613,7 @@ class TestOnACard:
 
     def test_dlpack_from_a_card_that_is_not_current(self):
         """PyTorch refuses to export from any but the current card."""
-        from devshim._registry import load
+        from devshim.registry.registry import load
 
         backend = load("torch")
         x = torch.arange(3.0, device=f"cuda:{torch.cuda.device_count() - 1}")
@@ -653,7 +653,7 @@ class TestOnACard:
 import torch, devshim as ds
 ds.use("torch")
 assert ds.device_count() > 0
-from devshim._registry import load
+from devshim.registry.registry import load
 assert not load("torch").started()
 torch.cuda.is_available()
 assert load("torch").started()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from devshim import simulation
 from devshim.cli.app import app
+from devshim.simulation import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,8 +27,8 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("DEVSHIM_BACKEND", "DEVSHIM_SIMULATE_GPUS", "DEVSHIM_SIMULATE_MEMORY", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     yield
-    simulation.simulate(0)
-    simulation._asked = None
+    simulate.simulate(0)
+    simulate._asked = None
 
 
 @pytest.fixture

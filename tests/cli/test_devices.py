@@ -68,15 +68,15 @@ def test_a_broken_framework_is_in_the_json(run: Run, fake: Fake) -> None:
 
 
 def test_memory_in_use_on_a_real_card_is_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from devshim import _nvml
     from devshim.cli import _probe
+    from devshim.devices import nvml
 
     monkeypatch.setattr(ds, "describe", lambda device: ds.DeviceInfo(device, name="A card", backend="torch"))
-    monkeypatch.setattr(_nvml, "known", lambda index: _nvml.Card(index, "A card", "GPU-0", 1000, 400))
+    monkeypatch.setattr(nvml, "known", lambda index: nvml.Card(index, "A card", "GPU-0", 1000, 400))
     assert _probe.used(ds.gpu(0)) == 600
-    monkeypatch.setattr(_nvml, "known", lambda index: _nvml.Card(index, "A card", "GPU-0", None, None))
+    monkeypatch.setattr(nvml, "known", lambda index: nvml.Card(index, "A card", "GPU-0", None, None))
     assert _probe.used(ds.gpu(0)) is None
-    monkeypatch.setattr(_nvml, "known", lambda index: None)
+    monkeypatch.setattr(nvml, "known", lambda index: None)
     assert _probe.used(ds.gpu(0)) is None
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import devshim as ds
-from devshim import _context
-from devshim import _installed as frameworks
 from devshim.cli import chapter, chapter_nets
+from devshim.registry import current
+from devshim.registry import discovery as frameworks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +159,7 @@ def test_a_step_that_does_not_hold_is_shown_and_the_tour_goes_on(
 
 def _installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr(frameworks, "installed", lambda: list(names))
-    monkeypatch.setattr(_context, "_only", None)
+    monkeypatch.setattr(current, "_only", None)
 
 
 def test_with_numpy_alone_it_needs_no_option(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import devshim as ds
-from devshim import _registry
+from devshim.registry import registry
 
 
 def leaves(whole: Any) -> dict[str, Any]:
     """Return every leaf of a model or an optimizer, by its path."""
-    owner = _registry.owner(type(whole))
+    owner = registry.owner(type(whole))
     assert owner is not None
     return {leaf.path: leaf for leaf in owner.leaves(whole)}
 

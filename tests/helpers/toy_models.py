@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from devshim.contract.models import Layer, Leaf, Weight
 from devshim.errors import CheckpointError
-from devshim.wholes import Layer, Leaf, Weight
 
 
 class Parameter:

@@ -146,7 +146,12 @@ def test_a_project_that_does_not_use_it_loads_next_to_nothing() -> None:
     loaded = done.stdout.split()
     assert "devshim.pytest_plugin" in loaded
     assert {name.partition(".")[0] for name in loaded} - {"contextvars", "_contextvars"} == {"devshim"}
-    assert not {"devshim.isolation", "devshim.backend", "devshim._cards", "devshim.testing"} & set(loaded)
+    assert not {
+        "devshim.testing.isolation",
+        "devshim.contract.backend",
+        "devshim.simulation.memory",
+        "devshim.testing",
+    } & set(loaded)
 
 
 @pytest.mark.parametrize("option", ["--markers", "--fixtures", "--help"])

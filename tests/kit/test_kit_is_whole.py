@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from devshim import _installed, _registry, testing
-from devshim.backend import FEATURES
+from devshim import testing
+from devshim.contract.backend import FEATURES
+from devshim.registry import discovery, registry
 from devshim.testing import Conformance
 from devshim.testing.base import Kit
 from devshim.testing.declared import LINES, MODEL_LINES
@@ -67,20 +68,20 @@ def test_every_room_explains_its_assertions() -> None:
     assert set(testing.ROOMS) == files - {"__init__", "plugin", "table"}
 
 
-@pytest.mark.parametrize("name", _installed.BUILTIN)
+@pytest.mark.parametrize("name", discovery.BUILTIN)
 def test_adapters_have_the_same_rooms(name: str) -> None:
-    package = importlib.import_module(_installed.BUILTIN[name].partition(":")[0].rpartition(".")[0])
+    package = importlib.import_module(discovery.BUILTIN[name].partition(":")[0].rpartition(".")[0])
     files = {path.stem for path in Path(str(package.__file__)).parent.glob("*.py")}
     assert sorted(set(ROOMS) - files) == []
 
 
-@pytest.mark.parametrize("name", _installed.BUILTIN)
+@pytest.mark.parametrize("name", discovery.BUILTIN)
 def test_adapters_declare_alike(name: str) -> None:
     """Without importing a framework: gaps in features that exist, and a line for every call."""
-    gaps = _registry.gaps(name)
+    gaps = registry.gaps(name)
     assert set(gaps) <= set(FEATURES)
     assert all(gap.kind in ("planned", "upstream", "never") and len(gap.reason.split()) > 2 for gap in gaps.values())
-    lines = importlib.import_module(_installed.BUILTIN[name].partition(".backend:")[0] + ".lines").LINES
+    lines = importlib.import_module(discovery.BUILTIN[name].partition(".backend:")[0] + ".lines").LINES
     assert sorted(lines) == sorted((*LINES, *(() if "models" in gaps else MODEL_LINES)))
 
 

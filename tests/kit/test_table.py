@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from devshim import _installed, _registry
-from devshim.backend import FEATURES, Gap
+from devshim.contract.backend import FEATURES, Gap
+from devshim.registry import discovery, registry
 from devshim.testing import table
 
 
@@ -51,9 +51,9 @@ def test_what_is_left_out_stands_beside_the_yes() -> None:
     assert cells(page, "guard") == ["**fails** (1)"]
 
 
-@pytest.mark.parametrize("name", _installed.BUILTIN)
+@pytest.mark.parametrize("name", discovery.BUILTIN)
 def test_limits_are_of_features_that_are_there(name: str) -> None:
-    assert set(_registry.limits(name)) <= set(FEATURES) - set(_registry.gaps(name))
+    assert set(registry.limits(name)) <= set(FEATURES) - set(registry.gaps(name))
 
 
 def test_a_gap_that_fails_is_not_hidden() -> None:
@@ -69,7 +69,7 @@ def test_the_later_of_two_runs_counts() -> None:
 def written(tmp_path: Path) -> list[str]:
     """A record and its page, with results of every framework."""
     results = tmp_path / "results.json"
-    results.write_text(json.dumps([run(name, place={"passed": 1}) for name in _installed.BUILTIN]))
+    results.write_text(json.dumps([run(name, place={"passed": 1}) for name in discovery.BUILTIN]))
     kept = [str(tmp_path / "support.json"), str(tmp_path / "support.md")]
     assert table.main(["--write", *kept, str(results)]) == 0
     return kept
@@ -86,8 +86,8 @@ def test_a_page_touched_by_hand_is_noticed(written: list[str]) -> None:
 
 
 def test_a_new_declaration_is_noticed(written: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    gaps = _registry.gaps
-    monkeypatch.setattr(_registry, "gaps", lambda name: {**gaps(name), "place": Gap("planned", "it is being mended")})
+    gaps = registry.gaps
+    monkeypatch.setattr(registry, "gaps", lambda name: {**gaps(name), "place": Gap("planned", "it is being mended")})
     assert table.main(["--check", *written]) == 1
 
 

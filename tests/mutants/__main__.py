@@ -69,7 +69,9 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python tests/mutants", description=__doc__.partition("\n")[0])
-    parser.add_argument("only", nargs="*", metavar="FILE", help="such as devshim/ledger.py; without any, all")
+    parser.add_argument(
+        "only", nargs="*", metavar="FILE", help="such as devshim/monitoring/ledger.py; without any, all"
+    )
     parser.add_argument("--sample", type=int, default=300, help="how many mutants to draw; 0 for all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--line", type=int, help="only the mutants of one line of the one file")

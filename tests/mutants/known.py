@@ -4,17 +4,17 @@ from __future__ import annotations
 
 SURVIVORS: dict[tuple[str, str, str], str] = {
     (
-        "devshim/_stacking.py",
+        "devshim/tensors/stacking.py",
         '_KINDS = {"bool": 0, "uint": 1, "int": 1, "bfloat": 2, "float": 2, "complex": 3}',
         "3 -> 4",
     ): "only the order counts, and complex is the last either way",
     (
-        "devshim/_misuse.py",
+        "devshim/registry/argument_hints.py",
         "close = get_close_matches(value[:40].lower(), options, 1)",
         "40 -> 41",
     ): "the options are short words, to which no text of 40 characters is close",
     (
-        "devshim/_cards.py",
+        "devshim/simulation/memory.py",
         "self._split = False",
         "False -> True",
     ): "the next look adds up what is held once more, and gets the same sum",

@@ -18,10 +18,11 @@ from devshim_backends._numpy.backend import NumpyBackend
 from hypothesis import HealthCheck, settings
 
 import devshim as ds
-from devshim import _context, _installed, _registry, simulation
-from devshim.backend import Gap
-from devshim.device import CPU, Device
-from devshim.info import DeviceInfo, MemoryInfo
+from devshim.contract.backend import Gap
+from devshim.devices.device import CPU, Device
+from devshim.devices.info import DeviceInfo, MemoryInfo
+from devshim.registry import current, discovery, registry
+from devshim.simulation import simulate as simulate_module
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # a busy machine is no finding
@@ -35,14 +36,16 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     ds.use("numpy")
-    simulation.simulate(0)  # pytest held the last test's tensors until its fixtures were gone: now they are not in use
-    simulation._asked = None
+    simulate_module.simulate(
+        0
+    )  # pytest held the last test's tensors until its fixtures were gone: now they are not in use
+    simulate_module._asked = None
     yield
-    simulation.simulate(0)
-    simulation._asked = None
-    simulation._failed.clear()
-    _context._only = None
-    _context.DEVICE.set(None)
+    simulate_module.simulate(0)
+    simulate_module._asked = None
+    simulate_module._failed.clear()
+    current._only = None
+    current.DEVICE.set(None)
     ds.use(None)
 
 
@@ -228,12 +231,12 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBackend]:
     monkeypatch.setitem(sys.modules, "fakeframe", module)
     monkeypatch.setitem(sys.modules, "fakeframe_devshim", adapter)
     point = SimpleNamespace(name="fakeframe", value="fakeframe_devshim:Backend", dist=None)
-    monkeypatch.setattr(_installed, "_entry_points", {"fakeframe": [point]})
-    yield _registry.load("fakeframe")  # type: ignore[misc]
-    del _registry._LOADED["fakeframe"]
-    for cls in [cls for cls in _registry.TENSORS if cls.__module__ == "fakeframe"]:
-        del _registry.TENSORS[cls]
-        _registry.HOSTED.pop(cls, None)
+    monkeypatch.setattr(discovery, "_entry_points", {"fakeframe": [point]})
+    yield registry.load("fakeframe")  # type: ignore[misc]
+    del registry._LOADED["fakeframe"]
+    for cls in [cls for cls in registry.TENSORS if cls.__module__ == "fakeframe"]:
+        del registry.TENSORS[cls]
+        registry.HOSTED.pop(cls, None)
 
 
 @pytest.fixture

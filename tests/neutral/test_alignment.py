@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _alignment, _dlpack
-from devshim._dlpack import Offer
+from devshim.transfers import alignment, dlpack
+from devshim.transfers.dlpack import Offer
 
 ADDRESS = 1 << 20
 
@@ -20,20 +20,20 @@ def backend(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return fake
 
 
-def offer(address: int, dtype: str = "float64", device: int = _dlpack.CPU, shape: tuple[int, ...] = (3,)) -> Offer:
+def offer(address: int, dtype: str = "float64", device: int = dlpack.CPU, shape: tuple[int, ...] = (3,)) -> Offer:
     return Offer((device, 0), dtype, shape, (1,) * len(shape), address, False)
 
 
 @pytest.fixture
 def check(backend: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What is asked of each capsule that the framework gets."""
-    monkeypatch.setattr(_dlpack, "Checked", lambda source, check: check)
-    return _alignment.checked(backend, object())
+    monkeypatch.setattr(dlpack, "Checked", lambda source, check: check)
+    return alignment.checked(backend, object())
 
 
 def test_an_element_needs_an_address_of_its_own_size(backend: Any) -> None:
-    assert _alignment.problem(backend, "float64", 8, ADDRESS) is None
-    why = _alignment.problem(backend, "float64", 8, ADDRESS + 4)
+    assert alignment.problem(backend, "float64", 8, ADDRESS) is None
+    why = alignment.problem(backend, "float64", 8, ADDRESS + 4)
     assert why == (
         "Fakeframe's operators need memory aligned to 8 bytes for float64, and the alignment of this address is 4"
     )
@@ -41,18 +41,18 @@ def test_an_element_needs_an_address_of_its_own_size(backend: Any) -> None:
 
 def test_a_framework_may_need_more(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(backend), "alignment", 64)
-    assert _alignment.problem(backend, "int8", 1, ADDRESS) is None
-    assert "64 bytes for int8" in str(_alignment.problem(backend, "int8", 1, ADDRESS + 32))
+    assert alignment.problem(backend, "int8", 1, ADDRESS) is None
+    assert "64 bytes for int8" in str(alignment.problem(backend, "int8", 1, ADDRESS + 32))
 
 
 def test_a_framework_that_needs_nothing_gets_the_source_itself(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     source = object()
-    assert _alignment.checked(backend, source) is not source
+    assert alignment.checked(backend, source) is not source
     monkeypatch.setattr(type(backend), "alignment", 1)
-    assert _alignment.checked(backend, source) is source
+    assert alignment.checked(backend, source) is source
 
 
-@pytest.mark.parametrize("device", [_dlpack.CPU, _dlpack.CUDA_HOST, _dlpack.ROCM_HOST])
+@pytest.mark.parametrize("device", [dlpack.CPU, dlpack.CUDA_HOST, dlpack.ROCM_HOST])
 def test_host_memory_is_looked_at(check: Any, device: int) -> None:
     check(offer(ADDRESS, device=device))
     with pytest.raises(BufferError, match="aligned to 8 bytes"):
@@ -75,7 +75,7 @@ def test_a_dtype_without_a_name_is_left_to_the_consumer(check: Any) -> None:
 
 
 def test_what_is_on_a_card_or_has_no_element_is_left_alone(check: Any) -> None:
-    check(offer(ADDRESS + 4, device=_dlpack.CUDA))
+    check(offer(ADDRESS + 4, device=dlpack.CUDA))
     check(offer(ADDRESS + 4, shape=(3, 0)))
     check(offer(0, shape=(0,)))
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim import _installed
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
+from devshim.registry import discovery
 
 NEUTRAL = Path(ds.__file__).parent
 ADAPTERS = Path(sys.modules["devshim_backends"].__path__[0])
@@ -187,12 +187,16 @@ def test_a_file_has_one_concern(path: Path) -> None:
 
 def test_the_contract_knows_nobody() -> None:
     known = known_to_the_contract((NEUTRAL / "backend.py").read_text(encoding="utf-8"))
-    assert known == ["devshim._features.FEATURES", "devshim._features.Gap", "devshim.wholes.Wholes"]
+    assert known == [
+        "devshim.contract.capabilities.FEATURES",
+        "devshim.contract.capabilities.Gap",
+        "devshim.contract.models.Wholes",
+    ]
     assert known_to_the_contract((NEUTRAL / "_features.py").read_text(encoding="utf-8")) == []
-    assert known_to_the_contract((NEUTRAL / "wholes.py").read_text(encoding="utf-8")) == ["devshim._refusals"]
+    assert known_to_the_contract((NEUTRAL / "wholes.py").read_text(encoding="utf-8")) == ["devshim.errors.messages"]
 
 
-@pytest.mark.parametrize("name", _installed.BUILTIN)
+@pytest.mark.parametrize("name", discovery.BUILTIN)
 def test_every_adapter_has_the_same_rooms(name: str) -> None:
     folder = ADAPTERS / f"_{name}"
     assert {path.name for path in files(folder)} >= ROOMS
@@ -200,13 +204,13 @@ def test_every_adapter_has_the_same_rooms(name: str) -> None:
 
 def test_the_registrys_table_names_the_folders() -> None:
     folders = {path.name for path in ADAPTERS.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders - {"_keras"} == {f"_{name}" for name in _installed.BUILTIN}
-    for name, target in _installed.BUILTIN.items():
+    assert folders - {"_keras"} == {f"_{name}" for name in discovery.BUILTIN}
+    for name, target in discovery.BUILTIN.items():
         module, _, cls = target.partition(":")
         source = (ADAPTERS / module.split(".")[1] / "backend.py").read_text(encoding="utf-8")
         (found,) = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == cls]
         given = {re.sub(r": [^=]* =", " =", ast.unparse(part)) for part in found.body}  # with an annotation or without
-        assert {f"name = '{name}'", f"title = '{_installed.TITLES[name]}'"} <= given
+        assert {f"name = '{name}'", f"title = '{discovery.TITLES[name]}'"} <= given
 
 
 @pytest.mark.parametrize("name", [name for name in ds.__all__ if name != "__version__"])
@@ -244,7 +248,7 @@ BAD = {
     "a framework's part": (foreign_in_neutral, "from jax import numpy"),
     "a framework for types": (foreign_in_neutral, "if TYPE_CHECKING:\n    import tensorflow as tf"),
     "an adapter": (foreign_in_neutral, "from devshim_backends._torch import backend"),
-    "the contract": (known_to_the_contract, "from devshim import _registry"),
+    "the contract": (known_to_the_contract, "from devshim.registry import registry as _registry"),
     "another adapter": (
         lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"),
         "from devshim_backends._torch import x",
@@ -271,7 +275,7 @@ BAD = {
         "from devshim.tensors import place",
     ),
     "the public package": (lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"), "from devshim import place"),
-    "the registry in a command": (forbidden_to_a_command, "from devshim import _registry"),
+    "the registry in a command": (forbidden_to_a_command, "from devshim.registry import registry as _registry"),
     "another name": (misfits, "class B:\n    def count(self, sort): ..."),
     "another order": (misfits, "class B:\n    def cast(self, dtype, x): ..."),
     "a lost default": (misfits, "class B:\n    def copy_to(self, x, device, non_blocking): ..."),
@@ -295,13 +299,13 @@ GOOD = {
     ),
     "the contract": (
         lambda s: forbidden_to_an_adapter(s, "devshim_backends._jax"),
-        "from devshim.backend import Backend",
+        "from devshim.contract.backend import Backend",
     ),
     "Keras's objects": (
         lambda s: forbidden_to_an_adapter(s, "devshim_backends._torch"),
         "import keras\nfrom devshim_backends._keras import contents",
     ),
-    "types": (known_to_the_contract, "if TYPE_CHECKING:\n    from devshim.device import Device"),
+    "types": (known_to_the_contract, "if TYPE_CHECKING:\n    from devshim.devices.device import Device"),
     "an override": (misfits, "class B:\n    def copy_to(self, x, device, non_blocking=False): ..."),
     "one more with a default": (misfits, "class B:\n    def nbytes(self, x, exactly=True): ..."),
 }

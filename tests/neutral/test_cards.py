@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _cards, _registry, _transfer
-from devshim._cards import ROUND, Card, Cards
+from devshim.registry import registry
+from devshim.simulation import memory
+from devshim.simulation.memory import ROUND, Card, Cards
+from devshim.transfers import engine
 
 GIB = 2**30
 
@@ -175,9 +177,9 @@ def test_a_card_vanishes() -> None:
 
 def test_without_faults_nothing_is_asked() -> None:
     ds.simulate(2, faults=ds.Fault("gpu:0", "copy"))
-    assert _transfer.FAULTS is not None
+    assert engine.FAULTS is not None
     ds.simulate(2)
-    assert _transfer.FAULTS is None
+    assert engine.FAULTS is None
 
 
 def test_a_refused_simulation_leaves_the_faults_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,10 +189,10 @@ def test_a_refused_simulation_leaves_the_faults_as_they_were(monkeypatch: pytest
         raise ds.SimulationError("not now", "later")
 
     with monkeypatch.context() as patched:
-        patched.setattr(_registry.load("numpy"), "simulate", refuse, raising=False)
+        patched.setattr(registry.load("numpy"), "simulate", refuse, raising=False)
         with pytest.raises(ds.SimulationError, match="not now"):
             ds.simulate(2, faults=ds.Fault("gpu:0", "copy"))
-    assert _transfer.FAULTS is None
+    assert engine.FAULTS is None
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ def test_only_faults_are_faults(faults: Any) -> None:
 
 # ---------------------------------------------------------------------- interrupts
 def interrupted_at(step: int, work: Callable[[], object]) -> bool:
-    """Have Ctrl-C come where Python looks for signals in `devshim._cards`, at the nth such place; if there is one.
+    """Have Ctrl-C come where Python looks for signals in `devshim.simulation.memory`, at the nth such place; if there is one.
 
     That is where a function begins, and where a call of one in C has ended.
     """
@@ -223,7 +225,7 @@ def interrupted_at(step: int, work: Callable[[], object]) -> bool:
 
     def look(frame: FrameType, event: str, _: object) -> None:
         nonlocal left
-        if frame.f_code.co_filename == _cards.__file__ and event in ("call", "c_return"):
+        if frame.f_code.co_filename == memory.__file__ and event in ("call", "c_return"):
             left -= 1
             if left == 0:
                 raise KeyboardInterrupt
@@ -283,12 +285,12 @@ def test_a_handler_or_finalizer_in_the_middle_of_an_update_does_not_wait_for_its
 
 
 def disturbed_at(step: int, work: Callable[[], object], call: Callable[[], object]) -> bool:
-    """Call something at the nth place where Python looks for signals in `devshim._cards`, if there is one."""
+    """Call something at the nth place where Python looks for signals in `devshim.simulation.memory`, if there is one."""
     left = step
 
     def look(frame: FrameType, event: str, _: object) -> None:
         nonlocal left
-        if frame.f_code.co_filename == _cards.__file__ and event in ("call", "c_return"):
+        if frame.f_code.co_filename == memory.__file__ and event in ("call", "c_return"):
             left -= 1
             if left == 0:
                 sys.setprofile(None)

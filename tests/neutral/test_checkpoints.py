@@ -25,7 +25,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import devshim as ds
-from devshim.device import CPU
+from devshim.devices.device import CPU
 
 G0, G1 = ds.gpu(0), ds.gpu(1)
 Pair = collections.namedtuple("Pair", "x y")

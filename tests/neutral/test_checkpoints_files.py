@@ -21,7 +21,7 @@ import pytest
 from safetensors import safe_open
 
 import devshim as ds
-from devshim import _checkpoint_beside
+from devshim.checkpoints import replace as replace_module
 
 TREE = {"w": np.arange(6, dtype="f4").reshape(2, 3), "half": np.ones(3, "f2"), "list": [1, "text", np.array(True)]}
 
@@ -382,7 +382,7 @@ def test_killed_at_any_time_the_file_is_whole(path: Path) -> None:
 
 KILLED_AT_A_STEP = """
 import os, signal, sys, numpy as np, devshim as ds, safetensors.numpy
-from devshim import _checkpoint_file
+from devshim.checkpoints import file as _checkpoint_file
 ds.use("numpy")
 path, last = sys.argv[1], int(sys.argv[2])
 steps = 0
@@ -485,7 +485,7 @@ def test_what_was_left_on_another_machine_must_be_a_day_old(path: Path, monkeypa
         writer.kill()
         writer.communicate()
         (name,) = left(path)
-        with _checkpoint_beside.room_beside(str(path)) as room:
+        with replace_module.room_beside(str(path)) as room:
             theirs = os.path.basename(room)
     os.rename(path.with_name(name), path.with_name(theirs))
     ds.save([1], path)
@@ -500,7 +500,7 @@ def test_files_of_the_same_form_that_are_not_ours_stay(path: Path) -> None:
     names = [".devshim-notes", ".devshim-0123456789abcdef.tmp", ".tmpabc", f".{path.name}.tmp"]
     for name in names:
         path.with_name(name).write_bytes(b"")
-    with _checkpoint_beside.room_beside(str(path)) as room:
+    with replace_module.room_beside(str(path)) as room:
         link = room.replace(".tmp", "0.tmp")
     os.symlink(path.parent, link)
     ds.save([1], path)
@@ -511,7 +511,7 @@ def test_a_folder_that_cannot_be_listed_can_be_saved_into(path: Path, monkeypatc
     def refuse(folder: str) -> list[str]:
         raise PermissionError(13, "Permission denied", folder)
 
-    monkeypatch.setattr(_checkpoint_beside.os, "listdir", refuse)
+    monkeypatch.setattr(replace_module.os, "listdir", refuse)
     ds.save([1], path)
     assert ds.load(path) == [1]
 

@@ -13,9 +13,9 @@ import pytest
 from toy_models import Model, Parameter, Toys, classes_of
 
 import devshim as ds
-from devshim import _installed, _registry
-from devshim.backend import Gap
-from devshim.device import CPU
+from devshim.contract.backend import Gap
+from devshim.devices.device import CPU
+from devshim.registry import discovery, registry
 
 G0, G1 = ds.gpu(0), ds.gpu(1)
 
@@ -49,10 +49,10 @@ def second(first: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, "otherframe_devshim", adapter)
     point = SimpleNamespace(name=name, value="otherframe_devshim:Backend", dist=None)
-    monkeypatch.setattr(_installed, "_entry_points", {**_installed.third_party(), name: [point]})
-    yield SimpleNamespace(backend=_registry.load(name), **vars(classes_of(name)))
-    del _registry._LOADED[name]
-    _registry.TENSORS.pop(tensor, None)
+    monkeypatch.setattr(discovery, "_entry_points", {**discovery.third_party(), name: [point]})
+    yield SimpleNamespace(backend=registry.load(name), **vars(classes_of(name)))
+    del registry._LOADED[name]
+    registry.TENSORS.pop(tensor, None)
 
 
 def settled(array: Any, device: ds.Device) -> Any:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim import _context, _installed
+from devshim.registry import current as current_module
+from devshim.registry import discovery
 
 
 def current() -> str:
-    return _context.current().name
+    return current_module.current().name
 
 
 def in_thread(fn: Callable[[], Any]) -> Any:
@@ -51,7 +52,7 @@ def test_the_environment_is_read_when_it_is_needed(fake: object, monkeypatch: py
     monkeypatch.setenv("DEVSHIM_BACKEND", "nonsense")
     with pytest.raises(ds.BackendNotFoundError, match="no backend is called 'nonsense'"):
         ds.zeros(1)
-    assert _context.chosen() is None
+    assert current_module.chosen() is None
     monkeypatch.setenv("DEVSHIM_BACKEND", "")
     assert current() == "fakeframe"  # the only one installed beside NumPy
 
@@ -195,4 +196,4 @@ def test_backends_tells_versions_without_importing(python: Any, package: Any, di
 def test_framework_gives_the_module(fake: object) -> None:
     assert ds.framework().__name__ == "numpy"
     assert ds.framework("fakeframe").__name__ == "fakeframe"
-    assert "fakeframe" in _installed.known()
+    assert "fakeframe" in discovery.known()

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _alignment, _registry, conversion
+from devshim.interop import convert
+from devshim.registry import registry
+from devshim.transfers import alignment
 
 
 def test_shares_where_it_can(fake: Any) -> None:
@@ -95,10 +97,10 @@ def test_simulated_cards_go_through_the_host(fake: Any, cards: object) -> None:
 
 
 def test_a_dtype_the_other_side_lacks_is_refused_first(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from devshim import _refusals
+    from devshim.errors import messages
 
     def dtype(self: Any, name: str) -> Any:
-        raise _refusals.no_dtype(self, name)
+        raise messages.no_dtype(self, name)
 
     monkeypatch.setattr(type(fake), "dtype", dtype)
     with pytest.raises(ds.ConversionError, match="Fakeframe has no dtype 'int64'"):
@@ -186,7 +188,7 @@ def test_host_memory_is_shared_while_cards_are_simulated(fake: Any, cards: objec
 def test_memory_of_one_real_card_is_offered_to_the_other_framework(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two frameworks on one real card: nothing is simulated, so the memory is shared there."""
     x = fake.settle(np.arange(3.0), ds.gpu(1))
-    numpy = _registry.load("numpy")
+    numpy = registry.load("numpy")
     shared: list[Any] = []
 
     def from_dlpack(source: Any) -> Any:
@@ -207,7 +209,7 @@ def test_frozen_memory_of_a_real_card_is_copied_there(
 ) -> None:
     """It may not be shared, and went to the host and back."""
     x, lent, made = (fake.settle(np.arange(3.0), ds.gpu(1)) for _ in range(3))
-    numpy = _registry.load("numpy")
+    numpy = registry.load("numpy")
     done: list[str] = []
 
     def copy_to(tensor: Any, device: Any, non_blocking: bool = False) -> Any:
@@ -236,7 +238,7 @@ def test_a_card_is_waited_for_unless_the_consumer_says_on_which_stream_it_comput
     fake: Any, monkeypatch: pytest.MonkeyPatch, stream: int | None
 ) -> None:
     """To wait stops the whole card; with a stream the producer orders what it has asked of the card before it."""
-    numpy, done = _registry.load("numpy"), []
+    numpy, done = registry.load("numpy"), []
 
     class Producer:
         def __dlpack__(self, **options: Any) -> Any:
@@ -270,7 +272,7 @@ def unknown_to_numpy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         raise ds.ConversionError("NumPy has no bfloat16", "pip install ml_dtypes")
 
     monkeypatch.setattr(type(fake), "to_numpy", to_numpy)
-    for cls in (type(fake), type(_registry.load("numpy"))):
+    for cls in (type(fake), type(registry.load("numpy"))):
         monkeypatch.setattr(cls, "dtype_name", lambda self, x: "bfloat16")
         monkeypatch.setattr(cls, "dtype", lambda self, name: name)
     return fake.settle(np.arange(3.0), ds.cpu())
@@ -295,7 +297,7 @@ def test_what_nothing_carries_is_refused(unknown_to_numpy: Any, fake: Any, monke
 
 
 def test_a_consumer_that_names_no_stream_waits_for_the_tensor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The card goes on with all else; `devshim._dlpack.Ordered` says when to wait."""
+    """The card goes on with all else; `devshim.transfers.dlpack.Ordered` says when to wait."""
     asked: list[object] = []
     x, card = np.ones(3), ds.gpu(0)
 
@@ -310,7 +312,7 @@ def test_a_consumer_that_names_no_stream_waits_for_the_tensor_alone(monkeypatch:
     source.await_values = lambda x, device: asked.append((x, device))
     target = SimpleNamespace(simulated=0, alignment=1, device_of=lambda x: card)
     target.from_dlpack = lambda lent: (lent.__dlpack__(stream=7), list(asked), lent.__dlpack__(), x)[-1]
-    monkeypatch.setattr(conversion, "_same_form", lambda *given: True)
-    monkeypatch.setattr(_alignment, "checked", lambda target, lent: lent)
-    assert conversion._shared(source, target, x, card, card) == (x, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(convert, "_same_form", lambda *given: True)
+    monkeypatch.setattr(alignment, "checked", lambda target, lent: lent)
+    assert convert._shared(source, target, x, card, card) == (x, None)  # type: ignore[arg-type]
     assert asked == [(x, card)], "once: a consumer with a stream needs no wait"

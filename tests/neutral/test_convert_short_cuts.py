@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _dlpack, _registry, conversion
-from devshim.device import CPU
+from devshim.devices.device import CPU
+from devshim.interop import convert
+from devshim.registry import registry
+from devshim.transfers import dlpack
 
 PLAIN = np.arange(6.0).reshape(2, 3)
 
@@ -30,7 +32,7 @@ class Made:
         if not self.answers:
             return None
         # An unversioned capsule cannot say that it may be written, so NumPy makes what it reads read-only.
-        got = np.from_dlpack(_dlpack.Exporter((_dlpack.CPU, 0), lambda stream: capsule))
+        got = np.from_dlpack(dlpack.Exporter((dlpack.CPU, 0), lambda stream: capsule))
         assert (got.dtype.name, got.shape) == (dtype, shape)
         return self.fake.settle(got, CPU)
 
@@ -40,7 +42,7 @@ def made(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
     """The made-up framework with short cuts to and from NumPy, none of them learned yet."""
     found = Made(fake)
     kind = type(fake.settle(PLAIN, CPU))
-    monkeypatch.setattr(conversion, "_SHORT_CUTS", {})
+    monkeypatch.setattr(convert, "_SHORT_CUTS", {})
     monkeypatch.setattr(type(fake), "lenders", {})
     monkeypatch.setattr(type(fake), "viewers", {kind: found.view})
     monkeypatch.setattr(type(fake), "borrower", found.borrow)
@@ -51,13 +53,13 @@ def made(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
 def long_ways(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What has gone the long way."""
     gone: list[object] = []
-    way = conversion._the_long_way
+    way = convert._the_long_way
 
     def noted(*args: Any) -> Any:
         gone.append(args[2])
         return way(*args)
 
-    monkeypatch.setattr(conversion, "_the_long_way", noted)
+    monkeypatch.setattr(convert, "_the_long_way", noted)
     return gone
 
 
@@ -144,13 +146,13 @@ def test_what_gives_no_answer_or_raises_goes_the_long_way(made: Made, long_ways:
 
 
 def test_nothing_immutable_is_lent_to_who_would_write(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    numpy = _registry.load("numpy")
+    numpy = registry.load("numpy")
     monkeypatch.setattr(type(made.fake), "immutable", False)  # which it has from NumPy's
     monkeypatch.setattr(type(numpy), "immutable", True)
     for _ in range(2):
         ds.convert(PLAIN, "fakeframe")
     assert made.borrowed == 0
-    assert not conversion._SHORT_CUTS
+    assert not convert._SHORT_CUTS
     monkeypatch.setattr(type(made.fake), "immutable", True)
     for _ in range(2):
         ds.convert(PLAIN, "fakeframe")
@@ -176,7 +178,7 @@ ODD: dict[str, Callable[[np.ndarray], Any]] = {
 @pytest.mark.parametrize("odd", ODD)
 def test_what_is_not_plain_is_not_lent(odd: str, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was lent before: nothing but the array itself decides."""
-    lend = _registry.load("numpy").lenders[np.ndarray]
+    lend = registry.load("numpy").lenders[np.ndarray]
     for _ in range(2):
         ds.convert(PLAIN, "fakeframe")
     made.borrowed = 0
@@ -205,18 +207,18 @@ def test_an_array_on_a_card_is_not_lent(made: Made, cards: object) -> None:
     assert made.borrowed == 0
 
 
-@pytest.mark.parametrize("name", sorted(set(_dlpack.FORMS) - {"bfloat16", "bool"}))
+@pytest.mark.parametrize("name", sorted(set(dlpack.FORMS) - {"bfloat16", "bool"}))
 def test_a_plain_arrays_capsule_says_what_it_is(name: str) -> None:
     array = np.zeros((2, 3), name)
-    capsule, dtype, shape = _registry.load("numpy").lenders[np.ndarray](array, 1)
-    offered = _dlpack.read(capsule)
+    capsule, dtype, shape = registry.load("numpy").lenders[np.ndarray](array, 1)
+    offered = dlpack.read(capsule)
     assert (dtype, shape) == (offered.dtype, offered.shape) == (name, (2, 3))
-    assert offered.address == array.ctypes.data == _dlpack.address(capsule)
+    assert offered.address == array.ctypes.data == dlpack.address(capsule)
     assert offered.is_contiguous
 
 
 def test_memory_is_aligned_as_was_asked() -> None:
-    lend = _registry.load("numpy").lenders[np.ndarray]
+    lend = registry.load("numpy").lenders[np.ndarray]
     raw = np.zeros(192, np.uint8)
     start = -raw.ctypes.data % 64
     for offset in (0, 1, 4, 16, 32, 63):
@@ -228,9 +230,9 @@ def test_memory_is_aligned_as_was_asked() -> None:
 def test_the_address_counts_the_offset_and_nothing_is_no_address() -> None:
     array = np.zeros(4)
     capsule = array.__dlpack__()
-    tensor = _dlpack.managed(capsule).tensor
+    tensor = dlpack.managed(capsule).tensor
     tensor.data, tensor.byte_offset = tensor.data - 256, 256
-    assert _dlpack.address(capsule) == array.ctypes.data
+    assert dlpack.address(capsule) == array.ctypes.data
     tensor.data, tensor.byte_offset = None, 0
-    assert _dlpack.address(capsule) == 0
+    assert dlpack.address(capsule) == 0
     tensor.data = array.ctypes.data

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry, _transfer
+from devshim.registry import registry
+from devshim.transfers import engine
 
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "copy": lambda x, device: ds.copy(x, device),
@@ -39,8 +40,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What has gone the short way."""
     ds.copy(np.ones(1), "cpu")
     seen: list[Any] = []
-    copier = _registry.COPIERS[np.ndarray]
-    monkeypatch.setitem(_registry.COPIERS, np.ndarray, lambda x: (seen.append(x), copier(x))[1])
+    copier = registry.COPIERS[np.ndarray]
+    monkeypatch.setitem(registry.COPIERS, np.ndarray, lambda x: (seen.append(x), copier(x))[1])
     return seen
 
 
@@ -104,7 +105,7 @@ def test_its_line_is_explained(way: str, taken: list[Any]) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_faults_are_asked_for(way: str, taken: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(_transfer, "FAULTS", lambda backend, source, target, what: asked.append(what))
+    monkeypatch.setattr(engine, "FAULTS", lambda backend, source, target, what: asked.append(what))
     WAYS[way](BASE, ds.cpu())
     assert asked[-1] == f"a copy of {BASE.nbytes} bytes"
     assert taken == []
@@ -123,7 +124,7 @@ def test_a_full_host_is_told_as_ever(way: str, monkeypatch: pytest.MonkeyPatch) 
         raise MemoryError("no room")
 
     ds.copy(BASE, "cpu")
-    monkeypatch.setitem(_registry.COPIERS, np.ndarray, full)
+    monkeypatch.setitem(registry.COPIERS, np.ndarray, full)
     with pytest.raises(ds.OutOfMemoryError, match="192 bytes") as caught:
         WAYS[way](BASE, ds.cpu())
     assert isinstance(caught.value.__cause__, MemoryError)
@@ -135,7 +136,7 @@ def test_other_failures_are_their_own(way: str, monkeypatch: pytest.MonkeyPatch)
         raise ZeroDivisionError
 
     ds.copy(BASE, "cpu")
-    monkeypatch.setitem(_registry.COPIERS, np.ndarray, fail)
+    monkeypatch.setitem(registry.COPIERS, np.ndarray, fail)
     with pytest.raises(ZeroDivisionError):
         WAYS[way](BASE, ds.cpu())
 
@@ -143,7 +144,7 @@ def test_other_failures_are_their_own(way: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_short_way_is_not_for_goes_the_long_one(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ds.copy(BASE, "cpu")
-    monkeypatch.setitem(_registry.COPIERS, np.ndarray, lambda x: None)
+    monkeypatch.setitem(registry.COPIERS, np.ndarray, lambda x: None)
     made = WAYS[way](BASE, ds.cpu())
     assert made is not BASE
     assert made.tobytes() == BASE.tobytes()

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim import _cuda, _nvml, _visible
+from devshim.devices import cuda as cuda_module
+from devshim.devices import nvml
+from devshim.runtime import visible_devices
 
 
 class Machine:
@@ -34,18 +36,18 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         assert "cuInit" in command[-1]
         return SimpleNamespace(stdout=found.cuda)
 
-    def cards() -> list[_nvml.Card]:
-        return [_nvml.Card(i, "H100", f"GPU-{i}", 1, 1, in_slices=found.in_slices) for i in range(found.cards)]
+    def cards() -> list[nvml.Card]:
+        return [nvml.Card(i, "H100", f"GPU-{i}", 1, 1, in_slices=found.in_slices) for i in range(found.cards)]
 
-    monkeypatch.setattr(_nvml, "cards", cards)
-    monkeypatch.setattr(_nvml, "why_none", lambda: "NVML does not answer")
-    monkeypatch.setattr(_cuda.ctypes, "CDLL", library)
+    monkeypatch.setattr(nvml, "cards", cards)
+    monkeypatch.setattr(nvml, "why_none", lambda: "NVML does not answer")
+    monkeypatch.setattr(cuda_module.ctypes, "CDLL", library)
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(os.path, "exists", lambda path: False)
-    monkeypatch.setattr(_visible, "_before", None)
+    monkeypatch.setattr(visible_devices, "_before", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "x")  # so that it is as before afterwards
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    _cuda._ask.cache_clear()
+    cuda_module._ask.cache_clear()
     return found
 
 
@@ -74,7 +76,7 @@ def test_count(
     machine.cards, machine.cuda = cards, cuda
     if value is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    assert [_cuda.count() for _ in range(3)] == [count] * 3
+    assert [cuda_module.count() for _ in range(3)] == [count] * 3
     assert machine.asked == (cuda is not None and value not in ("", "-1") and (not cards or "MIG" in str(value)))
 
 
@@ -97,7 +99,7 @@ def test_cards_in_mig_mode_are_as_many_as_cuda_shows(
     machine.cards, machine.cuda, machine.in_slices = 4, cuda, True
     if value is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    assert _cuda.count() == count
+    assert cuda_module.count() == count
 
 
 def test_of_cards_in_mig_mode_those_that_cuda_shows_can_be_chosen(machine: Machine) -> None:
@@ -110,9 +112,9 @@ def test_of_cards_in_mig_mode_those_that_cuda_shows_can_be_chosen(machine: Machi
 
 def test_the_program_that_asks_runs() -> None:
     """Here without a driver, so that it fails and says nothing."""
-    _cuda._ask.cache_clear()
-    assert _cuda._ask(None, None) is None or _cuda.count() >= 0
-    compile(_cuda._PROGRAM, "program", "exec")
+    cuda_module._ask.cache_clear()
+    assert cuda_module._ask(None, None) is None or cuda_module.count() >= 0
+    compile(cuda_module._PROGRAM, "program", "exec")
 
 
 def test_visible_devices_are_counted_without_nvml(machine: Machine) -> None:
@@ -128,7 +130,7 @@ def test_visible_devices_are_too_late_once_anybody_has_started_cuda(
 ) -> None:
     """CuPy, numba or a framework's own list of devices: CUDA has read the variable then, and never reads it again."""
     machine.cards = 2
-    monkeypatch.setattr(_nvml, "cuda_started", lambda: True)
+    monkeypatch.setattr(nvml, "cuda_started", lambda: True)
     with pytest.raises(ds.AlreadyStartedError, match="CUDA is initialised in this process") as caught:
         ds.set_visible_devices([1])
     assert "top of the program" in str(caught.value.hint)
@@ -152,10 +154,10 @@ def test_the_driver_says_which_card_is_used(
         asked.append((name, mode & os.RTLD_NOLOAD))
         return driver
 
-    monkeypatch.setattr(_cuda.ctypes, "CDLL", library)
-    assert _cuda.has_context(1) is found
+    monkeypatch.setattr(cuda_module.ctypes, "CDLL", library)
+    assert cuda_module.has_context(1) is found
     assert asked == [("libcuda.so.1", os.RTLD_NOLOAD)]
 
 
 def test_no_driver_that_is_loaded_has_no_card_in_use(machine: Machine) -> None:
-    assert _cuda.has_context(0) is False
+    assert cuda_module.has_context(0) is False

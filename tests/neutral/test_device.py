@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import devshim as ds
-from devshim.device import ALIASES, KINDS, MAX_INDEX
+from devshim.devices.device import ALIASES, KINDS, MAX_INDEX
 
 kinds = st.sampled_from(KINDS)
 indices = st.integers(0, MAX_INDEX)

@@ -1,4 +1,4 @@
-"""`devshim._dlpack`: what is read out of a capsule is what the array is that the capsule came from."""
+"""`devshim.transfers.dlpack`: what is read out of a capsule is what the array is that the capsule came from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from devshim import _dlpack
+from devshim.transfers import dlpack
 
 PYTHON = ctypes.PyDLL(None)
 PYTHON.PyCapsule_New.restype = ctypes.py_object
@@ -34,10 +34,10 @@ class Made:
 
     def __init__(self, array: np.ndarray, versioned: bool, form: tuple[int, int, int] | None = None) -> None:
         self.array, self.versioned = array, versioned
-        self.managed = _dlpack.DLManagedTensorVersioned(major=1) if versioned else _dlpack.DLManagedTensor()
+        self.managed = dlpack.DLManagedTensorVersioned(major=1) if versioned else dlpack.DLManagedTensor()
         tensor = self.tensor = self.managed.tensor
-        tensor.data, tensor.device_type, tensor.ndim = array.ctypes.data, _dlpack.CPU, array.ndim
-        tensor.code, tensor.bits, tensor.lanes = form or _dlpack.FORMS[array.dtype.name]
+        tensor.data, tensor.device_type, tensor.ndim = array.ctypes.data, dlpack.CPU, array.ndim
+        tensor.code, tensor.bits, tensor.lanes = form or dlpack.FORMS[array.dtype.name]
         if array.ndim:  # else both stay NULL, which the protocol allows
             extent = ctypes.c_int64 * array.ndim
             tensor.shape, tensor.strides = extent(*array.shape), extent(*steps(array))
@@ -46,15 +46,15 @@ class Made:
         self.name = name or (b"dltensor_versioned" if self.versioned else b"dltensor")  # a capsule does not copy it
         return PYTHON.PyCapsule_New(ctypes.addressof(self.managed), self.name, None)
 
-    def read(self) -> _dlpack.Offer:
-        return _dlpack.read(self.capsule(), versioned=True)
+    def read(self) -> dlpack.Offer:
+        return dlpack.read(self.capsule(), versioned=True)
 
 
 def steps(array: np.ndarray) -> tuple[int, ...]:
     return tuple(step // array.itemsize for step in array.strides)
 
 
-def said(offered: _dlpack.Offer) -> tuple[object, ...]:
+def said(offered: dlpack.Offer) -> tuple[object, ...]:
     return (offered.device, offered.dtype, offered.shape, offered.strides, offered.address)
 
 
@@ -79,7 +79,7 @@ def test_a_capsule_made_by_hand(layout: str, versioned: bool) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_numpys_own_capsule(layout: str) -> None:
     array = LAYOUTS[layout]
-    offered = _dlpack.read(array.__dlpack__())
+    offered = dlpack.read(array.__dlpack__())
     if array.flags.c_contiguous:  # NumPy 1 leaves such strides out: those of C order are told instead
         assert offered.is_contiguous
         offered = offered._replace(strides=steps(array))
@@ -92,7 +92,7 @@ if NUMPY >= "2.1.0":
     def test_numpys_own_versioned_capsule(frozen: bool) -> None:
         array = np.arange(6.0).reshape(2, 3).T
         array.flags.writeable = not frozen
-        offered = _dlpack.read(array.__dlpack__(max_version=(1, 0)), versioned=True)
+        offered = dlpack.read(array.__dlpack__(max_version=(1, 0)), versioned=True)
         assert said(offered) == true(array)
         assert offered.read_only is frozen
 
@@ -105,12 +105,12 @@ def test_read_only_is_one_flag_of_several(flags: int, read_only: bool) -> None:
     assert made.read().read_only is read_only
 
 
-@pytest.mark.parametrize("name", sorted(set(_dlpack.FORMS) - {"bfloat16"}))
+@pytest.mark.parametrize("name", sorted(set(dlpack.FORMS) - {"bfloat16"}))
 def test_every_dtype_by_its_name(name: str) -> None:
     array = np.ones(2, name)
     assert Made(array, False).read().dtype == name
     if name != "bool" or NUMPY >= "1.25.0":
-        assert _dlpack.read(array.__dlpack__()).dtype == name
+        assert dlpack.read(array.__dlpack__()).dtype == name
 
 
 STANDARD = {
@@ -130,20 +130,20 @@ STANDARD = {
 
 @pytest.mark.parametrize("name", STANDARD)
 def test_the_numbers_are_dlpacks_own(name: str) -> None:
-    assert {**_dlpack.FORMS, **_dlpack.SMALL}[name] == STANDARD[name]
-    offered = _dlpack.Offer((1, 0), name, (2,), (1,), 4096, False)
+    assert {**dlpack.FORMS, **dlpack.SMALL}[name] == STANDARD[name]
+    offered = dlpack.Offer((1, 0), name, (2,), (1,), 4096, False)
     assert offered.itemsize == STANDARD[name][1] // 8
 
 
 def test_bfloat16_which_numpy_lacks() -> None:
-    assert Made(np.ones(2, "uint16"), False, _dlpack.FORMS["bfloat16"]).read().dtype == "bfloat16"
+    assert Made(np.ones(2, "uint16"), False, dlpack.FORMS["bfloat16"]).read().dtype == "bfloat16"
 
 
 @pytest.mark.parametrize("form", [(3, 64, 1), (2, 32, 4), (1, 1, 1), (0, 4, 1), (10, 8, 1)])
 def test_a_dtype_without_a_name_is_told_by_its_numbers(form: tuple[int, int, int]) -> None:
     """An opaque handle, vectors of four, MXNet's bool, a nibble, an 8-bit float: none is mistaken for another."""
     told = Made(np.ones(2, "uint8"), False, form).read().dtype
-    assert told not in _dlpack.FORMS
+    assert told not in dlpack.FORMS
     assert all(str(number) in told for number in form)
 
 
@@ -174,10 +174,10 @@ def test_the_address_counts_the_byte_offset() -> None:
 
 def test_the_device_is_told_as_it_stands() -> None:
     made = Made(np.ones(1), True)
-    made.tensor.device_type, made.tensor.device_id = _dlpack.CUDA_HOST, 3
+    made.tensor.device_type, made.tensor.device_id = dlpack.CUDA_HOST, 3
     assert made.read().device == (3, 3)
-    assert _dlpack.CUDA_HOST in _dlpack.HOST
-    assert _dlpack.CUDA not in _dlpack.HOST
+    assert dlpack.CUDA_HOST in dlpack.HOST
+    assert dlpack.CUDA not in dlpack.HOST
 
 
 def test_what_is_no_capsule_is_refused() -> None:
@@ -194,16 +194,16 @@ def test_what_is_no_capsule_is_refused() -> None:
     np.from_dlpack(Once())
     for refused in (None, array, used, Made(array, False).capsule(b"something")):
         with pytest.raises(BufferError, match="no DLPack capsule"):
-            _dlpack.read(refused, versioned=True)
+            dlpack.read(refused, versioned=True)
     with pytest.raises(BufferError, match="no DLPack capsule"):
-        _dlpack.read(Made(array, True).capsule())  # nobody asked for a versioned one
+        dlpack.read(Made(array, True).capsule())  # nobody asked for a versioned one
 
 
 def test_reading_takes_nothing() -> None:
     array = np.arange(3.0)
     capsule = array.__dlpack__()
-    assert _dlpack.read(capsule) == _dlpack.read(capsule)
-    shared = np.from_dlpack(_dlpack.Exporter((1, 0), lambda stream: capsule))
+    assert dlpack.read(capsule) == dlpack.read(capsule)
+    shared = np.from_dlpack(dlpack.Exporter((1, 0), lambda stream: capsule))
     array[0] = 7
     assert shared[0] == 7
 
@@ -211,13 +211,13 @@ def test_reading_takes_nothing() -> None:
 def test_what_is_changed_in_a_capsule_its_consumer_sees() -> None:
     array = np.arange(3.0)
     capsule = array.__dlpack__()
-    _dlpack.managed(capsule).tensor.shape[0] = 2
-    assert np.from_dlpack(_dlpack.Exporter((1, 0), lambda stream: capsule)).tolist() == [0.0, 1.0]
+    dlpack.managed(capsule).tensor.shape[0] = 2
+    assert np.from_dlpack(dlpack.Exporter((1, 0), lambda stream: capsule)).tolist() == [0.0, 1.0]
 
 
 def test_an_exporter_speaks_todays_protocol() -> None:
     streams: list[Any] = []
-    exported = _dlpack.Exporter((2, 1), streams.append)
+    exported = dlpack.Exporter((2, 1), streams.append)
     assert exported.__dlpack_device__() == (2, 1)
     exported.__dlpack__(stream=5, max_version=(1, 0), dl_device=(2, 1), copy=False)
     exported.__dlpack__()
@@ -232,7 +232,7 @@ def test_the_interpreters_shared_functions_are_left_alone(python: Callable[..., 
     """MXNet's destructor of capsules relies on the types they have by default."""
     told = python("""
         import ctypes
-        from devshim import _dlpack
+        from devshim.transfers import dlpack
         for name in ("PyCapsule_GetPointer", "PyCapsule_IsValid"):
             function = getattr(ctypes.pythonapi, name)
             print(function.restype is ctypes.c_int, function.argtypes)
@@ -255,10 +255,10 @@ class Older:
 
 def test_a_checked_producer_shows_its_capsules_first() -> None:
     array = np.arange(3.0)
-    seen: list[_dlpack.Offer] = []
-    checked = _dlpack.Checked(Older(array), seen.append)
+    seen: list[dlpack.Offer] = []
+    checked = dlpack.Checked(Older(array), seen.append)
     assert checked.__dlpack_device__() == (1, 0)
-    shared = np.from_dlpack(_dlpack.Exporter((1, 0), lambda stream: checked.__dlpack__(stream=stream)))
+    shared = np.from_dlpack(dlpack.Exporter((1, 0), lambda stream: checked.__dlpack__(stream=stream)))
     array[0] = 7
     assert shared[0] == 7
     assert said(seen[0]) == true(array)
@@ -267,22 +267,23 @@ def test_a_checked_producer_shows_its_capsules_first() -> None:
 
 
 def test_what_the_check_refuses_the_consumer_never_gets() -> None:
-    def refuse(offered: _dlpack.Offer) -> None:
+    def refuse(offered: dlpack.Offer) -> None:
         raise BufferError(f"no {offered.dtype}")
 
     with pytest.raises(BufferError, match="no float64"):
-        np.from_dlpack(_dlpack.Checked(np.arange(3.0), refuse))
+        np.from_dlpack(dlpack.Checked(np.arange(3.0), refuse))
 
 
 @pytest.mark.parametrize(
     ("error", "why"), [(BufferError("because\nand so on"), "because"), (ValueError(), "ValueError")]
 )
 def test_the_refusal_says_who_refuses_what_and_why(error: Exception, why: str) -> None:
-    from devshim import _refusals, _registry
+    from devshim.errors import messages
+    from devshim.registry import registry
 
-    numpy = _registry.load("numpy")
+    numpy = registry.load("numpy")
     assert numpy is not None
-    told = _refusals.not_taken(numpy, np.ones(1), error).problem
+    told = messages.not_taken(numpy, np.ones(1), error).problem
     assert told == f"NumPy does not take the memory of this ndarray: {why}"
 
 
@@ -294,9 +295,9 @@ def test_only_strides_that_nobody_steps_along_are_left_out(versioned: bool) -> N
         made = Made(given, versioned)
         before = made.read()
         capsule = made.capsule()
-        _dlpack.settle_strides(capsule)
+        dlpack.settle_strides(capsule)
         assert bool(made.tensor.strides) is kept
-        assert _dlpack.read(capsule, versioned=True) == (before if kept else before._replace(strides=(2, 2, 1)))
+        assert dlpack.read(capsule, versioned=True) == (before if kept else before._replace(strides=(2, 2, 1)))
 
 
 def test_elements_without_memory_are_refused() -> None:

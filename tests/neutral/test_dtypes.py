@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _dlpack
-from devshim._dtypes import DTYPES, numpy_dtype
+from devshim.devices.dtypes import DTYPES, numpy_dtype
+from devshim.transfers import dlpack
 
 
 @pytest.mark.parametrize("name", [name for name in DTYPES if name != "bfloat16"])
@@ -19,7 +19,7 @@ def test_numpys_own(name: str) -> None:
 
 
 def test_dlpack_has_a_form_for_each() -> None:
-    assert set(_dlpack.FORMS) == set(DTYPES)
+    assert set(dlpack.FORMS) == set(DTYPES)
 
 
 def test_what_ml_dtypes_gives(monkeypatch: pytest.MonkeyPatch) -> None:

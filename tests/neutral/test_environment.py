@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import devshim as ds
-from devshim import _environment, simulation
+from devshim.registry import environment
+from devshim.simulation import simulate
 
 MISSPELT = {
     "DEVSHIM_SIMULATE_GPU": "DEVSHIM_SIMULATE_GPUS",
@@ -29,12 +30,12 @@ MISSPELT = {
 def test_a_misspelt_variable_names_the_nearest(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "2")
     expected = f"the environment variable {name} has no effect: did you mean {MISSPELT[name]}?"
-    assert list(_environment.unread()) == [expected]
+    assert list(environment.unread()) == [expected]
 
 
 def test_an_unknown_variable_names_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEVSHIM_COLOUR", "1")
-    assert list(_environment.unread()) == [
+    assert list(environment.unread()) == [
         "the environment variable DEVSHIM_COLOUR has no effect: devshim reads DEVSHIM_BACKEND, DEVSHIM_SIMULATE_GPUS, "
         "DEVSHIM_SIMULATE_MEMORY"
     ]
@@ -52,20 +53,20 @@ def test_other_programs_variables_and_right_ones_say_nothing(monkeypatch: pytest
         "DEVSHIM_SIMULATE_MEMORY": "4GiB",
     }.items():
         monkeypatch.setenv(name, value)
-    assert list(_environment.unread()) == []
+    assert list(environment.unread()) == []
     monkeypatch.delenv("DEVSHIM_SIMULATE_GPUS")
-    assert list(_environment.unread()) == [], "a program may call ds.simulate with a memory of its own"
+    assert list(environment.unread()) == [], "a program may call ds.simulate with a memory of its own"
 
 
 def test_the_table_is_what_the_code_reads() -> None:
     """Every variable that a file of devshim's reads from the environment is known, and the other way round."""
     read = set()
     for path in Path(ds.__file__).parent.rglob("*.py"):
-        if path.name != "_environment.py":
+        if path.name != "environment.py":
             read |= set(
                 re.findall(r"environ(?:ment)?(?:\.get\(|\[)\"(DEVSHIM_\w+)\"", path.read_text(encoding="utf-8"))
             )
-    assert read == set(_environment.KNOWN)
+    assert read == set(environment.KNOWN)
 
 
 def test_it_is_said_once_and_at_the_users_line(python: Callable[..., str]) -> None:
@@ -122,14 +123,14 @@ def test_an_amount_of_memory_that_is_none(value: str, monkeypatch: pytest.Monkey
         ds.simulate(1, value)
     with monkeypatch.context() as patch:
         patch.setenv("DEVSHIM_SIMULATE_MEMORY", value)
-        (said,) = _environment.unread()
+        (said,) = environment.unread()
         assert said.startswith("DEVSHIM_SIMULATE_MEMORY is ")
         assert said.endswith("it has no effect while DEVSHIM_SIMULATE_GPUS is not set")
         patch.setenv("DEVSHIM_SIMULATE_GPUS", "2")
-        assert list(_environment.unread()) == []
-        patch.setattr(simulation, "_asked", None)
+        assert list(environment.unread()) == []
+        patch.setattr(simulate, "_asked", None)
         with pytest.raises(ds.ArgumentError, match="DEVSHIM_SIMULATE_MEMORY is "):
-            simulation.simulated_gpus()
+            simulate.simulated_gpus()
 
 
 @pytest.mark.parametrize(
@@ -164,13 +165,13 @@ def test_the_documentation_lists_them() -> None:
     for folder in Path(__file__).parents:
         if (folder / "docs" / "contract.md").is_file():
             text = (folder / "docs" / "contract.md").read_text(encoding="utf-8")
-            assert all(f"`{name}`" in text for name in _environment.KNOWN)
+            assert all(f"`{name}`" in text for name in environment.KNOWN)
             return
     pytest.skip("the documentation is not beside the tests")
 
 
 def test_no_variable_of_the_tests_is_unread() -> None:
-    assert [name for name in os.environ if name.startswith("DEVSHIM_") and name not in _environment.KNOWN] == []
+    assert [name for name in os.environ if name.startswith("DEVSHIM_") and name not in environment.KNOWN] == []
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_no_variable_of_the_tests_is_unread() -> None:
     ],
 )
 def test_what_is_wrong_with_a_value_is_one_sentence(name: str, value: str, problem: str | None) -> None:
-    told = _environment.wrong(name, value)
+    told = environment.wrong(name, value)
     if problem is None:
         assert told is None
     else:

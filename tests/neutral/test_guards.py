@@ -19,8 +19,10 @@ import pytest
 from devshim_backends._numpy.simulation import SimulatedArray
 
 import devshim as ds
-from devshim import _buffers, _registry, _transfer, guards
-from devshim._hidden import MEETINGS, READS
+from devshim.monitoring import buffer_protocol, guard
+from devshim.monitoring.instrumentation import MEETINGS, READS
+from devshim.registry import registry
+from devshim.transfers import engine
 
 HIDDEN: dict[str, Any] = {
     "float": float,
@@ -230,19 +232,19 @@ def test_a_guard_that_is_over_guards_nothing(x: Any) -> None:
 def test_afterwards_nothing_is_left(x: Any) -> None:
     before = {name: SimulatedArray.__dict__.get(name) for name in NAMES}
     with ds.guard("error"), ds.guard("warn"):
-        assert _transfer.LEDGER is not None
+        assert engine.LEDGER is not None
         assert {name: SimulatedArray.__dict__.get(name) for name in NAMES} != before
     assert {name: SimulatedArray.__dict__.get(name) for name in NAMES} == before
-    assert _transfer.LEDGER is None
-    assert guards._watched == {}
+    assert engine.LEDGER is None
+    assert guard._watched == {}
 
 
 def test_a_framework_loaded_under_the_guard_is_watched(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = _registry.load("numpy")
-    monkeypatch.setattr(_registry, "_LOADED", {})
+    backend = registry.load("numpy")
+    monkeypatch.setattr(registry, "_LOADED", {})
     with ds.guard("error"):
         float(x)
-        _registry._adopt(backend)
+        registry._adopt(backend)
         with pytest.raises(ds.TransferError):
             float(x)
 
@@ -331,7 +333,7 @@ def test_what_parallel_has_told_of_is_not_raised_again(x: Any) -> None:
 
 
 def test_a_guard_that_cannot_be_entered_leaves_nothing(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = _registry.load("numpy")
+    backend = registry.load("numpy")
 
     def watch(report: object) -> Any:
         raise RuntimeError
@@ -340,7 +342,7 @@ def test_a_guard_that_cannot_be_entered_leaves_nothing(x: Any, monkeypatch: pyte
     with pytest.raises(RuntimeError), ds.guard("error"):
         raise AssertionError("not entered")
     monkeypatch.undo()
-    assert guards._open == 0
+    assert guard._open == 0
     assert float(x) == 1
     with ds.guard("error"), pytest.raises(ds.TransferError):
         float(x)
@@ -356,10 +358,10 @@ OF_C = pytest.mark.skipif(
 def test_the_slot_for_buffers(cls: type) -> None:
     """Where it is known to be, it gives what memoryview gives; where a class has none, nothing is exchanged."""
     told: list[Any] = []
-    slot = _buffers.slot_of(cls, _buffers._AS_BUFFER)
+    slot = buffer_protocol.slot_of(cls, buffer_protocol._AS_BUFFER)
     assert (slot is not None and bool(slot.value)) == (cls is not int)
     x = cls(b"abc") if cls is bytearray else cls(3)
-    with _buffers.buffers_told(cls, told.append):
+    with buffer_protocol.buffers_told(cls, told.append):
         if cls is not int:
             assert memoryview(x).nbytes
     if cls is not int:
@@ -372,10 +374,10 @@ def test_a_buffer_that_is_refused() -> None:
     def refuse(x: object) -> None:
         raise ds.TransferError("no")
 
-    with _buffers.buffers_told(bytearray, refuse), pytest.raises(SystemError) as caught:
+    with buffer_protocol.buffers_told(bytearray, refuse), pytest.raises(SystemError) as caught:
         memoryview(bytearray(b"abc"))
-    assert isinstance(_buffers.refusal(caught.value), ds.TransferError)
-    assert _buffers.refusal(caught.value) is None, "it is told once"
+    assert isinstance(buffer_protocol.refusal(caught.value), ds.TransferError)
+    assert buffer_protocol.refusal(caught.value) is None, "it is told once"
     assert memoryview(bytearray(b"abc")).nbytes == 3
 
 

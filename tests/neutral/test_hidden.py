@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _hidden
+from devshim.monitoring import instrumentation
 
 CPU, G0, G1 = ds.cpu(), ds.gpu(0), ds.gpu(1)
 
@@ -71,13 +71,13 @@ def carried(x: Any) -> Any:
 
 @pytest.fixture
 def reads(report: Any) -> Any:
-    with _hidden.reads_told(Tensor, where, report, [("value", "value")]):
+    with instrumentation.reads_told(Tensor, where, report, [("value", "value")]):
         yield
 
 
 @pytest.fixture
 def meetings(report: Any) -> Any:
-    with _hidden.meetings_told(Tensor, where, report, carried):
+    with instrumentation.meetings_told(Tensor, where, report, carried):
         yield
 
 
@@ -103,15 +103,15 @@ def test_a_read_is_reported_once_and_gives_what_it_gave(
 
 def test_what_is_known_already_is_not_reported(reads: None, heard: list[Any]) -> None:
     x = Tensor(G1, [1])
-    assert not _hidden.quiet()
-    with _hidden.said():
-        assert _hidden.quiet()
+    assert not instrumentation.quiet()
+    with instrumentation.said():
+        assert instrumentation.quiet()
         assert x.item() == 1.0
         assert x.value == [1.0]
-        with _hidden.said():
+        with instrumentation.said():
             pass
-        assert _hidden.quiet()
-    assert not _hidden.quiet()
+        assert instrumentation.quiet()
+    assert not instrumentation.quiet()
     assert heard == []
     x.item()
     assert len(heard) == 1
@@ -123,7 +123,7 @@ def test_a_report_that_raises_stops_the_read_and_the_next_is_reported(heard: lis
         raise RuntimeError("guarded")
 
     x = Tensor(G1, [1])
-    with _hidden.reads_told(Tensor, where, refuse):
+    with instrumentation.reads_told(Tensor, where, refuse):
         for _ in range(2):
             with pytest.raises(RuntimeError, match="guarded"):
                 x.item()
@@ -133,7 +133,10 @@ def test_a_report_that_raises_stops_the_read_and_the_next_is_reported(heard: lis
 
 def test_the_class_is_as_it_was(report: Any) -> None:
     before = dict(vars(Tensor))
-    with _hidden.reads_told(Tensor, where, report, [("value", "value")]), _hidden.meetings_told(Tensor, where, report):
+    with (
+        instrumentation.reads_told(Tensor, where, report, [("value", "value")]),
+        instrumentation.meetings_told(Tensor, where, report),
+    ):
         assert dict(vars(Tensor)) != before
         assert Tensor.item.__name__ == "item"
         assert Tensor.item.__doc__ == "Return the one number."
@@ -146,7 +149,7 @@ def test_what_somebody_else_put_there_meanwhile_stays(report: Any) -> None:
     class Own(Tensor):
         pass
 
-    with _hidden.replaced(Own, {"item": lambda self: 1, "new": lambda self: 2}):
+    with instrumentation.replaced(Own, {"item": lambda self: 1, "new": lambda self: 2}):
         assert (Own(CPU).item(), Own(CPU).new()) == (1, 2)  # type: ignore[attr-defined]
         Own.item = lambda self: 3  # type: ignore[method-assign]
     assert Own(CPU).item() == 3
@@ -209,14 +212,14 @@ def test_the_operator_does_what_it_did(meetings: None, heard: list[Any]) -> None
     assert x[ARRAY] == "items"
     x[0] = ARRAY
     assert x.written == (0, ARRAY)
-    with _hidden.said():
+    with instrumentation.said():
         assert x + ARRAY == "sum"
         assert x[ARRAY] == "items"
     assert len(heard) == 3
 
 
 def test_an_index_that_the_framework_refuses_is_not_carried(report: Any, heard: list[Any]) -> None:
-    with _hidden.meetings_told(Tensor, where, report, names=["__getitem__"], indices=False):
+    with instrumentation.meetings_told(Tensor, where, report, names=["__getitem__"], indices=False):
         x = Tensor(G1)
         x[Tensor(CPU, [0, 1], "int64")]
         x + ARRAY

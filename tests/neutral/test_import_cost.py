@@ -17,7 +17,13 @@ FRAMEWORKS = ("torch", "tensorflow", "mxnet", "paddle", "jax", "jaxlib", "keras"
 HEAVY = ("numpy", "optree", "rich", "typer", "pynvml", "dataclasses", "typing", "re", "enum", "asyncio", "threading")
 SLOW = ("ctypes", "importlib.metadata", "inspect", "logging", "traceback", "functools", "devshim_backends")
 
-FROM_THE_START = {"devshim._lazy", "devshim._show", "devshim._spec", "devshim.device", "devshim.errors"}
+FROM_THE_START = {
+    "devshim._lazy",
+    "devshim.errors.formatting",
+    "devshim.devices.parsing",
+    "devshim.devices.device",
+    "devshim.errors",
+}
 """Devices and errors; everything else comes when it is named."""
 
 LOADED = """

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from devshim import _imports
+from devshim.registry import import_hooks
 
 
 class Around:
@@ -39,12 +39,12 @@ def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Around]:
     found = Around()
     room = ModuleType("importing")
     room.around = found  # type: ignore[attr-defined]
-    monkeypatch.setattr(_imports, "importing", lambda name: room)
+    monkeypatch.setattr(import_hooks, "importing", lambda name: room)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.syspath_prepend(str(tmp_path / "fakes"))
-    _imports.watch("needyframe")
+    import_hooks.watch("needyframe")
     yield found
-    del _imports._WATCHED["needyframe"]
+    del import_hooks._WATCHED["needyframe"]
     for name in [name for name in sys.modules if name.partition(".")[0] == "needyframe"]:
         del sys.modules[name]
 
@@ -68,7 +68,7 @@ def test_simulated_cards_are_announced_only_where_they_are_asked_for(
     around: Around, package: Any, monkeypatch: pytest.MonkeyPatch, asked: int
 ) -> None:
     announced = Around()
-    room = _imports.importing("needyframe")
+    room = import_hooks.importing("needyframe")
     room.simulating = announced  # type: ignore[union-attr]
     monkeypatch.setenv("DEVSHIM_SIMULATE_GPUS", str(asked))
     package("needyframe", "value = 3")
@@ -127,17 +127,17 @@ def test_one_loader_for_many_modules(around: Around, tmp_path: Path, monkeypatch
 
 
 def test_other_imports_are_left_alone(around: Around) -> None:
-    assert _imports._Finder.find_spec("json") is None
-    assert _imports._Finder.find_spec("numpy") is None
+    assert import_hooks._Finder.find_spec("json") is None
+    assert import_hooks._Finder.find_spec("numpy") is None
     assert around.events == []
 
 
 def test_what_is_imported_already_is_not_watched(around: Around, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "anotherframe", ModuleType("anotherframe"))
-    _imports.watch("anotherframe")
-    assert "anotherframe" not in _imports._WATCHED
+    import_hooks.watch("anotherframe")
+    assert "anotherframe" not in import_hooks._WATCHED
     before = list(sys.meta_path)
-    _imports.watch("needyframe")
+    import_hooks.watch("needyframe")
     assert sys.meta_path == before
 
 

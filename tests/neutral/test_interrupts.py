@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from devshim._interrupts import uninterrupted
+from devshim.transfers.interrupts import uninterrupted
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_an_interrupt_waits_for_the_end() -> None:
 
 CODE = """
 import signal
-from devshim._interrupts import uninterrupted
+from devshim.transfers.interrupts import uninterrupted
 signal.signal(signal.SIGINT, signal.{handler})
 with uninterrupted():
     signal.raise_signal(signal.SIGINT)

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import devshim as ds
-from devshim._checkpoint_layers import by_layers, listed
-from devshim._checkpoint_source import Source, StoredTensor, StoredWhole
-from devshim._layouts import Term, canonical_shape, put_together, require_sound
+from devshim.checkpoints.layer_matching import by_layers, listed
+from devshim.checkpoints.layouts import Term, canonical_shape, put_together, require_sound
+from devshim.checkpoints.stored import Source, StoredTensor, StoredWhole
+from devshim.contract.models import Layer, Leaf, Weight
 from devshim.errors import CheckpointError
-from devshim.wholes import Layer, Leaf, Weight
 
 
 def numbers(*shape: int) -> np.ndarray:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim import _ledger_views
-from devshim.ledger import Transfer
+from devshim.monitoring import reports
+from devshim.monitoring.ledger import Transfer
 
 CPU, G0, G1 = ds.cpu(), ds.gpu(0), ds.gpu(1)
 
@@ -35,7 +35,7 @@ def copy(source: Any, target: Any, nbytes: int, **more: Any) -> Transfer:
     ],
 )
 def test_bytes_have_a_unit(nbytes: int, text: str) -> None:
-    assert _ledger_views.size(nbytes) == text
+    assert reports.size(nbytes) == text
 
 
 def test_a_table_sums_up_each_line_and_all() -> None:
@@ -44,18 +44,18 @@ def test_a_table_sums_up_each_line_and_all() -> None:
         copy(CPU, G0, 1048, seconds=0.002, tensors=3),
         copy(G0, G1, 4096, site="eval.py:12", seconds=0.25, simulated=False),
     ]
-    assert _ledger_views.table(records).splitlines() == [
+    assert reports.table(records).splitlines() == [
         "from   to                 copies  tensors     size      ms  line",
         "gpu:0  gpu:1                   1        1  4.0 KiB  250.00  eval.py:12",
         "cpu    gpu:0 (simulated)       2        4  2.0 KiB    3.00  train.py:7",
         "all                            3        5  6.0 KiB  253.00",
     ]
-    assert _ledger_views.table([]) == "<no transfers>"
+    assert reports.table([]) == "<no transfers>"
 
 
 @pytest.mark.parametrize(("lines", "more"), [(20, None), (21, "and 1 more lines"), (25, "and 5 more lines")])
 def test_a_long_table_is_cut(lines: int, more: str | None) -> None:
-    shown = _ledger_views.table([copy(CPU, G0, 8 + i, site=f"a.py:{i}") for i in range(lines)]).splitlines()
+    shown = reports.table([copy(CPU, G0, 8 + i, site=f"a.py:{i}") for i in range(lines)]).splitlines()
     assert shown[1].endswith(f"a.py:{lines - 1}")
     assert len(shown) == 1 + 20 + bool(more) + 1
     assert (shown[-2].strip() == more) if more else shown[-2].endswith("a.py:0")
@@ -68,7 +68,7 @@ def test_a_trace_has_a_row_for_each_thread_of_each_framework(tmp_path: Path) -> 
         copy(G0, G1, 32, start=10.25, seconds=0.125, thread=3, tensors=2),
         copy(G1, CPU, 64, start=11.0, seconds=0.25, thread=9, backend="torch", simulated=False),
     ]
-    _ledger_views.write_trace(records, tmp_path / "trace.json")
+    reports.write_trace(records, tmp_path / "trace.json")
     written = json.loads((tmp_path / "trace.json").read_text())
     assert written["displayTimeUnit"] == "ns"
     events = written["traceEvents"]
@@ -91,14 +91,14 @@ def test_a_trace_has_a_row_for_each_thread_of_each_framework(tmp_path: Path) -> 
 
 
 def test_a_trace_of_nothing_is_empty(tmp_path: Path) -> None:
-    _ledger_views.write_trace([], tmp_path / "trace.json")
+    reports.write_trace([], tmp_path / "trace.json")
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"] == []
 
 
 def test_a_picture_shows_what_went_where(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     records = [copy(CPU, G0, 1024), copy(CPU, G0, 1024), copy(G0, G1, 512), copy(G0, CPU, 1024)]
-    figure = _ledger_views.draw(records, tmp_path / "picture.svg")
+    figure = reports.draw(records, tmp_path / "picture.svg")
     (axes,) = figure.axes
     assert (tmp_path / "picture.svg").stat().st_size > 0
     labels = ["cpu", "gpu:0\n(simulated)", "gpu:1\n(simulated)"]
@@ -111,4 +111,4 @@ def test_a_picture_shows_what_went_where(tmp_path: Path) -> None:
         "1.0 KiB": ((0, 1), "black"),
     }
     assert axes.images[0].get_array().tolist() == [[0, 2048, 0], [1024, 0, 512], [0, 0, 0]]
-    assert len(_ledger_views.draw([], None).axes) == 1
+    assert len(reports.draw([], None).axes) == 1

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim.registry import registry
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +134,7 @@ def test_dtypes_that_numpy_cannot_join() -> None:
 
 
 def test_what_a_thread_appends_while_another_flushes_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    log, backend = ds.MetricLog("gpu:1"), _registry.load("numpy")
+    log, backend = ds.MetricLog("gpu:1"), registry.load("numpy")
     meanwhile = threading.Thread(target=lambda: log.append(scalar(2)))
     to_numpy = backend.to_numpy
 

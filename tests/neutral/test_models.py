@@ -10,8 +10,8 @@ import pytest
 from toy_models import Parameter, Toys, classes_of
 
 import devshim as ds
-from devshim.backend import Gap
-from devshim.wholes import Block
+from devshim.contract.backend import Gap
+from devshim.contract.models import Block
 
 CPU, G0, G1 = ds.cpu(), ds.gpu(0), ds.gpu(1)
 LINES = {

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim._cards import ROUND
+from devshim.simulation.memory import ROUND
 
 G0, G1 = ds.gpu(0), ds.gpu(1)
 HOST = np.ones((3, 4))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim import _nvml
+from devshim.devices import nvml
 
 
 class NVMLError(Exception):
@@ -83,57 +83,57 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_nvml_is_started_once(driver: Driver) -> None:
     """To start it takes milliseconds on a real driver, and more where no other process holds the cards."""
     for _ in range(3):
-        assert len(_nvml.cards()) == 2
-        assert _nvml.driver_version() == "570.1"
+        assert len(nvml.cards()) == 2
+        assert nvml.driver_version() == "570.1"
     assert driver.starts == 1
 
 
 def test_nvml_is_started_again_after_another_library_has_shut_it_down(driver: Driver) -> None:
-    assert len(_nvml.cards()) == 2
+    assert len(nvml.cards()) == 2
     driver.open = False
-    assert len(_nvml.cards()) == 2
+    assert len(nvml.cards()) == 2
     assert driver.starts == 2
 
 
 def test_a_driver_that_comes_later_is_found(driver: Driver) -> None:
     driver.absent = NVMLError("Unknown")
-    assert _nvml.cards() == []
+    assert nvml.cards() == []
     driver.absent = None
-    assert len(_nvml.cards()) == 2
+    assert len(nvml.cards()) == 2
 
 
 def test_cards_in_mig_mode(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA shows a slice, which is not what NVML tells of the card."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(driver, "nvmlDeviceGetName", lambda handle: "H100")
-    assert [card.in_slices for card in _nvml.cards()] == [False, False]
-    assert _nvml.known(1) is not None
+    assert [card.in_slices for card in nvml.cards()] == [False, False]
+    assert nvml.known(1) is not None
     driver.in_slices = {1}
-    assert [card.in_slices for card in _nvml.cards()] == [False, True]
-    assert _nvml.known(1) is None
-    assert "MIG mode, where CUDA shows a process one slice" in _nvml.why_not(1)
+    assert [card.in_slices for card in nvml.cards()] == [False, True]
+    assert nvml.known(1) is None
+    assert "MIG mode, where CUDA shows a process one slice" in nvml.why_not(1)
 
 
 @pytest.mark.parametrize("text", [str, str.encode])
 def test_cards(driver: Driver, text: Any) -> None:
     """Text came as bytes from nvidia-ml-py before 11.515."""
     driver.text = text
-    assert _nvml.cards()[1] == _nvml.Card(1, "Card 1", "GPU-1", 80 * 2**30, 79 * 2**30)
+    assert nvml.cards()[1] == nvml.Card(1, "Card 1", "GPU-1", 80 * 2**30, 79 * 2**30)
     driver.nvmlDeviceGetCudaComputeCapability = lambda handle: [9, handle]
-    assert [card.capability for card in _nvml.cards()] == [(9, 0), (9, 1)]
-    assert _nvml.driver_version() == "570.1"
-    assert _nvml.why_none() == "the driver shows 2"
+    assert [card.capability for card in nvml.cards()] == [(9, 0), (9, 1)]
+    assert nvml.driver_version() == "570.1"
+    assert nvml.why_none() == "the driver shows 2"
 
 
 def test_a_card_that_does_not_tell_its_memory_is_there_all_the_same(driver: Driver) -> None:
     driver.no_memory = {0}
-    assert [card.total_memory for card in _nvml.cards()] == [None, 80 * 2**30]
+    assert [card.total_memory for card in nvml.cards()] == [None, 80 * 2**30]
 
 
 def test_no_card(driver: Driver) -> None:
     driver.count = 0
-    assert _nvml.cards() == []
-    assert "has no card" in _nvml.why_none()
+    assert nvml.cards() == []
+    assert "has no card" in nvml.why_none()
 
 
 @pytest.mark.parametrize(
@@ -142,15 +142,15 @@ def test_no_card(driver: Driver) -> None:
 )
 def test_no_driver(driver: Driver, error: Exception, told: str) -> None:
     driver.absent = error
-    assert _nvml.cards() == []
-    assert _nvml.driver_version() is None
-    assert told in _nvml.why_none()
+    assert nvml.cards() == []
+    assert nvml.driver_version() is None
+    assert told in nvml.why_none()
 
 
 def test_no_nvidia_ml_py(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert _nvml.cards() == []
-    assert "nvidia-ml-py cannot be imported" in _nvml.why_none()
+    assert nvml.cards() == []
+    assert "nvidia-ml-py cannot be imported" in nvml.why_none()
 
 
 def test_the_cards_are_what_set_visible_devices_chooses_among(
@@ -169,13 +169,13 @@ def test_the_cards_are_what_set_visible_devices_chooses_among(
         ds.set_visible_devices([1])
 
 
-H200S = [_nvml.Card(i, "H200", f"GPU-{i}{i}aa-bb", 2**37, 2**36) for i in range(3)]
+H200S = [nvml.Card(i, "H200", f"GPU-{i}{i}aa-bb", 2**37, 2**36) for i in range(3)]
 
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Three cards that are alike, and nothing that hides one."""
-    monkeypatch.setattr(_nvml, "cards", lambda: H200S)
+    monkeypatch.setattr(nvml, "cards", lambda: H200S)
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch
@@ -204,22 +204,22 @@ def three(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_what_is_visible_is_what_cuda_reads(three: pytest.MonkeyPatch, value: str | None, visible: list[int]) -> None:
     if value is not None:
         three.setenv("CUDA_VISIBLE_DEVICES", value)
-    assert [card.index for card in _nvml.visible()] == visible
-    assert [_nvml.known(i) for i in range(4)] == [*(H200S[i] for i in visible), *[None] * (4 - len(visible))]
+    assert [card.index for card in nvml.visible()] == visible
+    assert [nvml.known(i) for i in range(4)] == [*(H200S[i] for i in visible), *[None] * (4 - len(visible))]
 
 
 def test_unlike_cards_are_known_only_in_the_drivers_order(three: pytest.MonkeyPatch) -> None:
     """CUDA puts the fastest first, unless told otherwise."""
-    unlike = [*H200S, _nvml.Card(3, "T4", "GPU-33", 1, 1)]
-    three.setattr(_nvml, "cards", lambda: unlike)
-    assert _nvml.known(0) is None
+    unlike = [*H200S, nvml.Card(3, "T4", "GPU-33", 1, 1)]
+    three.setattr(nvml, "cards", lambda: unlike)
+    assert nvml.known(0) is None
     three.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-00")
-    assert _nvml.known(1) is None
+    assert nvml.known(1) is None
     three.setenv("CUDA_VISIBLE_DEVICES", "GPU-33,GPU-00")  # each is who it is, in any order
-    assert [_nvml.known(0), _nvml.known(1)] == [unlike[3], unlike[0]]
+    assert [nvml.known(0), nvml.known(1)] == [unlike[3], unlike[0]]
     three.delenv("CUDA_VISIBLE_DEVICES")
     three.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert _nvml.known(3) is unlike[3]
+    assert nvml.known(3) is unlike[3]
 
 
 @pytest.mark.parametrize(
@@ -235,10 +235,10 @@ def test_unlike_cards_are_known_only_in_the_drivers_order(three: pytest.MonkeyPa
     ],
 )
 def test_why_there_are_no_more(three: pytest.MonkeyPatch, value: str | None, count: int, told: str) -> None:
-    three.setattr(_nvml, "why_none", lambda: "it is the driver's own words")
+    three.setattr(nvml, "why_none", lambda: "it is the driver's own words")
     if value is not None:
         three.setenv("CUDA_VISIBLE_DEVICES", value)
-    assert _nvml.why_not(count) == told
+    assert nvml.why_not(count) == told
 
 
 def test_whether_cuda_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,9 +250,9 @@ def test_whether_cuda_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append((name, mode))
         return SimpleNamespace(cuDeviceGetCount=lambda count: next(answers))
 
-    monkeypatch.setattr(_nvml.ctypes, "CDLL", library)
-    assert [_nvml.cuda_started() for _ in range(3)] == [False, True, True]
-    assert all(name == "libcuda.so.1" and mode & _nvml.os.RTLD_NOLOAD for name, mode in asked)
+    monkeypatch.setattr(nvml.ctypes, "CDLL", library)
+    assert [nvml.cuda_started() for _ in range(3)] == [False, True, True]
+    assert all(name == "libcuda.so.1" and mode & nvml.os.RTLD_NOLOAD for name, mode in asked)
     monkeypatch.undo()
-    if not _nvml.cards():
-        assert not _nvml.cuda_started()
+    if not nvml.cards():
+        assert not nvml.cuda_started()

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import devshim as ds
-from devshim import _planning
-from devshim._planning import Part
+from devshim.placement import planner
+from devshim.placement.planner import Part
 
 KIB = 1024
 
@@ -91,7 +91,7 @@ def test_json_and_pickle_bring_it_back(places: dict[str, str], default: str | No
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "devshim.placement"}', "3", None, b"\xff", '{"places": {}}']
+    "text", ["", "[]", "{}", '{"format": "devshim.placement.placement"}', "3", None, b"\xff", '{"places": {}}']
 )
 def test_other_text_is_no_placement(text: Any) -> None:
     with pytest.raises(ds.ArgumentError, match="is no placement"):
@@ -204,7 +204,7 @@ def test_the_fullest_is_as_empty_as_can_be() -> None:
 def test_no_plan_is_better(sizes: list[int], count: int) -> None:
     """Against all ways to cut the list: none has a fullest device that is emptier."""
     parts = [Part(str(i), {str(i): (i, size)}, []) for i, size in enumerate(sizes)]
-    runs = _planning._divide(parts, [_planning.UNLIMITED] * count, limited=False)
+    runs = planner._divide(parts, [planner.UNLIMITED] * count, limited=False)
     assert runs is not None
     assert [part for run in runs for part in run] == parts
     found = max(sum(part.nbytes for part in run) for run in runs)
@@ -283,13 +283,13 @@ def test_a_block_is_opened_only_where_it_must_be() -> None:
     inner = [leaf("big.0", 6), leaf("big.1", 6)]
     big = Part("big", {**inner[0].leaves, **inner[1].leaves, "big.own": (1, 1)}, inner)
     parts = [leaf("a", 1), big, leaf("z", 1)]
-    runs = _planning._divide(parts, [_planning.UNLIMITED] * 2, limited=False)
+    runs = planner._divide(parts, [planner.UNLIMITED] * 2, limited=False)
     assert runs is not None
     assert [[part.path for part in run] for run in runs] == [["a", "big"], ["z"]], "whole, though it is uneven"
-    opened = _planning._opened(parts, [ds.gpu(0), ds.gpu(1)], [8, 8], 15)
+    opened = planner._opened(parts, [ds.gpu(0), ds.gpu(1)], [8, 8], 15)
     assert [part.path for part in opened] == ["a", "big", "big.0", "big.1", "z"]
     assert [part.nbytes for part in opened] == [1, 1, 6, 6, 1]
-    runs = _planning._divide(opened, [8, 8], limited=True)
+    runs = planner._divide(opened, [8, 8], limited=True)
     assert runs is not None
     assert [[part.path for part in run] for run in runs] == [["a", "big", "big.0"], ["big.1", "z"]]
 

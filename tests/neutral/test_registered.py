@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _registry
+from devshim.registry import registry
 
 CPU, GPU = ds.cpu(), ds.gpu(1)
 
@@ -59,7 +59,7 @@ def framework(fake: Any, cards: object, monkeypatch: pytest.MonkeyPatch) -> Any:
         return None
 
     monkeypatch.setattr(fake, "flatten_once", flatten_once, raising=False)
-    monkeypatch.setattr(_registry, "_CONTAINERS", [fake])
+    monkeypatch.setattr(registry, "_CONTAINERS", [fake])
     return fake
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _installed, _registry
+from devshim.registry import discovery, registry
 
 BROKEN = {
     "library": ("raise ImportError('libcudart.so.12: cannot open shared object file')", "libcudart.so.12"),
@@ -134,11 +134,11 @@ def test_a_claimant_of_a_name_of_ours_is_refused(python: Any, distribution: Any)
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("Backend = object", "which is no devshim.backend.Backend"),
+        ("Backend = object", "which is no devshim.contract.backend.Backend"),
         ("from devshim_backends._numpy.backend import NumpyBackend as Backend", "a backend called 'numpy'"),
         ("", "has no attribute 'Backend'"),
         ("import nothing_of_the_kind", "nothing_of_the_kind"),
-        ("from devshim.backend import Backend", "abstract"),
+        ("from devshim.contract.backend import Backend", "abstract"),
     ],
 )
 def test_a_third_partys_defect_is_told_as_such(
@@ -212,8 +212,8 @@ def toml(text: str) -> str:
 def test_a_tensor_is_recognised_by_its_type_once(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = fake.settle(np.zeros(2), ds.gpu(1))
     assert ds.device_of(x) is ds.gpu(1)
-    assert _registry.TENSORS[type(x)] is fake
-    monkeypatch.setattr(_registry, "owner", None)  # not asked again
+    assert registry.TENSORS[type(x)] is fake
+    monkeypatch.setattr(registry, "owner", None)  # not asked again
     assert ds.device_of(fake.settle(np.zeros(1), ds.gpu(0))) is ds.gpu(0)
 
 
@@ -222,9 +222,9 @@ def test_the_nearest_base_class_decides(fake: Any) -> None:
     theirs = type(fake.settle(np.zeros(1), ds.cpu()))
     mine = type("Mine", (theirs,), {"__module__": "my_program"})
     plain = type("Plain", (np.ndarray,), {"__module__": "my_program"})
-    assert _registry.serving(np.zeros(1).view(mine)) is fake
-    assert _registry.serving(np.zeros(1).view(plain)) is _registry.load("numpy")
-    del _registry.TENSORS[mine], _registry.TENSORS[plain]
+    assert registry.serving(np.zeros(1).view(mine)) is fake
+    assert registry.serving(np.zeros(1).view(plain)) is registry.load("numpy")
+    del registry.TENSORS[mine], registry.TENSORS[plain]
 
 
 def test_its_own_framework_serves_a_tensor_whatever_is_current(fake: Any) -> None:
@@ -238,8 +238,8 @@ def test_its_own_framework_serves_a_tensor_whatever_is_current(fake: Any) -> Non
 
 def test_types_made_in_a_loop_are_not_kept_for_ever() -> None:
     for _ in range(5000):
-        assert _registry.serving(type("T", (), {})()) is None
-    assert len(_registry._OTHERS) <= 4096
+        assert registry.serving(type("T", (), {})()) is None
+    assert len(registry._OTHERS) <= 4096
 
 
 def test_threads_that_load_one_backend_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,21 +249,21 @@ def test_threads_that_load_one_backend_get_one(monkeypatch: pytest.MonkeyPatch) 
         @staticmethod
         def Backend() -> Any:
             threading.Event().wait(0.05)
-            made.append(_registry.load("numpy").__class__())
+            made.append(registry.load("numpy").__class__())
             return made[-1]
 
     monkeypatch.setitem(sys.modules, "slowframe", ModuleType("slowframe"))
     monkeypatch.setitem(sys.modules, "slow_adapter", Slow("slow_adapter"))
     point = SimpleNamespace(name="slowframe", value="slow_adapter:Backend", dist=None)
-    monkeypatch.setattr(_installed, "_entry_points", {"slowframe": [point]})
-    monkeypatch.setattr(_registry, "_check", lambda *args: None)
+    monkeypatch.setattr(discovery, "_entry_points", {"slowframe": [point]})
+    monkeypatch.setattr(registry, "_check", lambda *args: None)
     found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(_registry.load("slowframe"))) for _ in range(6)]
+    threads = [threading.Thread(target=lambda: found.append(registry.load("slowframe"))) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    del _registry._LOADED["slowframe"]
+    del registry._LOADED["slowframe"]
     assert len(made) == 1
     assert len(set(map(id, found))) == 1
     assert len(found) == 6
@@ -272,9 +272,9 @@ def test_threads_that_load_one_backend_get_one(monkeypatch: pytest.MonkeyPatch) 
 def test_gaps_are_read_without_importing_the_framework(python: Callable[..., str]) -> None:
     python("""
         import sys
-        from devshim import _installed, _registry
-        for name in _installed.BUILTIN:
-            gaps = _registry.gaps(name)
+        from devshim.registry import discovery; from devshim.registry import registry
+        for name in discovery.BUILTIN:
+            gaps = registry.gaps(name)
             assert all(gap.reason for gap in gaps.values())
         assert not [name for name in ("torch", "tensorflow", "jax", "paddle", "mxnet", "numpy") if name in sys.modules]
     """)
@@ -282,8 +282,8 @@ def test_gaps_are_read_without_importing_the_framework(python: Callable[..., str
 
 def test_limits_are_a_third_partys_own(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(fake), "limits", {"simulate": "by halves"})
-    assert _registry.limits("fakeframe") == {"simulate": "by halves"}
-    assert "np.asarray" in _registry.limits("numpy")["guard"]
+    assert registry.limits("fakeframe") == {"simulate": "by halves"}
+    assert "np.asarray" in registry.limits("numpy")["guard"]
 
 
 def test_a_framework_that_is_imported_is_present(python: Callable[..., str]) -> None:
@@ -291,10 +291,10 @@ def test_a_framework_that_is_imported_is_present(python: Callable[..., str]) -> 
     python(
         """
         import devshim as ds
-        from devshim import _registry
-        assert [each.name for each in _registry.present()] == []
+        from devshim.registry import registry
+        assert [each.name for each in registry.present()] == []
         import numpy
-        assert [each.name for each in _registry.present()] == ["numpy"]
-        assert _registry.present() == _registry.loaded()
+        assert [each.name for each in registry.present()] == ["numpy"]
+        assert registry.present() == registry.loaded()
         """
     )

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _nvml, _registry, _visible
+from devshim.devices import nvml
+from devshim.registry import registry
+from devshim.runtime import visible_devices
 
 
 @pytest.mark.parametrize(("limit", "start", "fits"), [(100, 64, 64), (10, 64, 8), (1, 64, 1), (5, 7, 3), (1, 1, 1)])
@@ -72,7 +74,7 @@ def test_shrink_batch_may_be_the_first_call(fake: Any, monkeypatch: pytest.Monke
         pass
 
     monkeypatch.setattr(type(fake), "is_out_of_memory", lambda self, error: isinstance(error, OutOfPaper))
-    del _registry._LOADED["fakeframe"]
+    del registry._LOADED["fakeframe"]
 
     def step(size: int) -> int:
         if size > 2:
@@ -85,12 +87,12 @@ def test_shrink_batch_may_be_the_first_call(fake: Any, monkeypatch: pytest.Monke
 def test_shrink_batch_raises_its_own_error_where_an_adapter_does_not_load(
     fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del _registry._LOADED["fakeframe"]
+    del registry._LOADED["fakeframe"]
     with monkeypatch.context() as broken:
         broken.delattr("fakeframe_devshim.Backend")
         with pytest.raises(ValueError, match="mine"):
             ds.shrink_batch(lambda size: int("mine"), 8)
-    _registry.load("fakeframe")
+    registry.load("fakeframe")
 
 
 def test_the_failed_trys_tensors_are_gone_before_the_next() -> None:
@@ -134,13 +136,13 @@ def test_shrink_batch_arguments(start: Any) -> None:
 
 
 @pytest.fixture
-def nvidia(monkeypatch: pytest.MonkeyPatch) -> list[_nvml.Card]:
+def nvidia(monkeypatch: pytest.MonkeyPatch) -> list[nvml.Card]:
     """A machine with three NVIDIA cards, as its driver would tell."""
-    cards = [_nvml.Card(i, f"Card {i}", f"GPU-{i}", 1, 1) for i in range(3)]
-    monkeypatch.setattr(_nvml, "cards", lambda: cards)
-    monkeypatch.setattr(_nvml, "why_none", lambda: f"the driver shows {len(cards)}")
+    cards = [nvml.Card(i, f"Card {i}", f"GPU-{i}", 1, 1) for i in range(3)]
+    monkeypatch.setattr(nvml, "cards", lambda: cards)
+    monkeypatch.setattr(nvml, "why_none", lambda: f"the driver shows {len(cards)}")
     monkeypatch.setattr(os.path, "exists", lambda path: False)
-    monkeypatch.setattr(_visible, "_before", None)
+    monkeypatch.setattr(visible_devices, "_before", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "x")  # so that it is as before afterwards
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     return cards
@@ -291,7 +293,7 @@ def beside(fake: Any) -> Iterator[Callable[..., Other]]:
 
         def imports(**facts: Any) -> Other:
             other = Other(**facts)
-            patched.setattr(_registry, "present", lambda: [fake, other])
+            patched.setattr(registry, "present", lambda: [fake, other])
             return other
 
         yield imports
@@ -360,10 +362,9 @@ def test_memory_is_counted(cards: object) -> None:
 
 def test_amd_cards_are_numbered_as_asked() -> None:
     """Nothing light counts them, so the framework refuses what is not there."""
-    from devshim._visible import _visible
 
-    assert _visible("HIP_VISIBLE_DEVICES", [2, 0]) == (["0", "1", "2"], "")
-    assert _visible("HIP_VISIBLE_DEVICES", []) == ([], "")
+    assert visible_devices("HIP_VISIBLE_DEVICES", [2, 0]) == (["0", "1", "2"], "")
+    assert visible_devices("HIP_VISIBLE_DEVICES", []) == ([], "")
 
 
 # ---------------------------------------------------------------------- which simulated GPUs are shown

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import scopes
+from devshim.runtime import scopes
 
 G0, G1 = ds.gpu(0), ds.gpu(1)
 

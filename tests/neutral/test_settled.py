@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _settled, _trees
-from devshim._refusals import tracing
+from devshim.errors.messages import tracing
+from devshim.trees import fast_check, trees
 
 GPU = ds.gpu(1)
 Pair = namedtuple("Pair", "left right")
@@ -135,17 +135,17 @@ def test_what_may_be_a_model_or_a_container_is_never_settled_at_a_glance() -> No
     class Model:
         pass
 
-    assert not _settled.settled([Model()], ds.cpu())
-    assert not _settled.settled(Model(), ds.cpu())
-    assert _settled.settled([1, "a", None, 2.5], GPU)
+    assert not fast_check.settled([Model()], ds.cpu())
+    assert not fast_check.settled(Model(), ds.cpu())
+    assert fast_check.settled([1, "a", None, 2.5], GPU)
 
 
 def test_what_is_not_plain_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first glance says so, and the second would find no more."""
     here, away = ds.ones(2, device=GPU), ds.ones(2)
     looked: list[object] = []
-    own = _trees.moving
-    monkeypatch.setattr(_trees, "moving", lambda tree, *rest: looked.append(tree) or own(tree, *rest))
+    own = trees.moving
+    monkeypatch.setattr(trees, "moving", lambda tree, *rest: looked.append(tree) or own(tree, *rest))
     shared = [here]
     for tree in ([here, Pair(away, 1)], Pair(away, 1), OrderedDict(a=Pair(here, 1)), [shared, shared, away]):
         ds.place(tree, GPU)
@@ -169,9 +169,9 @@ def test_a_glance_says_what_a_closer_look_says(seed: int, monkeypatch: pytest.Mo
     """Never the tree where something must move; and a plain tree in which nothing must is seen to be one."""
     here, away = ds.ones(2, device=GPU), ds.ones(2)
     tree = [a_tree(random.Random(seed), here, away)]  # alone, a number is refused
-    glance = _settled.settled(tree, GPU)
+    glance = fast_check.settled(tree, GPU)
     placed = ds.place(tree, GPU)
-    monkeypatch.setattr(_trees, "settled", lambda *_: False)
+    monkeypatch.setattr(trees, "settled", lambda *_: False)
     looked = ds.place(tree, GPU)
     assert (placed is tree) == (looked is tree)
     if glance:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
 import devshim as ds
-from devshim import _registry
-from devshim.device import CPU
+from devshim.devices.device import CPU
+from devshim.registry import registry
 
 G0, G1, G2 = ds.gpu(0), ds.gpu(1), ds.gpu(2)
 Pair = namedtuple("Pair", "x y")
@@ -337,7 +337,7 @@ def test_views_are_written_through() -> None:
 
 
 def test_entries_are_replaced_where_tensors_cannot_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = _registry.load("numpy")
+    backend = registry.load("numpy")
     monkeypatch.setattr(type(backend), "immutable", True)
     given = [{"g": ds.asarray([1.0], device=i), "n": i} for i in range(2)]
     olds, trees = [tree["g"] for tree in given], list(given)
@@ -475,7 +475,7 @@ def test_a_modes_context_is_entered_in_each_thread(monkeypatch: pytest.MonkeyPat
         yield
         seen.append(threading.current_thread())
 
-    monkeypatch.setattr(type(_registry.load("numpy")), "modes", lambda self: mode)
+    monkeypatch.setattr(type(registry.load("numpy")), "modes", lambda self: mode)
     threads = ds.parallel([lambda given: threading.current_thread()] * 2, [1, 2])
     assert sorted(map(id, seen)) == sorted(map(id, threads * 2))
 

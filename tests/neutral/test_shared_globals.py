@@ -146,11 +146,15 @@ def test_what_another_thread_may_change_is_read_once(module: str) -> None:
 
 
 def test_the_hooks_of_copies_are_among_them() -> None:
-    assert {"devshim._transfer.LEDGER", "devshim._transfer.FAULTS", "devshim._explain.HOOK"} <= CHANGING
+    assert {
+        "devshim.transfers.engine.LEDGER",
+        "devshim.transfers.engine.FAULTS",
+        "devshim.transfers.explain.HOOK",
+    } <= CHANGING
 
 
 BAD = """
-from devshim import _transfer
+from devshim.transfers import engine as _transfer
 
 _hook = None
 _cards: dict[int, int] = {}
@@ -176,7 +180,7 @@ def truth(x):
     return _hook(x) if _hook else x
 """
 GOOD = """
-from devshim import _transfer
+from devshim.transfers import engine as _transfer
 
 _LOCK = allocate_lock()
 
@@ -199,7 +203,7 @@ def its_own(_hook):
 
 def test_the_rule_sees_what_breaks_it() -> None:
     changing = assigned(BAD, "devshim.bad") | emptied(BAD, "devshim.bad")
-    assert changing == {"devshim.bad._hook", "devshim._transfer.LEDGER", "devshim.bad._cards"}
+    assert changing == {"devshim.bad._hook", "devshim.transfers.engine.LEDGER", "devshim.bad._cards"}
     names = [text.partition(" ")[0] for text in read_twice(BAD, "devshim.bad", changing)]
     assert names == ["tests_and_calls", "tests_both", "looks_up", "truth"]
     assert read_twice(GOOD, "devshim.bad", changing) == []

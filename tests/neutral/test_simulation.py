@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _refusals, simulation
+from devshim.errors import messages
+from devshim.simulation import simulate
 
 GIB = 2**30
 
@@ -155,7 +156,7 @@ def test_not_beside_real_cards(fake: Any) -> None:
     with pytest.raises(ds.SimulationError, match="Fakeframe sees 2 real GPUs"):
         ds.simulate(2)
     assert not fake.simulated
-    assert simulation.simulated_gpus() == 0
+    assert simulate.simulated_gpus() == 0
     fake.real = 0
     with ds.simulate(3):
         assert ds.device_count() == 3
@@ -165,19 +166,19 @@ def test_not_beside_real_cards(fake: Any) -> None:
 def test_too_late_changes_nothing(fake: Any) -> None:
     ds.use("fakeframe")
     fake.real = 0
-    fake.refuses_simulation = _refusals.simulated_too_late(fake, "it has started", "move ds.simulate(...) to the top")
+    fake.refuses_simulation = messages.simulated_too_late(fake, "it has started", "move ds.simulate(...) to the top")
     with pytest.raises(ds.SimulationError, match="cannot simulate GPUs now: it has started") as caught:
         ds.simulate(2)
     assert "to the top" in str(caught.value.hint)
     with ds.using("numpy"):
         assert ds.device_count() == 0, "all frameworks or none"
-    assert simulation.simulated_gpus() == 0
+    assert simulate.simulated_gpus() == 0
 
 
 def test_a_backend_that_is_not_current_keeps_its_reason(fake: Any) -> None:
     """Work on NumPy's cards goes on; who asks the other for one is told why it has none."""
     fake.real = 0
-    fake.refuses_simulation = _refusals.simulated_too_late(fake, "it has started", "move it")
+    fake.refuses_simulation = messages.simulated_too_late(fake, "it has started", "move it")
     ds.simulate(2)
     assert ds.device_count() == 2
     with ds.using("fakeframe"), pytest.raises(ds.DeviceNotFoundError, match="cannot simulate GPUs now: it has started"):
@@ -192,7 +193,7 @@ def test_when_the_second_refuses_the_first_is_rolled_back(fake: Any, caplog: pyt
     fake.real = 0
     ds.simulate(2)
     ds.use("fakeframe")
-    fake.refuses_simulation = _refusals.simulated_too_late(fake, "N is fixed", "restart")
+    fake.refuses_simulation = messages.simulated_too_late(fake, "N is fixed", "restart")
     with caplog.at_level("INFO", "devshim"), pytest.raises(ds.SimulationError):
         ds.simulate(5)
     assert fake.simulated == 2

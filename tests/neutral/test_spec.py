@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import devshim as ds
-from devshim import _spec
-from devshim.device import MAX_INDEX
+from devshim.devices import parsing
+from devshim.devices.device import MAX_INDEX
 
 ACCEPTED = {
     "cpu": "cpu",
@@ -304,16 +304,16 @@ def test_a_long_text_is_not_even_hashed(monkeypatch: pytest.MonkeyPatch) -> None
             assert len(key) <= 80
             return super().get(key, default)
 
-    monkeypatch.setattr(_spec, "_TEXTS", Seen())
+    monkeypatch.setattr(parsing, "_TEXTS", Seen())
     refused("gpu:1" * 10**6)
     assert ds.device("cuda:1") is ds.gpu(1)
 
 
 def test_the_memory_of_texts_is_bounded() -> None:
-    for index in range(3 * _spec._REMEMBERED):
+    for index in range(3 * parsing._REMEMBERED):
         assert ds.device(f"cuda:{index}").index == index
         refused(f"no:{index}")
-    assert len(_spec._TEXTS) <= _spec._REMEMBERED
+    assert len(parsing._TEXTS) <= parsing._REMEMBERED
 
 
 def test_no_text_is_evaluated() -> None:
@@ -329,7 +329,7 @@ def test_no_text_is_evaluated() -> None:
     try:
         for text in texts:
             try:
-                outcomes.append(_spec._from_text(text))
+                outcomes.append(parsing._from_text(text))
             except ds.DeviceSpecError:
                 outcomes.append(None)
     finally:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import devshim as ds
-from devshim import _starting
-from devshim.device import CPU, Device
+from devshim.devices import startup
+from devshim.devices.device import CPU, Device
 
 TOO_OLD = "the driver is too old"
 
@@ -35,12 +35,12 @@ def unable(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(cls, "memory_policy", lambda self, policy: start(self, ds.gpu(0)))
     monkeypatch.setattr(cls, "gaps", {})
     monkeypatch.setattr(cls, "count", lambda self, kind: self.real if self.able() or kind == "cpu" else 0)
-    monkeypatch.setattr(cls, "able", lambda self: _starting.reason(self.name, "gpu") is None, raising=False)
+    monkeypatch.setattr(cls, "able", lambda self: startup.reason(self.name, "gpu") is None, raising=False)
     monkeypatch.setattr(
         cls, "why_unable_to_start", lambda self, error: f"it says {error}" if TOO_OLD in str(error) else None
     )
-    monkeypatch.setattr(_starting, "_REASONS", {})
-    monkeypatch.setattr(_starting, "_LOOKED_AT", set())
+    monkeypatch.setattr(startup, "_REASONS", {})
+    monkeypatch.setattr(startup, "_LOOKED_AT", set())
     ds.use("fakeframe")
     return fake
 
@@ -84,7 +84,7 @@ def test_one_that_is_named_is_looked_at_once(
     monkeypatch.setattr(cls, call, lambda self, device: None)
     with pytest.raises(ds.DeviceNotFoundError, match=TOO_OLD):
         getattr(ds, call)("gpu:1")
-    _starting._REASONS.clear()
+    startup._REASONS.clear()
     monkeypatch.setattr(cls, "describe", lambda self, device: looked.append(device))
     for _ in range(2):
         getattr(ds, call)("gpu:1")

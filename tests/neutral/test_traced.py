@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _context, _registry
-from devshim.backend import Gap
+from devshim.contract.backend import Gap
+from devshim.registry import current, registry
 
 CPU, GPU = ds.cpu(), ds.gpu(1)
 Pair = namedtuple("Pair", "left right")
@@ -42,12 +42,12 @@ CONTAINERS = {
 @pytest.fixture(autouse=True)
 def compiles(cards: object, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A call that runs a function as if NumPy were compiling it."""
-    numpy = _registry.load("numpy")
+    numpy = registry.load("numpy")
 
     def compiled(function: Any, *arguments: Any) -> Any:
         with monkeypatch.context() as during:
             during.setattr(type(numpy), "compiling", lambda self: True)
-            during.setattr(_context, "COMPILERS", [numpy])
+            during.setattr(current, "COMPILERS", [numpy])
             return function(*arguments)
 
     return compiled
@@ -113,7 +113,7 @@ def test_nothing_is_an_empty_tree(compiles: Any) -> None:
 @pytest.mark.parametrize("inside", [lambda model: model, lambda model: {"a": [1, model]}], ids=["alone", "in a tree"])
 def test_models_are_moved_outside(inside: Any, compiles: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled function would move them once, while it is compiled."""
-    numpy = _registry.load("numpy")
+    numpy = registry.load("numpy")
 
     class Model:
         __module__ = "numpy"
@@ -155,7 +155,7 @@ def test_the_default_device_is_that_of_the_compiled_functions_block(compiles: An
     assert [ds.device_of(each) for each in compiles(function)] == [CPU, GPU, ds.gpu(0), GPU, CPU]
     with pytest.raises(ZeroDivisionError):
         compiles(failing)
-    assert not _context.TRACED.devices
+    assert not current.TRACED.devices
     assert ds.device_of(ds.zeros(1)) is CPU
 
 

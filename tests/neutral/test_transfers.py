@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim import _reduce, _registry, _transfer
+from devshim.collectives import all_reduce
+from devshim.registry import registry
+from devshim.transfers import engine
 
 HOST = np.arange(6, dtype="float32").reshape(2, 3)
 
@@ -215,37 +217,37 @@ def test_what_is_over_hears_nothing() -> None:
     with ds.transfers():
         there()
     assert log.count == 0
-    assert _transfer.LEDGER is None
+    assert engine.LEDGER is None
 
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_sum_by_the_frameworks_own_engine_is_a_copy_of_each(answers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the next device; and none where the engine does not know how."""
     xs, devices = [there(0), there(1)], [ds.gpu(0), ds.gpu(1)]
-    backend = _registry.load("numpy")
+    backend = registry.load("numpy")
     monkeypatch.setattr(backend, "all_reduce", lambda xs, op: list(xs) if answers else None)
     with ds.transfers() as log:
-        assert (_reduce._by_engine(backend, [xs], devices, "sum")[0] is not None) == answers
+        assert (all_reduce._by_engine(backend, [xs], devices, "sum")[0] is not None) == answers
     ways = [(record.source, record.target, record.bytes) for record in log.records]
     assert sorted(ways) == ([(*devices, 24), (*devices[::-1], 24)] if answers else [])
 
 
 def test_off_nothing_is_asked() -> None:
-    assert _transfer.LEDGER is None
+    assert engine.LEDGER is None
 
     def fail() -> None:
         with ds.transfers():
-            assert _transfer.LEDGER is not None
+            assert engine.LEDGER is not None
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert _transfer.LEDGER is None
+    assert engine.LEDGER is None
 
 
 def test_synchronised_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[ds.Device] = []
-    monkeypatch.setattr(type(_registry.load("numpy")), "synchronize", lambda self, device: waited.append(device))
+    monkeypatch.setattr(type(registry.load("numpy")), "synchronize", lambda self, device: waited.append(device))
     with ds.transfers():
         there()
     assert waited == []

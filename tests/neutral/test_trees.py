@@ -17,8 +17,8 @@ import optree
 import pytest
 
 import devshim as ds
-from devshim import _left_behind
-from devshim._containers import NAMESPACE
+from devshim.trees import not_moved
+from devshim.trees.containers import NAMESPACE
 
 GPU = ds.gpu(1)
 
@@ -402,7 +402,7 @@ def test_a_generator_that_is_refused_is_not_begun() -> None:
 def test_an_object_that_keeps_its_tensors_warns_once_for_its_type(
     make: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_left_behind, "_WARNED", set())
+    monkeypatch.setattr(not_moved, "_WARNED", set())
     with pytest.warns(ds.NotMovedWarning, match="did not move the tensors of the .*Holder at 'a.0'") as seen:
         moved = ds.place({"a": [make(x)], "b": make(x), "x": x}, GPU)
     assert [each.filename for each in seen] == [__file__]
@@ -415,7 +415,7 @@ def test_an_object_that_keeps_its_tensors_warns_once_for_its_type(
 
 @pytest.mark.parametrize("call", [ds.place, ds.copy, lambda x, d: ds.split(x, [d]), lambda x, d: ds.broadcast(x, [d])])
 def test_every_call_that_moves_warns(call: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_left_behind, "_WARNED", set())
+    monkeypatch.setattr(not_moved, "_WARNED", set())
     with pytest.warns(ds.NotMovedWarning):
         call([x, Holder(w=x)], GPU)
 
@@ -424,7 +424,7 @@ def test_every_call_that_moves_warns(call: Any, x: np.ndarray, monkeypatch: pyte
 def test_tensors_in_the_containers_of_an_object_are_named(
     make: Any, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_left_behind, "_WARNED", set())
+    monkeypatch.setattr(not_moved, "_WARNED", set())
     with pytest.warns(ds.NotMovedWarning, match=r"Holder at '1' \(\.images\)"):
         ds.place([x, Holder(images=make(x))], GPU)
     with pytest.raises(ds.NotATensorError, match="no container that devshim knows") as caught:
@@ -433,7 +433,7 @@ def test_tensors_in_the_containers_of_an_object_are_named(
 
 
 def test_a_partial_function_with_tensors(x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_left_behind, "_WARNED", set())
+    monkeypatch.setattr(not_moved, "_WARNED", set())
     function = functools.partial(np.add, x, out=None)
     with pytest.warns(ds.NotMovedWarning, match=r"partial at 'f' \(\.args\)"):
         ds.place({"f": function, "x": x}, GPU)
@@ -458,7 +458,7 @@ def test_objects_without_tensors_do_not_warn(x: np.ndarray) -> None:
 
 
 def test_a_callers_own_error_while_it_warns_changes_nothing(x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_left_behind, "_WARNED", set())
+    monkeypatch.setattr(not_moved, "_WARNED", set())
     used = ds.memory(GPU).used
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -165,9 +165,9 @@ class Producer:
 
 def test_shared_memory_is_in_the_order_of_the_consumers_stream() -> None:
     """The producer is asked with its GPU current, and given CuPy's stream there."""
-    from devshim import _registry
+    from devshim.registry import registry
 
-    adapter, producer = _registry.load("cupy"), Producer(1, np.arange(3))
+    adapter, producer = registry.load("cupy"), Producer(1, np.arange(3))
     with cupy.cuda.Device(1), cupy.cuda.Stream(non_blocking=True) as stream, cupy.cuda.Device(0):
         x = adapter.from_dlpack(producer)
     assert producer.seen == [(1, stream.ptr)]
@@ -182,10 +182,10 @@ def test_shared_memory_is_in_the_order_of_the_consumers_stream() -> None:
 
 
 def test_an_export_has_its_own_gpu_current() -> None:
-    from devshim import _registry
+    from devshim.registry import registry
 
     x = ds.ones(3, device="gpu:1")
-    producer = _registry.load("cupy").to_dlpack(x)
+    producer = registry.load("cupy").to_dlpack(x)
     assert producer.__dlpack_device__() == (2, 1)
     assert producer.__dlpack__(stream=1) is not None
     assert cupy.cuda.runtime.getDevice() == 0

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim._registry import load
+from devshim.registry.registry import load
 
 MODELS = Path(__file__).with_name("equal_models.py")
 EQUAL = runpy.run_path(str(MODELS))
@@ -77,7 +77,7 @@ CARDS = """
 import itertools, os, runpy, sys
 import numpy as np
 import devshim as ds
-from devshim._registry import load
+from devshim.registry.registry import load
 
 for framework in {frameworks!r}:
     with ds.using(framework):

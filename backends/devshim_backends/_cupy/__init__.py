@@ -1,1 +1,1 @@
-"""CuPy behind the contract of `devshim.backend`. `backend.py` combines its mixins."""
+"""CuPy behind the contract of `devshim.contract.backend`. `backend.py` combines its mixins."""

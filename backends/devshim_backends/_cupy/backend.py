@@ -19,7 +19,7 @@ from .simulation import CupySimulation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devshim.backend import Gap
+    from devshim.contract.backend import Gap
 
 
 class CupyBackend(

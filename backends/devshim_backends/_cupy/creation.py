@@ -7,8 +7,8 @@ from typing import Any
 import cupy
 import numpy as np
 
-from devshim.backend import Tensor
-from devshim.device import CPU, Device
+from devshim.contract.backend import Tensor
+from devshim.devices.device import CPU, Device
 
 from .scopes import on_card
 from .tensors import CupyTensors

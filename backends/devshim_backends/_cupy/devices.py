@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import cupy
 from cupy.cuda import runtime
 
-from devshim import _cuda, _host, _nvml, _starting
-from devshim.backend import Backend
-from devshim.device import CPU, Device
-from devshim.info import DeviceInfo
+from devshim.contract.backend import Backend
+from devshim.devices import cuda, host, nvml, startup
+from devshim.devices.device import CPU, Device
+from devshim.devices.info import DeviceInfo
 
 _COMMON = 16
 """GPUs whose `Device` is found with one dictionary lookup from the start; others are added as they are met."""
@@ -40,17 +40,17 @@ def card(index: int) -> Device:
 
 def cards() -> int:
     """Return how many GPUs CuPy has, or will have; starts no CUDA."""
-    if _starting.reason("cupy", "gpu"):  # CUDA cannot start in this process any more
+    if startup.reason("cupy", "gpu"):  # CUDA cannot start in this process any more
         return 0
     shown = _SHOWN.get("gpu")
     if shown is not None:
         return shown
-    if not (runtime.is_hip or _nvml.cuda_started()):
-        return _cuda.count()
+    if not (runtime.is_hip or nvml.cuda_started()):
+        return cuda.count()
     try:
         return _SHOWN.setdefault("gpu", int(runtime.getDeviceCount()))
     except runtime.CUDARuntimeError as error:
-        _starting.note("cupy", "gpu", _unable(error))
+        startup.note("cupy", "gpu", _unable(error))
         return 0
 
 
@@ -60,7 +60,7 @@ def _unable(error: BaseException) -> str:
 
 def is_used(index: int) -> bool:
     """Return False if this process has asked nothing of a GPU, which most calls that name it would change."""
-    return runtime.is_hip or _cuda.has_context(index)
+    return runtime.is_hip or cuda.has_context(index)
 
 
 class CupyDevices(Backend):
@@ -79,7 +79,7 @@ class CupyDevices(Backend):
             return "CuPy computes on GPUs alone, CUDA's or ROCm's"
         if runtime.is_hip:
             return "that is all the driver shows" if cards() else "no AMD driver answers"
-        return _starting.reason(self.name, kind) or _nvml.why_not(cards())
+        return startup.reason(self.name, kind) or nvml.why_not(cards())
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
         is_start = isinstance(error, runtime.CUDARuntimeError) and str(error).startswith(_UNABLE)
@@ -93,7 +93,7 @@ class CupyDevices(Backend):
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
-            return _host.describe(self.name)
+            return host.describe(self.name)
         found = runtime.getDeviceProperties(device.index)
         return DeviceInfo(
             device=device,

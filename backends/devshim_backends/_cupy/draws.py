@@ -17,8 +17,8 @@ import cupy
 import numpy as np
 from cupy.random import _generator
 
-from devshim.backend import Tensor
-from devshim.device import CPU, Device
+from devshim.contract.backend import Tensor
+from devshim.devices.device import CPU, Device
 
 from .creation import library
 from .scopes import on_card

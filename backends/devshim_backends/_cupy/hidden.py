@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import cupy
 
-from devshim._hidden import meetings_told, reads_told, replaced
-from devshim.backend import Backend
-from devshim.device import Device
+from devshim.contract.backend import Backend
+from devshim.devices.device import Device
+from devshim.monitoring.instrumentation import meetings_told, reads_told, replaced
 
 from .devices import card
 

@@ -17,10 +17,10 @@ from typing import Any
 import cupy
 import numpy as np
 
-from devshim import _dlpack, _refusals
-from devshim.backend import Tensor
-from devshim.device import CPU, Device
-from devshim.errors import ConversionError
+from devshim.contract.backend import Tensor
+from devshim.devices.device import CPU, Device
+from devshim.errors import ConversionError, messages
+from devshim.transfers import dlpack
 
 from .devices import card
 from .scopes import on_card
@@ -38,7 +38,7 @@ class CupyInterop(CupyTensors):
         if here is not CPU:
             return _OnItsCard(x, here)
         if isinstance(x, np.ma.MaskedArray):
-            raise _refusals.masked()
+            raise messages.masked()
         if any(stride < 0 for stride in x.strides):
             raise ConversionError("an array with negative strides cannot be shared", "copy it first")
         if not x.dtype.isnative or x.dtype.kind not in "biufc":
@@ -50,12 +50,12 @@ class CupyInterop(CupyTensors):
     def from_dlpack(self, source: Any) -> Tensor:
         try:
             kind, index = source.__dlpack_device__()
-            if int(kind) in _dlpack.HOST:
-                return _writable(np.from_dlpack(_dlpack.Checked(source, _check)))
+            if int(kind) in dlpack.HOST:
+                return _writable(np.from_dlpack(dlpack.Checked(source, _check)))
             with on_card(card(int(index or 0))):
-                return cupy.from_dlpack(_dlpack.Checked(source, _check_on_card))
+                return cupy.from_dlpack(dlpack.Checked(source, _check_on_card))
         except Exception as error:  # producers, CuPy and NumPy raise BufferError, RuntimeError, TypeError, ...
-            raise _refusals.not_taken(self, source, error) from error
+            raise messages.not_taken(self, source, error) from error
 
 
 class _OnItsCard:
@@ -73,15 +73,15 @@ class _OnItsCard:
             return self._x.__dlpack__(**options)
 
 
-def _check(offered: _dlpack.Offer) -> None:
+def _check(offered: dlpack.Offer) -> None:
     """Refuse what could be written through against its owner's word, and what no array can be made of."""
     if offered.read_only:
         raise BufferError("it is read-only, and CuPy has no read-only arrays")
-    if offered.dtype not in _dlpack.FORMS:
+    if offered.dtype not in dlpack.FORMS:
         raise BufferError(f"it is of dtype {offered.dtype}")
 
 
-def _check_on_card(offered: _dlpack.Offer) -> None:
+def _check_on_card(offered: dlpack.Offer) -> None:
     """Refuse as `_check`, and memory on whose address a kernel would fail, with all that this process has there."""
     _check(offered)
     if offered.address % offered.itemsize:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import cupy
 from cupy.cuda import runtime
 
-from devshim import _host, _nvml
-from devshim.backend import Backend
-from devshim.device import CPU
-from devshim.info import MemoryInfo
+from devshim.contract.backend import Backend
+from devshim.devices import host, nvml
+from devshim.devices.device import CPU
+from devshim.devices.info import MemoryInfo
 
 from .devices import cards, is_used
 from .failures import FullDeviceError
@@ -20,7 +20,7 @@ from .scopes import on_card
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
     from devshim.errors import OutOfMemoryError
 
 _FULL = (
@@ -47,7 +47,7 @@ class CupyRuntime(Backend):
     full_error: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def started(self) -> bool:
-        return _nvml.cuda_started()
+        return nvml.cuda_started()
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
         if runtime.is_hip and indices is not None:
@@ -55,9 +55,9 @@ class CupyRuntime(Backend):
 
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
-            return _host.memory()
+            return host.memory()
         if not is_used(device.index):  # CUDA would make one only to answer
-            known = _nvml.known(device.index)
+            known = nvml.known(device.index)
             if known is not None:
                 return MemoryInfo(total=known.total_memory, used=0, free=known.free_memory)
         with on_card(device):

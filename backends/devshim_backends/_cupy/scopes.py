@@ -7,8 +7,8 @@ from typing import Any
 
 import cupy
 
-from devshim.backend import Backend
-from devshim.device import CPU, Device
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU, Device
 
 
 def on_card(device: Device) -> AbstractContextManager[Any]:

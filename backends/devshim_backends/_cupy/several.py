@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from devshim import _refusals
-from devshim._dtypes import widest
-from devshim.backend import Tensor
+from devshim.contract.backend import Tensor
+from devshim.devices.dtypes import widest
+from devshim.errors import messages
 
 from .creation import library
 from .scopes import on_card
@@ -49,7 +49,7 @@ class CupySeveral(CupyTensors):
 
     def snapshot(self, x: Tensor) -> Tensor:
         if isinstance(x, np.ma.MaskedArray):
-            raise _refusals.masked()
+            raise messages.masked()
         with on_card(self.device_of(x)):
             return x.copy()
 

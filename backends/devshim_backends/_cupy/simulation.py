@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from devshim import _refusals
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
+from devshim.errors import messages
 
 if TYPE_CHECKING:
-    from devshim._cards import Fault
+    from devshim.simulation.memory import Fault
 
 
 class CupySimulation(Backend):
@@ -17,4 +17,4 @@ class CupySimulation(Backend):
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus:
-            raise _refusals.unsupported(self, "simulate")
+            raise messages.unsupported(self, "simulate")

@@ -7,10 +7,10 @@ from typing import Any
 import cupy
 import numpy as np
 
-from devshim import _refusals
-from devshim._dtypes import dtype_name, is_numpy_dtype, numpy_dtype
-from devshim.backend import Backend, Tensor
-from devshim.device import CPU, Device
+from devshim.contract.backend import Backend, Tensor
+from devshim.devices.device import CPU, Device
+from devshim.devices.dtypes import dtype_name, is_numpy_dtype, numpy_dtype
+from devshim.errors import messages
 
 from .devices import card, is_used
 from .scopes import on_card
@@ -44,17 +44,17 @@ class CupyTensors(Backend):
         here = self.device_of(x)
         if here is not CPU:
             if not copy:
-                raise _refusals.copy_needed(here, CPU)
+                raise messages.copy_needed(here, CPU)
             return to_host(x, here)
         if isinstance(x, np.ma.MaskedArray):
-            raise _refusals.masked()
+            raise messages.masked()
         return np.array(x, copy=True) if copy else np.asarray(x)
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         if device is CPU:
             return np.array(array, copy=True) if copy else array
         if not copy:
-            raise _refusals.copy_needed(CPU, device)
+            raise messages.copy_needed(CPU, device)
         return to_card(array, device)
 
     def dtype_name(self, x: Tensor) -> str:

@@ -18,9 +18,8 @@ from typing import Any
 import cupy
 import numpy as np
 
-from devshim import _refusals
-from devshim.device import Device
-from devshim.errors import ConversionError
+from devshim.devices.device import Device
+from devshim.errors import ConversionError, messages
 
 from .scopes import on_card
 
@@ -28,7 +27,7 @@ from .scopes import on_card
 def to_card(array: np.ndarray, device: Device, non_blocking: bool = False) -> Any:
     """Return a GPU's copy of an array of the host's."""
     if isinstance(array, np.ma.MaskedArray):
-        raise _refusals.masked()
+        raise messages.masked()
     if array.dtype.hasobject or array.dtype.fields is not None or array.dtype.kind in "SUMm":
         raise ConversionError(
             f"an array of dtype {array.dtype} cannot be on {device}: GPUs hold plain numbers",

@@ -1,1 +1,1 @@
-"""JAX behind the contract of `devshim.backend`; `backend.py` puts the rooms together."""
+"""JAX behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from devshim.device import CPU, Device
+from devshim.devices.device import CPU, Device
 from devshim_backends._jax.containers import JaxContainers
 from devshim_backends._jax.hidden import JaxHidden
 from devshim_backends._jax.lines import LINES

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import jax
 from jax._src import hardware_utils, xla_bridge
 
-from devshim import _cuda, _nvml
+from devshim.devices import cuda, nvml
 
 if TYPE_CHECKING:
-    from devshim._nvml import Card
+    from devshim.devices.nvml import Card
 
 _BUNDLED = ("jaxlib.cuda._versions", "jaxlib.rocm._versions")
 """GPU support inside jaxlib itself, as older wheels had it."""
@@ -75,7 +75,7 @@ def count() -> int:
     """How many GPUs JAX will find when it starts."""
     if is_rocm():
         return _count_amd()
-    return _cuda.count() if sees_driver() else 0
+    return cuda.count() if sees_driver() else 0
 
 
 def sees_driver() -> bool:
@@ -87,7 +87,7 @@ def sees_driver() -> bool:
 def _failure() -> str | None:
     """Why JAX, which has started, has not started the NVIDIA cards that the driver shows."""
     reason = getattr(xla_bridge, "_backend_errors", {}).get("cuda")
-    return f"its CUDA plug-in says {reason}" if reason else _cuda.refusal()
+    return f"its CUDA plug-in says {reason}" if reason else cuda.refusal()
 
 
 def _count_amd() -> int:
@@ -102,7 +102,7 @@ def _count_amd() -> int:
 
 def known(index: int) -> Card | None:
     """Return the driver's card behind CUDA's index, or None where that is not sure."""
-    return None if is_rocm() else _nvml.known(index)
+    return None if is_rocm() else nvml.known(index)
 
 
 def absence(kind: str, count: int) -> str:
@@ -120,5 +120,5 @@ def absence(kind: str, count: int) -> str:
     if not sees_driver():
         return "there is no /dev/nvidia0 here, without which JAX does not ask the NVIDIA driver"
     if not count and xla_bridge.backends_are_initialized():
-        return _failure() or _nvml.why_not(count)
-    return _nvml.why_not(count)
+        return _failure() or nvml.why_not(count)
+    return nvml.why_not(count)

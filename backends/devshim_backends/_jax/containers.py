@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax import tree_util
 
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable

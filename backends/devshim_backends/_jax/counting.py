@@ -23,7 +23,7 @@ from weakref import ref
 
 import jax
 
-from devshim._cards import Card, Cards
+from devshim.simulation.memory import Card, Cards
 from devshim_backends._jax.addresses import addresses_of
 
 if TYPE_CHECKING:

@@ -23,15 +23,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src.core import trace_state_clean
 
-from devshim import _refusals
-from devshim._dtypes import DTYPES
-from devshim.errors import ConversionError
+from devshim.devices.dtypes import DTYPES
+from devshim.errors import ConversionError, messages
 from devshim_backends._jax.devices import concrete
 from devshim_backends._jax.tensors import JaxTensors, private_copy, wide
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 _SCALAR_TYPES = type(jnp.float32)
 _PYTHON = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
@@ -66,7 +65,7 @@ class JaxCreation(JaxTensors):
 
     def dtype(self, name: str) -> Any:
         if not _is_known(name):
-            raise _refusals.no_dtype(self, name)
+            raise messages.no_dtype(self, name)
         return jnp.dtype(name)
 
     def is_dtype(self, value: object) -> bool:
@@ -167,7 +166,7 @@ class JaxCreation(JaxTensors):
             return settled(jnp.eye(n_rows, n_cols, k, dtype=wanted), native)
 
     def _uncreatable(self, call: str) -> Exception:
-        return _refusals.tracing(
+        return messages.tracing(
             self, call, f"create it outside and pass it in, or use jnp.{call}, which follows the function's device"
         )
 

@@ -23,11 +23,12 @@ from jax._src import xla_bridge
 from jax._src.interpreters import partial_eval
 from jax.core import Tracer
 
-from devshim import _host, _refusals, _starting
-from devshim.backend import Backend
-from devshim.device import ALIASES, CPU, Device
-from devshim.errors import DeviceNotFoundError, UnsupportedError
-from devshim.info import DeviceInfo
+from devshim.contract.backend import Backend
+from devshim.devices import host as host_module
+from devshim.devices import startup
+from devshim.devices.device import ALIASES, CPU, Device
+from devshim.devices.info import DeviceInfo
+from devshim.errors import DeviceNotFoundError, UnsupportedError, messages
 from devshim_backends._jax import cards
 from devshim_backends._jax.gaps import GAPS, LIMITS
 from devshim_backends._keras.contents import is_variable
@@ -35,8 +36,8 @@ from devshim_backends._keras.contents import is_variable
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from devshim._nvml import Card
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
+    from devshim.devices.nvml import Card
 
 DEVICES: dict[Any, Device] = {}
 """JAX's device -> ours, filled when first met; emptied when the simulation changes."""
@@ -97,7 +98,7 @@ class JaxDevices(Backend):
         if kind == "gpu":
             if self.simulated:
                 return self.simulated
-            if cards.gpu_plugin() is None or not cards.allowed("gpu") or _starting.reason(self.name, kind):
+            if cards.gpu_plugin() is None or not cards.allowed("gpu") or startup.reason(self.name, kind):
                 return 0
             return len(_local("gpu")) if started() else cards.count()
         if kind == "tpu" and cards.has_tpu_library() and cards.allowed("tpu"):
@@ -113,7 +114,7 @@ class JaxDevices(Backend):
         simulated = self.simulated and device.kind == "gpu"
         found = _local("cpu")[1 : self.simulated + 1] if simulated else _local(device.kind)
         if device.index >= len(found):
-            raise _refusals.not_found(self, device)
+            raise messages.not_found(self, device)
         return found[device.index]
 
     def from_native(self, native: object) -> Device | None:
@@ -132,10 +133,10 @@ class JaxDevices(Backend):
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
-            return _host.describe(self.name)
+            return host_module.describe(self.name)
         if self.simulated:
             limit = None if self.cards is None else self.cards[device.index].limit
-            return _host.describe_simulated(self.name, device, limit)
+            return host_module.describe_simulated(self.name, device, limit)
         card = cards.known(device.index) if device.kind == "gpu" else None
         if card is None or started():
             return self._describe_native(device, card)
@@ -192,7 +193,7 @@ class JaxDevices(Backend):
         return found
 
     def _untraceable(self, call: str) -> Exception:
-        return _refusals.tracing(
+        return messages.tracing(
             self,
             call,
             "call it on the arguments before, or on the results after: a jitted function runs where its arguments are",
@@ -211,7 +212,7 @@ class JaxDevices(Backend):
 def host() -> Any:
     """Return JAX's own device for the host."""
     found = _local("cpu")
-    failures = _starting.reasons("jax")
+    failures = startup.reasons("jax")
     if not found and cards.allowed("cpu") and failures:
         raise DeviceNotFoundError(
             f"JAX does not start: {failures[-1]}",
@@ -243,5 +244,5 @@ def _local(platform: str) -> list[Any]:
             if platform_named is None:
                 break
             why = str(error).partition(" (you may")[0].partition(" (set JAX")[0]
-            _starting.note("jax", ALIASES.get(platform_named[1].lower(), "gpu"), why)
+            startup.note("jax", ALIASES.get(platform_named[1].lower(), "gpu"), why)
     return []

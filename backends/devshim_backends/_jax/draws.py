@@ -17,15 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src.core import trace_state_clean
 
-from devshim import _refusals
-from devshim.backend import Backend
-from devshim.device import KINDS
+from devshim.contract.backend import Backend
+from devshim.devices.device import KINDS
+from devshim.errors import messages
 from devshim_backends._jax.creation import JaxCreation, settled
 from devshim_backends._jax.tensors import wide
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 _IMPLEMENTATION = "threefry2x32"
 """JAX's default, named so that a key has two words whatever ``jax_default_prng_impl`` says."""
@@ -57,7 +57,7 @@ class JaxDraws(JaxCreation, Backend):
             raise self._undrawable()
         wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
         if not jnp.issubdtype(wanted, jnp.floating):
-            raise _refusals.no_float(wanted.name)
+            raise messages.no_float(wanted.name)
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
             x = _uniform(self._key(device), wanted.type(low), wanted.type(high), shape, wanted, low not in (0, high))
@@ -68,14 +68,14 @@ class JaxDraws(JaxCreation, Backend):
             raise self._undrawable()
         wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
         if not jnp.issubdtype(wanted, jnp.inexact):
-            raise _refusals.no_float(wanted.name)
+            raise messages.no_float(wanted.name)
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
             x = _normal(self._key(device), wanted.type(loc), wanted.type(scale), shape, wanted)
             return settled(x, native)
 
     def _undrawable(self) -> Exception:
-        return _refusals.tracing(
+        return messages.tracing(
             self, "random", "pass a key in and use jax.random: here every call would give the same values"
         )
 

@@ -23,8 +23,8 @@ from jax._src.array import ArrayImpl
 from jax._src.interpreters import pxla
 from jax._src.numpy.array_methods import _IndexUpdateRef
 
-from devshim._hidden import quiet, replaced, said
-from devshim.device import CPU
+from devshim.devices.device import CPU
+from devshim.monitoring.instrumentation import quiet, replaced, said
 from devshim_backends._jax.devices import started
 from devshim_backends._jax.watching import forget_short_cuts
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 __all__ = ["arguments_told", "asked_for", "updates_told"]
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from jax._src.array import ArrayImpl
 
-from devshim._hidden import meetings_told, reads_told
-from devshim._uses import uses_checked
-from devshim.backend import Backend
-from devshim.device import CPU
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
+from devshim.monitoring.instrumentation import meetings_told, reads_told
+from devshim.monitoring.use_checks import uses_checked
 from devshim_backends._jax.guarding import arguments_told, asked_for, updates_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 _MORE = (("_value", "NumPy"), ("tobytes", "tobytes()"))
 """The first is what all reads go by: pickling, ``hex``, and JAX's own, too."""

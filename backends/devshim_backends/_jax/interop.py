@@ -21,10 +21,10 @@ import jax
 import numpy as np
 from jax._src.array import ArrayImpl
 
-from devshim import _dlpack, _refusals
-from devshim.backend import Backend
-from devshim.device import CPU
-from devshim.errors import ConversionError
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
+from devshim.errors import ConversionError, messages
+from devshim.transfers import dlpack
 from devshim_backends._jax.addresses import address_of
 from devshim_backends._jax.creation import NAMES
 from devshim_backends._jax.devices import DEVICES, host, is_beside
@@ -34,7 +34,7 @@ from devshim_backends._jax.tensors import ALIGNMENT, enable_x64, is_compiling, p
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 
 def _library() -> Any:
@@ -83,7 +83,7 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """An array over a plain capsule (see `Backend.borrower`)."""
-    address = _dlpack.address(capsule)
+    address = dlpack.address(capsule)
     # An axis of one element may have strides that want mending, and no elements have no address.
     if not address or 0 in shape or (1 in shape and len(shape) > 1) or is_compiling():
         return None
@@ -122,25 +122,25 @@ class JaxInterop(JaxRuntime, Backend):
         try:
             return _import(source)
         except Exception as error:  # whatever the exporter or XLA objects to
-            raise _refusals.not_taken(self, source, error) from error
+            raise messages.not_taken(self, source, error) from error
 
 
 def _import(source: Any) -> Tensor:
     kind, _ = source.__dlpack_device__()
-    if int(kind) not in _dlpack.HOST:
+    if int(kind) not in dlpack.HOST:
         with enable_x64(True):
-            return jax.dlpack.from_dlpack(_dlpack.Checked(source, _check))
+            return jax.dlpack.from_dlpack(dlpack.Checked(source, _check))
     capsule = source.__dlpack__()
-    offered = _dlpack.read(capsule)
+    offered = dlpack.read(capsule)
     _check(offered)
-    _dlpack.settle_strides(capsule)
+    dlpack.settle_strides(capsule)
     with enable_x64(True):  # JAX takes no bare capsule
-        x = jax.dlpack.from_dlpack(_dlpack.Exporter((_dlpack.CPU, 0), lambda stream: capsule))
+        x = jax.dlpack.from_dlpack(dlpack.Exporter((dlpack.CPU, 0), lambda stream: capsule))
     if x.size and address_of(x) != offered.address:
         raise BufferError("it made a copy")
     return x
 
 
-def _check(offered: _dlpack.Offer) -> None:
+def _check(offered: dlpack.Offer) -> None:
     if not offered.is_contiguous:
         raise BufferError("JAX's operators want C order, and it has other strides")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.core import Tracer
 
-from devshim import _carrying
+from devshim.models import activations
 from devshim_backends._jax.models import CONTENTS, HOME, keep
 from devshim_backends._jax.tensors import is_compiling
 from devshim_backends._keras.around import put_around
@@ -16,7 +16,7 @@ from devshim_backends._keras.building import add_beside, bring, bring_beside, ho
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.backend import Backend
+    from devshim.contract.backend import Backend
 
     Call = Callable[..., Any]
 
@@ -115,7 +115,7 @@ def _applied(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
 def _beside(gradient: Any, variable: Any) -> Any:
     if variable._value is None or not _has_values(gradient) or not _has_values(variable._value):
         return gradient
-    return _carrying.carry(gradient, _BACKEND[0].device_of(variable._value))
+    return activations.carry(gradient, _BACKEND[0].device_of(variable._value))
 
 
 def _has_values(x: Any) -> bool:

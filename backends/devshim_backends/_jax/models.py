@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from devshim.contract.models import Leaf
 from devshim.errors import UnsupportedError
-from devshim.wholes import Leaf
 from devshim_backends._jax.interop import JaxInterop
 from devshim_backends._keras import resuming
 from devshim_backends._keras.building import settle
@@ -30,8 +30,8 @@ from devshim_backends._keras.models import leaves_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from devshim.device import Device
-    from devshim.wholes import Block, Layer
+    from devshim.contract.models import Block, Layer
+    from devshim.devices.device import Device
 
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from devshim.backend import Backend
-from devshim.wholes import Block, Leaf
+from devshim.contract.backend import Backend
+from devshim.contract.models import Block, Leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from devshim.device import Device
-    from devshim.wholes import Layer
+    from devshim.contract.models import Layer
+    from devshim.devices.device import Device
 
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Literal
 
 import jax
 
-from devshim import _host, _refusals
-from devshim.backend import Backend
-from devshim.device import CPU
-from devshim.info import MemoryInfo
+from devshim.contract.backend import Backend
+from devshim.devices import host
+from devshim.devices.device import CPU
+from devshim.devices.info import MemoryInfo
+from devshim.errors import messages
 from devshim_backends._jax import cards, counting, devices
 from devshim_backends._jax.scopes import JaxScopes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 _PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
@@ -41,7 +42,7 @@ class JaxRuntime(JaxScopes, Backend):
 
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
-            return _host.memory()
+            return host.memory()
         native = self.to_native(device)
         if self.simulated and self.cards is not None:
             counting.settle()
@@ -58,7 +59,7 @@ class JaxRuntime(JaxScopes, Backend):
 
     def empty_cache(self, device: Device) -> None:
         if device is not CPU and not self.simulated:  # a simulated card keeps nothing for reuse
-            raise _refusals.unsupported(self, "empty_cache")
+            raise messages.unsupported(self, "empty_cache")
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy == "grow":

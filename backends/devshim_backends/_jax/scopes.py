@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
 from devshim_backends._jax.draws import JaxDraws
 from devshim_backends._jax.tensors import is_compiling
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 _OPEN: set[_Scope] = set()

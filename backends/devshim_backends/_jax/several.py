@@ -20,9 +20,9 @@ import numpy as np
 from jax._src.array import ArrayImpl
 from jax._src.core import trace_state_clean
 
-from devshim import _refusals
-from devshim.backend import Backend
-from devshim.device import CPU
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
+from devshim.errors import messages
 from devshim_backends._jax.devices import JaxDevices
 from devshim_backends._jax.tensors import enable_x64, primal, snapshot, wide
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 _OPS: dict[str, Any] = {"sum": jax.lax.add, "mean": jax.lax.add, "max": jax.lax.max, "min": jax.lax.min}
 
@@ -106,7 +106,7 @@ class JaxSeveral(JaxDevices, Backend):
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
         if not trace_state_clean():
-            raise _refusals.tracing(self, "parallel", "call it outside: a traced value stays in its own thread")
+            raise messages.tracing(self, "parallel", "call it outside: a traced value stays in its own thread")
         # Both are of the thread that set them, or of the process.
         return partial(_with_modes, bool(jax.config.jax_enable_x64), jax.config.jax_default_device)
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 from jax._src import xla_bridge
 
-from devshim import _refusals
-from devshim.backend import Backend
-from devshim.errors import OutOfMemoryError, joined
+from devshim.contract.backend import Backend
+from devshim.errors import OutOfMemoryError, joined, messages
 from devshim_backends._jax import counting, devices, watching
 from devshim_backends._jax.addresses import JaxError
 from devshim_backends._jax.counting import JaxCards
@@ -31,7 +30,7 @@ _ROOM = 8
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim._cards import Fault
+    from devshim.simulation.memory import Fault
 
 
 @joined
@@ -50,7 +49,7 @@ class JaxSimulation(JaxInterop, Backend):
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         real = 0 if self.simulated else self.count("gpu")
         if gpus and real:
-            raise _refusals.real_cards(self, real)
+            raise messages.real_cards(self, real)
         if gpus:
             self._provide(gpus + 1)
         self.simulated = gpus
@@ -96,7 +95,7 @@ class JaxSimulation(JaxInterop, Backend):
         _start(wanted)
 
     def _too_late(self, why: str) -> Exception:
-        return _refusals.simulated_too_late(
+        return messages.simulated_too_late(
             self, why, "call ds.simulate before the first JAX array, or set DEVSHIM_SIMULATE_GPUS in the environment"
         )
 

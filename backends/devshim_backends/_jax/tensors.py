@@ -29,11 +29,10 @@ from jax._src.core import trace_state_clean
 from jax._src.interpreters import partial_eval
 from jax.core import Tracer
 
-from devshim import _refusals
-from devshim._dtypes import dtype_name
-from devshim.backend import Backend
-from devshim.device import CPU
-from devshim.errors import ConversionError
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
+from devshim.devices.dtypes import dtype_name
+from devshim.errors import ConversionError, messages
 from devshim_backends._jax import watching
 from devshim_backends._jax.addresses import address_of
 from devshim_backends._jax.buffers import alias, in_order, own_memory
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 ALIGNMENT = 64
 """XLA on the CPU shares host memory from this alignment on."""
@@ -179,10 +178,10 @@ class JaxTensors(JaxDevices, Backend):
         if value.is_deleted():
             raise ConversionError("this JAX array was deleted, or donated to a compiled function", "convert it before")
         if not copy and len(value.sharding.device_set) == 1 and is_beside(value):
-            raise _refusals.cannot_share("this JAX array", "NumPy cannot look at memory that is pinned for a card")
+            raise messages.cannot_share("this JAX array", "NumPy cannot look at memory that is pinned for a card")
         native, *_ = value.sharding.device_set  # all of one platform
         if native.platform != "cpu" and not copy:
-            raise _refusals.copy_needed(self.device_of(value), CPU)
+            raise messages.copy_needed(self.device_of(value), CPU)
         read = alias(value)
         seen: np.ndarray = np.asarray(read)
         if copy and read is not value and seen.flags.owndata:
@@ -191,22 +190,22 @@ class JaxTensors(JaxDevices, Backend):
         if copy:
             return seen.copy()
         if seen.size and seen.ctypes.data != address_of(value):
-            raise _refusals.cannot_share("this JAX array", f"NumPy cannot look at {value.dtype} in place")
+            raise messages.cannot_share("this JAX array", f"NumPy cannot look at {value.dtype} in place")
         return seen
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
         if not trace_state_clean() and self.compiling():
             raise self._untraceable("from_numpy")
         if not copy and device is not CPU:
-            raise _refusals.copy_needed(CPU, device)
+            raise messages.copy_needed(CPU, device)
         native = self.to_native(device)
         with wide(array.dtype):
             try:
                 x = jax.device_put(private_copy(array, array.dtype) if copy else array, native)
             except TypeError as error:
-                raise _refusals.no_dtype(self, array.dtype.name, "float64") from error
+                raise messages.no_dtype(self, array.dtype.name, "float64") from error
         if not copy and x.size and address_of(x) != array.ctypes.data:
-            raise _refusals.cannot_share(
+            raise messages.cannot_share(
                 "this array", f"JAX takes over C-contiguous memory aligned to {ALIGNMENT} bytes only"
             )
         return x

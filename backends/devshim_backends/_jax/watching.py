@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING, Any
 from jax._src import dispatch, pjit, stages
 from jax._src.interpreters import pxla
 
-from devshim import _refusals
-from devshim._cards import ROUND
-from devshim.errors import DeviceMismatchError
+from devshim.errors import DeviceMismatchError, messages
+from devshim.simulation.memory import ROUND
 from devshim_backends._jax import counting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim._cards import Card
+    from devshim.simulation.memory import Card
     from devshim_backends._jax.counting import JaxCards
 
 _fastpath = pjit._get_fastpath_data
@@ -199,7 +198,7 @@ def _refuse_hopeless(executable: Any, card: Card, args: Any) -> None:
         if size > free:
             cards = _all
             assert cards is not None
-            raise _refusals.full(card.device, size, free, cards.error_class())
+            raise messages.full(card.device, size, free, cards.error_class())
         free -= -(-size // ROUND) * ROUND
 
 

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _carrying
 from devshim.errors import ArgumentError
+from devshim.models import activations
 from devshim_backends._keras.contents import is_metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.backend import Backend
-    from devshim.device import Device
+    from devshim.contract.backend import Backend
+    from devshim.devices.device import Device
     from devshim_backends._keras.contents import Contents
 
 __all__ = ["add_beside", "bring", "bring_beside", "home_of", "settle"]
@@ -110,7 +110,7 @@ def bring_beside(backend: Backend, whole: Any) -> None:
 def _carry(backend: Backend, leaf: Any, device: Device) -> None:
     x = leaf.read()
     if backend.device_of(x) is not device:
-        leaf.write(_carrying.carry(x, device))
+        leaf.write(activations.carry(x, device))
 
 
 def _note(part: Any, home: Device | None) -> None:

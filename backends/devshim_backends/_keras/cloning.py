@@ -11,15 +11,14 @@ import random
 import sys
 from typing import TYPE_CHECKING, Any
 
-from devshim import _refusals
-from devshim.errors import DevshimError, UnsupportedError
+from devshim.errors import DevshimError, UnsupportedError, messages
 from devshim_backends._keras.contents import is_optimizer, is_variable
 from devshim_backends._keras.optimizers import trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from devshim.backend import Backend
+    from devshim.contract.backend import Backend
     from devshim_backends._keras.contents import Contents
 
 __all__ = ["clones", "remade"]
@@ -53,7 +52,7 @@ def clones(backend: Backend, contents: Contents, wholes: Sequence[Any], copy: Ca
     except Exception as error:
         if isinstance(error, DevshimError) or not backend.is_out_of_memory(error):
             raise
-        raise _refusals.no_room_for_clones(backend, wholes) from error
+        raise messages.no_room_for_clones(backend, wholes) from error
     finally:
         random.setstate(before)
     return [made[id(whole)] for whole in wholes]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devshim.wholes import Kind
+    from devshim.contract.models import Kind
 
 __all__ = ["Contents", "Held", "Part", "is_keras", "is_layer", "is_metric", "is_optimizer", "is_variable", "is_whole"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from devshim.wholes import Layer, Weight
+from devshim.contract.models import Layer, Weight
 from devshim_backends._keras.following import PLAIN, Features
 
 if TYPE_CHECKING:

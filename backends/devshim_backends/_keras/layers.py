@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim.wholes import Block, Layer, Weight
+from devshim.contract.models import Block, Layer, Weight
 from devshim_backends._keras.contents import is_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from devshim.backend import Backend
+    from devshim.contract.backend import Backend
     from devshim_backends._keras.contents import Contents
     from devshim_backends._keras.orders import Orders
 
@@ -46,7 +46,7 @@ class Paths:
 
 
 def blocks_of(backend: Backend, contents: Contents, model: Any) -> list[Block]:
-    """Return the parts of a Keras model or a module; see `devshim.wholes.Wholes.blocks`."""
+    """Return the parts of a Keras model or a module; see `devshim.contract.models.Wholes.blocks`."""
     paths = Paths(backend, contents, model)
     if not is_layer(model):
         return [Block("", paths.all())] if contents.is_module(model) and paths.all() else []
@@ -54,7 +54,7 @@ def blocks_of(backend: Backend, contents: Contents, model: Any) -> list[Block]:
 
 
 def layers_of(backend: Backend, contents: Contents, model: Any) -> list[Layer]:
-    """Return the layers with weights of a Keras model or a module; see `devshim.wholes.Wholes.layers`."""
+    """Return the layers with weights of a Keras model or a module; see `devshim.contract.models.Wholes.layers`."""
     paths = Paths(backend, contents, model)
     if not is_layer(model):
         return [Layer("other", "", {path: Weight(path) for path in paths.all()})] if paths.all() else []

@@ -18,7 +18,7 @@ from devshim_backends._keras.optimizers import of_optimizer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devshim.wholes import Leaf
+    from devshim.contract.models import Leaf
     from devshim_backends._keras.contents import Contents
     from devshim_backends._keras.optimizers import LeavesOf
 

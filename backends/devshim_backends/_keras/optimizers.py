@@ -18,7 +18,7 @@ from devshim_backends._keras.contents import is_optimizer, is_variable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from devshim.wholes import Leaf
+    from devshim.contract.models import Leaf
     from devshim_backends._keras.contents import Contents
 
     LeavesOf = Callable[[str, Any, Any, Any], Iterable[Leaf]]

@@ -18,7 +18,7 @@ from devshim_backends._keras.shapes import build, shapes_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from devshim.backend import Backend
+    from devshim.contract.backend import Backend
 
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
@@ -29,12 +29,12 @@ _NOT_SET = frozenset({"name", "learning_rate"})
 
 
 def library_of(backend: Backend, whole: Any) -> str:
-    """Return ``"keras"`` for what is Keras's, whichever framework computes it; see `devshim.wholes.Wholes.library`."""
+    """Return ``"keras"`` for what is Keras's, whichever framework computes it; see `devshim.contract.models.Wholes.library`."""
     return "keras" if is_whole(type(whole)) else backend.name
 
 
 def facts_of(whole: Any) -> Any:
-    """Return what a checkpoint keeps of a Keras object; see `devshim.wholes.Wholes.facts`."""
+    """Return what a checkpoint keeps of a Keras object; see `devshim.contract.models.Wholes.facts`."""
     if is_optimizer(whole):
         return _facts(whole)
     facts: dict[str, Any] = {}
@@ -48,7 +48,7 @@ def facts_of(whole: Any) -> Any:
 
 
 def begin_state(optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
-    """Make the state of an optimizer that has none; see `devshim.wholes.Wholes.begin_state`."""
+    """Make the state of an optimizer that has none; see `devshim.contract.models.Wholes.begin_state`."""
     if not is_optimizer(optimizer) or optimizer.built:
         return _nothing
     slots = [path.rpartition("state.")[2] for path in forms if "state." in path]  # of wrapped optimizers, too
@@ -63,7 +63,7 @@ def begin_state(optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable
 
 
 def restore(whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
-    """Give a Keras object what a checkpoint kept; see `devshim.wholes.Wholes.restore`."""
+    """Give a Keras object what a checkpoint kept; see `devshim.contract.models.Wholes.restore`."""
     if is_optimizer(whole):
         _require_built(whole, any(path.startswith("state.") for path in forms))
         return _restored(whole, facts)

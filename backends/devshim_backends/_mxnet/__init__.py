@@ -1,1 +1,1 @@
-"""MXNet behind the contract of `devshim.backend`; `backend.py` puts the rooms together."""
+"""MXNet behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""

@@ -20,7 +20,7 @@ from devshim_backends._mxnet.simulation import MxnetSimulation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devshim.backend import Gap
+    from devshim.contract.backend import Gap
 
 
 class MxnetBackend(

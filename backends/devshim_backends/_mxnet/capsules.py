@@ -1,6 +1,6 @@
 """Capsules that MXNet's memory goes out and comes in by: MXNet 1.9 makes and takes none, and 2.0 only its own kind.
 
-The interpreter's functions are fetched through a library object of our own, as in `devshim._dlpack`; those that are
+The interpreter's functions are fetched through a library object of our own, as in `devshim.transfers.dlpack`; those that are
 also called while a capsule is being destroyed take its address, because it must not be referenced then.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from mxnet.base import _LIB, check_call
 
-from devshim import _dlpack
+from devshim.transfers import dlpack
 
 _NAME, _USED = b"dltensor", b"used_dltensor"
 _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -43,9 +43,9 @@ def mark_used(capsule: Any) -> None:
     _python.PyCapsule_SetDestructor(capsule, None)
 
 
-def label(tensor: _dlpack.DLTensor, dtype: str) -> None:
+def label(tensor: dlpack.DLTensor, dtype: str) -> None:
     """Write a dtype into a capsule's structure."""
-    tensor.code, tensor.bits, tensor.lanes = _dlpack.FORMS[dtype]
+    tensor.code, tensor.bits, tensor.lanes = dlpack.FORMS[dtype]
 
 
 class HostArray:
@@ -57,5 +57,5 @@ class HostArray:
 
     def __dlpack__(self) -> Any:
         capsule = self._bytes.__dlpack__()
-        label(_dlpack.managed(capsule).tensor, self._dtype)
+        label(dlpack.managed(capsule).tensor, self._dtype)
         return capsule

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim import _refusals
-from devshim.errors import DevshimError, UnsupportedError
+from devshim.errors import DevshimError, UnsupportedError, messages
 from devshim_backends._mxnet import stepping
 from devshim_backends._mxnet.exchanging import arrays_in
 from devshim_backends._mxnet.holding import MODELS, blocks_in, children_of, devices_of, parameters_of, wait_for_compiled
@@ -29,7 +28,7 @@ from devshim_backends._mxnet.optimizers import optimizer_of, parameters_by_index
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from devshim.backend import Backend
+    from devshim.contract.backend import Backend
 
 
 def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
@@ -47,7 +46,7 @@ def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
         if isinstance(error, DevshimError):
             raise
         if backend.is_out_of_memory(error):
-            raise _refusals.no_room_for_clones(backend, wholes) from error
+            raise messages.no_room_for_clones(backend, wholes) from error
         raise UnsupportedError(
             f"a copy of this cannot be made: {error}", "make another one and load the parameters of the first"
         ) from error

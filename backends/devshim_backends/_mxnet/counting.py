@@ -37,7 +37,7 @@ from devshim_backends._mxnet.native import is_recording, where
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from devshim._cards import Card, Cards
+    from devshim.simulation.memory import Card, Cards
 
 _CPU = 1
 _PATIENCE = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from devshim import _refusals
+from devshim.errors import messages
 from devshim_backends._mxnet.native import BFLOAT16, CODES, WHERE, allocate, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
 from devshim_backends._mxnet.tracing import require_recorded, require_symbol
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 _OWN = frozenset(np.dtype(name) for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "int8"))
 """The dtypes that MXNet's creation operators take in both releases."""
@@ -38,7 +38,7 @@ class MxnetCreation(MxnetTensors):
     def dtype(self, name: str) -> Any:
         found = _DTYPES.get(name)
         if found is None:
-            raise _refusals.no_dtype(
+            raise messages.no_dtype(
                 self, name, "int32" if name[-2:] in ("16", "32", "64") and "int" in name else "float32"
             )
         return found
@@ -52,7 +52,7 @@ class MxnetCreation(MxnetTensors):
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         kind = np.asarray(values).dtype
         if kind.kind not in "biuf":
-            raise _refusals.no_dtype(self, kind.name)
+            raise messages.no_dtype(self, kind.name)
         if dtype is None and kind.kind != "f":
             dtype = _default(kind)
         options = self.options(dtype, device)
@@ -96,7 +96,7 @@ class MxnetCreation(MxnetTensors):
 
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
         if isinstance(value, complex):
-            raise _refusals.no_dtype(self, "complex64")
+            raise messages.no_dtype(self, "complex64")
         if dtype is None and isinstance(value, int):
             dtype = _default(np.asarray(value).dtype)
         options = self.options(dtype, device)

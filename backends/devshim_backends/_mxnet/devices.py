@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim import _cuda, _host, _nvml, _refusals, _starting
-from devshim.backend import Backend
-from devshim.device import CPU, Device
-from devshim.info import DeviceInfo
+from devshim.contract.backend import Backend
+from devshim.devices import cuda, host, nvml, startup
+from devshim.devices.device import CPU, Device
+from devshim.devices.info import DeviceInfo
+from devshim.errors import messages
 from devshim_backends._mxnet.native import NATIVE, place_number
 
 if TYPE_CHECKING:
@@ -46,13 +47,13 @@ class MxnetDevices(Backend):
             return f"MXNet knows no {kind}"
         if not HAS_CUDA:
             return f"this MXNet ({mx.__version__}) is a CPU-only build"
-        return _nvml.why_not(_cards())
+        return nvml.why_not(_cards())
 
     def to_native(self, device: Device) -> Any:
         if device is CPU:
             return mx.cpu(0)
         if device.kind != "gpu":
-            raise _refusals.not_found(self, device)
+            raise messages.not_found(self, device)
         return mx.cpu(device.index + 1) if self.simulated else mx.gpu(device.index)
 
     def from_native(self, native: object) -> Device | None:
@@ -60,11 +61,11 @@ class MxnetDevices(Backend):
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
-            return _host.describe(self.name)
+            return host.describe(self.name)
         if self.simulated:
             limit = None if self.cards is None else self.cards[device.index].limit
-            return _host.describe_simulated(self.name, device, limit)
-        card = _nvml.known(device.index)
+            return host.describe_simulated(self.name, device, limit)
+        card = nvml.known(device.index)
         return DeviceInfo(
             device=device,
             name=card.name if card is not None else "NVIDIA GPU",
@@ -93,7 +94,7 @@ def memory_of(index: int) -> tuple[int | None, int | None]:
     CUDA would make a context there to answer, of about half a gigabyte.
     """
     mx.context.num_gpus()  # starts CUDA, so that a driver that cannot says so
-    card = None if _cuda.has_context(index) else _nvml.known(index)
+    card = None if cuda.has_context(index) else nvml.known(index)
     if card is not None and card.total_memory is not None:
         return card.free_memory, card.total_memory
     free, total = mx.context.gpu_memory_info(index)
@@ -104,10 +105,10 @@ def _cards() -> int:
     """Return how many cards CUDA shows this process; MXNet itself would start CUDA to count them (``cuInit``)."""
     if not HAS_CUDA:
         return 0
-    if _starting.reason("mxnet", "gpu"):  # CUDA cannot start in this process any more
+    if startup.reason("mxnet", "gpu"):  # CUDA cannot start in this process any more
         return 0
-    if not _nvml.cuda_started():
-        return _cuda.count()
+    if not nvml.cuda_started():
+        return cuda.count()
     try:
         return int(mx.context.num_gpus())
     except mx.MXNetError:  # no driver

@@ -14,8 +14,8 @@ from devshim_backends._mxnet.creation import MxnetCreation
 from devshim_backends._mxnet.native import numpy_shapes
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 
 class MxnetDraws(MxnetCreation):

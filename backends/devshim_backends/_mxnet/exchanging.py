@@ -21,7 +21,7 @@ from devshim_backends._mxnet.native import NATIVE, where
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 MOVED: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """When a parameter last went to another device, as a number that grows: for what was compiled before that."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim._hidden import meetings_told, quiet, reads_told, replaced, said
-from devshim._uses import uses_checked
-from devshim.backend import Backend
-from devshim.device import CPU
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
+from devshim.monitoring.instrumentation import meetings_told, quiet, reads_told, replaced, said
+from devshim.monitoring.use_checks import uses_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 _MORE = (
     *(("asnumpy", "asnumpy()"), ("asscalar", "asscalar()"), ("nonzero", "nonzero()")),

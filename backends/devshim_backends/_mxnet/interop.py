@@ -22,8 +22,8 @@ import numpy as np
 from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray.ndarray import _int64_enabled
 
-from devshim import _dlpack, _refusals
-from devshim.errors import ConversionError
+from devshim.errors import ConversionError, messages
+from devshim.transfers import dlpack
 from devshim_backends._mxnet import capsules
 from devshim_backends._mxnet.native import CODES, NAMES, QUICK, dtype_code, get_context, numpy_shapes
 from devshim_backends._mxnet.tensors import MxnetTensors
@@ -32,7 +32,7 @@ from devshim_backends._mxnet.tracing import is_deferred
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 _HOST = 1
 """The number of the place ``cpu(0)`` (see `native.where`)."""
@@ -101,13 +101,13 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     plain = _plain(x)
     if plain is None:
         return None
-    capsule = _capsule(x, (_dlpack.CPU, 0))
-    return None if _dlpack.address(capsule) % (alignment or int(plain[1][2:])) else (capsule, plain[0], plain[2])
+    capsule = _capsule(x, (dlpack.CPU, 0))
+    return None if dlpack.address(capsule) % (alignment or int(plain[1][2:])) else (capsule, plain[0], plain[2])
 
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """An array over a plain capsule (see `Backend.borrower`)."""
-    offered, offset = _dlpack.structure(capsule)
+    offered, offset = dlpack.structure(capsule)
     if offset or dtype == "bool" or not shape or 0 in shape:
         return None  # what MXNet reads only in other words (`_adapt`), or in another mode (`numpy_shapes`)
     handle = NDArrayHandle()
@@ -130,20 +130,20 @@ class MxnetInterop(MxnetTensors):
 
     def to_dlpack(self, x: Tensor) -> Any:
         if self.is_tracer(x):
-            raise _refusals.tracing(self, "convert", "convert before or after calling the block")
+            raise messages.tracing(self, "convert", "convert before or after calling the block")
         if isinstance(x, mx.nd.sparse.BaseSparseNDArray):
             raise ConversionError("DLPack has no sparse arrays", "call x.tostype('default') first")
         device = self.device_of(x)
         real = device.kind == "gpu" and not self.simulated
         # A simulated card's memory is the host's, and says so.
-        where = (_dlpack.CUDA, device.index) if real else (_dlpack.CPU, 0)
-        return _dlpack.Exporter(where, lambda stream: _capsule(x, where))
+        where = (dlpack.CUDA, device.index) if real else (dlpack.CPU, 0)
+        return dlpack.Exporter(where, lambda stream: _capsule(x, where))
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
             return _taken(source.__dlpack__())
         except Exception as error:  # producers raise BufferError, TypeError, RuntimeError, ...
-            raise _refusals.not_taken(self, source, error) from error
+            raise messages.not_taken(self, source, error) from error
 
 
 def _capsule(x: Tensor, where: tuple[int, int]) -> Any:
@@ -151,7 +151,7 @@ def _capsule(x: Tensor, where: tuple[int, int]) -> Any:
     check_call(_LIB.MXNDArrayWaitToWrite(x.handle))
     address = ctypes.c_void_p()
     check_call(_LIB.MXNDArrayToDLPack(x.handle, ctypes.byref(address)))
-    tensor = _dlpack.DLManagedTensor.from_address(address.value or 0).tensor
+    tensor = dlpack.DLManagedTensor.from_address(address.value or 0).tensor
     tensor.device_type, tensor.device_id = where
     capsules.label(tensor, NAMES[dtype_code(x)])
     return capsules.made(address)
@@ -159,8 +159,8 @@ def _capsule(x: Tensor, where: tuple[int, int]) -> Any:
 
 def _taken(capsule: Any) -> Tensor:
     """The array over a capsule's memory; the capsule is marked as used, as the protocol wants."""
-    _check(_dlpack.read(capsule))
-    managed = _dlpack.managed(capsule)
+    _check(dlpack.read(capsule))
+    managed = dlpack.managed(capsule)
     _adapt(managed.tensor)
     handle = NDArrayHandle()
     create = getattr(_LIB, "MXNDArrayFromDLPackEx", None) or _LIB.MXNDArrayFromDLPack
@@ -170,22 +170,22 @@ def _taken(capsule: Any) -> Tensor:
     return mx.np.ndarray(handle)
 
 
-def _check(offered: _dlpack.Offer) -> None:
+def _check(offered: dlpack.Offer) -> None:
     """Refuse what MXNet cannot express."""
     if offered.dtype not in CODES:
         raise BufferError(f"MXNet {mx.__version__} has no dtype {offered.dtype}")
-    if offered.device[0] not in (_dlpack.CPU, _dlpack.CUDA, _dlpack.CUDA_HOST):
+    if offered.device[0] not in (dlpack.CPU, dlpack.CUDA, dlpack.CUDA_HOST):
         raise BufferError(f"it is on a device of DLPack's kind {offered.device[0]}")
     if not offered.is_contiguous:
         raise BufferError("MXNet's arrays are C-contiguous, and it is not")
 
 
-def _adapt(tensor: _dlpack.DLTensor) -> None:
+def _adapt(tensor: dlpack.DLTensor) -> None:
     """Say the same about the memory in the words of MXNet's old DLPack."""
-    if (tensor.code, tensor.bits, tensor.lanes) == _dlpack.FORMS["bool"]:
-        tensor.code, tensor.bits = _dlpack.FORMS["uint8"][0], 1
-    if tensor.device_type != _dlpack.CUDA:
-        tensor.device_type, tensor.device_id = _dlpack.CPU, 0
+    if (tensor.code, tensor.bits, tensor.lanes) == dlpack.FORMS["bool"]:
+        tensor.code, tensor.bits = dlpack.FORMS["uint8"][0], 1
+    if tensor.device_type != dlpack.CUDA:
+        tensor.device_type, tensor.device_id = dlpack.CPU, 0
     tensor.data = (tensor.data or 0) + tensor.byte_offset
     tensor.byte_offset = 0
     tensor.strides = None

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from mxnet.gluon import Block as GluonBlock
 from mxnet.gluon import nn, rnn
 
-from devshim.backend import Backend
-from devshim.wholes import Block, Layer, Weight
+from devshim.contract.backend import Backend
+from devshim.contract.models import Block, Layer, Weight
 from devshim_backends._mxnet.holding import children_of, own_parameters
 from devshim_backends._mxnet.recurrent import told_of_cells, told_of_layers
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim import _carrying
+from devshim.models import activations
 from devshim_backends._mxnet import watching
 from devshim_backends._mxnet.exchanging import native_of_array
 from devshim_backends._mxnet.holding import parameters_of, places_of
@@ -26,7 +26,7 @@ from devshim_backends._mxnet.tracing import is_deferred
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 
 class Run(threading.local):
@@ -84,7 +84,7 @@ def carried(held: Any, native: Any, only: frozenset[Any] | None = None) -> Any:
         return type(held)([carried(each, native, only) for each in held])
     if not isinstance(held, mx.nd.NDArray) or (only is not None and native_of_array(held) not in only):
         return held
-    return _carrying.carry(held, native)
+    return activations.carry(held, native)
 
 
 def _call(function: Any, *args: Any) -> Any:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
+from devshim.contract.models import Leaf
 from devshim.errors import ArgumentError
-from devshim.wholes import Leaf
 from devshim_backends._mxnet import cloning, optimizers, wiring
 from devshim_backends._mxnet.exchanging import Held
 from devshim_backends._mxnet.holding import MODELS, parameters_of, refuse_replicas, wait_for_compiled
@@ -23,7 +23,7 @@ from devshim_backends._mxnet.holding import MODELS, parameters_of, refuse_replic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 class MxnetModels(Backend):

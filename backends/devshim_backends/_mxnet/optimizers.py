@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
+from devshim.contract.models import Leaf
 from devshim.errors import UnsupportedError
-from devshim.wholes import Leaf
 from devshim_backends._mxnet import stepping
 from devshim_backends._mxnet.exchanging import arrays_in, exchange, native_of_array
 from devshim_backends._mxnet.holding import places_of
@@ -30,7 +30,7 @@ from devshim_backends._mxnet.native import IS_2
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 _PLACES = "_devices" if IS_2 else "_contexts"
 _COUNTS = ("_all_index_update_counts", "_index_update_count")

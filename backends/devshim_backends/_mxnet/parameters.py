@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from mxnet.gluon import Parameter
 
-from devshim.device import CPU
+from devshim.devices.device import CPU
 from devshim.errors import DeviceMismatchError, joined
 from devshim_backends._mxnet.devices import read
 from devshim_backends._mxnet.native import place_number, where
 
 if TYPE_CHECKING:
-    from devshim.backend import Backend
-    from devshim.device import Device
+    from devshim.contract.backend import Backend
+    from devshim.devices.device import Device
 
 _check_and_get = Parameter._check_and_get
 _backend: Backend | None = None

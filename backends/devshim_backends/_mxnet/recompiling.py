@@ -16,8 +16,8 @@ from devshim_backends._mxnet.native import where
 from devshim_backends._mxnet.tracing import arrays
 
 if TYPE_CHECKING:
-    from devshim.backend import Backend, Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
 
 __all__ = ["attend"]
 
@@ -39,7 +39,7 @@ _LOCK = threading.Lock()
 _compiling = 0
 _backend: Backend | None = None
 _before: Any = None
-"""The backend's own `device_of`, where it has one besides its class's (`devshim._taken`)."""
+"""The backend's own `device_of`, where it has one besides its class's (`devshim.simulation.removed_gpus`)."""
 
 
 def attend(backend: Backend) -> None:

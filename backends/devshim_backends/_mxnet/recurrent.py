@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim.wholes import Layer, Weight
+from devshim.contract.models import Layer, Weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from devshim.device import CPU
+from devshim.devices.device import CPU
 from devshim.errors import CheckpointError
 from devshim_backends._mxnet.creation import MxnetCreation
 from devshim_backends._mxnet.holding import MODELS, places_of
@@ -27,7 +27,7 @@ from devshim_backends._mxnet.optimizers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 

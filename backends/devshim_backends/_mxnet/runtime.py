@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import mxnet as mx
 
-from devshim import _host, _nvml
-from devshim.backend import Backend
-from devshim.device import CPU
+from devshim.contract.backend import Backend
+from devshim.devices import host, nvml
+from devshim.devices.device import CPU
+from devshim.devices.info import MemoryInfo
 from devshim.errors import UnsupportedError
-from devshim.info import MemoryInfo
 from devshim_backends._mxnet import counting
 from devshim_backends._mxnet.devices import HAS_CUDA, memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 _FULL = ("out of memory", "cudaMalloc", "Failed to allocate", "bad_alloc", "CUDNN_STATUS_ALLOC_FAILED")
 """What MXNet's storage managers say when a device is full; all of it comes as an MXNetError."""
@@ -37,14 +37,14 @@ class MxnetRuntime(Backend):
     never_late: ClassVar[tuple[str, ...]] = ("grow",)
 
     def started(self) -> bool:
-        return HAS_CUDA and _nvml.cuda_started()
+        return HAS_CUDA and nvml.cuda_started()
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
         return None  # CUDA will read the variable
 
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
-            return _host.memory()
+            return host.memory()
         if self.simulated and self.cards is not None:
             counting.settle()
             return self.cards[device.index].info()

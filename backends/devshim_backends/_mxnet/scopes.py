@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devshim import _refusals
+from devshim.errors import messages
 from devshim_backends._mxnet import recompiling
 from devshim_backends._mxnet.native import IS_2
 from devshim_backends._mxnet.tensors import MxnetTensors
@@ -17,7 +17,7 @@ from devshim_backends._mxnet.tracing import OUTSIDE, device_of_block, is_deferre
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 class MxnetScopes(MxnetTensors):
@@ -32,7 +32,7 @@ class MxnetScopes(MxnetTensors):
     def scope(self, device: Device) -> AbstractContextManager[object]:
         block = device_of_block(self.device_of) if not IS_2 or is_deferred() else None
         if block is not None and block is not device:
-            raise _refusals.tracing(self, "on", OUTSIDE)  # the compiled graph would ignore it
+            raise messages.tracing(self, "on", OUTSIDE)  # the compiled graph would ignore it
         entered: AbstractContextManager[object] = self.to_native(device)
         return entered
 

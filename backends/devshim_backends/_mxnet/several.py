@@ -14,7 +14,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB
 
-from devshim._dtypes import widest
+from devshim.devices.dtypes import widest
 from devshim.errors import UnsupportedError
 from devshim_backends._mxnet.creation import MxnetCreation
 from devshim_backends._mxnet.native import CODES, dtype_code, numpy_shapes, where
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 _OPS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
 _OLD = {"add": "broadcast_add", "maximum": "broadcast_maximum", "minimum": "broadcast_minimum"}

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import mxnet as mx
 
-from devshim import _refusals
-from devshim._cards import Cards
-from devshim.errors import OutOfMemoryError, joined
+from devshim.errors import OutOfMemoryError, joined, messages
+from devshim.simulation.memory import Cards
 from devshim_backends._mxnet import chunks, counting, parameters, watching
 from devshim_backends._mxnet.devices import HAS_CUDA
 from devshim_backends._mxnet.tensors import MxnetTensors
@@ -25,7 +24,7 @@ from devshim_backends._mxnet.tensors import MxnetTensors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim._cards import Fault
+    from devshim.simulation.memory import Fault
 
 
 @joined
@@ -51,7 +50,7 @@ class MxnetSimulation(MxnetTensors):
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus and HAS_CUDA and not self.simulated and (real := self.count("gpu")):
-            raise _refusals.real_cards(self, real)
+            raise messages.real_cards(self, real)
         with _LOCK:
             if gpus:
                 chunks.check()

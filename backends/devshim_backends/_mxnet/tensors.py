@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, ClassVar
 import mxnet as mx
 import numpy as np
 
-from devshim import _refusals
-from devshim._dtypes import numpy_dtype
-from devshim.device import CPU, Device
-from devshim.errors import ConversionError, UnsupportedError
+from devshim.devices.device import CPU, Device
+from devshim.devices.dtypes import numpy_dtype
+from devshim.errors import ConversionError, UnsupportedError, messages
 from devshim_backends._mxnet.capsules import HostArray
 from devshim_backends._mxnet.devices import MxnetDevices, read
 from devshim_backends._mxnet.holding import MODELS
@@ -55,7 +54,7 @@ from devshim_backends._mxnet.tracing import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 _ARRAYS: set[type] = {mx.np.ndarray, mx.nd.NDArray}
 _OPTIMIZERS = (mx.gluon.Trainer, mx.optimizer.Updater, mx.optimizer.Optimizer)
@@ -126,7 +125,7 @@ class MxnetTensors(MxnetDevices):
             return self._met(self._devices, where(x))
         found = device_of_block(self.device_of)
         if found is None:
-            raise _refusals.tracing(self, "device_of", OUTSIDE)
+            raise messages.tracing(self, "device_of", OUTSIDE)
         return found
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
@@ -162,7 +161,7 @@ class MxnetTensors(MxnetDevices):
     def _copy_traced(self, x: Tensor, device: Device) -> Tensor:
         """While a block is compiled: a copy on the block's own device becomes part of the graph, no other can."""
         if device_of_block(self.device_of) is not device:
-            raise _refusals.tracing(self, "place", OUTSIDE)
+            raise messages.tracing(self, "place", OUTSIDE)
         if isinstance(x, mx.sym.Symbol):
             return copy_symbol(x)
         with numpy_shapes():
@@ -171,7 +170,7 @@ class MxnetTensors(MxnetDevices):
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if self.is_tracer(x):
-            raise _refusals.tracing(self, "to_numpy", "return the array from the block and read it outside")
+            raise messages.tracing(self, "to_numpy", "return the array from the block and read it outside")
         if not copy:
             return _shared_view(x)
         if isinstance(x, _SPARSE):
@@ -196,22 +195,22 @@ class MxnetTensors(MxnetDevices):
         """An array over NumPy's own memory."""
         what = "the NumPy array"
         if not array.flags.c_contiguous:
-            raise _refusals.cannot_share(what, "MXNet's arrays are C-contiguous, and this one is not")
+            raise messages.cannot_share(what, "MXNet's arrays are C-contiguous, and this one is not")
         if not array.flags.writeable:
-            raise _refusals.cannot_share(what, "it is read-only, and MXNet's arrays can be written")
+            raise messages.cannot_share(what, "it is read-only, and MXNet's arrays can be written")
         try:
             return self.from_dlpack(HostArray(array))
         except ConversionError as error:
-            raise _refusals.cannot_share(what, error.problem) from error
+            raise messages.cannot_share(what, error.problem) from error
 
     def dtype_name(self, x: Tensor) -> str:
         if isinstance(x, mx.sym.Symbol):
-            raise _refusals.tracing(self, called(), OUTSIDE)
+            raise messages.tracing(self, called(), OUTSIDE)
         return NAMES[dtype_code(x)]
 
     def shape(self, x: Tensor) -> tuple[int, ...]:
         if isinstance(x, mx.sym.Symbol):
-            raise _refusals.tracing(self, called(), OUTSIDE)
+            raise messages.tracing(self, called(), OUTSIDE)
         return tuple(x.shape)
 
     def is_writable(self, x: Tensor) -> bool:
@@ -250,7 +249,7 @@ class Window:
 def _shared_view(x: Tensor) -> np.ndarray:
     """A NumPy array over an MXNet array's own host memory, bool and bfloat16 included."""
     if isinstance(x, _SPARSE):
-        raise _refusals.cannot_share("a sparse array", "its values are not stored as an array")
+        raise messages.cannot_share("a sparse array", "its values are not stored as an array")
     name = NAMES[dtype_code(x)]
     kind = np.dtype(np.uint16) if name == "bfloat16" else np.dtype(name)
     view = np.asarray(Window(x, kind)) if prod(x.shape) else np.empty(x.shape, kind)

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim import _refusals
+from devshim.errors import messages
 from devshim_backends._mxnet.native import IS_2, QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from devshim.backend import Backend, Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
 
 OUTSIDE = "do it to the block's inputs before calling it: a hybridized block runs on their device"
 _GLUON = "mxnet.gluon.block"
@@ -80,7 +80,7 @@ def arrays(values: Any) -> Iterator[Tensor]:
 def require_recorded(backend: Backend, instead: str = "make it outside, and pass it in") -> None:
     """Refuse, while a block is compiled, what its graph cannot hold: arrays of values."""
     if is_deferred() if IS_2 else is_symbolic():
-        raise _refusals.tracing(backend, called(), instead)
+        raise messages.tracing(backend, called(), instead)
 
 
 def require_symbol(backend: Backend) -> None:
@@ -96,7 +96,7 @@ def called() -> str:
         module = frame.f_globals.get("__name__") or ""
         if module.partition(".")[0] not in ("devshim", "devshim_backends"):
             break
-        name = f"random.{frame.f_code.co_name}" if module == "devshim._random" else frame.f_code.co_name
+        name = f"random.{frame.f_code.co_name}" if module == "devshim.tensors.random" else frame.f_code.co_name
         frame = frame.f_back
     return name
 

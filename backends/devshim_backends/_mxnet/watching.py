@@ -26,7 +26,7 @@ from mxnet._ctypes.ndarray import NDArrayBase
 from mxnet._ffi._ctypes.function import FunctionBase
 from mxnet.base import _LIB, check_call
 
-from devshim.device import CPU
+from devshim.devices.device import CPU
 from devshim.errors import DeviceMismatchError, joined
 from devshim_backends._mxnet import chunks, counting
 from devshim_backends._mxnet.devices import read
@@ -35,8 +35,8 @@ from devshim_backends._mxnet.native import is_recording, place_number, where
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from devshim._cards import Cards
-    from devshim.device import Device
+    from devshim.devices.device import Device
+    from devshim.simulation.memory import Cards
     from devshim_backends._mxnet.tensors import MxnetTensors
 
 

@@ -34,8 +34,8 @@ from devshim_backends._mxnet.native import IS_2
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.backend import Backend
-    from devshim.device import Device
+    from devshim.contract.backend import Backend
+    from devshim.devices.device import Device
 
     Undo = Callable[[], None]
 
@@ -48,7 +48,7 @@ _SEEN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
-    """Have a block compute where its parameters are; see `devshim.wholes.Wholes.rewire`."""
+    """Have a block compute where its parameters are; see `devshim.contract.models.Wholes.rewire`."""
     undo: list[Undo] = [_put_back(block) for block in blocks_in(model)]
 
     def take_back() -> None:

@@ -1,1 +1,1 @@
-"""NumPy behind the contract of `devshim.backend`; `backend.py` puts the rooms together."""
+"""NumPy behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devshim.device import Device
+from devshim.devices.device import Device
 
 from .creation import NumpyCreation
 from .devices import NumpyDevices

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from devshim import _host
-from devshim.device import CPU, Device
+from devshim.devices import host
+from devshim.devices.device import CPU, Device
 
 from .simulation import NumpySimulation
 
 if TYPE_CHECKING:
-    from devshim.info import DeviceInfo
+    from devshim.devices.info import DeviceInfo
 
 
 class NumpyDevices(NumpySimulation):
@@ -33,4 +33,4 @@ class NumpyDevices(NumpySimulation):
         return None  # NumPy's device is the text "cpu", which the parser knows
 
     def describe(self, device: Device) -> DeviceInfo:
-        return _host.describe(self.name) if device is CPU else self.describe_card(device)
+        return host.describe(self.name) if device is CPU else self.describe_card(device)

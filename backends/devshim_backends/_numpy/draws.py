@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from devshim.backend import Tensor
-from devshim.device import Device
+from devshim.contract.backend import Tensor
+from devshim.devices.device import Device
 
 from .tensors import NumpyTensors
 

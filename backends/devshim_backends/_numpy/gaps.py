@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from devshim.backend import Gap
+from devshim.contract.backend import Gap
 
 _NO_AUTOGRAD = "NumPy has no automatic differentiation"
 _NO_COMPILER = "NumPy has no compiler; its functions run as they are written"

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from devshim._hidden import meetings_told, reads_told, replaced
-from devshim._uses import uses_checked
-from devshim.backend import Backend
-from devshim.device import Device
+from devshim.contract.backend import Backend
+from devshim.devices.device import Device
+from devshim.monitoring.instrumentation import meetings_told, reads_told, replaced
+from devshim.monitoring.use_checks import uses_checked
 
 from .simulation import SimulatedArray
 

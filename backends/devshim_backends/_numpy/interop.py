@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from devshim import _dlpack, _refusals
-from devshim._dtypes import numpy_dtype
-from devshim.backend import Tensor
-from devshim.errors import ConversionError
+from devshim.contract.backend import Tensor
+from devshim.devices.dtypes import numpy_dtype
+from devshim.errors import ConversionError, messages
+from devshim.transfers import dlpack
 
 from .tensors import NumpyTensors
 
@@ -38,7 +38,7 @@ if np.lib.NumpyVersion(np.__version__) < "1.25.0":
 _KNOWN = "iufc" if "bool" in _STRANGE else "biufc"
 """The kinds of dtype that NumPy exports by itself, or refuses."""
 
-_DTYPES = [np.dtype(name) for name in _dlpack.FORMS if name not in _STRANGE]
+_DTYPES = [np.dtype(name) for name in dlpack.FORMS if name not in _STRANGE]
 _PLAIN = {each: (each.name, each.itemsize if each.alignment < each.itemsize else 1) for each in _DTYPES}
 """The dtypes that NumPy exports natively, in the machine's byte order -> their name; and what an element's address
 is to be a multiple of where NumPy calls less aligned (complex128: it is content with 8, C++ with 16), else 1."""
@@ -80,7 +80,7 @@ class NumpyInterop(NumpyTensors):
 
     def to_dlpack(self, x: Tensor) -> Any:
         if isinstance(x, np.ma.MaskedArray):
-            raise _refusals.masked()
+            raise messages.masked()
         if any(stride < 0 for stride in x.strides):
             # torch.from_dlpack aborts the process on negative strides (pytorch/pytorch#188023).
             raise ConversionError("an array with negative strides cannot be shared", "copy it first")
@@ -89,17 +89,17 @@ class NumpyInterop(NumpyTensors):
         if x.dtype.kind in _KNOWN and x.flags.writeable:
             return x
         name = x.dtype.name
-        if name not in _dlpack.FORMS:
+        if name not in dlpack.FORMS:
             raise ConversionError(f"DLPack has no form for NumPy's dtype {name}", "convert the values first")
         plain = x.view(_STRANGE[name]) if name in _STRANGE else x
         plain = plain if plain.flags.writeable else _writable(plain)
-        return _dlpack.Exporter((_dlpack.CPU, 0), lambda stream: _dlpack.label(plain.__dlpack__(), name))
+        return dlpack.Exporter((dlpack.CPU, 0), lambda stream: dlpack.label(plain.__dlpack__(), name))
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
             return _read(source)
         except Exception as error:
-            raise _refusals.not_taken(self, source, error) from error
+            raise messages.not_taken(self, source, error) from error
 
     def freeze(self, x: Tensor) -> None:
         x.flags.writeable = False
@@ -123,7 +123,7 @@ class _Readable:
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        self.offered: _dlpack.Offer | None = None
+        self.offered: dlpack.Offer | None = None
 
     def __dlpack_device__(self) -> Any:
         kind, index = self._source.__dlpack_device__()
@@ -131,10 +131,10 @@ class _Readable:
 
     def __dlpack__(self, **options: Any) -> Any:
         capsule = self._source.__dlpack__(**options)
-        self.offered = offered = _dlpack.read(capsule, versioned=True)
-        if offered.dtype not in _dlpack.FORMS:
+        self.offered = offered = dlpack.read(capsule, versioned=True)
+        if offered.dtype not in dlpack.FORMS:
             raise BufferError(f"it reads no {offered.dtype} by DLPack")
-        return _dlpack.label(capsule, _STRANGE[offered.dtype]) if offered.dtype in _STRANGE else capsule
+        return dlpack.label(capsule, _STRANGE[offered.dtype]) if offered.dtype in _STRANGE else capsule
 
 
 def _read(source: Any) -> np.ndarray:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from devshim import _host, _refusals
-from devshim.device import CPU, Device
+from devshim.devices import host
+from devshim.devices.device import CPU, Device
+from devshim.errors import messages
 
 from .simulation import NumpySimulation
 
 if TYPE_CHECKING:
-    from devshim.info import MemoryInfo
+    from devshim.devices.info import MemoryInfo
 
 
 class NumpyRuntime(NumpySimulation):
@@ -24,13 +25,13 @@ class NumpyRuntime(NumpySimulation):
         return None
 
     def memory(self, device: Device) -> MemoryInfo:
-        return _host.memory() if device is CPU else self.card_memory(device)
+        return host.memory() if device is CPU else self.card_memory(device)
 
     def empty_cache(self, device: Device) -> None:
         return None
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
-        raise _refusals.unsupported(self, "memory_policy")
+        raise messages.unsupported(self, "memory_policy")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from devshim.backend import Backend
-from devshim.device import Device
+from devshim.contract.backend import Backend
+from devshim.devices.device import Device
 
 
 class NumpyScopes(Backend):

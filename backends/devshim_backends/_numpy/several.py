@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from devshim import _refusals
-from devshim._dtypes import widest
-from devshim.backend import Tensor
+from devshim.contract.backend import Tensor
+from devshim.devices.dtypes import widest
+from devshim.errors import messages
 
 from .tensors import NumpyTensors, is_masked
 
@@ -44,7 +44,7 @@ class NumpySeveral(NumpyTensors):
 
     def snapshot(self, x: Tensor) -> Tensor:
         if is_masked(x):
-            raise _refusals.masked()
+            raise messages.masked()
         return x.copy()
 
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:

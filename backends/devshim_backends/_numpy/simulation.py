@@ -6,7 +6,7 @@ Requirements this module answers:
   element is a 0-d array on the card, as on real ones.
 * What a real card refuses is refused: an operand on another card, or a host array of one dimension or more.  Python
   numbers and 0-d host arrays mix, and host arrays may index, as they do on real cards.
-* Memory is counted (`devshim._cards`), and a card runs out.
+* Memory is counted (`devshim.simulation.memory`), and a card runs out.
 
 Any NumPy function reaches the check through ``__array_ufunc__`` (operators and ufuncs) or ``__array_function__``
 (everything else); methods of arrays that take other arrays are led there.  What NumPy gives a subclass no say in
@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from devshim._cards import Cards
-from devshim._host import describe_simulated
-from devshim._mismatches import native_mismatch
-from devshim.backend import Backend
-from devshim.device import CPU, Device
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU, Device
+from devshim.devices.host import describe_simulated
+from devshim.registry.mismatches import native_mismatch
+from devshim.simulation.memory import Cards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from devshim._cards import Fault
-    from devshim.info import DeviceInfo, MemoryInfo
+    from devshim.devices.info import DeviceInfo, MemoryInfo
+    from devshim.simulation.memory import Fault
 
 __all__ = ["NumpySimulation", "SimulatedArray", "on_card"]
 

@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from devshim import _refusals
-from devshim._dtypes import dtype_name, is_numpy_dtype, numpy_dtype
-from devshim.backend import Backend, Tensor
-from devshim.device import CPU, Device
-from devshim.errors import ConversionError
+from devshim.contract.backend import Backend, Tensor
+from devshim.devices.device import CPU, Device
+from devshim.devices.dtypes import dtype_name, is_numpy_dtype, numpy_dtype
+from devshim.errors import ConversionError, messages
 
 from .simulation import SimulatedArray, on_card
 
@@ -35,12 +34,12 @@ class NumpyTensors(Backend):
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if device is not CPU and self.name == "numpy" and type(x) is not SimulatedArray:
-            _refusals.refuse_for_numpy(device)
+            messages.refuse_for_numpy(device)
         return self.settle(np.array(_host_view(x), copy=True, subok=True), device)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if is_masked(x):
-            raise _refusals.masked()
+            raise messages.masked()
         view = _host_view(x)
         return np.array(view, copy=True) if copy else np.asarray(view)
 

@@ -1,1 +1,1 @@
-"""PaddlePaddle behind the contract of `devshim.backend`; `backend.py` puts the rooms together."""
+"""PaddlePaddle behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""

@@ -27,7 +27,7 @@ from devshim_backends._paddle.taken import PaddleTaken
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devshim.backend import Gap
+    from devshim.contract.backend import Gap
 
 
 class PaddleBackend(

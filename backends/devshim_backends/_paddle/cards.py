@@ -1,6 +1,6 @@
 """The simulated cards' memory and faults, counted in the plug-in, where Paddle allocates.
 
-`devshim._cards` has the meaning of it all; here every count is read from ``simulated_gpus.cc``, which sees what
+`devshim.simulation.memory` has the meaning of it all; here every count is read from ``simulated_gpus.cc``, which sees what
 Paddle's own operators allocate, in whatever thread.
 """
 
@@ -9,17 +9,16 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from devshim import _refusals
-from devshim._cards import EVENTS, Card, Cards
-from devshim.device import Device
-from devshim.errors import DevshimError, OutOfMemoryError
-from devshim.info import MemoryInfo
+from devshim.devices.device import Device
+from devshim.devices.info import MemoryInfo
+from devshim.errors import DevshimError, OutOfMemoryError, messages
+from devshim.simulation.memory import EVENTS, Card, Cards
 from devshim_backends._paddle import plugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from devshim._cards import Fault
+    from devshim.simulation.memory import Fault
 
 __all__ = ["CARDS", "failure"]
 
@@ -60,7 +59,7 @@ class PaddleCard(Card):
 
     def copying(self, what: str) -> None:
         if _functions().devshim_copying(self.device.index):
-            raise _refusals.device_failed(self.device, what)
+            raise messages.device_failed(self.device, what)
 
     def reset_peak(self) -> None:
         _functions().devshim_reset_peak(self.device.index)
@@ -95,5 +94,5 @@ def failure() -> DevshimError | None:
     device = Device("gpu", found.card)
     if found.lost:
         what = "a copy" if found.lost == 2 else "an allocation"
-        return _refusals.device_failed(device, f"{what} of {found.bytes:,} bytes")
-    return _refusals.full(device, found.bytes, None if found.room == _NO_LIMIT else found.room, OutOfMemoryError)
+        return messages.device_failed(device, f"{what} of {found.bytes:,} bytes")
+    return messages.full(device, found.bytes, None if found.room == _NO_LIMIT else found.room, OutOfMemoryError)

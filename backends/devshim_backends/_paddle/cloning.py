@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 from paddle.base import unique_name
 
-from devshim import _refusals
-from devshim.errors import UnsupportedError
+from devshim.errors import UnsupportedError, messages
 from devshim_backends._paddle.exchanging import exchange, let_go
 from devshim_backends._paddle.optimizers import MASTER, accumulators_of, inner_of, parameters_of
 from devshim_backends._paddle.scopes import open_scope
@@ -28,7 +27,7 @@ from devshim_backends._paddle.scopes import open_scope
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from devshim.backend import Backend, Tensor
+    from devshim.contract.backend import Backend, Tensor
 
     Memo = dict[int, Any]
 
@@ -36,13 +35,13 @@ __all__ = ["clones"]
 
 
 def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
-    """Copies of models, optimizers, schedulers and scalers; see `devshim.wholes.Wholes.clones`."""
+    """Copies of models, optimizers, schedulers and scalers; see `devshim.contract.models.Wholes.clones`."""
     _require_together(wholes)
     try:
         return _copied(backend, wholes)
     except (RuntimeError, TypeError, ValueError) as error:
         if backend.is_out_of_memory(error):
-            raise _refusals.no_room_for_clones(backend, wholes) from error
+            raise messages.no_room_for_clones(backend, wholes) from error
         raise UnsupportedError(
             f"PaddlePaddle cannot make a copy of this: {error}", "make another one and load the state of the first"
         ) from error

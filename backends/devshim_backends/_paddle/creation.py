@@ -19,14 +19,13 @@ import numpy as np
 import paddle
 from paddle import _C_ops
 
-from devshim import _refusals
-from devshim.backend import Backend
-from devshim.device import CPU
-from devshim.errors import ConversionError
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
+from devshim.errors import ConversionError, messages
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 NUMPY = {
     name: np.dtype(name)
@@ -61,7 +60,7 @@ class PaddleCreation(Backend):
     def dtype(self, name: str) -> Any:
         found = PADDLE.get(name) or SMALL.get(name)
         if found is None:
-            raise _refusals.no_dtype(self, name, "int64" if name.startswith("uint") else "float32")
+            raise messages.no_dtype(self, name, "int64" if name.startswith("uint") else "float32")
         return found
 
     def is_dtype(self, value: object) -> bool:
@@ -143,21 +142,21 @@ class PaddleCreation(Backend):
     def _constant(self, shape: tuple[int, ...], value: complex, dtype: Any) -> Tensor:
         """A constant of the program being built: it has a device only when the program runs."""
         if any(self.count(kind) for kind in self.kinds()):
-            raise _refusals.tracing(self, "zeros", "make the tensor outside, and pass it in")
+            raise messages.tracing(self, "zeros", "make the tensor outside, and pass it in")
         return paddle.full(list(shape), value, dtype)
 
     def _name(self, dtype: Any) -> str:
         """The name of a dtype that Paddle computes with; a name stands for itself."""
         found: str | None = dtype if dtype in PADDLE else NAMES.get(dtype)
         if found is None:
-            raise _refusals.no_dtype(self, shown(dtype), "int64")
+            raise messages.no_dtype(self, shown(dtype), "int64")
         return found
 
 
 def require_dynamic(backend: Backend, call: str) -> None:
     """Refuse to make a tensor of values while a program is being built: Paddle's own way ends the process (3.3)."""
     if not paddle.in_dynamic_mode():
-        raise _refusals.tracing(backend, call, "make the tensor outside, and pass it in")
+        raise messages.tracing(backend, call, "make the tensor outside, and pass it in")
 
 
 def shown(dtype: Any) -> str:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from devshim import _host, _nvml, _refusals, _starting
-from devshim.backend import Backend
-from devshim.device import ALIASES, CPU, Device
-from devshim.info import DeviceInfo
+from devshim.contract.backend import Backend
+from devshim.devices import host, nvml, startup
+from devshim.devices.device import ALIASES, CPU, Device
+from devshim.devices.info import DeviceInfo
+from devshim.errors import messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,13 +74,13 @@ class PaddleDevices(Backend):
         if not _has_cuda():
             return f"this PaddlePaddle {paddle.__version__} is a CPU-only build"
         count, failure = _count_cuda()
-        return failure or _nvml.why_not(count)
+        return failure or nvml.why_not(count)
 
     def to_native(self, device: Device) -> Any:
         found = _PLACES.get(device)
         if found is None:
             if device.index >= self.count(device.kind):
-                raise _refusals.not_found(self, device)
+                raise messages.not_found(self, device)
             found = _PLACES[device] = make_place(device)
         return found
 
@@ -92,9 +93,9 @@ class PaddleDevices(Backend):
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
-            return _host.describe(self.name)
+            return host.describe(self.name)
         if self.cards is not None and device.kind == "gpu":
-            return _host.describe_simulated(self.name, device, self.cards[device.index].limit)
+            return host.describe_simulated(self.name, device, self.cards[device.index].limit)
         if device.kind == "gpu" and _has_cuda():
             found = paddle.device.cuda.get_device_properties(device.index)
             capability = None if paddle.is_compiled_with_rocm() else (int(found.major), int(found.minor))
@@ -161,7 +162,7 @@ def _has_cuda() -> bool:
 
 def _count_cuda() -> tuple[int, str | None]:
     """The number of CUDA's cards, and why CUDA counts none: Paddle raises what the driver answers (2.6 to 3.3)."""
-    unable = _starting.reason("paddle", "gpu")  # CUDA cannot start in this process any more
+    unable = startup.reason("paddle", "gpu")  # CUDA cannot start in this process any more
     if unable is not None:
         return 0, unable
     try:

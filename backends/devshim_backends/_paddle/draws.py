@@ -17,14 +17,14 @@ import numpy as np
 import paddle
 from paddle import _C_ops
 
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
 from devshim.errors import ConversionError
 from devshim_backends._paddle.creation import NAMES, PADDLE, require_dynamic
 from devshim_backends._paddle.devices import core
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 _GLOBAL = 0
 """The seed that stands for "draw from the device's own generator"."""

@@ -17,7 +17,7 @@ from devshim_backends._paddle.devices import core
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
     Reader = Callable[[], Tensor]
     Writer = Callable[[Tensor], None]

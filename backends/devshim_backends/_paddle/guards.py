@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from devshim.device import CPU
+from devshim.devices.device import CPU
 from devshim_backends._paddle import mending, taken
 from devshim_backends._paddle.cards import failure
 from devshim_backends._paddle.devices import core

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from devshim._hidden import meetings_told, quiet, reads_told, replaced
-from devshim.backend import Backend
-from devshim.device import CPU
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
+from devshim.monitoring.instrumentation import meetings_told, quiet, reads_told, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 _MORE = tuple((name, f"{name}()") for name in ("nonzero", "masked_select", "unique"))
 """What a card is waited for in: a number that the result's shape depends on."""

@@ -21,8 +21,8 @@ import numpy as np
 import paddle
 from paddle.utils import dlpack
 
-from devshim import _dlpack, _refusals
-from devshim.errors import ConversionError
+from devshim.errors import ConversionError, messages
+from devshim.transfers import dlpack as dlpack_module
 from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, PADDLE, SMALL
 from devshim_backends._paddle.devices import HOST, core
 from devshim_backends._paddle.tensors import HOST_PLACE, MOST_AXES, STRIDED, Memory, PaddleTensors, too_many_axes
@@ -30,9 +30,9 @@ from devshim_backends._paddle.tensors import HOST_PLACE, MOST_AXES, STRIDED, Mem
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
-_KINDS = {"cpu": _dlpack.CPU, "gpu": _dlpack.CUDA}
+_KINDS = {"cpu": dlpack_module.CPU, "gpu": dlpack_module.CUDA}
 """devshim's kind -> DLPack's DLDeviceType, of those that Paddle exports."""
 
 _SMALL = frozenset(SMALL.values())
@@ -63,7 +63,7 @@ class _Once:
         self._capsule = capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (_dlpack.CPU, 0)
+        return (dlpack_module.CPU, 0)
 
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
         return self._capsule
@@ -84,7 +84,11 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     if name is None or name == "bfloat16" or not _is_plain(x):
         return None
     capsule = dlpack.to_dlpack(x if x.stop_gradient else x.detach())
-    return None if _dlpack.address(capsule) % (alignment or NUMPY[name].itemsize) else (capsule, name, tuple(x.shape))
+    return (
+        None
+        if dlpack_module.address(capsule) % (alignment or NUMPY[name].itemsize)
+        else (capsule, name, tuple(x.shape))
+    )
 
 
 def _array(capsule: Any, address: int) -> np.ndarray:
@@ -101,10 +105,10 @@ def _held(array: np.ndarray) -> Tensor:
     return EAGER(value=array, place=HOST_PLACE, zero_copy=True, **NEW)
 
 
-def _strided(capsule: Any, offered: _dlpack.Offer) -> Tensor:
+def _strided(capsule: Any, offered: dlpack_module.Offer) -> Tensor:
     """A tensor over a capsule's memory, whatever its strides."""
     if offered.dtype == "bfloat16":
-        _dlpack.label(capsule, "uint16")  # as which Paddle reads it
+        dlpack_module.label(capsule, "uint16")  # as which Paddle reads it
     array = _array(capsule, offered.address)
     if offered.is_contiguous:
         return _held(array.reshape(offered.shape))
@@ -115,7 +119,7 @@ def _strided(capsule: Any, offered: _dlpack.Offer) -> Tensor:
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """A tensor over a plain capsule (see `Backend.borrower`)."""
-    native, address = PADDLE.get(dtype), _dlpack.address(capsule)
+    native, address = PADDLE.get(dtype), dlpack_module.address(capsule)
     if native is None or not address or not paddle.in_dynamic_mode():
         return None
     x = _held(_array(capsule, address))
@@ -156,7 +160,7 @@ class PaddleInterop(PaddleTensors):
                 self.synchronize(device)
             return checked.pop() if checked else self._capsule(plain)
 
-        return _dlpack.Exporter((_KINDS[device.kind], device.index), export)
+        return dlpack_module.Exporter((_KINDS[device.kind], device.index), export)
 
     def _capsule(self, x: Tensor) -> Any:
         try:
@@ -173,19 +177,19 @@ class PaddleInterop(PaddleTensors):
                 raise BufferError("it is read-only, and PaddlePaddle has no read-only tensors")
             return self._taken(source.__dlpack__())
         except Exception as error:  # BufferError, NotImplementedError, TypeError, ...: the producer's or Paddle's
-            raise _refusals.not_taken(self, source, error) from error
+            raise messages.not_taken(self, source, error) from error
 
     def _taken(self, capsule: Any) -> Tensor:
         offered = _look(capsule)
         if not (offered.is_contiguous or paddle.get_flags(STRIDED)[STRIDED]):
             raise BufferError(f"it is not contiguous, and {STRIDED} is off")
-        on_host = offered.device[0] in _dlpack.HOST
+        on_host = offered.device[0] in dlpack_module.HOST
         made = _strided(capsule, offered) if _SHARES and on_host else dlpack.from_dlpack(capsule)
         if not self._is_same(offered, made):
             raise BufferError("PaddlePaddle took it for another dtype, shape or order of values")
         return made
 
-    def _is_same(self, offered: _dlpack.Offer, x: Tensor) -> bool:
+    def _is_same(self, offered: dlpack_module.Offer, x: Tensor) -> bool:
         """Whether a tensor has the dtype and shape offered, and reads the same values at the same address."""
         if (offered.dtype, offered.shape) != (self.dtype_name(x), tuple(x.shape)):
             return False
@@ -195,9 +199,9 @@ class PaddleInterop(PaddleTensors):
         return offered.address == x.data_ptr() and all(size == 1 or step == own for size, step, own in steps)
 
 
-def _look(capsule: Any) -> _dlpack.Offer:
+def _look(capsule: Any) -> dlpack_module.Offer:
     """What a capsule offers, if Paddle can read it."""
-    offered = _dlpack.read(capsule)
+    offered = dlpack_module.read(capsule)
     if len(offered.shape) > MOST_AXES:
         raise BufferError(too_many_axes(len(offered.shape)))
     if offered.has_negative_strides:

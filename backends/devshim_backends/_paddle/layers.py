@@ -18,8 +18,8 @@ from paddle.nn.layer.conv import _ConvNd
 from paddle.nn.layer.norm import _BatchNormBase, _InstanceNormBase
 from paddle.nn.layer.rnn import RNNBase
 
-from devshim.backend import Backend
-from devshim.wholes import Block, Layer, Weight
+from devshim.contract.backend import Backend
+from devshim.contract.models import Block, Layer, Weight
 from devshim_backends._paddle.exchanging import is_made
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from devshim_backends._paddle.scopes import open_scope
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
     Undo = Callable[[], None]
 

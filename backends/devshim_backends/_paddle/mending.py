@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from devshim.device import CPU, Device
+from devshim.devices.device import CPU, Device
 from devshim.errors import TracingError
 from devshim_backends._paddle import scopes, stepping
 from devshim_backends._paddle.devices import core

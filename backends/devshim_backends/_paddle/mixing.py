@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim import _mismatches
-from devshim.device import CPU, Device
+from devshim.devices.device import CPU, Device
+from devshim.registry import mismatches
 from devshim_backends._paddle.devices import HOST, core
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Rule:
                 if place is not None and not self._is_scalar(x, place):
                     located[name if x is values else f"{name}[{i}]"] = place
         if len(set(located.values())) > 1:
-            raise _mismatches.native_mismatch(located, self._call)
+            raise mismatches.native_mismatch(located, self._call)
 
     def _is_scalar(self, x: Any, place: Device) -> bool:
         return (place is CPU and not x.shape) or (self._is_optimizer and x.size <= 1)

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from devshim.backend import Backend
-from devshim.wholes import Leaf
+from devshim.contract.backend import Backend
+from devshim.contract.models import Leaf
 from devshim_backends._paddle import cloning, optimizers, stepping, wiring
 from devshim_backends._paddle.exchanging import exchange, is_made, of_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 _DROPOUT = "_dropout_state"

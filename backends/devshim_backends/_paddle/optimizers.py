@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from devshim.wholes import Leaf
+from devshim.contract.models import Leaf
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.exchanging import exchange, is_made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 __all__ = ["MASTER", "accumulators_of", "inner_of", "leaves_of", "parameters_of"]
 

@@ -27,8 +27,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devshim._versions import version_of
 from devshim.errors import SimulationError
+from devshim.registry.versions import version_of
 from devshim_backends._paddle.private import private_folder, require_own
 
 if TYPE_CHECKING:

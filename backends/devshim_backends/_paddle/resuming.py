@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import paddle
 from paddle.base import unique_name
 
-from devshim.backend import Backend
-from devshim.device import CPU
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
 from devshim.errors import CheckpointError
 from devshim_backends._paddle.exchanging import is_made
 from devshim_backends._paddle.optimizers import MASTER, accumulators_of, inner_of, parameters_of
@@ -27,8 +27,8 @@ from devshim_backends._paddle.optimizers import MASTER, accumulators_of, inner_o
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
     Make = Callable[[str, Any], Any]

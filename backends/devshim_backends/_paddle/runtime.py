@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import paddle
 
-from devshim import _host, _refusals
-from devshim.backend import Backend
-from devshim.device import CPU
-from devshim.info import MemoryInfo
+from devshim.contract.backend import Backend
+from devshim.devices import host
+from devshim.devices.device import CPU
+from devshim.devices.info import MemoryInfo
+from devshim.errors import messages
 from devshim_backends._paddle.devices import core, is_custom
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 _FULL = ("out of memory", "resourceexhausted", "fail to alloc memory", "cannot allocate", "bad_alloc")
 """What Paddle's errors say, in lower case, where a device or the host is full."""
@@ -40,11 +41,11 @@ class PaddleRuntime(Backend):
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
         if core.is_compiled_with_cuda():  # it read CUDA_VISIBLE_DEVICES while it was imported
-            raise _refusals.already_started(self, "ds.set_visible_devices()")
+            raise messages.already_started(self, "ds.set_visible_devices()")
 
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
-            return _host.memory()
+            return host.memory()
         if self.cards is not None and device.kind == "gpu":
             return self.cards[device.index].info()
         # Paddle counts by index alone, whatever the kind of card.

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any
 import paddle
 from paddle import _C_ops
 
-from devshim import _refusals
-from devshim.backend import Backend
-from devshim.device import CPU, Device
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU, Device
+from devshim.errors import messages
 from devshim_backends._paddle import current
 from devshim_backends._paddle.devices import is_custom, make_place
 
@@ -62,7 +62,7 @@ class PaddleScopes(Backend):
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if self.compiling() and any(self.count(kind) for kind in self.kinds()):
-            raise _refusals.tracing(self, "on", "open it around the compiled call, or compile with full_graph=False")
+            raise messages.tracing(self, "on", "open it around the compiled call, or compile with full_graph=False")
         return open_scope(device)
 
     def compiling(self) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 _OPS: dict[str, Any] = {"sum": paddle.add, "mean": paddle.add, "max": paddle.maximum, "min": paddle.minimum}
 _WIDE = {paddle.int8: paddle.int32, paddle.uint8: paddle.int32, paddle.int16: paddle.int32}

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import paddle
 
-from devshim import _refusals
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
+from devshim.errors import messages
 from devshim_backends._paddle import devices, guards, importing, plugin, shown
 from devshim_backends._paddle.cards import CARDS
 from devshim_backends._paddle.devices import core
@@ -25,8 +25,8 @@ from devshim_backends._paddle.devices import core
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim._cards import Fault
     from devshim.errors import SimulationError
+    from devshim.simulation.memory import Fault
 
 _MOVE = "move ds.simulate(...) above `import paddle`, or set DEVSHIM_SIMULATE_GPUS in the environment"
 
@@ -68,4 +68,4 @@ class PaddleSimulation(Backend):
         paddle.set_flags({name: int(value) for name, value in plugin.FLAGS.items() if name.endswith("_kernel")})
 
     def _too_late(self, why: str, move: str) -> SimulationError:
-        return _refusals.simulated_too_late(self, why, move)
+        return messages.simulated_too_late(self, why, move)

@@ -21,7 +21,7 @@ from weakref import ref
 
 import paddle
 
-from devshim import _carrying
+from devshim.models import activations
 from devshim_backends._paddle.devices import core, device_at
 from devshim_backends._paddle.exchanging import is_made
 from devshim_backends._paddle.lazy import planned
@@ -30,8 +30,8 @@ from devshim_backends._paddle.scopes import open_scope
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 __all__ = ["METHOD", "Wire", "devices_of", "is_called", "is_chain", "own_devices_of", "put_on", "tensors_of"]
 
@@ -157,7 +157,7 @@ def _wire(model: Any, layer: Any, here: Any, carries: bool, home: Any) -> Wire:
 def carried(value: Any, device: Device) -> Any:
     """The same lists, tuples and dictionaries with every tensor on a device; itself where nothing was elsewhere."""
     if isinstance(value, core.eager.Tensor):
-        return _carrying.carry(value, device) if is_made(value) else value
+        return activations.carry(value, device) if is_made(value) else value
     if isinstance(value, dict):
         made: Any = {key: carried(each, device) for key, each in value.items()}
         return made if any(made[key] is not value[key] for key in value) else value

@@ -27,8 +27,8 @@ from devshim_backends._paddle.scopes import open_scope
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from devshim.backend import Backend, Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
 
 __all__ = ["attach", "methods", "rewire"]
 
@@ -41,7 +41,7 @@ _attached = False
 
 
 def rewire(backend: Backend, optimizer: Any) -> Callable[[], None]:
-    """Refuse what cannot compute where its parameters are now; see `devshim.wholes.Wholes.rewire`."""
+    """Refuse what cannot compute where its parameters are now; see `devshim.contract.models.Wholes.rewire`."""
     attach(backend)
     found = dict.fromkeys(backend.device_of(each) for each in parameters_of(optimizer) if each._is_initialized())
     if len(found) > 1:

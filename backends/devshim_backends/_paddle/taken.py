@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from devshim._uses import uses_checked
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
+from devshim.monitoring.use_checks import uses_checked
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.mixing import place_of, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 CHECK: Callable[[Device | None], None] | None = None
 """Called with the device of a tensor, raises if it was taken away; None while no GPU is taken away."""

@@ -23,11 +23,12 @@ import paddle
 from paddle.autograd import PyLayer
 from paddle.utils.dlpack import from_dlpack
 
-from devshim import _cuda, _dlpack, _refusals
-from devshim._dtypes import numpy_dtype
-from devshim.backend import Backend
-from devshim.device import CPU
-from devshim.errors import ConversionError, DevshimError, UnsupportedError
+from devshim.contract.backend import Backend
+from devshim.devices import cuda
+from devshim.devices.device import CPU
+from devshim.devices.dtypes import numpy_dtype
+from devshim.errors import ConversionError, DevshimError, UnsupportedError, messages
+from devshim.transfers import dlpack
 from devshim_backends._paddle import devices, scopes
 from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, SMALL, shown
 from devshim_backends._paddle.devices import HOST, KINDS_OF_MEMORY, device_at
@@ -35,8 +36,8 @@ from devshim_backends._paddle.devices import HOST, KINDS_OF_MEMORY, device_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 SYMBOLS = tuple(
     cls
@@ -123,7 +124,7 @@ class PaddleTensors(Backend):
     def _traced(self, x: Tensor, call: str) -> Device:
         """Where a value will be that exists only while a program is being built: known where there is only the host."""
         if any(self.count(kind) for kind in self.kinds()):
-            raise _refusals.tracing(self, call, _OUTSIDE)
+            raise messages.tracing(self, call, _OUTSIDE)
         return CPU
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
@@ -149,7 +150,7 @@ class PaddleTensors(Backend):
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if self.is_tracer(x):
-            raise _refusals.tracing(self, "to_numpy", _OUTSIDE)
+            raise messages.tracing(self, "to_numpy", _OUTSIDE)
         name = self.dtype_name(x)
         if not x.is_dense() or name not in _ITEM_SIZES:
             raise self._unusable(x, "become a NumPy array")
@@ -158,7 +159,7 @@ class PaddleTensors(Backend):
             with nullcontext() if devices.only_host else scopes.beside(x.place):
                 array = np.asarray(x.detach().numpy())
         elif x.place._type() not in HOST:
-            raise _refusals.copy_needed(self.device_of(x), CPU)
+            raise messages.copy_needed(self.device_of(x), CPU)
         elif prod(x.shape):
             plain = x.detach()
             kind = _type_of_memory(name)
@@ -177,20 +178,20 @@ class PaddleTensors(Backend):
             array = array.view(_type_of_memory(name))
         if not copy:
             if device is not CPU:
-                raise _refusals.copy_needed(CPU, device)
+                raise messages.copy_needed(CPU, device)
             if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
                 why = "it is not contiguous" if array.flags.writeable else "it is read-only"
-                raise _refusals.cannot_share("this array", why)
+                raise messages.cannot_share("this array", why)
         if name in SMALL:
             if not copy:
-                raise _refusals.cannot_share("this array", f"PaddlePaddle reads no {name} of NumPy's in place")
+                raise messages.cannot_share("this array", f"PaddlePaddle reads no {name} of NumPy's in place")
             return self._small(array, name, device)
         return EAGER(value=array, place=self.to_native(device), zero_copy=not copy, **NEW)
 
     def _small(self, array: np.ndarray, name: str, device: Device) -> Tensor:
         """A tensor of a dtype that Paddle reads of DLPack alone, not of NumPy, of the bytes of an array."""
-        capsule = _dlpack.label(np.array(array, order="C").__dlpack__(), name)
-        _dlpack.managed(capsule).tensor.strides = None  # C order; of no elements Paddle takes NumPy's for another
+        capsule = dlpack.label(np.array(array, order="C").__dlpack__(), name)
+        dlpack.managed(capsule).tensor.strides = None  # C order; of no elements Paddle takes NumPy's for another
         made = from_dlpack(capsule)
         return made if device is CPU else made._copy_to(self.to_native(device), True)
 
@@ -216,14 +217,14 @@ class PaddleTensors(Backend):
         # To wait makes a context, of half a gigabyte, on a CUDA card that has none; Paddle may compute there in memory
         # that it has reserved, and in another framework's.
         reserved = devices.is_custom(device) or devices.core.device_memory_stat_peak_value("Reserved", device.index)
-        if reserved or _cuda.has_context(device.index):
+        if reserved or cuda.has_context(device.index):
             paddle.device.synchronize(self.to_native(device))
 
     def _unusable(self, x: Tensor, what: str) -> DevshimError:
         """The refusal of a tensor that is sparse, or of a dtype that Paddle does not compute with."""
         if not x.is_dense():
             return UnsupportedError(f"a sparse tensor of PaddlePaddle's cannot {what}", "call x.to_dense() first")
-        return _refusals.no_dtype(self, shown(x.dtype), "int64")
+        return messages.no_dtype(self, shown(x.dtype), "int64")
 
 
 def _is_scattered(x: Tensor) -> bool:

@@ -33,8 +33,8 @@ from devshim_backends._paddle.splitting import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.backend import Backend, Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
 
     Undo = Callable[[], None]
 
@@ -42,7 +42,7 @@ __all__ = ["rewire"]
 
 
 def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
-    """Have a model compute where its tensors are; see `devshim.wholes.Wholes.rewire`."""
+    """Have a model compute where its tensors are; see `devshim.contract.models.Wholes.rewire`."""
     layers = model.sublayers(include_self=True)
     undo: list[Undo] = [_put_back_wires(layer) for layer in layers]
 

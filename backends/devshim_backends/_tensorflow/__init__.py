@@ -1,1 +1,1 @@
-"""TensorFlow behind the contract of `devshim.backend`; `backend.py` puts the rooms together."""
+"""TensorFlow behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""

@@ -21,7 +21,7 @@ from devshim_backends._tensorflow.taken import TensorflowTaken
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devshim.backend import Gap
+    from devshim.contract.backend import Gap
 
 
 class TensorflowBackend(

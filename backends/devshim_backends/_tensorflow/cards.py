@@ -20,11 +20,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
-from devshim._cards import ROUND, Card, Cards
+from devshim.simulation.memory import ROUND, Card, Cards
 from devshim_backends._tensorflow.failures import FullCardError
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
     from devshim.errors import OutOfMemoryError
 
 __all__ = ["APART", "CARDS", "GONE", "LOCK", "Block", "Held", "TensorflowCard", "settle"]

@@ -14,7 +14,7 @@ import tensorflow as tf
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 TAKES = frozenset({tf.float16, tf.float32, tf.float64, tf.int64})
 """The dtypes of TensorFlow's NCCL operator, without int32: a function hands those over in host memory."""

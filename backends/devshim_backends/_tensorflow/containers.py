@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable

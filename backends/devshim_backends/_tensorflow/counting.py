@@ -28,7 +28,7 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
-from devshim._dtypes import DTYPES
+from devshim.devices.dtypes import DTYPES
 from devshim.errors import DevshimError
 from devshim_backends._tensorflow.cards import APART, GONE, LOCK, Block, Held, TensorflowCard, settle
 from devshim_backends._tensorflow.failures import FAILURES

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from devshim import _refusals
-from devshim.errors import ConversionError
+from devshim.errors import ConversionError, messages
 from devshim_backends._tensorflow.counting import LOCAL
 from devshim_backends._tensorflow.scopes import TensorflowScopes
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
@@ -28,8 +27,8 @@ from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 _DTYPES = {name: tf.as_dtype(name) for name in NAMES}
 _SMALL = {name: dtype for name, dtype in vars(tf.dtypes.experimental).items() if isinstance(dtype, tf.DType)}
@@ -43,7 +42,7 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
     def dtype(self, name: str) -> Any:
         found = _DTYPES.get(name) or _SMALL.get(name)
         if found is None:
-            raise _refusals.no_dtype(self, name)
+            raise messages.no_dtype(self, name)
         return found
 
     def is_dtype(self, value: object) -> bool:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim import _cuda, _host, _nvml, _starting
-from devshim.backend import Backend
-from devshim.device import ALIASES, CPU, KINDS, Device
-from devshim.info import DeviceInfo
+from devshim.contract.backend import Backend
+from devshim.devices import cuda, host, nvml, startup
+from devshim.devices.device import ALIASES, CPU, KINDS, Device
+from devshim.devices.info import DeviceInfo
 from devshim_backends._tensorflow.cards import CARDS
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class TensorflowDevices(Backend):
             return 1
         if self.simulated:
             return self.simulated if kind == "gpu" else 0
-        return 0 if _starting.reason(self.name, kind) else len(logical_cards(kind))
+        return 0 if startup.reason(self.name, kind) else len(logical_cards(kind))
 
     def absence(self, kind: str) -> str:
         if kind != "gpu":
@@ -58,12 +58,12 @@ class TensorflowDevices(Backend):
             return f"tf.config.set_visible_devices shows {len(visible)} of {len(physical)}"
         if not tf.test.is_built_with_gpu_support():
             return "this TensorFlow is a CPU-only build (tf.test.is_built_with_gpu_support() is False)"
-        if not physical and _nvml.visible():
-            return _cuda.refusal() or (
+        if not physical and nvml.visible():
+            return cuda.refusal() or (
                 "the driver shows cards, and TensorFlow starts none: it cannot load CUDA (pip install "
                 "'tensorflow[and-cuda]'), or the driver is too old for it; its log says which"
             )
-        return _nvml.why_not(len(visible))
+        return nvml.why_not(len(visible))
 
     def to_native(self, device: Device) -> Any:
         if device is CPU:
@@ -101,9 +101,9 @@ class TensorflowDevices(Backend):
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
-            return _host.describe(self.name)
+            return host.describe(self.name)
         if self.simulated:
-            return _host.describe_simulated(self.name, device, CARDS[device.index].limit)
+            return host.describe_simulated(self.name, device, CARDS[device.index].limit)
         details = tf.config.experimental.get_device_details(logical_cards(device.kind)[device.index])
         model = details.get("device_name") or device.kind.upper()
         return DeviceInfo(
@@ -129,5 +129,5 @@ def logical_cards(kind: str) -> list[Any]:
 
 def _total_memory(model: str) -> int | None:
     """What NVML says about cards of this model, if they are all alike: TensorFlow's order need not be the driver's."""
-    sizes = {card.total_memory for card in _nvml.cards() if card.name == model}
+    sizes = {card.total_memory for card in nvml.cards() if card.name == model}
     return sizes.pop() if len(sizes) == 1 else None

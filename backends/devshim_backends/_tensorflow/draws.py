@@ -19,8 +19,8 @@ from devshim_backends._tensorflow.scopes import TensorflowScopes
 from devshim_backends._tensorflow.tensors import TensorflowTensors
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 
 class TensorflowDraws(TensorflowTensors, TensorflowScopes):

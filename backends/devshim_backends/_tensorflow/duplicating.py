@@ -13,7 +13,7 @@ from tensorflow.python.ops import gen_array_ops
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 _WIDTHS = {
     **dict.fromkeys(("int16", "uint16"), tf.float16),

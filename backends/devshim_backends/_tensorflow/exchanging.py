@@ -24,8 +24,8 @@ from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_o
 from devshim.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from devshim.backend import Backend, Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
 
 __all__ = ["Exchange", "forget", "is_hosts", "refuse"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from devshim.backend import Gap
+from devshim.contract.backend import Gap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,8 +19,8 @@ import numpy as np
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 
-from devshim._hidden import quiet, replaced
-from devshim.device import CPU
+from devshim.devices.device import CPU
+from devshim.monitoring.instrumentation import quiet, replaced
 from devshim_backends._tensorflow.failures import FAILURES
 from devshim_backends._tensorflow.mixing import set_policy
 from devshim_backends._tensorflow.places import EAGER, ON_HOST
@@ -28,7 +28,7 @@ from devshim_backends._tensorflow.places import EAGER, ON_HOST
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
     from devshim_backends._tensorflow.places import TensorflowPlaces
 
     Report = Callable[[Device, Device, str], None]

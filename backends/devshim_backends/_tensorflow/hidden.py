@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-from devshim._hidden import meetings_told, quiet, reads_told, replaced, said
-from devshim.device import CPU
+from devshim.devices.device import CPU
+from devshim.monitoring.instrumentation import meetings_told, quiet, reads_told, replaced, said
 from devshim_backends._tensorflow.counting import LOCAL
 from devshim_backends._tensorflow.guarding import operators_told
 from devshim_backends._tensorflow.places import EAGER, ON_HOST, PLACED, TensorflowPlaces
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import FrameType
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
     Report = Callable[[Device, Device, str], None]
 

@@ -12,8 +12,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from devshim._versions import version_of
 from devshim.errors import BackendConflictError
+from devshim.registry.versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

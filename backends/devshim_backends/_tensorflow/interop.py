@@ -20,9 +20,9 @@ from tensorflow.experimental.dlpack import to_dlpack
 from tensorflow.python.eager.context import context
 from tensorflow.python.pywrap_tfe import TFE_FromDlpackCapsule
 
-from devshim import _dlpack, _refusals
-from devshim.device import CPU
-from devshim.errors import ConversionError
+from devshim.devices.device import CPU
+from devshim.errors import ConversionError, messages
+from devshim.transfers import dlpack
 from devshim_backends._tensorflow.devices import PLACES, logical_cards
 from devshim_backends._tensorflow.places import EAGER
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
@@ -30,8 +30,8 @@ from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 _PLAIN = {tf.as_dtype(name).as_datatype_enum: (name, np.dtype(name)) for name in NAMES - {"bfloat16"}}
 """The number of a plain tensor's dtype, which is faster had than the dtype -> its name, and NumPy's dtype."""
@@ -56,9 +56,7 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     if kinds is None or PLACES.get(where) is not CPU or not where.endswith("CPU:0"):
         return None
     capsule = to_dlpack(x)
-    return (
-        None if _dlpack.address(capsule) % (alignment or kinds[1].itemsize) else (capsule, kinds[0], x._shape_tuple())
-    )
+    return None if dlpack.address(capsule) % (alignment or kinds[1].itemsize) else (capsule, kinds[0], x._shape_tuple())
 
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
@@ -92,7 +90,7 @@ class TensorflowInterop(TensorflowTensors):
 
     def to_dlpack(self, x: Tensor) -> Any:
         if self.is_tracer(x):
-            raise _refusals.tracing(self, "convert", "convert before or after the compiled function")
+            raise messages.tracing(self, "convert", "convert before or after the compiled function")
         self._require_dense(x, "DLPack")
         if self.dtype_name(x) not in NAMES:
             raise ConversionError(
@@ -109,9 +107,9 @@ class TensorflowInterop(TensorflowTensors):
             if not value.backing_device.endswith("CPU:0"):
                 with tf.device("/CPU:0"):
                     value = value._copy()  # shares the memory, under the host's name
-        cards = _dlpack.CUDA if tf.test.is_built_with_cuda() else _dlpack.ROCM
-        device = (_dlpack.CPU, 0) if where is CPU else (cards, where.index)
-        return _dlpack.Exporter(device, lambda stream: self._capsule(value, where))
+        cards = dlpack.CUDA if tf.test.is_built_with_cuda() else dlpack.ROCM
+        device = (dlpack.CPU, 0) if where is CPU else (cards, where.index)
+        return dlpack.Exporter(device, lambda stream: self._capsule(value, where))
 
     def _capsule(self, value: Tensor, where: Device) -> Any:
         """An unversioned capsule; work pending on a card is waited for."""
@@ -122,23 +120,23 @@ class TensorflowInterop(TensorflowTensors):
         try:
             return self._taken(source.__dlpack__())
         except Exception as error:
-            raise _refusals.not_taken(self, source, error) from error
+            raise messages.not_taken(self, source, error) from error
 
     def _taken(self, capsule: Any) -> Tensor:
-        offered = _dlpack.read(capsule)
+        offered = dlpack.read(capsule)
         self._check(offered)
         made = tf.experimental.dlpack.from_dlpack(capsule)
         if made.dtype.name != offered.dtype:
             raise BufferError(f"its {offered.dtype} would be read as {made.dtype.name}")
         return made
 
-    def _check(self, offered: _dlpack.Offer) -> None:
+    def _check(self, offered: dlpack.Offer) -> None:
         """Refuse memory that TensorFlow cannot live on."""
         if offered.dtype not in NAMES:
             raise BufferError(f"TensorFlow has no dtype {offered.dtype}")
         kind, index = offered.device
-        card = kind in (_dlpack.CUDA, _dlpack.ROCM) and not self.simulated
-        if kind != _dlpack.CPU and not (card and index < self.count("gpu")):
+        card = kind in (dlpack.CUDA, dlpack.ROCM) and not self.simulated
+        if kind != dlpack.CPU and not (card and index < self.count("gpu")):
             raise BufferError(f"TensorFlow has no DLPack device {offered.device}")
         if card and not _has_cuda_number(index):
             raise BufferError(f"tf.config shows other cards than CUDA, and takes {offered.device} for another")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
 from devshim_backends._keras.layers import blocks_of, layers_of
 from devshim_backends._tensorflow.contents import CONTENTS
 
 if TYPE_CHECKING:
-    from devshim.wholes import Block, Layer
+    from devshim.contract.models import Block, Layer
 
 
 class TensorflowLayers(Backend):

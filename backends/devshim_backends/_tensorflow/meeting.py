@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim import _carrying
+from devshim.models import activations
 from devshim_backends._tensorflow.places import COMPOSITES, EAGER
 
 if TYPE_CHECKING:
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 __all__ = ["RUN", "carried"]
 
@@ -45,7 +45,7 @@ def carried(tree: Any, device: Device) -> Any:
 def _carry(x: Any, device: Device) -> Any:
     if not _is_eager(x) or x.dtype in _HANDLES:
         return x
-    made = _carrying.carry(x, device)
+    made = activations.carry(x, device)
     mask = getattr(x, "_keras_mask", None)
     if mask is not None and made is not x:  # Keras hangs it on the tensor
         made._keras_mask = _carry(mask, device)

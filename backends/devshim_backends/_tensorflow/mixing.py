@@ -23,8 +23,8 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 
-from devshim import _mismatches
-from devshim.device import CPU
+from devshim.devices.device import CPU
+from devshim.registry import mismatches
 from devshim_backends._tensorflow.failures import MixedDevicesError
 from devshim_backends._tensorflow.meeting import RUN, carried
 from devshim_backends._tensorflow.places import EAGER, PLACED
@@ -32,7 +32,7 @@ from devshim_backends._tensorflow.places import EAGER, PLACED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
     from devshim_backends._tensorflow.places import TensorflowPlaces
 
     Run = Callable[[Device, Sequence[Any]], Any]
@@ -147,7 +147,7 @@ def _is_hosted(x: Any) -> bool:
 
 
 def _refused(op: str, located: dict[int, Device], scope: Device | None) -> MixedDevicesError:
-    told = [_mismatches.listed({f"input {number}": device for number, device in located.items()})]
+    told = [mismatches.listed({f"input {number}": device for number, device in located.items()})]
     if scope is not None:
         told.append(f"the scope is {scope}")
     best = max(located.values(), default=scope)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim import _refusals
-from devshim.wholes import Leaf
+from devshim.contract.models import Leaf
+from devshim.errors import messages
 from devshim_backends._keras.cloning import clones
 from devshim_backends._keras.models import of_model
 from devshim_backends._keras.optimizers import of_optimizer
@@ -27,7 +27,7 @@ from devshim_backends._tensorflow.places import TensorflowPlaces
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 class TensorflowModels(TensorflowPlaces):
@@ -35,7 +35,7 @@ class TensorflowModels(TensorflowPlaces):
 
     def leaves(self, whole: Any) -> list[Leaf]:
         if not tf.executing_eagerly():
-            raise _refusals.tracing(self, "place", "place models and optimizers outside the function")
+            raise messages.tracing(self, "place", "place models and optimizers outside the function")
         if not isinstance(whole, tf.Module) and not is_layer(whole):
             return list(of_optimizer(CONTENTS, self._leaves_of, whole))
         return list(of_model(CONTENTS, self._leaves_of, whole))

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from devshim import _refusals
-from devshim.device import CPU
-from devshim.errors import UnsupportedError
+from devshim.devices.device import CPU
+from devshim.errors import UnsupportedError, messages
 from devshim_backends._tensorflow.devices import PLACES, TensorflowDevices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 COMPOSITES = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)
 """Tensors that are made of several; they are moved part by part."""
@@ -115,7 +114,7 @@ class TensorflowPlaces(TensorflowDevices):
         return found
 
     def _untold(self) -> Exception:
-        return _refusals.tracing(
+        return messages.tracing(
             self, "device_of", "place the tensor on a device inside the function first, or ask outside of it"
         )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
 from devshim_backends._keras import resuming
 
 if TYPE_CHECKING:

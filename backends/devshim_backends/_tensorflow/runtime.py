@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from devshim import _host
-from devshim.device import CPU
-from devshim.info import MemoryInfo
+from devshim.devices import host
+from devshim.devices.device import CPU
+from devshim.devices.info import MemoryInfo
 from devshim_backends._tensorflow.cards import CARDS
 from devshim_backends._tensorflow.counting import refresh
 from devshim_backends._tensorflow.devices import TensorflowDevices
@@ -23,7 +23,7 @@ from devshim_backends._tensorflow.devices import TensorflowDevices
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 _FULL = (
     "Dst tensor is not initialized",  # a copy to or from a card, which allocates first (PrepareCopy in gpu_util.cc)
@@ -58,7 +58,7 @@ class TensorflowRuntime(TensorflowDevices):
 
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
-            return _host.memory()
+            return host.memory()
         if self.simulated:
             refresh(CARDS[device.index])
             return CARDS[device.index].info()

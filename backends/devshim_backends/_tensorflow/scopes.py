@@ -18,18 +18,17 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import config
 from tensorflow.python.ops import control_flow_util
 
-from devshim import _refusals
-from devshim.backend import Backend
-from devshim.errors import DevshimError
+from devshim.contract.backend import Backend
+from devshim.errors import DevshimError, messages
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 DevshimError.ag_pass_through = True  # type: ignore[attr-defined]
 _ours = [config.DoNotConvert("devshim"), config.DoNotConvert("devshim_backends")]
-config.CONVERSION_RULES = (config.Convert("devshim.scopes"), *_ours, *config.CONVERSION_RULES)
+config.CONVERSION_RULES = (config.Convert("devshim.runtime.scopes"), *_ours, *config.CONVERSION_RULES)
 
 
 def in_xla() -> bool:
@@ -42,7 +41,7 @@ def in_xla() -> bool:
 def refused_in_xla(backend: Backend) -> Exception:
     """The refusal of a device's scope in a function that is being traced for XLA."""
     instead = "XLA compiles a whole function for one device: enter ds.on outside, or leave out jit_compile=True"
-    return _refusals.tracing(backend, "on", instead)
+    return messages.tracing(backend, "on", instead)
 
 
 class TensorflowScopes(Backend):

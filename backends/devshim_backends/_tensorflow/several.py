@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import gen_array_ops
 
-from devshim._dtypes import widest
+from devshim.devices.dtypes import widest
 from devshim_backends._tensorflow.collectives import TAKES, over_cards
 from devshim_backends._tensorflow.places import EAGER, ON_HOST
 from devshim_backends._tensorflow.tensors import TensorflowTensors, placed
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 _OPS: dict[str, Any] = {"sum": tf.add, "mean": tf.add, "max": tf.maximum, "min": tf.minimum}
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from devshim import _refusals
+from devshim.errors import messages
 from devshim_backends._tensorflow import mixing, watching
 from devshim_backends._tensorflow.cards import CARDS
 from devshim_backends._tensorflow.devices import PLACES
@@ -25,8 +25,8 @@ from devshim_backends._tensorflow.runtime import TensorflowRuntime
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim._cards import Fault
     from devshim.errors import OutOfMemoryError
+    from devshim.simulation.memory import Fault
 
 ROOM = 8
 """Cards to make room for, at least."""
@@ -42,7 +42,7 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus:
             if not self.simulated and (real := self.count("gpu")):
-                raise _refusals.real_cards(self, real)
+                raise messages.real_cards(self, real)
             self._make_room(gpus)
         CARDS.begin(gpus, memory, faults)
         self.cards = CARDS
@@ -72,7 +72,7 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
             return
         if self.started():
             have = f"it has started with room for {room}" if room > 0 else "it has already started its devices"
-            raise _refusals.simulated_too_late(
+            raise messages.simulated_too_late(
                 self, f"{have}", f"move ds.simulate(gpus={gpus}) to the top of the program, before the first tensor"
             )
         logical = [tf.config.LogicalDeviceConfiguration() for _ in range(max(ROOM, gpus) + 1)]

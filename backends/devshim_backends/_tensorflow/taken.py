@@ -14,15 +14,15 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.framework import ops
 
-from devshim._hidden import replaced
-from devshim._uses import uses_checked
+from devshim.monitoring.instrumentation import replaced
+from devshim.monitoring.use_checks import uses_checked
 from devshim_backends._tensorflow.counting import LOCAL
 from devshim_backends._tensorflow.places import EAGER, TensorflowPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
     Check = Callable[[Device | None], None]
 

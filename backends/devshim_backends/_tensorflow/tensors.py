@@ -19,10 +19,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import gen_array_ops
 
-from devshim import _refusals
-from devshim._dtypes import DTYPES
-from devshim.device import CPU
-from devshim.errors import ConversionError, UnsupportedError
+from devshim.devices.device import CPU
+from devshim.devices.dtypes import DTYPES
+from devshim.errors import ConversionError, UnsupportedError, messages
 from devshim_backends._tensorflow import duplicating
 from devshim_backends._tensorflow.counting import BUFFERED, LOCAL, over
 from devshim_backends._tensorflow.devices import PLACES
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 NAMES = frozenset(DTYPES)
 """The array-API dtypes, which TensorFlow names alike."""
@@ -106,7 +105,7 @@ class TensorflowTensors(TensorflowPlaces):
     def _later_copier(self, x: Tensor, device: Device) -> Callable[[Tensor], Tensor]:
         """The operator that copies when the function being compiled is called."""
         if in_xla():
-            raise _refusals.tracing(self, "place", "place outside the function, or leave out jit_compile=True")
+            raise messages.tracing(self, "place", "place outside the function, or leave out jit_compile=True")
         if isinstance(x, COMPOSITES):
             return partial(self._copied_rarely, device=device)
         self._refuse_hosted(x, device, "place", "place")
@@ -116,7 +115,7 @@ class TensorflowTensors(TensorflowPlaces):
         """Refuse what TensorFlow's operators leave in host memory, in a card's scope, too; outside of them it moves."""
         if device is not CPU and tf.as_dtype(x.dtype) in ON_HOST:
             instead = f"TensorFlow's operators keep {self.dtype_name(x)} in host memory: {verb} it outside the function"
-            raise _refusals.tracing(self, call, instead)
+            raise messages.tracing(self, call, instead)
 
     def _copied_rarely(self, x: Tensor, device: Device) -> Tensor:
         """A copy, in the scope of its device, of what is no plain tensor of numbers."""
@@ -196,7 +195,7 @@ class TensorflowTensors(TensorflowPlaces):
     def _plain(self, x: Tensor) -> Tensor:
         """The eager tensor of a variable's values; what has none is refused."""
         if self.is_tracer(x):
-            raise _refusals.tracing(self, "to_numpy", "return the tensor from the function and read it outside")
+            raise messages.tracing(self, "to_numpy", "return the tensor from the function and read it outside")
         self._require_dense(x, "NumPy")
         return tf.convert_to_tensor(x)
 
@@ -205,13 +204,13 @@ class TensorflowTensors(TensorflowPlaces):
         if not isinstance(x, EAGER):
             self._plain(x)
         if self.device_of(x) is not CPU:
-            raise _refusals.copy_needed(self.device_of(x), CPU)
+            raise messages.copy_needed(self.device_of(x), CPU)
         if not isinstance(x, EAGER):
-            raise _refusals.cannot_share("a variable", "its values are replaced as a whole, and a view would miss that")
+            raise messages.cannot_share("a variable", "its values are replaced as a whole, and a view would miss that")
         if x._datatype_enum() in BUFFERED:
             return np.asarray(memoryview(x))
         if np.dtype(x.dtype.as_numpy_dtype).isbuiltin != _REGISTERED:
-            raise _refusals.cannot_share("this tensor", f"NumPy has no buffer of {x.dtype.name}")
+            raise messages.cannot_share("this tensor", f"NumPy has no buffer of {x.dtype.name}")
         array = over(x).reshape(x.shape)
         array.flags.writeable = False
         return array
@@ -220,7 +219,7 @@ class TensorflowTensors(TensorflowPlaces):
         try:
             dtype = tf.as_dtype(array.dtype)
         except TypeError as error:
-            raise _refusals.no_dtype(self, array.dtype.name) from error
+            raise messages.no_dtype(self, array.dtype.name) from error
         if not copy:
             return self._over(array, device)
         with self.making(device), LOCAL.aside:
@@ -229,11 +228,11 @@ class TensorflowTensors(TensorflowPlaces):
     def _over(self, array: np.ndarray, device: Device) -> Tensor:
         """A tensor over an array's own memory."""
         if device is not CPU:
-            raise _refusals.copy_needed(CPU, device)
+            raise messages.copy_needed(CPU, device)
         try:
             return self.from_dlpack(array)
         except ConversionError as error:
-            raise _refusals.cannot_share("this array", error.problem) from error
+            raise messages.cannot_share("this array", error.problem) from error
 
     def dtype_name(self, x: Tensor) -> str:
         name: str = getattr(x.dtype, "name", x.dtype)  # a Keras variable's dtype is text already

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
     from devshim_backends._tensorflow.cards import TensorflowCard
     from devshim_backends._tensorflow.places import TensorflowPlaces
 

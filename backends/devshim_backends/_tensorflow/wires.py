@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
     from devshim_backends._tensorflow.models import TensorflowModels
 
     Call = Callable[..., Any]

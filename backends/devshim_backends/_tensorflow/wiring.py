@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim.device import CPU
+from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, UnsupportedError
 from devshim_backends._keras.optimizers import within
 from devshim_backends._tensorflow import patching
@@ -29,7 +29,7 @@ from devshim_backends._tensorflow.wires import Apply, Floating, Place, Span, Wir
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
     from devshim_backends._tensorflow.models import TensorflowModels
 
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
@@ -37,7 +37,7 @@ _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 
 def rewire(backend: TensorflowModels, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-    """Have a model or optimizer compute where its variables are; see `devshim.wholes.Wholes.rewire`."""
+    """Have a model or optimizer compute where its variables are; see `devshim.contract.models.Wholes.rewire`."""
     if isinstance(whole, tf.Module) or is_layer(whole):
         wires = list(_of_model(backend, whole, where).values())
         models = [part for _, part in compiled_parts(whole)]

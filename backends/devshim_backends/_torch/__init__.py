@@ -1,1 +1,1 @@
-"""PyTorch behind the contract of `devshim.backend`; `backend.py` puts the rooms together."""
+"""PyTorch behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""

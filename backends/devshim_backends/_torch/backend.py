@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from devshim import _imports
+from devshim.registry import import_hooks
 from devshim_backends._torch import keras_wiring
 from devshim_backends._torch.containers import TorchContainers
 from devshim_backends._torch.creation import TorchCreation
@@ -25,7 +25,7 @@ from devshim_backends._torch.simulation import TorchSimulation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devshim.backend import Gap
+    from devshim.contract.backend import Gap
 
 
 class TorchBackend(
@@ -52,4 +52,4 @@ class TorchBackend(
     lines: ClassVar[Mapping[str, str]] = LINES
 
     def __init__(self) -> None:
-        _imports.behind("keras", lambda: keras_wiring.watch(self))
+        import_hooks.behind("keras", lambda: keras_wiring.watch(self))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim._hidden import quiet
+from devshim.monitoring.instrumentation import quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

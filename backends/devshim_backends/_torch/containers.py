@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import SUPPORTED_NODES
 
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from devshim import _refusals
-from devshim._dtypes import DTYPES
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
+from devshim.devices.dtypes import DTYPES
+from devshim.errors import messages
 from devshim_backends._torch.devices import native
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 NUMPY = {name: np.dtype(name) for name in DTYPES if name != "bfloat16"}
 """The dtypes that PyTorch and NumPy share, by name."""
@@ -51,7 +51,7 @@ class TorchCreation(Backend):
     def dtype(self, name: str) -> Any:
         found = TORCH.get(name)
         if found is None:
-            raise _refusals.no_dtype(self, name)
+            raise messages.no_dtype(self, name)
         return found
 
     def is_dtype(self, value: object) -> bool:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim import _cuda, _host, _nvml, _refusals, _starting
-from devshim.backend import Backend
-from devshim.device import CPU, KINDS, Device
-from devshim.info import DeviceInfo
+from devshim.contract.backend import Backend
+from devshim.devices import cuda, host, nvml, startup
+from devshim.devices.device import CPU, KINDS, Device
+from devshim.devices.info import DeviceInfo
+from devshim.errors import messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +88,7 @@ def cards(kind: str) -> int:
     """How many accelerators of a kind there are, starting none."""
     if TYPES.get(kind) == "cuda":
         return cuda_cards()
-    if _starting.reason("torch", kind):
+    if startup.reason("torch", kind):
         return 0
     asked = getattr(module(kind), "device_count", None)
     return int(asked()) if asked is not None else 0
@@ -97,9 +98,9 @@ def cuda_cards() -> int:
     """How many CUDA or ROCm cards there are, or slices of them, starting none."""
     if torch.cuda.is_initialized():
         return int(torch._C._cuda_getDeviceCount())
-    if _starting.reason("torch", "gpu"):  # CUDA cannot start in this process any more
+    if startup.reason("torch", "gpu"):  # CUDA cannot start in this process any more
         return 0
-    return _cuda.count() if torch.version.cuda is not None else int(torch.cuda.device_count())
+    return cuda.count() if torch.version.cuda is not None else int(torch.cuda.device_count())
 
 
 # What torch.compiler.assume_constant_result does, without its import of torch._dynamo (a second): a compiled
@@ -151,7 +152,7 @@ class TorchDevices(Backend):
         try:
             return native(device)
         except RuntimeError as error:  # a type this build has no name for, such as tpu
-            raise _refusals.not_found(self, device) from error
+            raise messages.not_found(self, device) from error
 
     def from_native(self, native: object) -> Device | None:
         if not isinstance(native, torch.device):
@@ -161,11 +162,11 @@ class TorchDevices(Backend):
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
-            return _host.describe(self.name)
+            return host.describe(self.name)
         if device.kind == "mps":
             return _describe_mps(self.name, device)
         if self.cards is not None and self.simulated and device.kind == "gpu":
-            return _host.describe_simulated(self.name, device, self.cards[device.index].limit)
+            return host.describe_simulated(self.name, device, self.cards[device.index].limit)
         found = module(device.kind).get_device_properties(device.index)
         return DeviceInfo(
             device=device,
@@ -208,7 +209,7 @@ def _no_more_cards(count: int) -> str:
     if not _built_for_cuda():
         return f"this PyTorch ({torch.__version__}) is a CPU-only build"
     if torch.version.hip is None:
-        return _nvml.why_not(count)
+        return nvml.why_not(count)
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         value = os.environ.get(name)
         if value is not None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
 from devshim_backends._torch.devices import native
 
 if TYPE_CHECKING:
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 
 class TorchDraws(Backend):

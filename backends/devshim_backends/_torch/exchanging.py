@@ -17,7 +17,7 @@ from devshim.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 
 def exchange(tensor: Tensor, after: Callable[[], None] | None = None) -> Callable[[Tensor], None]:

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim._hidden import quiet, replaced, said
-from devshim.device import CPU, Device
+from devshim.devices.device import CPU, Device
+from devshim.monitoring.instrumentation import quiet, replaced, said
 from devshim_backends._torch.backward import passing
 from devshim_backends._torch.devices import cuda_cards, has_context
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from devshim._hidden import MEETINGS, meetings_told, reads_told
-from devshim._uses import uses_checked
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
+from devshim.monitoring.instrumentation import MEETINGS, meetings_told, reads_told
+from devshim.monitoring.use_checks import uses_checked
 from devshim_backends._torch.guarding import waits_told
 from devshim_backends._torch.scopes import run_as_they_are
 from devshim_backends._torch.slots import items_of, put_back
@@ -18,7 +18,7 @@ from devshim_backends._torch.slots import items_of, put_back
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 class TorchHidden(Backend):

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
-from devshim import _dlpack, _refusals
-from devshim.device import CPU
-from devshim.errors import ConversionError
+from devshim.devices.device import CPU
+from devshim.errors import ConversionError, messages
+from devshim.transfers import dlpack
 from devshim_backends._torch.creation import NUMPY, TORCH
 from devshim_backends._torch.tensors import TorchTensors
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 _PLAIN = {TORCH[name]: (name, kind) for name, kind in NUMPY.items() if not name.startswith("complex")}
 """The dtypes of plain tensors, with name and NumPy's dtype; a complex one's conjugation may be still to be done."""
@@ -87,9 +87,9 @@ class TorchInterop(TorchTensors):
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
-            return torch.from_dlpack(_dlpack.Checked(source, _check))
+            return torch.from_dlpack(dlpack.Checked(source, _check))
         except Exception as error:  # producers and PyTorch raise BufferError, RuntimeError, ValueError, TypeError, ...
-            raise _refusals.not_taken(self, source, error) from error
+            raise messages.not_taken(self, source, error) from error
 
 
 class _OnItsCard:
@@ -106,7 +106,7 @@ class _OnItsCard:
             return self._x.__dlpack__(**options)
 
 
-def _check(offered: _dlpack.Offer) -> None:
+def _check(offered: dlpack.Offer) -> None:
     """Refuse what PyTorch would abort on, or would write through against its owner's word."""
     if offered.read_only:
         raise BufferError("it is read-only, and PyTorch has no read-only tensors")

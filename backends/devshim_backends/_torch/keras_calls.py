@@ -21,7 +21,7 @@ from devshim_backends._torch.meeting import RUN, carry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from devshim.backend import Backend
+    from devshim.contract.backend import Backend
 
     Call = Callable[..., Any]
 

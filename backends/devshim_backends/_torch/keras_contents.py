@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim.wholes import Leaf
+from devshim.contract.models import Leaf
 from devshim_backends._keras.contents import Contents, Held, is_layer, is_variable
 from devshim_backends._torch.exchanging import WithGradient, exchange, refuse
 

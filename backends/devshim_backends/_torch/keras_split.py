@@ -20,7 +20,7 @@ from devshim_backends._torch.meeting import RUN, Meeting, carry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.backend import Backend
+    from devshim.contract.backend import Backend
 
     Call = Callable[..., Any]
 

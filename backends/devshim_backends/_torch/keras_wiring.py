@@ -14,8 +14,8 @@ from devshim_backends._torch.keras_split import settle_spans
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.backend import Backend
-    from devshim.device import Device
+    from devshim.contract.backend import Backend
+    from devshim.devices.device import Device
 
     Undo = Callable[[], None]
 
@@ -29,7 +29,7 @@ def watch(backend: Backend) -> None:
 
 
 def rewire(backend: Backend, whole: Any, where: Callable[[str], Device]) -> Undo:
-    """Have a layer or model compute where its variables are; see `devshim.wholes.Wholes.rewire`."""
+    """Have a layer or model compute where its variables are; see `devshim.contract.models.Wholes.rewire`."""
     watch(backend)
     if not is_layer(whole):
         return _nothing

@@ -20,8 +20,8 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.module import _forward_unimplemented
 from torch.nn.parameter import is_lazy
 
-from devshim.backend import Backend
-from devshim.wholes import Block, Layer, Weight
+from devshim.contract.backend import Backend
+from devshim.contract.models import Block, Layer, Weight
 from devshim_backends._keras.contents import is_whole
 from devshim_backends._keras.layers import blocks_of, layers_of
 from devshim_backends._torch.keras_contents import CONTENTS

@@ -13,13 +13,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from devshim import _carrying
+from devshim.models import activations
 from devshim_backends._torch.devices import DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 
 class Run(threading.local):
@@ -43,7 +43,7 @@ RUN = Run()
 
 def carry(x: Tensor, device: Any) -> Tensor:
     """Return a tensor on a device, in the one way that every copy takes."""
-    return x if x.device == device or x.device.type == "meta" else _carrying.carry(x, DEVICES.get(device, device))
+    return x if x.device == device or x.device.type == "meta" else activations.carry(x, DEVICES.get(device, device))
 
 
 _CROSSING = frozenset({"to", "type_as", "cpu", "cuda", "copy_", "set_", "backward", "__get__", "__set__"})

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from devshim import _refusals
-from devshim.backend import Backend
-from devshim.errors import ArgumentError, UnsupportedError
-from devshim.wholes import Leaf
+from devshim.contract.backend import Backend
+from devshim.contract.models import Leaf
+from devshim.errors import ArgumentError, UnsupportedError, messages
 from devshim_backends._keras.cloning import clones, remade
 from devshim_backends._keras.contents import is_whole
 from devshim_backends._keras.models import leaves_of
@@ -30,7 +29,7 @@ from devshim_backends._torch.keras_contents import CONTENTS, leaves_of_variable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
 
 
 class TorchModels(Backend):
@@ -72,7 +71,7 @@ class TorchModels(Backend):
                     _copy_gradients(old, new)
         except (RuntimeError, TypeError) as error:
             if self.is_out_of_memory(error):
-                raise _refusals.no_room_for_clones(self, wholes) from error
+                raise messages.no_room_for_clones(self, wholes) from error
             raise UnsupportedError(
                 f"PyTorch cannot make a copy of this: {error}", "make another one and load the state_dict of the first"
             ) from error

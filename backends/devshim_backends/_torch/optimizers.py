@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from devshim.contract.models import Leaf
 from devshim.errors import UnsupportedError
-from devshim.wholes import Leaf
 from devshim_backends._torch.exchanging import exchange, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 OTHERS = (torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler, torch.Generator)
 """What moves besides modules and optimizers; a generator only to be refused."""

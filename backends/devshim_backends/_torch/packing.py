@@ -22,7 +22,7 @@ from torch.autograd import forward_ad
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 LARGE = 1 << 26
 """Bytes from which pieces are worth their buffers."""

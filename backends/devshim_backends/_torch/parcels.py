@@ -25,7 +25,7 @@ from devshim_backends._torch import packing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 SMALL = 1 << 18
 """Bytes: above, a transfer's own time is not seen beside the data's."""

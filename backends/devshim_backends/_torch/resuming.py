@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from devshim import errors
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
 from devshim_backends._keras import resuming
 from devshim_backends._keras.contents import is_whole
 from devshim_backends._torch.optimizers import COUNTS

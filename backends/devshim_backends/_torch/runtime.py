@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
-from devshim import _host, _nvml
-from devshim.backend import Backend
-from devshim.device import CPU
-from devshim.info import MemoryInfo
+from devshim.contract.backend import Backend
+from devshim.devices import host, nvml
+from devshim.devices.device import CPU
+from devshim.devices.info import MemoryInfo
 from devshim_backends._torch.devices import cards, has_context, module, uuid_of
 from devshim_backends._torch.failures import FullDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
     from devshim.errors import OutOfMemoryError
 
 _FULL = (
@@ -43,7 +43,7 @@ class TorchRuntime(Backend):
     full_error: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def started(self) -> bool:
-        return bool(torch.cuda.is_initialized() or torch.xpu.is_initialized() or _nvml.cuda_started())
+        return bool(torch.cuda.is_initialized() or torch.xpu.is_initialized() or nvml.cuda_started())
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
         if torch.version.hip is not None and indices is not None:
@@ -52,7 +52,7 @@ class TorchRuntime(Backend):
 
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
-            return _host.memory()
+            return host.memory()
         if device.kind == "mps":
             return _memory_mps()
         if self.cards is not None and self.simulated and device.kind == "gpu":
@@ -94,7 +94,7 @@ def _memory_unused(index: int) -> MemoryInfo | None:
     properties = torch.cuda.get_device_properties(index)  # starts CUDA, so that a driver that cannot says so
     if torch.version.hip is not None or has_context(index):
         return None
-    known = next((card for card in _nvml.cards() if card.uuid == uuid_of(properties)), None)
+    known = next((card for card in nvml.cards() if card.uuid == uuid_of(properties)), None)
     if known is None or known.free_memory is None:
         return None
     total = int(properties.total_memory)

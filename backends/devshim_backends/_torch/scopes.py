@@ -21,17 +21,18 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from devshim import _hidden, _refusals
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
+from devshim.errors import messages
+from devshim.monitoring import instrumentation
 from devshim_backends._torch.devices import module, native
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from devshim.device import Device
+    from devshim.devices.device import Device
     from devshim.errors import DevshimError
 
-_OURS = dirname(_refusals.__file__)
+_OURS = dirname(messages.__file__)
 _unmended = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
 
 
@@ -97,7 +98,7 @@ def run_as_they_are(cls: type) -> None:
     """
     for method in list(vars(cls).values()):  # at once: another thread may patch the class meanwhile
         code = getattr(method, "__code__", None)
-        if isinstance(code, CodeType) and code.co_filename == _hidden.__file__:
+        if isinstance(code, CodeType) and code.co_filename == instrumentation.__file__:
             _skip(code)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from devshim._dtypes import widest
+from devshim.devices.dtypes import widest
 from devshim_backends._torch import parcels
 
 from .tensors import TorchTensors
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 _WIDE: dict[Any, Any] = {torch.uint16: torch.int32, torch.uint32: torch.int64}
 _WIDE.update({getattr(torch, name): torch.float32 for name in dir(torch) if name.startswith("float8_")})

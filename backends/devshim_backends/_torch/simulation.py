@@ -12,13 +12,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from devshim.backend import Backend
+from devshim.contract.backend import Backend
 from devshim_backends._torch.devices import name_cards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devshim._cards import Fault
+    from devshim.simulation.memory import Fault
 
 
 class TorchSimulation(Backend):

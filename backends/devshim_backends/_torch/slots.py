@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devshim._hidden import slot_of
+from devshim.monitoring.instrumentation import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

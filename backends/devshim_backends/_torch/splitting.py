@@ -24,7 +24,7 @@ from devshim_backends._torch.meeting import RUN, Meeting, carry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devshim.backend import Tensor
+    from devshim.contract.backend import Tensor
 
 
 # ---------------------------------------------------------------------- where a module's tensors are

@@ -22,11 +22,10 @@ import torch.fx
 from torch import is_grad_enabled
 from torch.compiler import is_compiling
 
-from devshim import _refusals
-from devshim._dtypes import numpy_dtype
-from devshim.backend import Backend
-from devshim.device import CPU
-from devshim.errors import ConversionError, UnsupportedError
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
+from devshim.devices.dtypes import numpy_dtype
+from devshim.errors import ConversionError, UnsupportedError, messages
 from devshim_backends._keras.contents import is_whole
 from devshim_backends._torch import packing, parcels
 from devshim_backends._torch.creation import NUMPY, SMALL, TORCH
@@ -36,8 +35,8 @@ from devshim_backends._torch.optimizers import OTHERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from devshim.backend import Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
 _NAMES = {dtype: name for name, dtype in TORCH.items()}
 _READ = frozenset(TORCH[name] for name in NUMPY)
@@ -99,7 +98,7 @@ class TorchTensors(Backend):
 
     def _rare_device_of(self, x: Tensor) -> Device:
         if isinstance(x, torch.fx.Proxy):
-            raise _refusals.tracing(self, "device_of", "ask before torch.fx traces the function, or use torch.compile")
+            raise messages.tracing(self, "device_of", "ask before torch.fx traces the function, or use torch.compile")
         found = self.from_native(x.device)
         if found is not None:
             return found
@@ -145,11 +144,11 @@ class TorchTensors(Backend):
         seen = x.detach()
         if self.device_of(x) is not CPU:
             if not copy:
-                raise _refusals.copy_needed(self.device_of(x), CPU)
+                raise messages.copy_needed(self.device_of(x), CPU)
             seen, copy = packing.carried(seen, NATIVE[CPU]), False  # what arrives is ours alone
         if seen.is_conj() or seen.is_neg():
             if not copy:
-                raise _refusals.cannot_share("this tensor", "its conjugation or negation is still to be done")
+                raise messages.cannot_share("this tensor", "its conjugation or negation is still to be done")
             if seen.dtype is torch.complex128 and not _is_aligned(seen):
                 seen = _realigned(seen)
             seen, copy = seen.resolve_conj().resolve_neg(), False
@@ -157,7 +156,7 @@ class TorchTensors(Backend):
             seen = seen.clone()
         name = self.dtype_name(seen)
         if name not in SMALL and name not in NUMPY:
-            raise _refusals.no_numpy_dtype(name)
+            raise messages.no_numpy_dtype(name)
         try:  # small floats are reinterpreted, never converted
             array: np.ndarray = (seen.view(SMALL[name]) if name in SMALL else seen).numpy()
         except RuntimeError as error:
@@ -170,7 +169,7 @@ class TorchTensors(Backend):
         name = array.dtype.name
         dtype = TORCH.get(name)
         if dtype is None:
-            raise _refusals.no_dtype(self, name)
+            raise messages.no_dtype(self, name)
         if not copy:
             return self._over(array, name, device)
         if device is not CPU and _torch_reads(array):
@@ -185,10 +184,10 @@ class TorchTensors(Backend):
     def _over(self, array: np.ndarray, name: str, device: Device) -> Tensor:
         """A tensor over an array's own memory."""
         if device is not CPU:
-            raise _refusals.copy_needed(CPU, device)
+            raise messages.copy_needed(CPU, device)
         if not _torch_reads(array):
             why = "PyTorch has no negative or uneven strides" if array.flags.writeable else "it is read-only"
-            raise _refusals.cannot_share("this array", why)
+            raise messages.cannot_share("this array", why)
         if name in SMALL:
             return torch.from_numpy(array.view(_plain(name))).view(TORCH[name])
         # Of NumPy's two dtypes of 64 unsigned bits, which are equal, PyTorch knows one by itself.

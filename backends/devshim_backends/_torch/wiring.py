@@ -24,14 +24,14 @@ from devshim_backends._torch.splitting import Spanning, carry_inputs, devices_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from devshim.backend import Backend, Tensor
-    from devshim.device import Device
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
 
     Undo = Callable[[], None]
 
 
 def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
-    """Have a model compute where its tensors are; see `devshim.wholes.Wholes.rewire`."""
+    """Have a model compute where its tensors are; see `devshim.contract.models.Wholes.rewire`."""
     undo: list[Undo] = [_put_back_wires(module) for module in model.modules()]
 
     def take_back() -> None:

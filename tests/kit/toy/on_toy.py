@@ -13,8 +13,10 @@ import pytest
 import toyframe
 
 import devshim as ds
-from devshim import _context, _registry, _transfer, tensors
+from devshim.registry import current, registry
+from devshim.tensors import placing
 from devshim.testing import Conformance
+from devshim.transfers import engine
 
 
 @pytest.fixture(scope="class", autouse=True)
@@ -65,7 +67,7 @@ def defect(damage: Callable[[Patch, Any], None]) -> Callable[[Patch, Any], None]
 
 @defect
 def place_copies_at_home(patch: Patch, adapter: Any) -> None:
-    patch.setattr(ds, "place", lambda x, *args, **kwargs: tensors.place(x, *args, **kwargs | {"copy": True}))
+    patch.setattr(ds, "place", lambda x, *args, **kwargs: placing.place(x, *args, **kwargs | {"copy": True}))
 
 
 @defect
@@ -99,7 +101,7 @@ def lands_elsewhere(patch: Patch, adapter: Any) -> None:
 
 @defect
 def missing_device_falls_back(patch: Patch, adapter: Any) -> None:
-    patch.setattr(_transfer, "require", lambda backend, d: d if d.index < backend.count(d.kind) else ds.cpu())
+    patch.setattr(engine, "require", lambda backend, d: d if d.index < backend.count(d.kind) else ds.cpu())
     proper = adapter.to_native
     patch.setattr(adapter, "to_native", lambda d: proper(d) if d.index < adapter.simulated else toyframe.HOST)
 
@@ -170,7 +172,7 @@ def to_numpy_is_read_only(patch: Patch, adapter: Any) -> None:
 
 @defect
 def on_is_ignored_by_creation(patch: Patch, adapter: Any) -> None:
-    patch.setattr(_context, "default_device", ds.cpu)
+    patch.setattr(current, "default_device", ds.cpu)
 
 
 @defect
@@ -192,7 +194,7 @@ def on_is_not_nested(patch: Patch, adapter: Any) -> None:
 
     def leave(self: Any, *failure: Any) -> None:
         proper(self, *failure)
-        _context.DEVICE.set(None)
+        current.DEVICE.set(None)
 
     patch.setattr(ds.on, "__exit__", leave)
 
@@ -219,7 +221,7 @@ def default_device_reaches_other_threads(patch: Patch, adapter: Any) -> None:
         def reset(self, token: Any) -> None:
             self.value = token
 
-    patch.setattr(_context, "DEVICE", Everywhere())
+    patch.setattr(current, "DEVICE", Everywhere())
 
 
 @defect
@@ -257,10 +259,10 @@ def run_does_not_look(patch: Patch, adapter: Any) -> None:
 
 @defect
 def trees_are_always_rebuilt(patch: Patch, adapter: Any) -> None:
-    from devshim import _trees
+    from devshim.trees import trees
 
-    proper = _trees.place
-    patch.setattr(_trees, "place", lambda *args: {**found} if type(found := proper(*args)) is dict else found)
+    proper = trees.place
+    patch.setattr(trees, "place", lambda *args: {**found} if type(found := proper(*args)) is dict else found)
 
 
 @defect
@@ -270,7 +272,7 @@ def shared_tensors_are_torn_apart(patch: Patch, adapter: Any) -> None:
             parts = x.items() if type(x) is dict else enumerate(x)
             moved = {key: place(part, *args, **kwargs) for key, part in parts}
             return moved if type(x) is dict else list(moved.values())
-        return tensors.place(x, *args, **kwargs)
+        return placing.place(x, *args, **kwargs)
 
     patch.setattr(ds, "place", place)
     patch.setattr(ds, "copy", lambda x, d: place(x, d, copy=True))
@@ -278,7 +280,7 @@ def shared_tensors_are_torn_apart(patch: Patch, adapter: Any) -> None:
 
 @defect
 def simulation_is_hidden(patch: Patch, adapter: Any) -> None:
-    from devshim.info import DeviceInfo
+    from devshim.devices.info import DeviceInfo
 
     patch.setattr(adapter, "describe", lambda d: DeviceInfo(d, "Tesla T4", "toyframe", 2**34))
 
@@ -296,7 +298,7 @@ def asarray_ignores_the_device(patch: Patch, adapter: Any) -> None:
 
 @defect
 def creation_takes_the_first_card(patch: Patch, adapter: Any) -> None:
-    patch.setattr(_context, "default_device", lambda: _context.DEVICE.get() or ds.gpu(0))
+    patch.setattr(current, "default_device", lambda: current.DEVICE.get() or ds.gpu(0))
 
 
 @defect
@@ -326,27 +328,27 @@ def a_line_is_missing(patch: Patch, adapter: Any) -> None:
 
 @defect
 def a_gap_is_not_refused(patch: Patch, adapter: Any) -> None:
-    from devshim import runtime
+    from devshim.runtime import memory
 
-    patch.setattr(runtime, "memory_policy", lambda policy: None)
-    patch.setattr(ds, "memory_policy", runtime.memory_policy, raising=False)
+    patch.setattr(memory, "memory_policy", lambda policy: None)
+    patch.setattr(ds, "memory_policy", memory.memory_policy, raising=False)
 
 
 @defect
 def a_gap_has_no_reason(patch: Patch, adapter: Any) -> None:
-    from devshim.backend import Gap
+    from devshim.contract.backend import Gap
 
     patch.setattr(adapter, "gaps", {**adapter.gaps, "simulate_memory": Gap("planned", "")})
 
 
 @defect
 def empty_cache_fails_for_absence(patch: Patch, adapter: Any) -> None:
-    from devshim import runtime
+    from devshim.runtime import memory
 
     def empty_cache(device: Any = None) -> None:
         raise RuntimeError("no CUDA")
 
-    patch.setattr(runtime, "empty_cache", empty_cache)
+    patch.setattr(memory, "empty_cache", empty_cache)
     patch.setattr(ds, "empty_cache", empty_cache, raising=False)
 
 
@@ -358,21 +360,21 @@ def native_devices_do_not_come_back(patch: Patch, adapter: Any) -> None:
 @defect
 def convert_shares_when_asked_to_copy(patch: Patch, adapter: Any) -> None:
     patch.setattr(adapter, "from_numpy", lambda a, d, copy: toyframe.Tensor(a, adapter.to_native(d)))
-    patch.setattr(_transfer, "to_host", lambda backend, x, copy: backend.to_numpy(x, copy=False))
+    patch.setattr(engine, "to_host", lambda backend, x, copy: backend.to_numpy(x, copy=False))
 
 
 @defect
 def memory_is_shared_at_any_address(patch: Patch, adapter: Any) -> None:
-    from devshim import _alignment
+    from devshim.transfers import alignment
 
-    patch.setattr(_alignment, "problem", lambda *about: None)
+    patch.setattr(alignment, "problem", lambda *about: None)
 
 
 @defect
 def a_short_cut_gives_another_dtype(patch: Patch, adapter: Any) -> None:
-    from devshim import conversion
+    from devshim.interop import convert as convert_module
 
-    patch.setattr(conversion, "_SHORT_CUTS", {})
+    patch.setattr(convert_module, "_SHORT_CUTS", {})
     patch.setattr(adapter, "viewers", {toyframe.Tensor: lambda x: x.data.astype("complex128")})
 
 
@@ -388,7 +390,7 @@ def conversions_go_untold(patch: Patch, adapter: Any) -> None:
 
     def untold(*args: Any, **options: Any) -> Any:
         with Patch.context() as inside:
-            inside.setattr(_transfer, "LEDGER", None)
+            inside.setattr(engine, "LEDGER", None)
             return convert(*args, **options)
 
     patch.setattr(ds, "convert", untold)
@@ -410,7 +412,7 @@ def place_is_ignored_while_compiling(patch: Patch, adapter: Any) -> None:
 def _class(damage: Callable[[Patch, Any], None]) -> type:
     @pytest.fixture(autouse=True)
     def _damaged(self: Any, _around: None, monkeypatch: Patch) -> None:
-        damage(monkeypatch, _registry.load("toyframe"))
+        damage(monkeypatch, registry.load("toyframe"))
 
     return type(f"Test_{damage.__name__}", (TestHealthy,), {"_damaged": _damaged, "__module__": __name__})
 

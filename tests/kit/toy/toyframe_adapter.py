@@ -10,9 +10,11 @@ import numpy as np
 import toyframe
 from toyframe import HOST, Card, Tensor
 
-from devshim import Device, Fault, _host, _refusals, cpu, errors
-from devshim.backend import Backend, Gap
-from devshim.info import DeviceInfo, MemoryInfo
+from devshim import Device, Fault, cpu, errors
+from devshim.contract.backend import Backend, Gap
+from devshim.devices import host
+from devshim.devices.info import DeviceInfo, MemoryInfo
+from devshim.errors import messages
 
 LINES = (
     "device_count device_of place copy to_numpy from_numpy asarray zeros ones full empty arange linspace eye uniform "
@@ -77,10 +79,10 @@ class ToyBackend(Backend):
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is cpu():
-            return _host.describe(self.name)
+            return host.describe(self.name)
         if not self.simulated:
             return DeviceInfo(device, "a toy card", self.name)
-        return _host.describe_simulated(self.name, device, None)
+        return host.describe_simulated(self.name, device, None)
 
     # ------------------------------------------------------------------ tensors
     def device_of(self, x: Tensor) -> Device:
@@ -117,7 +119,7 @@ class ToyBackend(Backend):
         try:
             from ml_dtypes import bfloat16
         except ImportError as error:
-            raise _refusals.no_numpy_dtype(name) from error
+            raise messages.no_numpy_dtype(name) from error
         return np.dtype(bfloat16)
 
     def is_dtype(self, value: object) -> bool:
@@ -183,14 +185,14 @@ class ToyBackend(Backend):
         return None
 
     def memory_policy(self, policy: Any) -> None:
-        raise _refusals.unsupported(self, "memory_policy")
+        raise messages.unsupported(self, "memory_policy")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if memory is not None:
-            raise _refusals.unsupported(self, "simulate_memory")
+            raise messages.unsupported(self, "simulate_memory")
         toyframe.MIXED[0] = mixed if gpus else toyframe.mixed
         self.simulated = gpus
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from cupy import _machine
 
-from devshim import _cuda, _nvml
+from devshim.devices import cuda, nvml
 
 
 def install() -> None:
     """Have devshim ask the stub."""
-    _nvml.cuda_started = lambda: bool(_machine.contexts)
-    _cuda.count = lambda: _machine.CARDS
-    _cuda.has_context = _machine.contexts.__contains__
+    nvml.cuda_started = lambda: bool(_machine.contexts)
+    cuda.count = lambda: _machine.CARDS
+    cuda.has_context = _machine.contexts.__contains__

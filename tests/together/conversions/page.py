@@ -8,7 +8,7 @@ from typing import Any
 from cells import BACKENDS, DTYPES, LAYOUTS, MOVES, STRANGE, TRAINED
 from record import ALIGNMENTS, Record
 
-from devshim._installed import TITLES
+from devshim.registry.discovery import TITLES
 
 HEAD = """# Conversions
 

@@ -15,7 +15,7 @@ from cells import ADDRESSES
 from values import INDEXED, at, numpy_dtype
 
 import devshim as ds
-from devshim import _dlpack
+from devshim.transfers import dlpack
 
 Tensor = Any
 
@@ -220,7 +220,7 @@ class TensorflowSide(Side):
         return self.tf.reshape(x, (1, -1)) @ self.tf.reshape(x, (-1, 1))
 
     def address(self, x: Tensor) -> int:
-        return _dlpack.read(self.tf.experimental.dlpack.to_dlpack(self.tf.convert_to_tensor(x))).address
+        return dlpack.read(self.tf.experimental.dlpack.to_dlpack(self.tf.convert_to_tensor(x))).address
 
     def laid_out(self, layout: str, root: Tensor) -> Tensor:
         if layout == "transposed":

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.autograd.variable import Variable
 
-from devshim._interrupts import uninterrupted
+from devshim.transfers.interrupts import uninterrupted
 from devshim_backends._torch.simulated.patches import put
 
 

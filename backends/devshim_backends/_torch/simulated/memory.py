@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from devshim._cards import Cards
+from devshim.simulation.memory import Cards
 from devshim_backends._torch.failures import FullDeviceError
 from devshim_backends._torch.simulated import sparse
 from devshim_backends._torch.simulated.relabel import CODES, lazily, not_simulated, relabel

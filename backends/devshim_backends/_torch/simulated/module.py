@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from devshim import _host
+from devshim.devices import host
 from devshim_backends._torch.failures import FullDeviceError
 from devshim_backends._torch.simulated import generators, state
 from devshim_backends._torch.simulated.memory import CARDS
@@ -124,7 +124,7 @@ class _Properties:
     def __init__(self, index: int) -> None:
         self.index = index
         limit = state.SHOWN.limit
-        self.total_memory = _host.memory().total or 0 if limit is None else limit
+        self.total_memory = host.memory().total or 0 if limit is None else limit
 
     def __repr__(self) -> str:
         return f"SimulatedDeviceProperties(name='{self.name}', total_memory={self.total_memory >> 20}MB)"

@@ -1,0 +1,1 @@
+"""Checkpoints: saving and loading trees, models and optimizers on any framework."""

@@ -1,0 +1,122 @@
+"""Tensors of a checkpoint on their way to devices: small ones wait for each other, and go in one call.
+
+The host needs memory for those that wait, `MOST` bytes, and for the largest tensor, twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.devices.device import CPU
+from devshim.errors import CheckpointError, CopyNeededError, DevshimError
+from devshim.transfers import engine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeVar
+
+    import numpy as np
+
+    from devshim.checkpoints.file import Opened
+    from devshim.checkpoints.stored import Source
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+
+    K = TypeVar("K")
+
+__all__ = ["Arriving", "Later"]
+
+SMALL = 1 << 18
+"""Bytes: a larger tensor goes alone."""
+MOST = 1 << 24
+"""Bytes that wait at most."""
+
+
+class Later:
+    """One tensor, which is on its device after `Arriving.flush`."""
+
+    __slots__ = ("backend", "place", "target", "tensor")
+
+    def __init__(self, backend: Backend, target: Device, place: str) -> None:
+        self.backend, self.target, self.place = backend, target, place
+        self.tensor: Tensor = None
+
+
+class Arriving:
+    """The tensors of one file.
+
+    Args:
+        file: What is read.
+    """
+
+    def __init__(self, file: Opened) -> None:
+        self._file = file
+        self._all: list[Later] = []
+        self._waiting: list[Later] = []
+        self._bytes = 0
+
+    def read(self, backend: Backend, source: Source, target: Device, place: str) -> Later:
+        """Read one tensor.
+
+        Args:
+            backend: The framework of the result.
+            source: Where its values come from.
+            target: The device it goes to.
+            place: Its name in an error.
+        """
+        tensor, later = source.tensor, Later(backend, target, place)
+        self._all.append(later)
+        try:
+            backend.dtype(source.dtype or tensor.dtype)  # refuses one the framework lacks
+            array = source.values(lambda each: self._file.read(each.name, each.dtype, each.shape, each.crc32))
+            if target is CPU or array.nbytes > SMALL:
+                later.tensor = engine.make(*engine.from_host(backend, array, target, copy=True))
+                return later
+            later.tensor = _on_host(backend, array)
+        except DevshimError as error:
+            if not isinstance(error, CheckpointError):
+                error.add_leaf(place)
+            raise
+        self._waiting.append(later)
+        self._bytes += array.nbytes
+        if self._bytes > MOST:
+            self.flush()
+        return later
+
+    def flush(self) -> None:
+        """Copy all that wait to their devices."""
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        groups: dict[tuple[int, Device], list[Later]] = {}
+        for later in waiting:
+            groups.setdefault((id(later.backend), later.target), []).append(later)
+        for (_, target), group in groups.items():
+            failed: list[int] = []
+            try:
+                made = engine.move_many(group[0].backend, [each.tensor for each in group], target, False, failed)
+            except DevshimError as error:
+                error.add_leaf(" or ".join(filter(None, [group[i].place for i in failed[:4]])))
+                raise
+            for later, tensor in zip(group, made, strict=True):
+                later.tensor = tensor
+
+    def arrived(self, found: Mapping[K, Any]) -> dict[K, Any]:
+        """Return a mapping with the tensors themselves for every `Later` in it."""
+        self.flush()
+        return {key: each.tensor if isinstance(each, Later) else each for key, each in found.items()}
+
+    def forget(self) -> None:
+        """Let go of all tensors: a traceback would keep them, and their memory."""
+        for later in self._all:
+            later.tensor = None
+
+
+def _on_host(backend: Backend, array: np.ndarray) -> Tensor:
+    """Return a tensor in host memory with the values of an array that nobody else has."""
+    try:
+        try:
+            return engine.make(*engine.from_host(backend, array, CPU, copy=False))
+        except CopyNeededError:  # not at an address where the framework's operators can read
+            return backend.from_numpy(array, CPU, copy=True)
+    except Exception as error:
+        engine.raise_full(backend, error, CPU, array.nbytes)
+        raise

@@ -1,0 +1,272 @@
+"""A checkpoint as a file: safetensors by its own library, written beside and renamed, read without trust.
+
+Requirements this module answers:
+
+* Killed at any moment, the file that was there is whole: the new one is written in a folder of its own beside it
+  (`devshim.checkpoints.replace`), flushed to the disk, and renamed; the folder of the file is flushed, too. Two who
+  write at once do not meet, the last one stays.
+* A file says what it holds, and every part of it is checked: the library looks at the header's form, and on top of that
+  no name may stand twice, what devshim wrote down carries a checksum, and so does each tensor.
+* One error, `CheckpointError`, for everything that is wrong with a file; what the system says is an `OSError`, too.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from devshim.checkpoints import foreign, paths
+from devshim.checkpoints.replace import room_beside
+from devshim.devices.dtypes import DTYPES, numpy_dtype
+from devshim.errors import ArgumentError, CheckpointError
+from devshim.errors.formatting import show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["CODES", "Opened", "as_stored", "checksum", "damaged", "is_known", "opened", "write"]
+
+LABEL, CHECKSUM = "devshim", "devshim.crc32"
+"""Where in a file's metadata stands what devshim wrote, and the checksum of that text."""
+
+_LONGEST = 100_000_000
+"""Bytes of a header, the library's own limit: asked here before so many are read."""
+
+CODES = {"bool": "BOOL", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
+CODES |= {f"{sign}int{bits}": f"{code}{bits}" for sign, code in (("", "I"), ("u", "U")) for bits in (8, 16, 32, 64)}
+"""The dtypes that have a code in the format since its first version; others are stored as what they are made of."""
+
+
+def damaged(path: str, why: str, hint: str = "load another copy of it; nothing has changed") -> CheckpointError:
+    """A file that is not what it should be."""
+    return CheckpointError(f"{path!r} is not a checkpoint that ds.load can read: {why}", hint)
+
+
+# ---------------------------------------------------------------------- as stored
+def is_known(dtype: str) -> bool:
+    """Whether a name is that of a dtype a file may have: those of `devshim`, and the small ones of ``ml_dtypes``."""
+    return (
+        dtype in DTYPES
+        or dtype in ("int2", "int4", "uint2", "uint4")
+        or dtype.startswith(("float8_", "float6_", "float4_"))
+    )
+
+
+def stored_form(dtype: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and shape in the file of a tensor: complex numbers as pairs, what is unknown there as bytes."""
+    if dtype in CODES:
+        return dtype, shape
+    if dtype in ("complex64", "complex128"):
+        return f"float{int(dtype[7:]) // 2}", (*shape, 2)
+    return "uint8", (*shape, numpy_dtype(dtype).itemsize)
+
+
+def as_stored(array: np.ndarray) -> np.ndarray:
+    """Return an array, C-ordered, in the form in which the file has it."""
+    dtype, shape = stored_form(array.dtype.name, array.shape)
+    flat = (array if array.flags.c_contiguous else array.copy(order="C")).reshape(-1)
+    return flat.view(numpy_dtype(dtype)).reshape(shape)
+
+
+def checksum(array: np.ndarray) -> int:
+    """Return the CRC-32 of an array's bytes."""
+    return zlib.crc32(array.reshape(-1).view(np.uint8).data) if array.size else 0
+
+
+# ---------------------------------------------------------------------- writing
+def write(path: str, arrays: Mapping[str, np.ndarray], told: object) -> None:
+    """Write arrays, in the form of `as_stored`, and what is told about them, in place of a file, all or nothing.
+
+    Raises:
+        ArgumentError: There is something at the path that is no file.
+        CheckpointError: The folder is not there, the system refuses, or the library could not write, such as on a full
+            disk; what the system says is an `OSError`, too.
+    """
+    target = os.path.realpath(path)
+    try:
+        _write(target, arrays, json.dumps(told, separators=(",", ":"), allow_nan=False))
+    except CheckpointError:
+        raise
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        hint = "make room on the disk" if full else "save into a folder that you can write to"
+        raise paths.refused(path, error, "cannot be written", f"{hint}; nothing has changed") from error
+
+
+def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    folder, mode = os.path.dirname(target), _mode(target)
+    if not os.path.isdir(folder):
+        raise paths.no_folder(folder)
+    with room_beside(target) as room:
+        beside = os.path.join(room, "new")
+        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else 0o600))
+        mode = stat.S_IMODE(os.stat(beside).st_mode) if mode is None else mode  # the library makes a file of its own
+        try:
+            save_file(dict(arrays), beside, metadata={LABEL: text, CHECKSUM: f"{zlib.crc32(text.encode()):08x}"})
+        except SafetensorError as error:
+            raise CheckpointError(
+                f"{target!r} cannot be written: {error}", "make room on the disk; nothing has changed"
+            ) from error
+        os.chmod(beside, mode)
+        _flush(beside)
+        os.replace(beside, target)
+    _flush(folder)
+
+
+def _mode(target: str) -> int | None:
+    """The permissions of the file that is replaced; None without one."""
+    try:
+        found = os.stat(target)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        inside = os.path.join(target, "checkpoint.safetensors")
+        raise ArgumentError(f"{target!r} is a folder, not a file to save into", f"ds.save(obj, {inside!r})")
+    if not stat.S_ISREG(found.st_mode):
+        raise ArgumentError(f"{target!r} is not a regular file, and would be replaced by one", "pass another path")
+    return stat.S_IMODE(found.st_mode)
+
+
+def _flush(path: str) -> None:
+    """Wait until a file, or a folder's list of them, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# ---------------------------------------------------------------------- reading
+class Opened:
+    """An open file whose header has been checked.
+
+    Attributes:
+        path: Where.
+        told: What devshim wrote about it; None for another's safetensors file.
+        forms: Name -> the dtype's code and the shape, of every tensor, as the header has them.
+    """
+
+    def __init__(self, path: str, handle: Any, header: Mapping[str, Any], told: Any) -> None:
+        self.path, self.told, self._handle = path, told, handle
+        self.forms = {
+            name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items() if name != "__metadata__"
+        }
+
+    def read(self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None) -> np.ndarray:
+        """Return a tensor's values, of the dtype and shape that were saved; never the file's own memory.
+
+        Raises:
+            CheckpointError: They are not what the checksum says, or are in another form.
+            ConversionError: NumPy has no such dtype.
+        """
+        kind = numpy_dtype(dtype)
+        if kind.hasobject or kind.name != dtype:  # a name of ml_dtypes that is no dtype
+            raise damaged(self.path, f"{show(dtype)} is not a dtype")
+        form, full = stored_form(dtype, shape)
+        if self.told is not None and self.forms.get(name) != (CODES[form], full):
+            raise damaged(self.path, f"the tensor {show(name)} is not the {dtype} of shape {shape} that was saved")
+        numpy_dtype(form)  # imports ml_dtypes, which the library expects to be there
+        try:
+            array: np.ndarray = self._handle.get_tensor(name)
+        except Exception as error:
+            raise damaged(self.path, f"the tensor {show(name)} cannot be read: {error}") from error
+        if crc32 is not None and checksum(array) != crc32:
+            raise damaged(self.path, f"the values of the tensor {show(name)} are damaged (its checksum differs)")
+        return array.reshape(-1).view(kind).reshape(shape)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Opened]:
+    """Open a file for reading, its header checked.
+
+    Raises:
+        CheckpointError: It is not a safetensors file, is cut off, or damaged; is not there, or cannot be read, which is
+            the system's `OSError`, too.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    for _ in range(100):
+        try:
+            header = _header(path)
+        except FileNotFoundError as error:
+            raise paths.not_found(path, error) from error
+        except OSError as error:
+            hint = "see who may read it: `ls -l` shows the owner and the permissions"
+            raise paths.refused(path, error, "cannot be read", hint) from error
+        told = header.get("__metadata__", {})
+        try:
+            handle: Any = safe_open(path, framework="np")
+        except (SafetensorError, OverflowError) as error:
+            raise damaged(path, str(error)) from error
+        with handle:
+            if (handle.metadata() or {}) == told:
+                yield Opened(path, handle, header, _told(path, told))
+                return
+        # Another one was put in its place between the two looks: look again.
+    raise damaged(path, "it is replaced by another all the time")
+
+
+def _header(path: str) -> dict[str, Any]:
+    """The header of a file, in which no name stands twice."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise CheckpointError(f"{path!r} is a folder, not a checkpoint file", foreign.folder_hint(path))
+    if not stat.S_ISREG(mode):
+        raise damaged(path, "it is not a regular file", "pass the path of a file that ds.save has written")
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > size - 8 or length > _LONGEST:
+            raise _foreign(path)
+        text = file.read(length)
+    header = _parsed(path, text)
+    if not isinstance(header, dict):
+        raise damaged(path, "its header is not a JSON object")
+    return header
+
+
+def _foreign(path: str) -> CheckpointError:
+    """A file that does not begin as a safetensors file does."""
+    found = foreign.recognized(path)
+    if found is None:
+        return damaged(path, "it is cut off, or not a safetensors file")
+    return damaged(path, f"it is {found[0]}", found[1])
+
+
+def _parsed(path: str, text: str | bytes) -> Any:
+    """JSON, strictly: no name twice, no NaN, nested no deeper than Python follows."""
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, f"its header is not JSON: {error}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return found
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _told(path: str, metadata: Mapping[str, str]) -> Any:
+    """What devshim wrote into a file's metadata, checked; None where it did not write the file."""
+    if LABEL not in metadata and CHECKSUM not in metadata:
+        return None
+    text = metadata.get(LABEL, "")
+    if metadata.get(CHECKSUM) != f"{zlib.crc32(text.encode()):08x}":
+        raise damaged(path, "what it says about its contents is damaged (its checksum differs)")
+    return _parsed(path, text)

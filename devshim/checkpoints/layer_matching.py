@@ -1,0 +1,171 @@
+"""Which weight of a file belongs to which of a model, by the layers they are of: in order, in canonical terms.
+
+Requirements this module answers:
+
+* Kinds, roles, canonical shapes and facts must agree; layouts are exchanged on the way (`devshim.checkpoints.layouts`). What does
+  not agree is said of both sides.
+* Where it cannot be told how a weight is laid out, it is refused rather than filled with the right numbers in the wrong
+  places. Within one framework it is laid out alike, whatever that is.
+* Every parameter is filled, all of it, or nothing is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from devshim.checkpoints.layouts import Term, canonical_shape
+from devshim.checkpoints.stored import Source
+from devshim.contract.models import Weight
+from devshim.errors import CheckpointError
+from devshim.errors.formatting import show
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from devshim.checkpoints.stored import StoredTensor, StoredWhole
+    from devshim.contract.backend import Backend
+    from devshim.contract.models import Layer, Leaf
+
+    Terms = list[tuple[StoredTensor, Term]]
+
+__all__ = ["by_layers", "listed"]
+
+_BY_HAND = "load the file without `into`, and set those weights by hand"
+
+
+def by_layers(
+    backend: Backend, whole: Any, stored: StoredWhole, what: str, leaves: Mapping[str, Leaf]
+) -> dict[str, Source]:
+    """Return for each leaf of a model that belongs to a layer, by its path, where its values come from.
+
+    Raises:
+        CheckpointError: The layers are not the same, or a parameter is in none.
+    """
+    mine = [layer for layer in backend.layers(whole) if layer.weights]
+    theirs = [layer for layer in stored.layers if layer["weights"]]
+    told = f"the file's {len(theirs)} layers are {_layers(theirs)}; the model's {len(mine)} are " + _layers(
+        [{"kind": layer.kind, "path": layer.path} for layer in mine]
+    )
+    if len(mine) != len(theirs):
+        raise CheckpointError(
+            f"the file does not fit {what}: {told}",
+            "make the model as the one that was saved; ds.load(path) alone gives the tensors",
+        )
+    same = stored.library == backend.library(whole)
+    found: dict[str, Terms] = {}
+    for ours, other in zip(mine, theirs, strict=True):
+        unlike = _unlike(ours, other, same)
+        hint = "make the layers in the order of the one that was saved; ds.load(path) alone gives the tensors"
+        for role, weight in ours.weights.items() if unlike is None else ():
+            for tensor, term in _terms(role, weight, other["weights"], stored, same):
+                if why := term.theirs.unclear or term.mine.unclear:
+                    unlike, hint = why, _BY_HAND
+                elif unlike is None:
+                    unlike = _unlike_forms(backend, role, tensor, term, leaves[weight.path])
+                found.setdefault(weight.path, []).append((tensor, term))
+        if unlike is not None:
+            raise CheckpointError(
+                f"the file does not fit {what}: its {show(ours.path)} ({ours.kind}) would get {show(other['path'])} "
+                f"({show(other['kind'])}) of {stored.title}, and {unlike}; {told}",
+                hint,
+            )
+    sources = {path: _source(backend, leaves[path], terms) for path, terms in found.items()}
+    owners = {(id(leaves[path].owner), leaves[path].kind): source for path, source in sources.items()}
+    for path, leaf in leaves.items():  # a layer names one of the names of a tie
+        if (id(leaf.owner), leaf.kind) in owners:
+            sources.setdefault(path, owners[id(leaf.owner), leaf.kind])
+    _require_covered(leaves, sources, {path for layer in mine for path in layer.unused}, what)
+    return sources
+
+
+def _source(backend: Backend, leaf: Leaf, terms: Terms) -> Source:
+    ((tensor, term), *more) = terms
+    plain = Weight(leaf.path)
+    if not more and term.counts and term.mine == plain and term.theirs == Weight(term.theirs.path):
+        return Source(tensor)
+    return Source(tensor, tuple(terms), backend.shape(leaf.read()))
+
+
+def _terms(role: str, weight: Weight, others: Mapping[str, Weight], stored: StoredWhole, same: bool) -> Terms:
+    """What the file's tensors bring to a weight: one of its role, those it is the sum of, or one that is a sum."""
+    sums = {part: name for name in others for part in name.split("+")}
+    names = [role] if role in others else [name for name in role.split("+") if name in others]
+    counts = bool(names) or role == sums[role].partition("+")[0]  # the first has the sum, the others nothing
+    found = []
+    for name in names or [sums[role]]:
+        tensor = stored.leaves[others[name].path][1]
+        if same and (weight.unclear or others[name].unclear):
+            found.append((tensor, Term(Weight(others[name].path), Weight(weight.path), counts)))
+        else:
+            found.append((tensor, Term(others[name], weight, counts)))
+    return found
+
+
+def _unlike_forms(backend: Backend, role: str, tensor: StoredTensor, term: Term, leaf: Leaf) -> str | None:
+    """Why a tensor of the file is not of a weight's form, or None."""
+    x = leaf.read()
+    shape = backend.shape(x)
+    there = canonical_shape(term.theirs, tensor.shape)
+    rank = len(term.mine.folded or term.mine.axes or shape)
+    if rank != len(there):
+        return f"its {role} has {rank} axes, and in the file {len(there)}"
+    if len(term.mine.axes or ()) == len(shape) or term.mine.axes is None or term.mine.folded:
+        here = canonical_shape(term.mine, shape)
+        if (here, backend.dtype_name(x)) == (there, tensor.dtype):
+            return None
+    return (
+        f"its {show(leaf.path)} is {backend.dtype_name(x)} of shape {shape}, and in the file {show(tensor.name)} is "
+        f"{tensor.dtype} of shape {tensor.shape}"
+    )
+
+
+def _require_covered(leaves: Mapping[str, Leaf], found: Mapping[str, Source], unused: set[str], what: str) -> None:
+    """Refuse a parameter that would stay as it is, or in part."""
+    filled = {path for path, source in found.items() if _is_whole(source)} | unused
+    lacking = [path for path, leaf in leaves.items() if leaf.kind == "parameter" and path not in filled]
+    if lacking:
+        raise CheckpointError(
+            f"the file does not fit {what}: {listed(lacking)} of it belong to no layer known on both sides", _BY_HAND
+        )
+
+
+def _is_whole(source: Source) -> bool:
+    parts = {term.mine.part for _, term in source.terms if term.mine.part is not None}
+    return not parts or sum(stop - start for start, stop in parts) == math.prod(source.shape)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(map(show, names[:3])) + more
+
+
+def _layers(layers: Sequence[Mapping[str, Any]]) -> str:
+    more = f" and {len(layers) - 12} more" if len(layers) > 12 else ""
+    return ", ".join(f"{show(each['path'])} ({str(each['kind'])[:20]})" for each in layers[:12]) + more
+
+
+def _unlike(mine: Layer, other: Mapping[str, Any], same: bool) -> str | None:
+    """Why two layers are not the same, or None."""
+    if mine.kind != other["kind"]:
+        return "they are of different kinds"
+    if mine.kind == "other" and not same:
+        return "devshim knows no such layer on both frameworks"
+    if _parts(mine.weights) != _parts(other["weights"]):
+        return f"one has {', '.join(sorted(mine.weights))}, the other {', '.join(sorted(other['weights']))}"
+    for name in sorted({*mine.facts, *other["facts"]}):
+        ours, theirs = mine.facts.get(name), other["facts"].get(name)
+        if not _equal(ours, theirs):
+            return f"{name} is {show(ours)} here and {show(theirs)} in the file"
+    return None
+
+
+def _parts(roles: Mapping[str, Weight]) -> list[str]:
+    return sorted(part for role in roles for part in role.split("+"))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return math.isclose(a, b, rel_tol=1e-6)  # 1e-5 in 32 bits is not 1e-5 in 64
+    return (list(a) if isinstance(a, tuple) else a) == (list(b) if isinstance(b, tuple) else b)

@@ -1,0 +1,123 @@
+"""Which tensor of a file belongs to which leaf of a model or optimizer: by its name, or by the layer it is of.
+
+Requirements this module answers:
+
+* The same framework and the same names: leaf by leaf, dtypes and shapes equal, none missing and none left over.
+* Another framework, or other names: layer by layer (`devshim.checkpoints.layer_matching`), also where the names agree: what
+  PyTorch and Paddle call ``0.weight`` is laid out in two ways.
+* An optimizer's state means nothing to another framework's optimizer, whatever its class is called.
+* Keras's models and optimizers have the same names and shapes on every framework: between these, leaf by leaf.
+* Whatever does not fit is said before anything is read, and named: the leaf, or the layers on both sides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from devshim.checkpoints.layer_matching import by_layers, listed
+from devshim.checkpoints.stored import Source
+from devshim.errors import CheckpointError
+from devshim.errors.formatting import show, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devshim.checkpoints.stored import StoredWhole
+    from devshim.contract.backend import Backend
+    from devshim.contract.models import Leaf
+
+__all__ = ["KEPT", "fit"]
+
+KEPT = ("parameter", "buffer", "state")
+"""The kinds of leaves that are saved."""
+
+
+def fit(backend: Backend, whole: Any, stored: StoredWhole, place: str) -> dict[str, Source]:
+    """Return for each leaf of a model or optimizer, by its path, where its values come from.
+
+    Raises:
+        CheckpointError: They do not fit.
+    """
+    leaves = {leaf.path: leaf for leaf in backend.leaves(whole) if leaf.kind in KEPT}
+    same = stored.library == backend.library(whole)
+    what = f"the {type_name(whole)}{f' at {place}' if place else ''}"
+    if not same and stored.framework and not stored.is_model:
+        raise CheckpointError(
+            f"the file has the state of an optimizer of {stored.title} ({stored.cls}), and {what} is one of "
+            f"{backend.title}: what the numbers mean differs from framework to framework",
+            "load the model alone: pass None in the optimizer's place of `into`, such as into=[model, None]",
+        )
+    kinds = {path: leaf.kind for path, leaf in leaves.items()}
+    alike = _weights(kinds) == _weights({path: kind for path, (kind, _) in stored.leaves.items()})
+    if alike and (same or not stored.layers):
+        found = {path: Source(tensor) for path, (_, tensor) in stored.leaves.items() if path in leaves}
+        if stored.framework and stored.framework != backend.name:
+            found = {path: _converted(backend, leaves[path], source) for path, source in found.items()}
+    elif stored.layers and any(leaf.kind == "parameter" for leaf in leaves.values()):
+        try:
+            found = by_layers(backend, whole, stored, what, leaves)
+        except CheckpointError as error:
+            if same:
+                raise _other_names(leaves, stored, what) from error
+            raise
+    else:
+        raise _other_names(leaves, stored, what)
+    for path, source in found.items():
+        _check(backend, leaves[path], source, what)
+    _check_ties(leaves, found, what)
+    return found
+
+
+def _converted(backend: Backend, leaf: Leaf, source: Source) -> Source:
+    """The same in the leaf's dtype where both are integers: seeds and counts of one library on another framework."""
+    dtype, stored = backend.dtype_name(leaf.read()), source.tensor.dtype
+    return replace(source, dtype=dtype) if dtype != stored and _is_integer(dtype) and _is_integer(stored) else source
+
+
+def _is_integer(dtype: str) -> bool:
+    return dtype.lstrip("u").startswith("int")
+
+
+def _weights(kinds: Mapping[str, str]) -> set[str]:
+    """The leaves that must agree: of a model its weights, of an optimizer its state.
+
+    A compiled Keras model holds state besides its weights, which comes back where both sides have it.
+    """
+    weights = {path for path, kind in kinds.items() if kind != "state"}
+    return weights or set(kinds)
+
+
+def _other_names(leaves: Mapping[str, Any], stored: StoredWhole, what: str) -> CheckpointError:
+    missing = [path for path in leaves if path not in stored.leaves]
+    more = [path for path in stored.leaves if path not in leaves]
+    told = [f"the file lacks {listed(missing)}" if missing else "", f"it has {listed(more)}, too" if more else ""]
+    unbuilt = "" if leaves else "; it holds nothing yet: a model that is not built has no weights to load into"
+    return CheckpointError(
+        f"the file does not fit {what}: {' and '.join(filter(None, told))}{unbuilt}",
+        "load it into what it was saved from, or without `into` to get its tensors by their names",
+    )
+
+
+def _check(backend: Backend, leaf: Leaf, source: Source, what: str) -> None:
+    x = leaf.read()
+    have = (backend.dtype_name(x), backend.shape(x))
+    dtypes = {tensor.dtype for tensor, _ in source.terms} or {source.dtype or source.tensor.dtype}
+    if ({have[0]}, have[1]) != (dtypes, source.shape if source.terms else source.tensor.shape):
+        raise CheckpointError(
+            f"the file does not fit {what}: its {show(leaf.path)} is {have[0]} of shape {have[1]}, and in the file "
+            f"{show(source.tensor.name)} is {source.tensor.dtype} of shape {source.tensor.shape}",
+            "load it into an equal model; convert that one's dtype afterwards",
+        )
+
+
+def _check_ties(leaves: Mapping[str, Leaf], found: Mapping[str, Source], what: str) -> None:
+    """Refuse two tensors for one parameter."""
+    owners: dict[tuple[int, str], tuple[str, Source]] = {}
+    for path, source in found.items():
+        first, other = owners.setdefault((id(leaves[path].owner), leaves[path].kind), (path, source))
+        if other.tensor is not source.tensor:
+            raise CheckpointError(
+                f"the file does not fit {what}: {show(first)} and {show(path)} are one there, and two in the file",
+                "untie them in the model, or take one from the dict that ds.load(path) gives",
+            )

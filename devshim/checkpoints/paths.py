@@ -1,0 +1,158 @@
+"""The path of a checkpoint: what a user may give, and what the system says about it, as devshim's errors.
+
+An error about a path is a `CheckpointError` and the `OSError` that the system raised in one, so that programs that
+catch `FileNotFoundError` go on to do so.
+"""
+
+from __future__ import annotations
+
+import os
+from errno import ENOENT
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import ArgumentError, CheckpointError
+from devshim.errors.formatting import described, show
+from devshim.registry import argument_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["loaded_path", "no_folder", "not_found", "refused", "saved_path"]
+
+_LISTED = 1000
+"""Files of a folder that are looked at for a name that is near."""
+
+
+class _SystemError(CheckpointError, OSError):
+    """Return the system's message about a path."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_made, (self.problem, self.hint, self.errno, self.strerror, self.filename))
+
+
+class _NotFoundError(_SystemError, FileNotFoundError):
+    """There is nothing at the path."""
+
+
+class _DeniedError(_SystemError, PermissionError):
+    """The system does not let this user do it."""
+
+
+for _cls in (_SystemError, _NotFoundError, _DeniedError):  # users catch them by this name
+    _cls.__module__, _cls.__name__, _cls.__qualname__ = "devshim", "CheckpointError", "CheckpointError"
+
+
+def _made(problem: str, hint: str, number: int | None, text: str | None, path: str) -> CheckpointError:
+    kind = type(OSError(number, "")) if number is not None else OSError
+    cls = {FileNotFoundError: _NotFoundError, PermissionError: _DeniedError}.get(kind, _SystemError)
+    error = cls(problem, hint)
+    error.errno, error.strerror, error.filename = number, text, path
+    return error
+
+
+def refused(path: str, error: OSError, what: str, hint: str) -> CheckpointError:
+    """Return an error about a path, which the system's own is the cause of.
+
+    Args:
+        path: Which.
+        error: The system's.
+        what: What cannot be done, such as ``"cannot be read"``.
+        hint: What to type.
+    """
+    return _made(f"{show(path)} {what}: {error.strerror or error}", hint, error.errno, error.strerror, path)
+
+
+# ---------------------------------------------------------------------- what is given
+def saved_path(obj: Any, path: Any) -> str:
+    """Return the path given to ``ds.save(obj, path)`` as text.
+
+    Raises:
+        ArgumentError: It is not a path of a file, or the two are swapped.
+    """
+    if not isinstance(path, (str, bytes, os.PathLike)) and isinstance(obj, (str, os.PathLike)):
+        raise ArgumentError(
+            f"ds.save takes the path second, and was given {show(os.fspath(obj))} first and {described(path)} second",
+            f"the arguments are swapped: ds.save(obj, {show(os.fspath(obj))})",
+        )
+    return _text(path, lambda text: f"ds.save(obj, {text})")
+
+
+def loaded_path(path: Any, device: Any) -> str:
+    """Return the path given to ``ds.load(path, device)`` as text.
+
+    Raises:
+        ArgumentError: It is not a path of a file, or the two are swapped.
+    """
+    if isinstance(device, (str, os.PathLike)) and argument_hints.named(device) is None:
+        place = None if isinstance(path, os.PathLike) else argument_hints.named(path)
+        if place is not None and not os.path.exists(str(path)):
+            given = show(os.fspath(device))
+            raise ArgumentError(
+                f"ds.load takes the path first and the device second, and was given {place} first and {given} second",
+                f"the arguments are swapped: ds.load({given}, {place})",
+            )
+    return _text(path, lambda text: f"ds.load({text})")
+
+
+def _text(path: Any, call: Callable[[str], str]) -> str:
+    name = call("").partition("(")[0]
+    try:
+        text = os.fspath(path)
+    except Exception as error:  # an object may raise anything from its own __fspath__
+        raise ArgumentError(
+            f"{name} takes the path of a file, and was given {described(path)}",
+            f"pass its path: {call(repr('checkpoint.safetensors'))}",
+        ) from error
+    if isinstance(text, bytes):
+        raise ArgumentError(f"{name} takes a path as text, and was given bytes", call("os.fsdecode(path)"))
+    if not text:
+        raise ArgumentError(f"{name} was given an empty path", f"name a file: {call(repr('checkpoint.safetensors'))}")
+    try:
+        known = b"\0" not in os.fsencode(text)
+    except UnicodeError:  # half a character
+        known = False
+    if not known:
+        clean = "".join(c for c in text if c.isprintable())[:40]
+        raise ArgumentError(f"{show(text)} holds a character that no file's name can have", call(repr(clean or "x")))
+    return str(text)
+
+
+# ---------------------------------------------------------------------- what is not there
+def no_folder(folder: str) -> CheckpointError:
+    """Return the error for a folder to save into that is not there."""
+    hint = f"os.makedirs({show(folder)}) makes it"
+    parts = folder.split(os.sep)
+    if any(part.startswith("~") for part in parts):
+        hint = "'~' is not expanded: ds.save(obj, os.path.expanduser(path))"
+    return _made(f"there is no such folder to save into: {folder!r}", hint, ENOENT, "No such file or directory", folder)
+
+
+def not_found(path: str, error: OSError) -> CheckpointError:
+    """Return the error for a file to load that is not there, with the nearest name in its folder."""
+    folder, name = os.path.split(path)
+    if path.startswith("~"):
+        hint = f"'~' is not expanded: ds.load(os.path.expanduser({show(path)}))"
+    elif not os.path.isdir(folder or "."):
+        hint = f"there is no folder {show(folder)}: the current folder is {show(os.getcwd())}"
+    else:
+        hint = _near(folder, name) or (
+            f"write the whole path: the current folder is {show(os.getcwd())}"
+            if not os.path.isabs(path)
+            else f"ds.save(obj, {show(path)}) writes one"
+        )
+    return _made(f"there is no file {show(path)} to load", hint, error.errno, error.strerror, path)
+
+
+def _near(folder: str, name: str) -> str | None:
+    """A hint at the files of a folder that may have been meant."""
+    from difflib import get_close_matches
+    from itertools import islice
+
+    with os.scandir(folder or ".") as entries:
+        names = [entry.name for entry in islice(entries, _LISTED) if entry.name[:1] != "." and entry.is_file()]
+    stem = name.partition(".")[0]
+    alike = [each for each in names if each.partition(".")[0] == stem] or get_close_matches(name, names, 1)
+    if alike:
+        return f"did you mean ds.load({os.path.join(folder, alike[0])!r})?"
+    saved = sorted(each for each in names if each.endswith(".safetensors"))[:3]
+    return f"in that folder are {', '.join(map(repr, saved))}" if saved else None

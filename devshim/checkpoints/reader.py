@@ -1,0 +1,158 @@
+"""What a file says it holds, taken at no word: every entry is checked for its form before anything is made of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.checkpoints.file import CODES, damaged, is_known
+from devshim.checkpoints.layouts import require_sound
+from devshim.checkpoints.stored import StoredTensor, StoredWhole
+from devshim.checkpoints.structure import decoded
+from devshim.checkpoints.writer import VERSION
+from devshim.contract.models import Weight
+from devshim.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from devshim.checkpoints.file import Opened
+    from devshim.trees.trees import Cell
+
+__all__ = ["Contents", "facts_of"]
+
+_DTYPES = {code: dtype for dtype, code in CODES.items()}
+_DTYPES["C64"] = "complex64"
+"""What the library gives NumPy of other programs' files; 8-bit floats are not among it (safetensors 0.8)."""
+
+
+class Contents:
+    """The tree of a file.
+
+    Attributes:
+        tree: With a `StoredTensor` or `StoredWhole` in the place of each tensor, model and optimizer.
+        found: These, each with where it stands first.
+    """
+
+    def __init__(self, file: Opened) -> None:
+        self._file = file
+        self._told = file.told
+        self.found: list[tuple[Any, Cell]]
+        if file.told is None:
+            self.tree = {name: _foreign(file, name) for name in file.forms}
+            self.found = [(tensor, ((None, None), name)) for name, tensor in self.tree.items()]
+            return
+        try:
+            self._tensors = _tensors(file)
+            self._wholes: dict[int, StoredWhole] = {}
+            self.tree, self.found = decoded(file.told.get("nodes"), self._refer)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise damaged(file.path, f"what it says about its contents makes no sense: {error}") from error
+
+    def _refer(self, node: list[Any]) -> Any:
+        kind, what = node
+        if kind == "tensor":
+            return _one(self._tensors, what)
+        if kind != "whole":
+            raise ValueError("its kind is unknown")
+        if id(node) not in self._wholes:
+            self._wholes[id(node)] = _whole(what, self._tensors)
+        return self._wholes[id(node)]
+
+    def built(self, made: Mapping[int, Any]) -> Any:
+        """Return the tree with something else in the place of what is stored, by its id."""
+        if self._told is None:
+            return {name: made[id(tensor)] for name, tensor in self.tree.items()}
+        return decoded(self._told["nodes"], lambda node: made[id(self._refer(node))])[0]
+
+
+def facts_of(file: Opened, stored: StoredWhole, read: Callable[[StoredTensor], Any]) -> Any:
+    """Return what a checkpoint kept of a model or optimizer besides its leaves, or None."""
+    if stored.facts is None:
+        return None
+    tensors = _tensors(file)
+    try:
+        return decoded(stored.facts, lambda node: read(_one(tensors, node[1])))[0]
+    except ValueError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise damaged(file.path, f"what it says of a {stored.cls} makes no sense: {error}") from error
+
+
+def _tensors(file: Opened) -> list[StoredTensor]:
+    """What the file says of its tensors; the names are those of its header."""
+    told = file.told
+    if told.get("version") != VERSION:
+        raise CheckpointError(
+            f"the file is of version {told.get('version')!r}, and this devshim reads version {VERSION}",
+            "install the devshim that wrote it, or a newer one",
+        )
+    found = []
+    for entry in told["tensors"]:
+        name, dtype, shape, crc32 = entry["name"], entry["dtype"], entry["shape"], entry["crc32"]
+        if not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list) and type(crc32) is int):
+            raise ValueError("an entry of a tensor has another form")
+        if not is_known(dtype) or not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError("a tensor has no such dtype or shape")
+        found.append(StoredTensor(name, dtype, tuple(shape), crc32))
+    if sorted(tensor.name for tensor in found) != sorted(file.forms):
+        raise ValueError("the tensors in it are not those it speaks of")
+    return found
+
+
+def _one(tensors: list[StoredTensor], number: Any) -> StoredTensor:
+    if type(number) is not int or not 0 <= number < len(tensors):
+        raise ValueError("there is no such tensor")
+    return tensors[number]
+
+
+def _whole(told: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredWhole:
+    """A model or optimizer as the file describes it."""
+    framework, title, cls = told["framework"], told["title"], told["class"]
+    library = told.get("library", framework)  # files of before Keras crossed from framework to framework lack it
+    texts = framework, title, cls, library
+    leaves = {path: (kind, _one(tensors, number)) for path, kind, number in told["leaves"]}
+    if not all(isinstance(text, str) for text in [*texts, *leaves, *(kind for kind, _ in leaves.values())]):
+        raise ValueError("a model's description has another form")
+    if len(leaves) != len(told["leaves"]):
+        raise ValueError("a model has two leaves of one name")
+    layers = []
+    for layer in told["layers"]:
+        if not (isinstance(layer["kind"], str) and isinstance(layer["path"], str) and isinstance(layer["facts"], dict)):
+            raise ValueError("a layer's description has another form")
+        weights = {role: _weight(told, leaves) for role, told in layer["weights"].items()}
+        layers.append({**layer, "weights": weights})
+    return StoredWhole(framework, title, cls, leaves, layers, told["facts"], library)
+
+
+def _weight(told: Sequence[Any], leaves: Mapping[str, tuple[str, StoredTensor]]) -> Weight:
+    """A weight as the file describes it: its path, its axes, and what else there is to its layout."""
+    path, axes, *rest = told
+    more = rest[0] if rest else {}
+    weight = Weight(
+        path,
+        _numbers(axes),
+        None if more.get("folded") is None else tuple(_numbers(sizes) or () for sizes in more["folded"]),
+        _numbers(more.get("order")),
+        _numbers(more.get("part")),  # type: ignore[arg-type]  # two, or it is not sound
+        str(more.get("unclear", "")),
+    )
+    require_sound(weight, leaves[path][1].shape)
+    return weight
+
+
+def _numbers(told: Any) -> tuple[int, ...] | None:
+    if told is None:
+        return None
+    if not isinstance(told, list) or not all(type(number) is int for number in told):
+        raise ValueError("a weight's layout has another form")
+    return tuple(told)
+
+
+def _foreign(file: Opened, name: str) -> StoredTensor:
+    """A tensor of a file that devshim did not write."""
+    code, shape = file.forms[name]
+    if code not in _DTYPES:
+        raise damaged(file.path, f"the tensor {name[:40]!r} is {code}, which the library cannot give to NumPy")
+    return StoredTensor(name, _DTYPES[code], shape, None)

@@ -1,0 +1,213 @@
+"""Loading into what is there: everything is looked at, then read, then exchanged, all or nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.checkpoints.arrivals import Arriving
+from devshim.checkpoints.matching import fit
+from devshim.checkpoints.reader import facts_of
+from devshim.checkpoints.stored import Source, StoredTensor, StoredWhole
+from devshim.collectives import arguments as arguments_module
+from devshim.devices.device import CPU, Device
+from devshim.errors import CheckpointError
+from devshim.errors.formatting import article, show, type_name
+from devshim.models import moving
+from devshim.placement.placement import Placement
+from devshim.registry import registry
+from devshim.tensors import arguments
+from devshim.trees import multi_map, trees
+from devshim.trees.containers import children
+from devshim.trees.multi_map import place_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.checkpoints.arrivals import Later
+    from devshim.checkpoints.file import Opened
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.trees.trees import Cell
+
+__all__ = ["Filling"]
+
+
+class Filling:
+    """One load into something.
+
+    Args:
+        file: What is read.
+        device: Where to; None: everything stays where it is.
+    """
+
+    def __init__(self, file: Opened, device: Device | Placement | None) -> None:
+        self._file, self._device, self._arriving = file, device, Arriving(file)
+        self._undo: list[Callable[[], None]] = []
+        self._met: list[tuple[str, Any, StoredWhole, Backend]] = []
+        self._wholes: list[tuple[str, Any, Backend]] = []
+        self._sources: dict[tuple[str, str], Source] = {}
+        self._here: dict[tuple[str, str], Device] = {}
+        self._tensors: list[tuple[Cell, Tensor, Backend, Source]] = []
+        self._changed = False
+
+    def fill(self, into: Any, stored: Any) -> Any:
+        """Return ``into``, or a tree like it where more than models and optimizers changed.
+
+        Args:
+            into: A tree.
+            stored: The file's tree (`devshim.checkpoints.reader.Contents.tree`).
+        """
+        new: list[Later] = []
+        try:
+            _refuse_model(into, stored)
+            multi_map.mapped([into, stored], self._look, _unlike)
+            for whole in self._met:
+                self._prepare(*whole)
+            for cell, x, backend, source in self._tensors:
+                target = self._target_of(cell, backend.device_of(x), not backend.shape(x))
+                arguments_module.at(cell, arguments.reach, backend, target, (x,))
+                new.append(self._arriving.read(backend, source, target, place_text(cell)))
+            self._arriving.flush()
+            arrived = (later.tensor for later in new)
+            result = multi_map.mapped([into, stored], lambda cell, nodes: self._result(nodes, arrived), _unlike)
+            move = moving.Move(self._wholes, self._where, self._given, self._arriving.arrived)
+            move.stage()
+            with moving.uninterrupted():
+                move.exchange(rewire=self._device is not None)
+                self._undo.clear()
+        except BaseException:
+            self._arriving.forget()
+            for undo in reversed(self._undo):
+                undo()
+            raise
+        return result if self._changed else into
+
+    # ------------------------------------------------------------------ looking
+    def _look(self, cell: Cell, nodes: list[Any]) -> Any:
+        """Compare one leaf with what the file has in its place."""
+        mine, theirs = nodes
+        if mine is None:
+            return None
+        backend = registry.serving(mine)
+        if backend is not None:
+            self._look_at_tensor(cell, mine, theirs, backend)
+            return mine
+        owner = trees.owner_of_whole(mine)
+        if owner is not None:
+            self._look_at_whole(cell, mine, theirs, owner)
+        elif isinstance(theirs, (StoredTensor, StoredWhole)) or not _is_plain(theirs):
+            raise _other(cell, f"{show(mine)} would be replaced by {_called(theirs)}")
+        elif not multi_map.same_value(mine, theirs):
+            self._changed = True
+        return mine
+
+    def _look_at_tensor(self, cell: Cell, mine: Tensor, theirs: Any, backend: Backend) -> None:
+        if not isinstance(theirs, StoredTensor):
+            raise _other(cell, f"a tensor would be replaced by {_called(theirs)}")
+        have = (backend.dtype_name(mine), backend.shape(mine))
+        if have != (theirs.dtype, theirs.shape):
+            raise _other(
+                cell,
+                f"a tensor is {have[0]} of shape {have[1]}, and in the file {theirs.dtype} of shape {theirs.shape}",
+            )
+        self._tensors.append((cell, mine, backend, Source(theirs)))
+        self._changed = True
+
+    def _look_at_whole(self, cell: Cell, mine: Any, theirs: Any, backend: Backend) -> None:
+        stored = _as_whole(theirs)
+        if stored is None:
+            raise _other(cell, f"a {type_name(mine)} would be replaced by {_called(theirs)}")
+        self._met.append((trees.path_text(cell), mine, stored, backend))
+
+    def _prepare(self, prefix: str, mine: Any, stored: StoredWhole, backend: Backend) -> None:
+        """Give a model or optimizer what the file has besides its leaves, and find where those come from."""
+        if stored.library == backend.library(mine):
+            facts = facts_of(self._file, stored, lambda tensor: self._on_host(backend, tensor))
+            if facts is not None:
+                forms = {path: (tensor.shape, tensor.dtype) for path, (_, tensor) in stored.leaves.items()}
+                others = [each for _, each, _, owner in self._met if owner is backend and each is not mine]
+                with moving.uninterrupted():
+                    self._undo.append(backend.begin_state(mine, others, forms))
+                    self._undo.append(backend.restore(mine, facts, forms))
+        for path, source in fit(backend, mine, stored, prefix).items():
+            self._sources[prefix, path] = source
+        self._here.update({(prefix, leaf.path): backend.device_of(leaf.read()) for leaf in backend.leaves(mine)})
+        self._wholes.append((prefix, mine, backend))
+
+    def _on_host(self, backend: Backend, tensor: StoredTensor) -> Tensor:
+        return self._arriving.read(backend, Source(tensor), CPU, "").tensor
+
+    # ------------------------------------------------------------------ reading
+    def _target_of(self, cell: Cell, here: Device, is_number: bool) -> Device:
+        if self._device is None:
+            return here
+        return (
+            self._device
+            if isinstance(self._device, Device)
+            else self._device.of_leaf(trees.path_text(cell), "", is_number)
+        )
+
+    def _where(self, prefix: str, path: str, count: bool = False) -> Device:
+        if isinstance(self._device, Device):
+            return self._device
+        return self._here[prefix, path] if self._device is None else self._device.of_leaf(prefix, path, count)
+
+    def _given(self, prefix: str, leaf: Any, target: Device) -> Later | None:
+        """Return what a leaf will hold; None for what no file has, such as gradients."""
+        source = self._sources.get((prefix, leaf.path))
+        if source is None:
+            return None
+        backend = next(backend for place, _, backend in self._wholes if place == prefix)
+        return self._arriving.read(backend, source, target, moving.joined(prefix, leaf.path))
+
+    @staticmethod
+    def _result(nodes: list[Any], arrived: Any) -> Any:
+        """What stands in a leaf's place at the end."""
+        mine, theirs = nodes
+        if mine is None or trees.owner_of_whole(mine) is not None:
+            return mine
+        return theirs if registry.serving(mine) is None else next(arrived)
+
+
+def _refuse_model(into: Any, stored: Any) -> None:
+    """Refuse to fill a tree from a file of a model or optimizer: which tensor is whose is for the user to say."""
+    if isinstance(stored, StoredWhole) and trees.owner_of_whole(into) is None and into is not None:
+        names = ", ".join(show(path) for path in list(stored.leaves)[:3])
+        raise CheckpointError(
+            f"the file does not fit `into`: it has {stored.in_words()}, and `into` is {article(type_name(into))}",
+            f"ds.load(path) without into returns a dict of its tensors by their names: {names}",
+        )
+
+
+def _as_whole(stored: Any) -> StoredWhole | None:
+    """What a model can be filled from: a model, or its tensors by name as any program may have written them."""
+    if isinstance(stored, StoredWhole):
+        return stored
+    if (
+        not isinstance(stored, dict)
+        or not stored
+        or not all(isinstance(each, StoredTensor) for each in stored.values())
+    ):
+        return None
+    return StoredWhole(
+        "", "another program", "dict", {str(name): ("", each) for name, each in stored.items()}, [], None
+    )
+
+
+def _is_plain(node: Any) -> bool:
+    return multi_map.is_leaf(node) or children(node) is None
+
+
+def _called(stored: Any) -> str:
+    return stored.in_words() if isinstance(stored, (StoredTensor, StoredWhole)) else article(type_name(stored))
+
+
+_EQUAL = "pass what was saved, or its equal; None in a place leaves out what the file has there"
+
+
+def _other(cell: Cell, why: str, hint: str = _EQUAL) -> CheckpointError:
+    where = place_text(cell)
+    return CheckpointError(f"the file does not fit `into`: {f'at {where} ' if where else ''}{why}", hint)
+
+
+def _unlike(cell: Cell, which: int, why: str) -> Exception:
+    return _other(cell, f"the file has {why}")

@@ -1,0 +1,96 @@
+"""What a file holds, as it says: tensors, models and optimizers; and where a leaf's values come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from devshim.checkpoints.layouts import put_together
+from devshim.errors import CheckpointError
+from devshim.errors.formatting import article, show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+
+    from devshim.checkpoints.layouts import Term
+
+__all__ = ["Source", "StoredTensor", "StoredWhole"]
+
+
+class StoredTensor:
+    """A tensor of a file. No dataclass: it stands in trees, as a leaf."""
+
+    __slots__ = ("crc32", "dtype", "name", "shape")
+
+    def __init__(self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None) -> None:
+        self.name, self.dtype, self.shape, self.crc32 = name, dtype, shape, crc32
+
+    def in_words(self) -> str:
+        """Return what it is called in a message."""
+        return f"the tensor {show(self.name)}"
+
+
+class StoredWhole:
+    """A model or optimizer of a file: its leaves by path, its layers, and what else the framework needs."""
+
+    __slots__ = ("cls", "facts", "framework", "layers", "leaves", "library", "title")
+
+    def __init__(
+        self,
+        framework: str,
+        title: str,
+        cls: str,
+        leaves: Mapping[str, tuple[str, StoredTensor]],
+        layers: Sequence[Mapping[str, Any]],
+        facts: Any,
+        library: str | None = None,
+    ) -> None:
+        self.framework, self.title, self.cls = framework, title, cls
+        self.library = framework if library is None else library  # Keras's are the same on several frameworks
+        self.leaves, self.layers, self.facts = leaves, layers, facts
+
+    def in_words(self) -> str:
+        """Return what it is called in a message."""
+        return f"{article(self.cls)} of {self.title}"
+
+    @property
+    def is_model(self) -> bool:
+        """Whether it holds weights, which other frameworks can use, too."""
+        return bool(self.layers) or any(kind != "state" for kind, _ in self.leaves.values())
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a leaf's values come from.
+
+    Attributes:
+        tensor: A tensor of the file, which is all of it where there is nothing more.
+        terms: What several tensors bring to it, or one in another layout.
+        shape: Its shape then.
+        dtype: The integer dtype to convert to, where the file has another: Keras counts in one per framework.
+    """
+
+    tensor: StoredTensor
+    terms: tuple[tuple[StoredTensor, Term], ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str | None = None
+
+    def values(self, read: Callable[[StoredTensor], np.ndarray]) -> np.ndarray:
+        """Return the values in the leaf's layout."""
+        if self.dtype is not None:
+            return self._converted(read(self.tensor))
+        if not self.terms:
+            return read(self.tensor)
+        return put_together([(term, partial(read, tensor)) for tensor, term in self.terms], self.shape)
+
+    def _converted(self, array: np.ndarray) -> np.ndarray:
+        made = array.astype(self.dtype)
+        if not (made == array).all():
+            raise CheckpointError(
+                f"the numbers of {show(self.tensor.name)}, {array.dtype} in the file, do not fit into {self.dtype}",
+                "load the file without `into`, and set those numbers by hand",
+            )
+        return made

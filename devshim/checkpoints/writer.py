@@ -1,0 +1,198 @@
+"""What a checkpoint says of what it holds, and the values in host memory.
+
+The text is JSON: ``tensors`` (name, dtype, shape, checksum, device, framework), ``nodes`` (the structure,
+`devshim.checkpoints.structure`; of a model its leaves, layers and facts), and the versions of what wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from devshim.checkpoints import file
+from devshim.checkpoints.matching import KEPT
+from devshim.checkpoints.structure import encoded
+from devshim.devices.device import CPU
+from devshim.errors import ArgumentError, ConversionError, CopyNeededError, DevshimError
+from devshim.errors.formatting import type_name
+from devshim.models import moving
+from devshim.registry import registry
+from devshim.registry.versions import version_of
+from devshim.tensors import arguments
+from devshim.transfers import batch, engine
+from devshim.trees import trees
+from devshim.trees.multi_map import place_text
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.contract.models import Layer
+    from devshim.trees.trees import Cell
+
+__all__ = ["VERSION", "Writer"]
+
+VERSION = 1
+"""Of the text; files of a higher one are refused."""
+
+
+class Writer:
+    """One checkpoint being put together.
+
+    Attributes:
+        arrays: Name -> values as the file has them.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self._tensors: list[dict[str, Any]] = []
+        self._known: dict[Hashable, int] = {}
+        self._frameworks: dict[str, str | None] = {}
+        self._arrived: dict[Hashable, Tensor] = {}
+
+    def tell(self, obj: Any) -> dict[str, Any]:
+        """Copy all values to the host, and return what the file says of them."""
+        from devshim import __version__
+
+        nodes = self._nodes(obj, "")
+        return {
+            "version": VERSION,
+            "devshim": __version__,
+            "frameworks": self._frameworks,
+            "tensors": self._tensors,
+            "nodes": nodes,
+        }
+
+    def _nodes(self, tree: Any, below: str) -> list[Any]:
+        """The table of a tree, whose tensors' names begin with a prefix."""
+        done: list[Any] = []
+        wholes: list[Any] = []
+        found = list(trees.scan(tree, done, wholes))  # finds what there is, and a cycle
+        self._bring(((id(x), "tree"), backend, x, place_text(cell)) for cell, x, backend in found)
+        cells: dict[int, Cell] = {id(tree): (None, None)}
+        for node, (keys, children, _) in reversed(done):  # containers come after what is in them
+            for key, child in zip(keys, children, strict=True):
+                cells.setdefault(id(child), (cells[id(node)], key))
+        owners = {id(whole): backend for _, whole, backend in wholes}
+
+        def refer(value: Any) -> list[Any] | None:
+            backend = registry.serving(value)
+            if backend is not None:
+                cell = cells[id(value)]
+                name = moving.joined(below, trees.path_text(cell))
+                return ["tensor", self._tensor(backend, value, name, place_text(cell), (id(value), "tree"))]
+            if id(value) in owners:
+                return ["whole", self._whole(owners[id(value)], value, cells[id(value)])]
+            return None
+
+        return encoded(tree, done, cells, refer)
+
+    def _whole(self, backend: Backend, whole: Any, cell: Cell) -> dict[str, Any]:
+        """What the file says of a model or optimizer."""
+        prefix = trees.path_text(cell)
+        leaves = [leaf for leaf in backend.leaves(whole) if leaf.kind in KEPT]
+        listed = []
+        names = [moving.joined(prefix, leaf.path) for leaf in leaves]
+        self._bring(
+            ((id(leaf.owner), leaf.kind), backend, leaf.read(), name) for leaf, name in zip(leaves, names, strict=True)
+        )
+        for leaf, name in zip(leaves, names, strict=True):
+            key = (id(leaf.owner), leaf.kind)  # ties are saved once
+            listed.append([leaf.path, leaf.kind, self._tensor(backend, leaf.read(), name, name, key)])
+        is_model = any(leaf.kind == "parameter" for leaf in leaves)
+        facts = backend.facts(whole)
+        return {
+            "framework": backend.name,
+            "title": backend.title,
+            "library": backend.library(whole),
+            "class": type_name(whole),
+            "leaves": listed,
+            "layers": [_layer(layer) for layer in backend.layers(whole) if layer.weights] if is_model else [],
+            "facts": None if facts is None else self._nodes(facts, moving.joined(prefix, "facts")),
+        }
+
+    def _bring(self, found: Iterable[tuple[Hashable, Backend, Tensor, str]]) -> None:
+        """Copy to the host what is on devices, the tensors of one framework in one call.
+
+        Args:
+            found: The tensors: key, framework, tensor, and the place for an error.
+        """
+        going = batch.Going(str)
+        for key, backend, x, place in found:
+            if key not in self._known and _is_on_device(backend, x):
+                going.add(key, backend, backend.detached(x), CPU, place)
+        self._arrived.update(going.copy())
+
+    def _values(self, backend: Backend, x: Tensor, key: Hashable) -> np.ndarray:
+        """Return a tensor's values in memory of their own."""
+        arrived = self._arrived.pop(key, None)
+        if arrived is None:
+            return engine.to_host(backend, x, copy=True)
+        try:
+            return backend.to_numpy(arrived, copy=False)  # the copy is ours already
+        except CopyNeededError:
+            return backend.to_numpy(arrived, copy=True)
+
+    def _tensor(self, backend: Backend, x: Tensor, name: str, place: str, key: Hashable) -> int:
+        """The number of a tensor in the file, copied to the host the first time."""
+        if key not in self._known:
+            try:
+                device = backend.device_of(x)
+                if isinstance(x, np.ma.MaskedArray):
+                    arguments.numpy_array(x)  # refuses it: a copy would lose the mask
+                array = arguments.numpy_array(self._values(backend, x, key))
+                if not file.is_known(array.dtype.name):
+                    raise ConversionError(f"a file has no form for {array.dtype}", "cast it to 'float64' first")
+                stored = file.as_stored(array)
+            except DevshimError as error:
+                if place:
+                    error.add_leaf(place)
+                raise
+            name = self._free(name or "tensor")
+            self._known[key] = len(self._tensors)
+            self._frameworks.setdefault(backend.name, version_of(backend.name))
+            self.arrays[name] = stored
+            self._tensors.append(
+                {
+                    "name": name,
+                    "dtype": array.dtype.name,
+                    "shape": list(array.shape),
+                    "crc32": file.checksum(stored),
+                    "device": str(device),
+                    "framework": backend.name,
+                }
+            )
+        return self._known[key]
+
+    def _free(self, name: str) -> str:
+        """A name nobody has: two places may be written alike (``{"a": {"b": x}, "a.b": y}``)."""
+        name = name.encode("utf-8", "backslashreplace").decode()  # half a character cannot be written
+        free, number = name, 1
+        while free in self.arrays or free == "__metadata__":
+            number += 1
+            free = f"{name}#{number}"
+        return free
+
+
+def _is_on_device(backend: Backend, x: Tensor) -> bool:
+    """Return True if a tensor is on one device that is not the host; others are read one by one, or refused there."""
+    try:
+        return not backend.is_tracer(x) and backend.device_of(x) is not CPU
+    except DevshimError:
+        return False
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    weights = {}
+    for role, weight in layer.weights.items():
+        told = {name: value for name, value in vars(weight).items() if value}
+        path, axes = told.pop("path"), told.pop("axes", None)
+        weights[role] = [path, axes, told] if told else [path, axes]
+    for name, value in layer.facts.items():
+        parts = value if isinstance(value, (tuple, list)) else [value]
+        if not all(isinstance(part, (bool, int, float, str, type(None))) for part in parts):
+            raise ArgumentError(
+                f"the fact {name!r} of the layer {layer.path!r} is no plain value", "report this adapter"
+            )
+    return {"kind": layer.kind, "path": layer.path, "weights": weights, "facts": dict(layer.facts)}

@@ -1,0 +1,1 @@
+"""Several devices: splitting, gathering, reducing, and running in parallel."""

@@ -1,0 +1,256 @@
+"""`all_reduce_`: every device gets the sum (mean, maximum, minimum) of what all have.
+
+The framework's own engine is asked first, where each tensor is on an accelerator of its own.  Where it has none, or
+the devices are anything else, the portable way is taken: all tensors are brought to the device of the first, combined
+there in the order given, and the result is copied to the others.  Each has the same bits then.
+
+Nothing is written before every result is there; then all are written, and Ctrl-C waits for the end of that.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from devshim.contract.models import Wholes
+from devshim.devices.device import CPU
+from devshim.errors import ArgumentError, DevshimError, NotATensorError, messages
+from devshim.errors.formatting import show
+from devshim.models import moving
+from devshim.registry import registry, tracing
+from devshim.tensors import value_hints
+from devshim.transfers import engine, explain
+from devshim.trees import multi_map, trees
+from devshim.trees.multi_map import place_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+    from devshim.trees.trees import Cell
+
+    Op = Literal["sum", "mean", "max", "min"]
+
+T = TypeVar("T")
+
+__all__ = ["all_reduce_"]
+
+_OPS = ("sum", "mean", "max", "min")
+
+
+def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
+    """Let every tensor hold the sum, mean, maximum or minimum of all, in place, whatever device each is on.
+
+    Args:
+        tensors: A list of tensors of one framework, shape and dtype, or of trees of such tensors with one structure
+            (gradients by their names). What is no tensor is left alone.
+        op: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``.
+
+    Returns:
+        The list given. Its tensors hold the result; where the framework's tensors cannot be written to (TensorFlow,
+        JAX), its entries are replaced by new ones. No gradients flow.
+
+    Computed in the tensors' own dtype: in the order given, and divided last, where the portable way is taken (CPUs,
+    simulated cards, a device that stands there twice), in the order of the framework's engine else. The device of the
+    first tensor needs room for all of one leaf, each device for one result more than it has.
+
+    Raises:
+        ArgumentError: It is no list, is empty, ``op`` is unknown, shapes, dtypes or structures differ (each is named),
+            a tensor is read-only, or the operation makes no sense in that dtype: the mean of integers, anything of
+            bools, the largest complex number.
+        NotATensorError: There is no tensor in it.
+        OutOfMemoryError: A device is full. Nothing has changed then, nor after any other error.
+    """
+    tracing.refuse_where_read("all_reduce_", "sum with the framework's own operators here, or the results outside")
+    if op not in _OPS:
+        raise value_hints.no_op(tensors, op, _OPS)
+    if not isinstance(tensors, list) or not tensors:
+        raise value_hints.no_tensors(tensors)
+    groups = _groups(tensors)
+    for group in groups:
+        group.check(op)
+    if len(tensors) == 1:
+        return tensors
+    try:
+        _by_engines(groups, op)
+        for group in groups:
+            group.reduce(op)
+        _commit(tensors, groups)
+    finally:
+        for group in groups:
+            group.results.clear()  # a traceback would keep them, and their memory
+    return tensors
+
+
+class _Group:
+    """The tensors at one place of all trees, and what they shall hold."""
+
+    def __init__(self, cell: Cell, xs: list[Tensor], backend: Backend) -> None:
+        self.cell, self.xs, self.backend = cell, xs, backend
+        self.results: list[Tensor] = []
+
+    def check(self, op: Op) -> None:
+        """Refuse what has no answer."""
+        multi_map.require_same_form("all_reduce_", "tensor", self.cell, self.xs, self.backend)
+        name = self.backend.dtype_name(self.xs[0])
+        instead = {"bool": "cast to 'int32' first", "complex": "take their absolute values, or the sum"}
+        kind = "bool" if name == "bool" else "complex" if name.startswith("complex") and op in ("max", "min") else None
+        if op == "mean" and "int" in name:
+            kind, instead["int"] = "int", "cast to 'float32' first, or take the sum"
+        if kind is not None:
+            raise ArgumentError(
+                f"ds.all_reduce_ cannot give the {op} of {name} tensors in {name}{self._where()}", instead[kind]
+            )
+        for i, x in enumerate(self.xs):
+            if self.backend.is_tracer(x) and self.backend.assignable(x):
+                raise messages.tracing(self.backend, "all_reduce_", "let it reduce the function's results, outside")
+            if self.backend.assignable(x) and not self.backend.is_writable(x):
+                raise ArgumentError(
+                    f"ds.all_reduce_ writes in place, and tensor {i}{self._where()} is read-only", "pass a copy of it"
+                )
+
+    def _where(self) -> str:
+        where = place_text(self.cell)
+        return f" at {where}" if where else ""
+
+    def reduce(self, op: Op) -> None:
+        """Compute the result on every tensor's device, where the framework's engine has not."""
+        devices = [self.backend.device_of(x) for x in self.xs]
+        hook = explain.HOOK
+        if hook is not None:
+            hook(self.backend, "all_reduce", devices[0], op=op, reduced={"max": "amax", "min": "amin"}.get(op, op))
+        if self.results:
+            return
+        try:
+            self.results.extend(self._portable(devices, op))
+        except DevshimError as error:
+            if place_text(self.cell):
+                error.add_leaf(place_text(self.cell))
+            raise
+
+    def has_engine(self, devices: Sequence[Device]) -> bool:
+        """Return True if the framework's engine may be asked: each tensor is on an accelerator of its own."""
+        if type(self.backend).all_reduce is Wholes.all_reduce or self.backend.simulated:
+            return False
+        return CPU not in devices and len(set(devices)) == len(devices)
+
+    def _portable(self, devices: Sequence[Device], op: Op) -> list[Tensor]:
+        backend, root = self.backend, devices[0]
+        there = [x if at is root else self._moved(x, root) for x, at in zip(self.xs, devices, strict=True)]
+        made = engine.make(backend, root, backend.nbytes(self.xs[0]), backend.combine, there, op)
+        there.clear()
+        copies = {root: made}
+        for device in devices:
+            if device not in copies:
+                copies[device] = self._moved(made, device)
+        return [copies[device] for device in devices]
+
+    def _moved(self, x: Tensor, device: Device) -> Tensor:
+        return engine.move(self.backend, x, device)
+
+
+def _by_engines(groups: list[_Group], op: Op) -> None:
+    """Reduce what the frameworks' own engines reduce, leaves on the same devices in one call."""
+    together: dict[tuple[int, tuple[Device, ...]], list[_Group]] = {}
+    for group in groups:
+        devices = tuple(group.backend.device_of(x) for x in group.xs)
+        if group.has_engine(devices):
+            together.setdefault((id(group.backend), devices), []).append(group)
+    for (_, devices), members in together.items():
+        try:
+            made = _by_engine(members[0].backend, [group.xs for group in members], devices, op)
+        except DevshimError as error:
+            error.add_leaf(" or ".join(filter(None, [place_text(group.cell) for group in members[:4]])))
+            raise
+        for group, results in zip(members, made, strict=True):
+            group.results.extend(results or ())
+
+
+def _by_engine(
+    backend: Backend, groups: Sequence[Sequence[Tensor]], devices: Sequence[Device], op: Op
+) -> Sequence[Sequence[Tensor] | None]:
+    """Reduce tensors of distinct devices by the framework's own engine, results checked; None where it has none.
+
+    A ledger records one copy from each device, to the next: what a ring of them has to send, at the least.
+    """
+    nbytes = sum(backend.nbytes(xs[0]) for xs in groups)
+    following = [*devices[1:], devices[0]]
+    for device in devices:
+        engine.require(backend, device)
+    ledger: Any = engine.LEDGER
+    asked = [ledger and ledger(backend, *way, nbytes, len(groups)) for way in zip(devices, following, strict=True)]
+    recordings = [each for each in asked if each is not None]  # all of them first: nothing is recorded inside of one
+    with ExitStack() as entered:
+        for recording in recordings:
+            entered.enter_context(recording)
+        try:
+            made = backend.all_reduce_many(groups, op)
+        except Exception as error:
+            engine.raise_full(backend, error, devices[0], nbytes)
+            raise
+        for recording in recordings if not any(made) else ():
+            recording.forget()
+    for results in filter(None, made):
+        for result, device in zip(results, devices, strict=True):
+            if backend.device_of(result) is not device:
+                engine.raise_misplaced(backend, device, result)
+    return made
+
+
+def _groups(tensors: list[Any]) -> list[_Group]:
+    """The tensors that belong together, each once, however often it stands in its tree."""
+    groups: dict[tuple[int, ...], _Group] = {}
+    owner: dict[int, tuple[int, ...]] = {}
+
+    def visit(cell: Cell, nodes: list[Any]) -> Any:
+        backend = registry.serving(nodes[0])
+        if backend is not None:
+            multi_map.require_same_form("all_reduce_", "tensor", cell, nodes, backend)
+            key = tuple(map(id, nodes))
+            groups.setdefault(key, _Group(cell, nodes, backend))
+            if any(owner.setdefault(each, key) != key for each in key):
+                raise ArgumentError(
+                    f"ds.all_reduce_ found a tensor at {place_text(cell)} that also stands where another is summed",
+                    "let a tensor that stands in two places of one tree stand there in all",
+                )
+        elif trees.owner_of_whole(nodes[0]) is not None:
+            raise NotATensorError(
+                "ds.all_reduce_ takes tensors, and found a model", "pass its gradients or weights, in a list or dict"
+            )
+        return nodes[0]
+
+    multi_map.mapped(tensors, visit, multi_map.unlike("all_reduce_", "tensor"))
+    if not groups:
+        raise NotATensorError(
+            f"ds.all_reduce_ found no tensor in {show(tensors[0])}", "ds.all_reduce_([x, y]) sums two tensors"
+        )
+    return list(groups.values())
+
+
+def _commit(tensors: list[Any], groups: list[_Group]) -> None:
+    """Write every result where it belongs. What could fail has been asked and made before."""
+    new: list[dict[int, Any]] = [{} for _ in tensors]
+    written: list[tuple[Backend, Tensor, Tensor]] = []
+    for group in groups:
+        for i, (x, result) in enumerate(zip(group.xs, group.results, strict=True)):
+            if group.backend.assignable(x):
+                written.append((group.backend, x, result))
+            else:
+                new[i][id(x)] = result
+    entries = [_replaced(tree, each) if each else tree for tree, each in zip(tensors, new, strict=True)]
+    with moving.uninterrupted():
+        for backend, x, result in written:
+            backend.assign(x, result)
+        tensors[:] = entries
+
+
+def _replaced(tree: Any, new: dict[int, Any]) -> Any:
+    done: list[Any] = []
+    for _ in trees.scan(tree, done):
+        pass
+    return trees.rebuilt(tree, done, new)
+
+
+all_reduce_.__module__ = "devshim"

@@ -1,0 +1,106 @@
+"""What `devshim.collectives.split` asks of its arguments: which devices, which axis, how long, and from where to where.
+
+Every answer is known, and every refusal made, before anything is copied.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from devshim.devices import parsing
+from devshim.devices.device import Device
+from devshim.errors import ArgumentError, DeviceSpecError, DevshimError
+from devshim.registry import argument_hints, registry
+from devshim.tensors import arguments
+from devshim.transfers import engine
+from devshim.trees.multi_map import place_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.trees.trees import Cell
+
+__all__ = ["at", "axis_of", "bounds_of", "check_devices", "length_of", "listed"]
+
+
+def listed(devices: Any, call: str, first: str, x: object) -> list[Device]:
+    """Return the devices a call was given, parsed; one alone is refused, because there it must be a list of one.
+
+    Args:
+        devices: What the call was given.
+        call: The public call.
+        first: What its documentation calls the argument before the devices.
+        x: That argument.
+    """
+    one = isinstance(devices, (str, bytes, int, Device)) or registry.serving(devices) is not None
+    try:
+        found = None if one else [parsing.device(each) for each in devices]
+    except TypeError:
+        found = None
+    except DeviceSpecError:
+        if argument_hints.devices_in(x) is None:
+            raise
+        found = None  # the two are swapped
+    if not found:
+        raise argument_hints.no_devices(call, first, x, devices)
+    return found
+
+
+def check_devices(backends: Iterable[Backend], targets: Sequence[Device]) -> None:
+    """Refuse a device that a framework lacks before anything is copied."""
+    for backend in {id(each): each for each in backends}.values():
+        for target in dict.fromkeys(targets):
+            engine.require(backend, target)
+
+
+def axis_of(axis: Any, shape: tuple[int, ...], cell: Cell, call: str) -> int:
+    """Return the axis counted from the start of a shape."""
+    given = arguments.integer("axis", axis)
+    if not -len(shape) <= given < len(shape):
+        raise ArgumentError(
+            f"ds.{call} was given axis {given}, and {place_text(cell) or 'the tensor'} has the shape {shape}",
+            "give a tensor without axes one first: reshape it to (1,)"
+            if not shape
+            else f"write an axis from 0 to {len(shape) - 1}, or from -1 to {-len(shape)} counted from the end",
+        )
+    return given % len(shape)
+
+
+def length_of(found: list[tuple[Cell, Tensor, Backend]], axes: list[int]) -> int:
+    """Return the one length of all tensors along their axes."""
+    lengths = [backend.shape(x)[along] for (_, x, backend), along in zip(found, axes, strict=True)]
+    for (cell, _, _), length in zip(found, lengths, strict=True):
+        if length != lengths[0]:
+            first = place_text(found[0][0])
+            raise ArgumentError(
+                f"ds.split needs tensors of one length along the axis: {first} has {lengths[0]}, and "
+                f"{place_text(cell)} has {length}",
+                "split it in a call of its own",
+            )
+    return lengths[0]
+
+
+def bounds_of(length: int, count: int, uneven: str) -> list[tuple[int, int]]:
+    """Return from where to where each part goes."""
+    size, more = divmod(length, count)
+    if more and uneven == "error":
+        raise ArgumentError(
+            f"{length} rows cannot be split over {count} devices into equal parts",
+            f"use a multiple of {count}, or uneven='balance' or 'drop'",
+        )
+    sizes = [size + (i < more and uneven == "balance") for i in range(count)]
+    stops = list(accumulate(sizes))
+    return list(zip([0, *stops], stops, strict=False))
+
+
+def at(cell: Cell, how: Callable[..., Any], *args: Any) -> Any:
+    """Do something for the tensor at a place of a tree; an error says which it was."""
+    try:
+        return how(*args)
+    except DevshimError as error:
+        where = place_text(cell)
+        if where:
+            error.add_leaf(where)
+        raise

@@ -1,0 +1,202 @@
+"""`parallel`: one callable per device, all at the same time.
+
+Requirements this module answers:
+
+* Each runs where its input lives, as `devshim.run` has it, in a thread of its own, with a copy of the caller's context
+  (the framework chosen, the default device, what listens) and the framework's modes that hold for the caller.
+* Nobody is left running: whatever happens, Ctrl-C included, all are waited for.
+* Which failed, and where, stands in the error, which stays the error it is.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from devshim.errors import ArgumentError, DevshimError, messages
+from devshim.errors.formatting import type_name
+from devshim.registry import argument_hints, current, registry, tracing
+from devshim.runtime import scopes
+from devshim.transfers import engine, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import FrameType
+
+    from devshim.devices.device import Device
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+__all__ = ["parallel"]
+
+
+def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
+    """Call each callable with its input, all at the same time, each in a thread of its own, where its input lives.
+
+    Args:
+        fns: Callables of one argument: functions, or models such as `replicate` returns. They may use the same tensors
+            if they only read them.
+        inputs: One for each, a tensor or a tree of tensors on one device, such as `split` returns; it is passed as it
+            is. One without tensors runs where `on` says.
+
+    Returns:
+        What each returned, in the order of ``fns``.
+
+    Raises:
+        ArgumentError: ``fns`` or ``inputs`` is one function, tensor or dict instead of a list, there are not as many
+            inputs as callables, or one cannot be called; none was called.
+        DeviceMismatchError: The tensors of one input are on different devices; none was called.
+        BaseException: What a callable raised; of several, the first in the order of ``fns``, with a note on the others.
+            It names the callable's number and its device. All have ended by then.
+
+    Python code of the threads takes turns; the frameworks compute at the same time.
+    """
+    tracing.refuse("parallel", "compile each of the functions, and call ds.parallel with them outside")
+    wrong = argument_hints.no_pairs(fns, inputs)
+    if wrong is not None:
+        raise wrong
+    calls = _calls(list(fns), list(inputs))
+    if explain.HOOK is not None:
+        explain.show("threads = [threading.Thread(target=f, args=(x,)) for f, x in zip(fns, inputs)]")
+    threads = [threading.Thread(target=call.work, name=f"devshim-parallel-{i}") for i, call in enumerate(calls)]
+    started = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    finally:
+        _join(started)
+        for line in (line for call in calls for line in call.lines):
+            explain.show(line)
+    failed = [call for call in calls if call.error is not None]
+    if failed:
+        error = failed[0].named(failed[1:])
+        calls.clear()
+        failed.clear()
+        try:
+            raise error
+        finally:
+            del error  # else the error holds this frame, and the frame the error
+    return [call.result for call in calls]
+
+
+class _Call:
+    """One callable, its input, where it runs, and what came of it."""
+
+    def __init__(self, number: int, fn: Callable[[Any], Any], given: Any, modes: list[Any]) -> None:
+        self.number, self._fn, self._given, self._modes = number, fn, given, modes
+        where = scopes.of_arguments("parallel", (), {f"inputs[{number}]": given})
+        self._located = where is not None
+        self._device = current.DEVICE.get() if where is None else where[1]
+        self._context = contextvars.copy_context()
+        # `explain` shows what each thread did in the order of the callables, not in that in which threads happen to run
+        self.lines = [] if explain.HOOK is None else self._context.run(explain.keep)
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def told_of(self, caller: FrameType) -> None:
+        """Have copies of the thread that no line of the user's in it has caused told of as that one's."""
+        from devshim.transfers import observers
+
+        self._context.run(observers.CALLER.set, caller)
+
+    def work(self) -> None:
+        """Run in the thread."""
+        try:
+            self.result = self._context.run(self._run)
+        except BaseException as error:
+            self.error = error
+        finally:
+            del self._fn, self._given, self._context
+
+    def _run(self) -> Any:
+        with ExitStack() as entered:
+            for mode in self._modes:
+                entered.enter_context(mode())
+            if self._located:
+                return scopes.run(self._fn, self._given)
+            if self._device is not None:
+                entered.enter_context(scopes.on(self._device))
+            return self._fn(self._given)
+
+    def named(self, others: list[_Call]) -> BaseException:
+        """The error, which says where it happened, and what else failed."""
+        error = self.error
+        assert error is not None
+        _add(error, f"in {self}")
+        for other in others:
+            _note(error, f"also failed: {other}, with {type_name(other.error)}: {other.error}")
+        return error
+
+    def __str__(self) -> str:
+        return f"callable {self.number} of ds.parallel{_on(self._device)}"
+
+
+def _on(device: Device | None) -> str:
+    return "" if device is None else f", on {device}"
+
+
+def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
+    if len(fns) != len(inputs):
+        raise ArgumentError(
+            f"ds.parallel was given {len(fns)} callable{'' if len(fns) == 1 else 's'} and {len(inputs)} "
+            f"input{'' if len(inputs) == 1 else 's'}",
+            "to call one function with each input: ds.parallel([fn] * len(inputs), inputs)",
+        )
+    for i, fn in enumerate(fns):
+        if not callable(fn):
+            swapped = all(map(callable, inputs)) and not any(map(callable, fns))
+            hint = "the arguments are swapped: ds.parallel(fns, inputs)" if swapped else "ds.parallel([fn], [x])"
+            raise messages.bad_argument(f"fns[{i}]", fn, "a function of one argument", hint)
+    modes = [backend.modes() for backend in registry.present()]
+    calls = [_Call(i, fn, given, modes) for i, (fn, given) in enumerate(zip(fns, inputs, strict=True))]
+    if engine.LEDGER is not None:
+        from devshim.transfers import observers
+
+        caller = observers.user_frame()
+        for call in calls:
+            call.told_of(caller)
+    return calls
+
+
+def _join(threads: list[threading.Thread]) -> None:
+    """Wait for all; the first Ctrl-C meanwhile waits, too, a second one does not."""
+    waiting: BaseException | None = None
+    for thread in threads:
+        try:
+            thread.join()
+        except KeyboardInterrupt as error:
+            waiting = error
+            thread.join()
+    if waiting is not None:
+        raise waiting
+
+
+def _add(error: BaseException, told: str) -> None:
+    """Say more in an error's text; where its class makes the text itself, in a note."""
+    if told in str(error):  # one object that is raised again and again
+        return
+    if isinstance(error, DevshimError):
+        error.add_place(told)
+        return
+    args = error.args
+    if not args:
+        error.args = (told,)
+    elif len(args) == 1 and isinstance(args[0], str):
+        error.args = (f"{args[0]} ({told})",)
+    elif isinstance(error, OSError) and isinstance(error.strerror, str):
+        error.strerror = f"{error.strerror} ({told})"
+    if told not in str(error):
+        error.args = args
+        _note(error, told)
+
+
+def _note(error: BaseException, told: str) -> None:
+    """`BaseException.add_note`, which Python 3.10 lacks; there the note is kept, and shown by nobody."""
+    error.__notes__ = [*getattr(error, "__notes__", []), told]
+
+
+parallel.__module__ = "devshim"

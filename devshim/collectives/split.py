@@ -1,0 +1,300 @@
+"""Several devices: cutting tensors up and putting them together, copies on each, and models that start out equal.
+
+Requirements this module answers:
+
+* Devices are named by the caller, in order; the same one may stand there twice, and the CPU is one like any other.
+* What comes out shares no memory that can be written with what went in, wherever it was: a part, a copy or a joined
+  tensor may be overwritten.
+* Nothing is given to nobody: sizes differ by at most one, and what is dropped is dropped because the caller said so.
+* Every tensor goes the one way all copies take (`devshim.transfers.engine`); gradients flow back through it.
+* What went in is never changed. Where something fails, what was made until then is released.
+
+`devshim.collectives.arguments` looks at the arguments, `devshim.collectives.all_reduce` sums over devices, `devshim.collectives.parallel` runs on them.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from devshim.collectives import arguments
+from devshim.collectives.all_reduce import all_reduce_
+from devshim.collectives.parallel import parallel
+from devshim.devices import parsing
+from devshim.errors import ArgumentError, NotATensorError
+from devshim.errors.formatting import type_name
+from devshim.registry import argument_hints, registry, tracing
+from devshim.tensors import value_hints
+from devshim.transfers import engine, explain
+from devshim.trees import multi_map
+from devshim.trees import trees as trees_module
+from devshim.trees.multi_map import place_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import FrameType
+    from typing import Literal
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+    from devshim.devices.parsing import DeviceLike
+    from devshim.trees.trees import Cell
+
+T = TypeVar("T")
+
+__all__ = ["all_reduce_", "broadcast", "gather", "parallel", "replicate", "split"]
+
+_UNEVEN = ("balance", "error", "drop")
+
+
+def split(
+    tree: T,
+    devices: Iterable[DeviceLike],
+    *,
+    axis: int = 0,
+    uneven: Literal["balance", "error", "drop"] = "balance",
+) -> list[T]:
+    """Return one part of a tensor, or of every tensor of a tree, for each device, and on it.
+
+    Args:
+        tree: A tensor or a tree of them, all of one length along the axis; what is no tensor is in every part.
+        devices: One for each part; the same one may stand there several times.
+        axis: Along which to cut; negative ones count from the end of each tensor's shape.
+        uneven: Where the length is no multiple of the number of devices: ``"balance"`` gives sizes that differ by at
+            most one, larger ones first (7 over 3 is 3, 2, 2, and 2 over 3 is 1, 1, 0); ``"error"`` raises; ``"drop"``
+            drops the tail, so that all parts are equal (7 over 3 is 2, 2, 2, and 2 over 3 is 0, 0, 0).
+
+    Returns:
+        A list of trees of the same types, in memory of their own; `gather` puts them together again. Gradients flow
+        from each part to its place in the whole.
+
+    Raises:
+        NotATensorError: The tree holds no tensor.
+        ArgumentError: Lengths along the axis differ, a tensor has no such axis, ``devices`` is empty, the tree holds a
+            model, or ``uneven="error"`` and the length is no multiple.
+        DeviceNotFoundError: The framework of a tensor does not have one of the devices; nothing was copied.
+        OutOfMemoryError: A device is full.
+    """
+    targets = arguments.listed(devices, "split", "tree", tree)
+    if uneven not in _UNEVEN:
+        raise value_hints.unknown_choice("uneven", uneven, _UNEVEN)
+    done: list[Any] = []
+    wholes: list[Any] = []
+    others: list[Any] = []
+    found = list(trees_module.scan(tree, done, wholes, others))
+    if wholes:
+        raise ArgumentError(
+            f"ds.split cuts tensors up, and {place_text(wholes[0][0]) or 'this'} is a {type_name(wholes[0][1])}",
+            "use ds.replicate(model, devices) for models",
+        )
+    if not found:
+        raise NotATensorError(
+            f"ds.split found no tensor in this {type_name(tree)}",
+            "pass a tensor, or a dict or list of them; ds.asarray(...) makes one",
+        )
+    arguments.check_devices([backend for _, _, backend in found], targets)
+    trees_module.look_at_others("split", tree, True, others)
+    axes = [arguments.axis_of(axis, backend.shape(x), cell, "split") for cell, x, backend in found]
+    bounds = arguments.bounds_of(arguments.length_of(found, axes), len(targets), uneven)
+    hook = explain.HOOK
+    if hook is not None:
+        _explain_split(hook, tree, targets, axis, bounds)
+    parts: list[T] = []
+    new: dict[int, Any] = {}  # here: Ctrl-C may come before the first part
+    try:
+        for target, (start, stop) in zip(targets, bounds, strict=True):
+            new = {}
+            for (cell, x, backend), along in zip(found, axes, strict=True):
+                if id(x) not in new:
+                    new[id(x)] = arguments.at(cell, _part, backend, x, along, start, stop, target)
+            parts.append(trees_module.rebuilt(tree, done, new))
+    except BaseException:
+        parts.clear()  # the traceback would keep them, and their memory
+        new.clear()
+        raise
+    return parts
+
+
+def _explain_split(hook: Any, tree: Any, targets: list[Device], axis: int, bounds: list[tuple[int, int]]) -> None:
+    from devshim.trees import explain as explain_module
+
+    backend = next(trees_module.scan(tree, None, []))[2]
+    sizes = [stop - start for start, stop in bounds]
+    names = {"devices": explain_module.listed(backend, targets), "count": str(len(targets)), "sizes": str(sizes)}
+    explain_module.about(hook, "split", tree, None, axis=str(axis), **names)
+
+
+def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
+    """Return tensors, or the tensors of equal trees, joined along an axis, on one device: the inverse of `split`.
+
+    Args:
+        parts: Tensors, or trees of one structure, in order; their tensors agree in framework, dtype, and shape but for
+            the axis. Tensors without axes (a loss of each part) become one of shape (parts,). Anything that is not
+            a tensor must be equal in all parts.
+        device: Where to. It needs room for the parts and for what is made of them.
+        axis: Along which to join; negative ones count from the end of each tensor's shape.
+
+    Returns:
+        A new tensor, or a new tree as the first part is one. Gradients flow back to each part, where it is.
+
+    Raises:
+        ArgumentError: ``parts`` is one tensor or dict, or empty, the parts differ where they must not (the message
+            names each), or a tensor has no such axis.
+        DeviceNotFoundError: The framework does not have the device; nothing was copied.
+        OutOfMemoryError: The device is full.
+    """
+    target = parsing.of_call("gather", parts, device)
+    wrong = argument_hints.no_parts(parts)
+    if wrong is not None:
+        raise wrong
+    trees = list(parts)
+    if not trees:
+        raise ArgumentError("ds.gather was given no parts", "pass what ds.split returned")
+    found: list[tuple[Cell, list[Tensor], Backend, int]] = []
+
+    def visit(cell: Cell, nodes: list[Any]) -> Any:
+        backend = registry.serving(nodes[0])
+        if backend is None:
+            _refuse_variable(nodes[0])
+            multi_map.require_equal("gather", "part", cell, nodes)
+        else:
+            shape = backend.shape(nodes[0])
+            is_number = not shape and axis in (0, -1)
+            along = 0 if is_number else arguments.axis_of(axis, shape, cell, "gather")
+            multi_map.require_same_form("gather", "part", cell, nodes, backend, along if shape else None)
+            found.append((cell, nodes, backend, along))
+        return nodes[0]
+
+    multi_map.mapped(trees, visit, multi_map.unlike("gather", "part"))
+    arguments.check_devices([backend for _, _, backend, _ in found], [target])
+    joined: dict[tuple[int, ...], Any] = {}
+    hook = explain.HOOK
+    if hook is not None:
+        from devshim.trees import explain as explain_module
+
+        explain_module.about(hook, "gather", trees[0], target, axis=str(axis))
+    try:
+        for cell, xs, backend, along in found:
+            key = tuple(map(id, xs))
+            if key not in joined:
+                joined[key] = arguments.at(cell, _joined, backend, xs, along, target)
+        results = iter([joined[tuple(map(id, xs))] for _, xs, _, _ in found])
+    except BaseException:
+        joined.clear()  # the traceback would keep them, and their memory
+        raise
+    whole: T = multi_map.mapped(
+        trees[:1],
+        lambda cell, nodes: nodes[0] if registry.serving(nodes[0]) is None else next(results),
+        multi_map.unlike("gather", "part"),
+    )
+    return whole
+
+
+def _refuse_variable(node: Any) -> None:
+    """Refuse what holds one tensor, and is a model to devshim: the first part would be the answer."""
+    owner = trees_module.owner_of_whole(node)
+    if owner is not None and [leaf.path for leaf in owner.leaves(node) if leaf.kind != "gradient"] == [""]:
+        raise ArgumentError(
+            f"ds.gather joins tensors, and this is a {type_name(node)}, which holds one",
+            "pass the tensor in it: ds.gather([part.value for part in parts], device)",
+        )
+
+
+def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
+    """Return a copy of a tensor, or of every tensor of a tree, on each device.
+
+    Args:
+        tree: A tensor or a tree of them; what is no tensor is in every copy.
+        devices: One for each copy; the same one may stand there several times.
+
+    Returns:
+        A list of copies in memory of their own, also on the device where the tensor is.
+
+    Raises:
+        ArgumentError: ``devices`` is empty.
+        DeviceNotFoundError: The framework does not have one of the devices; nothing was copied.
+        OutOfMemoryError: A device is full; the copies made until then are released.
+    """
+    targets = arguments.listed(devices, "broadcast", "tree", tree)
+    arguments.check_devices([backend for _, _, backend in trees_module.scan(tree, None, [])], targets)
+    copies: list[T] = []
+    try:
+        for target in targets:
+            copies.append(trees_module.place(tree, target, True, False, "broadcast"))
+    except BaseException:
+        copies.clear()
+        raise
+    return copies
+
+
+def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
+    """Return an independent model on each device, all equal at the start; the one given stays what and where it is.
+
+    Args:
+        model: A model, or a tree of tensors where those are the model (JAX, NumPy). Not an optimizer: make one for
+            each replica, or one for the model itself.
+        devices: One for each replica; the same one may stand there several times.
+
+    Returns:
+        A list of models. A replica is made beside the model and then moved: that device needs room for one more.
+
+    Raises:
+        NotATensorError: There is neither a model nor a tensor in it.
+        UnsupportedError: The backend declares that it cannot move models.
+        DeviceNotFoundError: The framework does not have one of the devices.
+        OutOfMemoryError: A device is full; the replicas made until then are released.
+    """
+    tracing.refuse_where_read("replicate", "make the replicas outside the compiled function")
+    targets = arguments.listed(devices, "replicate", "model", model)
+    wholes: list[Any] = []
+    owners = [backend for _, _, backend in trees_module.scan(model, None, wholes)]
+    owners += [backend for _, _, backend in wholes]
+    if not owners:
+        raise NotATensorError(
+            f"ds.replicate takes a model, and found neither one nor a tensor in this {type_name(model)}",
+            "pass a model of an installed framework, or a tree of tensors",
+        )
+    arguments.check_devices(owners, targets)
+    return broadcast(model, targets)
+
+
+def _part(backend: Backend, x: Tensor, axis: int, start: int, stop: int, target: Device) -> Tensor:
+    """A part of a tensor, in new memory on a device."""
+    if (start, stop) != (0, backend.shape(x)[axis]):
+        x = backend.narrow(x, axis, start, stop)
+    return engine.move(backend, x, target)
+
+
+def _joined(backend: Backend, xs: Sequence[Tensor], axis: int, target: Device) -> Tensor:
+    """Tensors brought to a device and joined there."""
+    there = [x if backend.device_of(x) is target else engine.move(backend, x, target) for x in xs]
+    nbytes = sum(map(backend.nbytes, there))
+    try:
+        if not backend.shape(there[0]):  # numbers, which have no axis to be joined along
+            return engine.make(backend, target, nbytes, backend.stack_tensors, there)
+        return engine.make(backend, target, nbytes, backend.concatenate, there, axis)
+    except BaseException as error:
+        there.clear()  # the traceback would keep what was moved, and its memory, here and in the framework's frames
+        _clear_below(error)
+        raise
+
+
+def _clear_below(error: BaseException) -> None:
+    """Drop the variables of the frames that an error came through below the caller; JAX hides some of those."""
+    here = sys._getframe(1)
+    failed: BaseException | None = error
+    while failed is not None:
+        trace = failed.__traceback__
+        while trace is not None:
+            frame: FrameType | None = trace.tb_frame
+            while frame is not None and frame is not here:
+                with suppress(RuntimeError):  # it is running still
+                    frame.clear()
+                frame = frame.f_back
+            trace = trace.tb_next
+        failed = failed.__cause__
+
+
+for _public in (broadcast, gather, replicate, split):
+    _public.__module__ = "devshim"

@@ -1,0 +1,63 @@
+"""What a backend may be asked for, and how one says that it cannot: a table and a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+FEATURES: Mapping[str, str] = {
+    "count": "count devices and describe them without starting the framework",
+    "place": "move a tensor; the same object when it is already there; the result's device is checked",
+    "copy": "`copy=True` gives new memory, always",
+    "gradient": "gradients flow through `place` and `copy`",
+    "missing_device": "a device that does not exist is refused at the call",
+    "numpy": "to and from NumPy without aliasing and without a change of dtype",
+    "float64": "64-bit floats and integers keep their width",
+    "bfloat16": "bfloat16 tensors are created, moved and converted",
+    "bool": "boolean tensors are created, moved and converted",
+    "complex": "complex tensors are created, moved and converted",
+    "create": "create on a device: asarray, zeros, ones, full, empty, arange, linspace, eye, *_like",
+    "random": "draw on a device, with one seed for all",
+    "convert": "convert from and to other frameworks",
+    "zero_copy": "convert without a copy where both sides share the device (DLPack)",
+    "op_scope": "`on(D)` also moves the framework's own operators, not only creation",
+    "follow_data": "`run` computes where its arguments live",
+    "refuse_mixing": "the framework's own operators refuse arguments on different devices",
+    "trace_device_of": "`device_of` inside a compiled function",
+    "trace_place": "`place` inside a compiled function",
+    "trace_run": "`run` inside a compiled function",
+    "trace_on": "`on` inside a compiled function",
+    "non_blocking": "`non_blocking=True` overlaps a copy with other work",
+    "memory": "used and free memory of a device",
+    "empty_cache": "give cached memory back",
+    "memory_policy": "keep the framework from taking a whole card at first use",
+    "visible_devices": "hide cards before the framework starts",
+    "simulate": "simulated GPUs on a machine without one",
+    "simulate_memory": "simulated GPUs count their memory, run out of it, and fail when asked to",
+    "simulate_limit": "the framework's own operators find a simulated GPU full",
+    "guard": "tell of copies between devices that the framework makes unasked",
+    "models": "move whole models and optimizers, all of them or nothing",
+    "several": "split, gather, broadcast, reduce over several devices",
+    "checkpoints": "save and load models, optimizers and trees",
+}
+"""What a backend may be asked for, each in the words of the support table."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something a backend cannot do, with the reason.
+
+    Attributes:
+        kind: ``"planned"``: ours to write; ``"upstream"``: the framework lacks it today;
+            ``"never"``: it cannot be had there.
+        reason: Why, in one sentence fragment that can follow a colon, with the issue or version where one is known.
+    """
+
+    kind: Literal["planned", "upstream", "never"]
+    reason: str
+
+
+Gap.__module__ = "devshim.contract.backend"
+
+__all__ = ["FEATURES", "Gap"]

@@ -1,0 +1,1 @@
+"""Devices: their names, what is known of them, and the machine they are in."""

@@ -1,0 +1,97 @@
+"""What CUDA would show this process, without starting it here.
+
+NVML, the driver's library for questions, is light. But it lists whole cards, and where they are in MIG mode CUDA shows
+one slice of one; and it is missing in some containers, under WSL and on Jetson.  Where it does not know, CUDA is asked
+in a process of its own: to start CUDA in this one would make it too late to hide cards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from functools import cache
+from typing import Any
+
+from devshim.devices import nvml
+
+__all__ = ["count", "has_context", "refusal"]
+
+_PROGRAM = """
+import ctypes
+driver, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(found)) == 0:
+    print(found.value)
+"""
+
+
+def count() -> int:
+    """Return how many cards CUDA will show, slices of cards (MIG) included."""
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    named = None if value is None else nvml.entries(value)
+    if named == []:
+        return 0
+    slices = [name for name in named or () if name.startswith("MIG-")]
+    if not slices and (cards := nvml.cards()):
+        seen = cards if value is None else nvml.shown(value, cards)
+        if not any(card.in_slices for card in cards):  # elsewhere an index in the variable need not be the card's
+            return len(seen)
+        slices = ["the first"] if seen else []
+    asked = _ask(value, os.environ.get("CUDA_DEVICE_ORDER"))
+    return len(slices) if asked is None else asked
+
+
+@cache
+def _ask(value: str | None, order: str | None) -> int | None:
+    """Return CUDA's own count under these values of its variables; None where it cannot be asked."""
+    try:
+        ctypes.CDLL("libcuda.so.1")  # which starts nothing
+    except OSError:
+        return None
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return int(done.stdout) if done.stdout.strip().isdecimal() else None
+
+
+def has_context(index: int) -> bool:
+    """Return False if this process has certainly asked nothing of a card, which then has no context.
+
+    Most calls that name such a card make a context on it, which takes about half a GB.
+    """
+    if not hasattr(os, "RTLD_NOLOAD"):
+        return True
+    card, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        if driver.cuDeviceGet(ctypes.byref(card), index):
+            return False  # the driver is not started
+        if driver.cuDevicePrimaryCtxGetState(card, ctypes.byref(flags), ctypes.byref(active)):
+            return True
+    except OSError:
+        return False  # the driver is not loaded
+    return bool(active.value)
+
+
+def refusal() -> str | None:
+    """Return why CUDA's driver does not start, as a sentence fragment; None where it does, or is not there.
+
+    Asked in this process: call it only where a framework has tried already.
+    """
+    try:
+        driver: Any = ctypes.CDLL("libcuda.so.1")
+        status = int(driver.cuInit(0))
+        if not status:
+            return None
+        name, text = ctypes.c_char_p(), ctypes.c_char_p()
+        driver.cuGetErrorName(status, ctypes.byref(name))
+        driver.cuGetErrorString(status, ctypes.byref(text))
+    except (OSError, AttributeError):
+        return None
+    told = ", ".join(found.value.decode() for found in (name, text) if found.value) or f"error {status}"
+    return f"the NVIDIA driver's CUDA does not start ({told})"

@@ -1,0 +1,217 @@
+"""`Device`: which processor, as a value, and nothing else.
+
+Requirements this module answers:
+
+* One spelling for one device.  ``cuda``, ``cuda:0``, ``GPU:0`` and ``/device:GPU:0`` are all ``gpu:0``;
+  every ``cpu:N`` is ``cpu``, because a CPU has no index that means anything to a user.
+* A device is compared on every placement, so equality must be identity: devices are interned.
+* torch.compile guards what it reads of an object that is an argument, not which one it is: so whatever is given a
+  device reads its text before all else, if only to ask whether there is one, or what was compiled for ``cpu`` would
+  serve every other.
+* A value, not a handle: it names a device without asking whether that device exists.
+
+The parser for everything a user might write instead of a `Device` is in `devshim.devices.parsing`.
+"""
+
+from __future__ import annotations
+
+import sys
+from _operator import index as _exact
+
+from devshim.errors import DeviceSpecError
+
+__all__ = ["ALIASES", "KINDS", "Device", "cpu", "gpu"]
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from devshim.contract.backend import Backend
+    from devshim.registry.discovery import BackendName
+
+KINDS = ("cpu", "gpu", "tpu", "mps", "xpu", "npu", "hpu", "mlu")
+"""Every kind of device, host first; the order is also the sort order of devices."""
+
+ALIASES = {
+    **{kind: kind for kind in KINDS},
+    "cuda": "gpu",
+    "rocm": "gpu",
+    "hip": "gpu",
+    "host": "cpu",
+    "metal": "mps",
+}
+"""What users and frameworks call the kinds, in lower case."""
+
+MAX_INDEX = 65535
+_INTERNED: dict[tuple[str, int], Device] = {}
+
+
+class Device:
+    """One processor that can hold tensors: a frozen, hashable, ordered value.
+
+    Args:
+        kind: ``"cpu"``, ``"gpu"``, or another accelerator a framework reports (``tpu``, ``mps``,
+            ``xpu``, ``npu``, ``hpu``, ``mlu``).  CUDA and ROCm cards are both ``gpu``.
+        index: Which one, from 0.  A CPU has no index: it is always 0.
+
+    Raises:
+        DeviceSpecError: The kind is unknown, or the index is not a small non-negative integer.
+
+    Two devices that are equal are the same object, so ``is`` and ``==`` agree, also after pickling
+    and copying.  Making one asks no framework anything.
+
+    A device equals no text: ``ds.gpu(1) == "gpu:1"`` is False, as for a ``torch.device``, because equal keys of a
+    dictionary must have equal hashes, and one device has many spellings.  Compare devices with devices, or texts
+    with texts.  Formats are those of its text.
+
+    >>> import devshim as ds
+    >>> ds.Device("gpu", 1)
+    Device('gpu', 1)
+    >>> str(ds.Device("cpu", 3)), str(ds.Device("cuda"))
+    ('cpu', 'gpu:0')
+    >>> ds.gpu(1) == ds.device("cuda:1"), str(ds.gpu(1)) == "gpu:1", f"{ds.gpu(1):>8}"
+    (True, True, '   gpu:1')
+    """
+
+    __slots__ = ("__weakref__", "index", "kind", "text")
+    kind: str
+    index: int
+    text: str
+    """What `str` gives: ``cpu``, ``gpu:1``."""
+
+    def __new__(cls, kind: str, index: int = 0) -> Device:  # noqa: D102, the class docstring describes it
+        found = _INTERNED.get((kind, index)) if type(kind) is str and type(index) is int else None
+        return found if found is not None else _intern(kind, index)
+
+    def native(self, backend: BackendName | None = None) -> Any:
+        """Return the framework's own object for this device.
+
+        Args:
+            backend: A framework's name; without it the current backend answers.
+
+        Returns:
+            A ``torch.device``, a TensorFlow device string, an ``mx.Context`` or ``mx.Device``, a
+            Paddle place, a JAX device, or the text ``"cpu"`` for NumPy.  Under simulation, whatever
+            stands for the card.
+
+        Raises:
+            BackendNotFoundError: That framework is not installed, or none is chosen.
+            DeviceNotFoundError: The framework can only name devices that exist, and this one does not.
+        """
+        from devshim.registry import current, registry
+
+        serving: Backend = current.current() if backend is None else registry.load(backend)
+        return serving.to_native(self if self.text else CPU)
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("Device cannot be subclassed: equal devices are the same object")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Device is frozen: cannot set {name!r}, make another one instead")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a Device is frozen: cannot delete {name!r}")
+
+    def __reduce__(self) -> tuple[type[Device], tuple[str, int]]:
+        return (Device, (self.kind, self.index))
+
+    def __copy__(self) -> Device:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Device:
+        return self
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return "Device('cpu')" if self.kind == "cpu" else f"Device({self.kind!r}, {self.index})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.text, spec)
+
+    def _key(self) -> tuple[int, int]:
+        return (KINDS.index(self.kind), self.index)
+
+    def __lt__(self, other: object) -> bool:
+        return self._key() < other._key() if isinstance(other, Device) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        return self._key() <= other._key() if isinstance(other, Device) else NotImplemented
+
+    def __gt__(self, other: object) -> bool:
+        return self._key() > other._key() if isinstance(other, Device) else NotImplemented
+
+    def __ge__(self, other: object) -> bool:
+        return self._key() >= other._key() if isinstance(other, Device) else NotImplemented
+
+
+def kind_of(name: object) -> str | None:
+    """Return the kind a user's or framework's name for it means, in any case; None for any other object."""
+    if not issubclass(type(name), str) or str.__len__(name) > 8:  # type: ignore[arg-type]
+        return None
+    return ALIASES.get(str.lower(name))  # type: ignore[arg-type]
+
+
+def as_int(value: object) -> int:
+    """Return what counts as an integer as an exact `int`; anything else, a bool too, raises `TypeError`."""
+    if type(value) is int:  # torch.compile knows no int.__index__
+        return value
+    cls, numpy = type(value), sys.modules.get("numpy")
+    if cls is bool or (numpy is not None and cls is getattr(numpy, "bool_", None)):  # an index, warned of, until 2.2
+        raise TypeError("a bool is no index")
+    return int.__index__(_exact(value))  # type: ignore[arg-type]  # a subclass of int could compare as it likes
+
+
+def _intern(kind: object, index: object) -> Device:
+    from devshim.errors.formatting import show, type_name
+
+    canonical = kind_of(kind)
+    if canonical is None:
+        spelled = type(kind) is str and len(kind) <= 80 and ":" in kind
+        hint = f"ds.device({kind!r}) reads text with an index; " if spelled else ""
+        raise DeviceSpecError(f"no device kind is called {show(kind)}", f"{hint}the kinds are {', '.join(KINDS)}")
+    try:
+        number = as_int(index)
+    except Exception as error:  # an object may raise anything from its own __index__
+        told = f"a device index is an integer, not {type_name(index)}"
+        digits = index if type(index) is str and index.isascii() and index.isdecimal() and len(index) <= 5 else "0"
+        raise DeviceSpecError(told, f"ds.Device({canonical!r}, {int(digits)})") from error
+    if not 0 <= number <= MAX_INDEX:
+        nearest = 0 if number < 0 else MAX_INDEX
+        raise DeviceSpecError(
+            f"a device index is between 0 and {MAX_INDEX}, and {show(number)} is not",
+            f"did you mean '{canonical}:{nearest}'?",
+        )
+    if canonical == "cpu":
+        number = 0
+    made = _INTERNED.get((canonical, number))
+    if made is None:
+        made = object.__new__(Device)
+        object.__setattr__(made, "kind", canonical)
+        object.__setattr__(made, "index", number)
+        object.__setattr__(made, "text", canonical if canonical == "cpu" else f"{canonical}:{number}")
+        made = _INTERNED.setdefault((canonical, number), made)  # atomic: two threads get one object
+    return made
+
+
+def cpu() -> Device:
+    """Return the host's `Device`, without asking any framework."""
+    return CPU
+
+
+def gpu(i: int = 0) -> Device:
+    """Return the `Device` of the i-th GPU, without asking whether it exists.
+
+    Args:
+        i: Which GPU, from 0.
+
+    Raises:
+        DeviceSpecError: ``i`` is not a small non-negative integer.
+    """
+    return Device("gpu", i)
+
+
+CPU = Device("cpu")
+for _public in (Device, cpu, gpu):
+    _public.__module__ = "devshim"

@@ -1,0 +1,249 @@
+"""Reading a device out of whatever a user holds: text, an index, a framework's object, a DLPack pair.
+
+Requirements this module answers:
+
+* Every spelling a user meets, and nothing else: what is refused is refused with the nearest valid one.
+* Hostile input is only ever looked at.  Nothing is evaluated, nothing long is scanned (a text of more
+  than 80 characters is refused by its length), and nothing but `DeviceSpecError` comes out.
+* A placement may be given ``"gpu:1"`` a million times, so a text is read once and remembered; the memory
+  is bounded.
+"""
+
+from __future__ import annotations
+
+from devshim.devices.device import ALIASES, CPU, MAX_INDEX, Device, as_int
+from devshim.errors import DeviceSpecError
+from devshim.errors.formatting import show
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+DeviceLike: TypeAlias = "Device | str | int | tuple[int, int] | object"
+"""Anything `device` accepts."""
+
+_LONGEST = 80
+_REMEMBERED = 512
+_TEXTS: dict[str, Device] = {}
+_CARDS = tuple(Device("gpu", i) for i in range(16))
+"""What small indices mean: torch.compile takes an ``int`` for one that may vary, until something is indexed by it."""
+_LOCAL_JOB = "/job:localhost/replica:0/task:0"
+_DLPACK_KINDS = {1: "cpu", 2: "gpu", 3: "cpu", 8: "mps", 10: "gpu", 11: "cpu", 13: "gpu", 14: "xpu"}
+"""DLPack's DLDeviceType (dlpack.h): pinned host memory (3 and 11) is the host, managed memory (13) a GPU."""
+
+_ACCEPTED = "'cpu', 'gpu:1', 'cuda:1', '/GPU:1', an int (a GPU index), or a framework's own device object"
+
+
+def device(spec: DeviceLike) -> Device:
+    """Read a `Device` out of any spelling a user meets.
+
+    Args:
+        spec: A `Device`; text such as ``gpu``, ``GPU:1``, ``cuda:1``, ``/GPU:1``, ``/device:GPU:1``,
+            ``/job:localhost/replica:0/task:0/device:GPU:1``, ``gpu(1)`` or ``Place(gpu:1)``; an
+            ``int``, which is a GPU's index; a ``torch.device``, a TensorFlow logical or physical device, an
+            ``mx.Context`` or ``mx.Device``, a Paddle place, a JAX or CuPy device; or a DLPack
+            ``(device type, device id)`` pair.
+
+    Returns:
+        The device named.  Whether it exists is not asked: see `require`.
+
+    Raises:
+        DeviceSpecError: Anything else, with the nearest valid spelling.  Text is never evaluated.
+    """
+    kind = type(spec)
+    if kind is Device and spec.text:  # type: ignore[union-attr]  # see `devshim.devices.device`
+        return spec  # type: ignore[return-value]
+    if kind is str:
+        # Even a dictionary reads a text to its end: a long one is not looked up.
+        found = _TEXTS.get(spec) if len(spec) <= _LONGEST else None  # type: ignore[arg-type]
+        return _remember(spec) if found is None else found  # type: ignore[arg-type]
+    if kind is int and 0 <= spec < len(_CARDS):  # type: ignore[operator]
+        return _CARDS[spec]  # type: ignore[index]
+    return _from_object(spec)
+
+
+def _remember(text: str) -> Device:
+    found = _from_text(text)
+    if len(_TEXTS) < _REMEMBERED:
+        _TEXTS[text] = found
+    return found
+
+
+def _from_text(text: str) -> Device:
+    if len(text) > _LONGEST:
+        raise DeviceSpecError(
+            f"{show(text)} names no device: a name has at most {_LONGEST} characters, and this text more", _hint(text)
+        )
+    found = _read(text.lower()) if text.isascii() else None  # some other letters' lower case is ASCII
+    if found is None:
+        raise _refusal(text)
+    return found
+
+
+def _read(text: str) -> Device | None:
+    """Read lower-case text, or return None; every step removes one kind of wrapping."""
+    if text.isdecimal() and text.isascii():
+        return _numbered("gpu", text)
+    if text.startswith("place(") and text.endswith(")"):
+        return _read_pair(text[6:-1], ":")
+    if text.endswith(")"):
+        return _read_pair(text[:-1], "(")
+    if text.startswith(_LOCAL_JOB + "/"):
+        text = text[len(_LOCAL_JOB) :]
+        if not text.startswith("/device:"):
+            return None
+    if text.startswith("/device:"):
+        return _read_pair(text[8:], ":")
+    return _read_pair(text.removeprefix("/"), ":")
+
+
+def _read_pair(text: str, separator: str) -> Device | None:
+    name, found, number = text.partition(separator)
+    if name == "gpu_pinned" and separator == ":" and not found:
+        return CPU  # Paddle's name for pinned host memory
+    kind = ALIASES.get(name)
+    if kind is None:
+        return None
+    if not found:
+        return Device(kind) if separator == ":" else None
+    return _numbered(kind, number)
+
+
+def _numbered(kind: str, digits: str) -> Device | None:
+    plain = digits.isdecimal() and digits.isascii() and len(digits) <= 5 and (digits == "0" or digits[0] != "0")
+    return Device(kind, int(digits)) if plain and int(digits) <= MAX_INDEX else None
+
+
+def _from_object(spec: Any) -> Device:
+    """Everything but exact text: subclasses of str, indices, pairs, and the frameworks' objects."""
+    try:
+        if issubclass(type(spec), str):
+            # What a subclass overrides is not asked, and a long one is not copied to its end.
+            return _from_text(str.__getitem__(spec, slice(_LONGEST + 1)))
+        found = _from_pair(spec) if type(spec) is tuple else _from_number(spec)
+        if found is None:
+            found = _from_framework(spec)
+    except DeviceSpecError:
+        raise
+    except Exception as error:  # an object may raise anything from its own attributes
+        raise _refusal(spec) from error
+    if found is None:
+        raise _refusal(spec)
+    return found
+
+
+def _from_number(spec: Any) -> Device | None:
+    if type(spec) is bool or not hasattr(type(spec), "__index__") or getattr(spec, "shape", ()) != ():
+        return None
+    return Device("gpu", as_int(spec))
+
+
+def _from_pair(spec: tuple[Any, ...]) -> Device | None:
+    """Read DLPack's ``(device type, device id)``; the type may be an enum that counts as an int."""
+    if len(spec) != 2:
+        return None
+    name = _DLPACK_KINDS.get(as_int(spec[0]))
+    index = None if spec[1] is None else as_int(spec[1])
+    if name == "cpu":  # Paddle exports (kDLCPU, None), JAX and TensorFlow their own CPU numbers: all are the host
+        return CPU
+    return None if name is None or index is None else Device(name, index)
+
+
+def _from_framework(spec: object) -> Device | None:
+    """Ask the framework that made the object; it is imported already, or the object would not exist."""
+    from devshim.registry import registry
+
+    maker = registry.maker(type(spec))
+    if maker == "cupy":
+        return Device("gpu", spec.id)  # type: ignore[attr-defined]
+    return None if maker is None else registry.load(maker).from_native(spec)
+
+
+def of_call(call: str, x: object, spec: Any) -> Device:
+    """Return the device that an argument of a call names, such as ``ds.place(x, spec)``.
+
+    Raises:
+        DeviceSpecError: It names none; where the two arguments are swapped, or ``spec`` is something that another call
+            takes, the hint says what to type.
+    """
+    if type(spec) is str:  # as in `device`, written out: a call less
+        found = _TEXTS.get(spec) if len(spec) <= _LONGEST else None
+        if found is not None:
+            return found
+    try:
+        return device(spec)
+    except DeviceSpecError as error:
+        from devshim.registry import argument_hints
+
+        raise argument_hints.no_device(call, x, spec, error) from error.__cause__
+
+
+def _refusal(spec: object) -> DeviceSpecError:
+    problem = f"{show(spec)} names no device"
+    if not issubclass(type(spec), str):
+        return DeviceSpecError(problem, f"{_instead(spec)}write {_ACCEPTED}")
+    index = _bad_index(spec)  # type: ignore[arg-type]
+    if index is None:
+        return DeviceSpecError(problem, _hint(spec))
+    kind, text = index
+    return DeviceSpecError(
+        f"{problem}: {text!r} is not an index",
+        f"write the index as a number, such as '{kind}:0'; accepted are {_ACCEPTED}",
+    )
+
+
+def _hint(spec: object) -> str:
+    near = _nearest(spec) if issubclass(type(spec), str) else None  # type: ignore[arg-type]
+    return f"write {_ACCEPTED}" if near is None else f"did you mean {near!r}? Accepted are {_ACCEPTED}"
+
+
+def _instead(spec: object) -> str:
+    """The start of a hint, for something that is not text."""
+    from devshim.registry import registry
+
+    try:
+        is_tensor = registry.serving(spec) is not None
+    except Exception:  # a foreign type may raise anything when it is looked at
+        is_tensor = False
+    return "ds.device_of(x) is the device of a tensor x; else " if is_tensor else ""
+
+
+def _bad_index(text: str) -> tuple[str, str] | None:
+    """The kind, as it was written, and the index of short text such as ``cuda:a``, whose index has no digit."""
+    start = str.__getitem__(text, slice(24))
+    name, separator, index = start.partition(":")
+    if not separator or not index or str.__len__(text) > 24 or any(c in "0123456789" for c in index):
+        return None
+    return (name, index) if name.lower() in ALIASES and index.isprintable() else None
+
+
+def _nearest(text: str) -> str | None:
+    """The valid spelling closest to at most 24 characters of refused text, or None."""
+    start = str.__getitem__(text, slice(24)).lower()
+    first = next((i for i, c in enumerate(start) if c in "0123456789"), len(start))
+    name = "".join([c for c in start[:first] if c.isascii() and c.isalpha()])
+    rest = start[first:]
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    if not name and not digits:
+        return None
+    close = min(ALIASES, key=lambda alias: (_distance(name, alias), alias)) if name else "gpu"
+    if name and _distance(name, close) > 1:
+        return None
+    kind = ALIASES[close]
+    return kind if kind == "cpu" or not digits else f"{kind}:{min(int(digits), MAX_INDEX)}"
+
+
+def _distance(a: str, b: str) -> int:
+    """The edit distance, where two neighbours exchanged count as one edit: ``gup`` is as near to ``gpu`` as ``gpx``."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a):
+        last, before, row = before, row, [i + 1]
+        for j, y in enumerate(b):
+            row.append(min(before[j + 1] + 1, row[j] + 1, before[j] + (x != y)))
+            if i and j and x == b[j - 1] and a[i - 1] == y:
+                row[-1] = min(row[-1], last[j - 1] + 1)
+    return row[-1]
+
+
+device.__module__ = "devshim"

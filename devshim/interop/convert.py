@@ -1,0 +1,285 @@
+"""`convert`: a tensor of one framework as a tensor of another, values, dtype and shape equal to the bit.
+
+Two ways lead there.  Where both sides have the tensor's memory within reach, DLPack hands it over without a copy.
+Elsewhere, and wherever sharing would be wrong, the values go through the host:
+
+* simulated cards: their labels do not survive DLPack;
+* memory that must not be written (a read-only array, a TensorFlow or JAX tensor) behind a tensor that can be: a
+  view would let the one framework change what the other believes immutable, so such a tensor is copied, and on a GPU
+  that both frameworks have it is copied there; NumPy, whose arrays can be read-only, gets a read-only view;
+* memory at an address on which the other framework's operators would end the process (`devshim.transfers.alignment`);
+* whatever one side's adapter refuses (`Backend.to_dlpack`, `Backend.from_dlpack`), with its reason kept.
+
+Most tensors are plain: on the host, dense, in C order, of a dtype that everybody has.  For them there is a short cut by
+exact type and framework (`Backend.viewers`, `lenders`, `borrower`), which sees to the same by the tensor's own
+attributes and never remembers a tensor: what is not plain, and everything while a ledger, a guard, a fault or `explain`
+looks on, goes the long way, which also says what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devshim.devices import parsing
+from devshim.devices.device import CPU
+from devshim.devices.dtypes import DTYPES
+from devshim.errors import (
+    BackendNotFoundError,
+    ConversionError,
+    CopyNeededError,
+    DeviceNotFoundError,
+    DevshimError,
+    messages,
+)
+from devshim.registry import argument_hints, current, discovery, registry
+from devshim.tensors import arguments
+from devshim.transfers import alignment as alignment_module
+from devshim.transfers import dlpack, engine, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+    from devshim.devices.parsing import DeviceLike
+    from devshim.registry.discovery import BackendName
+
+__all__ = ["convert"]
+
+_FRESH = 16
+"""The alignment of memory that NumPy allocates, whatever its size."""
+
+_SHORT_CUTS: dict[tuple[type, str], Callable[[Tensor], Tensor | None]] = {}
+"""The short cut from tensors of an exact type to a framework, by the name the callers call it, for those met so far."""
+
+
+def convert(
+    x: Tensor, backend: BackendName | None = None, device: DeviceLike | None = None, *, copy: bool | None = None
+) -> Tensor:
+    """Return a tensor of another framework with the same values, dtype and shape.
+
+    Args:
+        x: A tensor of any framework.
+        backend: The framework of the result; the current one without it.
+        device: Where the result shall be; without it where ``x`` is.
+        copy: None: share memory where that is safe, else copy. True: new memory. False: shared memory or an error.
+            What is shared between which frameworks is in docs/conversions.md.
+
+    Returns:
+        A tensor cut from any gradient, of the variable or tracer that asks for one, too: differentiation does not
+        cross frameworks.  Of the same framework, `place`'s answer, gradient included.  A NumPy array that shares the
+        memory of an immutable tensor is read-only.
+
+    Raises:
+        ConversionError: The other framework has no such dtype, or the values cannot be read.
+        CopyNeededError: ``copy=False``, and the memory cannot be shared.
+        DeviceNotFoundError: The other framework does not have the device.
+        BackendNotFoundError: It is not installed.
+    """
+    if backend is None:
+        arguments.tensor_of(x, "convert")  # who is wrong about that hears it first
+        backend = current.current().name
+    short_cut = _SHORT_CUTS.get((type(x), backend)) if type(backend) is str else None
+    if (
+        short_cut is not None
+        and (copy is None or copy is False)
+        and (device is None or device is CPU or (type(device) is str and device == "cpu"))
+        and engine.LEDGER is None
+        and engine.FAULTS is None
+        and explain.HOOK is None
+    ):
+        try:
+            shared = short_cut(x)
+        except Exception:  # the long way meets it again, and says what it is
+            shared = None
+        if shared is not None:
+            return shared
+    return _by_the_rules(x, backend, device, copy)
+
+
+def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool | None) -> Tensor:
+    """Check everything that was asked for, and go the long way; from then on a short cut is known, if there is one."""
+    asked = (
+        None if device is None else parsing.device(device)
+    )  # before ``x``'s own is met: see `devshim.devices.device`
+    if registry.serving(x) is None and argument_hints.is_tensor(backend):
+        raise argument_hints.swapped_conversion(x)
+    source, x = arguments.tensor_of(x, "convert")
+    try:
+        target = registry.load(discovery.canonical(backend))
+    except BackendNotFoundError as error:
+        raise argument_hints.no_backend(backend, error) from error.__cause__
+    if source is not target and source.is_tracer(x):
+        raise messages.tracing(source, "convert", "convert before or after the compiled function")
+    here = source.device_of(x)
+    if asked is None and here is not CPU and here.index >= target.count(here.kind):
+        raise _not_there_too(source, target, here)
+    there = engine.require(target, here if asked is None else asked)
+    hook = explain.HOOK
+    if source is target:
+        from devshim.tensors.placing import place
+
+        if copy is True and hook is None:  # not by a short cut, which copies by operators at any address
+            return engine.move(source, x, there)
+        return place(x, there, copy=copy)
+    if copy is not None and type(copy) is not bool:
+        raise messages.bad_flag(copy)
+    if hook is not None:
+        hook(target, "convert", there)
+    short_cut = _short_cut(source, target, type(x))
+    if short_cut is not None:
+        _SHORT_CUTS[type(x), backend] = short_cut
+    try:
+        return _the_long_way(source, target, x, here, there, copy)
+    except (DevshimError, MemoryError):
+        raise
+    except Exception as error:  # a framework's own, of a tensor that it cannot read or make
+        raise messages.not_converted(source, target, error) from error
+
+
+def _not_there_too(source: Backend, target: Backend, device: Device) -> DeviceNotFoundError:
+    """A tensor is to be converted where it is, and the other framework does not have that device."""
+    count = target.count(device.kind)
+    have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
+    return DeviceNotFoundError(
+        f"the tensor of {source.title} is on {device}, and {target.title} has {have}",
+        f"say where the result is to be: ds.convert(x, {target.name!r}, 'cpu')",
+    )
+
+
+def _short_cut(source: Backend, target: Backend, kind: type) -> Callable[[Tensor], Tensor | None] | None:
+    """The short cut from tensors of an exact type to a framework, if there is one."""
+    if target.name == "numpy":
+        return source.viewers.get(kind)
+    lend = source.lenders.get(kind)
+    if lend is None or target.borrower is None or (source.immutable and not target.immutable):
+        return None
+    alignment, borrow = target.alignment, target.borrower
+
+    def lent_and_borrowed(x: Tensor) -> Tensor | None:
+        lent = lend(x, alignment)
+        return None if lent is None else borrow(*lent)
+
+    return lent_and_borrowed
+
+
+def _the_long_way(
+    source: Backend, target: Backend, x: Tensor, here: Device, there: Device, copy: bool | None
+) -> Tensor:
+    """Look into everything, share where that is safe, and copy where it is not."""
+    target.dtype(source.dtype_name(x))  # refuses a dtype the other side lacks before anything is exported
+    if copy is not True:
+        shared, why = _shared(source, target, x, here, there)
+        if why is None:
+            return shared
+        if copy is False:
+            raise messages.cannot_share(f"{source.title} with {target.title}", why)
+    copied = _copied_there(source, target, x, here, there)
+    if copied is not None:
+        return copied
+    told, ledger = None, engine.LEDGER
+    if there is CPU and ledger is not None:  # one copy, whatever is put in order on the host besides
+        told = ledger(source, here, CPU, source.nbytes(x), 1)
+    if told is None:
+        return _through_the_host(source, target, x, here, there)
+    with told:
+        return _through_the_host(source, target, x, here, there)
+
+
+def _copied_there(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor | None:
+    """Return a copy made on the GPU that both frameworks have; None where the one cannot read the other's memory."""
+    if here is not there or here is CPU:
+        return None
+    lent, why = _shared(source, target, x, here, there, to_read=True)
+    if why is not None:
+        return None
+    made = engine.move(target, lent, there)
+    target.await_values(made, there)  # the source may give its memory to another tensor as soon as this returns
+    return made
+
+
+def _through_the_host(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor:
+    """New memory with the same values."""
+    # Where the values' copy on the host could be shared, that is the one copy; else they are only looked at there.
+    shares = there is CPU and target.alignment <= _FRESH
+    try:
+        array = _values(source, x, here is CPU and not shares)
+    except ConversionError as error:
+        name = source.dtype_name(x)
+        if name in DTYPES and name != "bfloat16":  # which `ml_dtypes` gives NumPy; without it DLPack may still do
+            raise
+        return _by_way_of_shared(source, target, x, here, there, error)
+    array = arguments.numpy_array(array)  # NumPy's own tensors may be of the other byte order
+    if shares:
+        try:  # nobody else has this memory
+            return engine.make(*engine.from_host(target, array, there, copy=False))
+        except CopyNeededError:
+            pass
+    return engine.make(*engine.from_host(target, array, there, copy=True))
+
+
+def _values(source: Backend, x: Tensor, look: bool) -> np.ndarray:
+    """A tensor's values on the host, where it is enough to look at them without a copy if that can be."""
+    if look:
+        try:
+            return engine.to_host(source, x, copy=False)
+        except CopyNeededError:
+            pass
+    return engine.to_host(source, x, copy=True)
+
+
+def _shared(
+    source: Backend, target: Backend, x: Tensor, here: Device, there: Device, *, to_read: bool = False
+) -> tuple[Tensor, str | None]:
+    """Return the tensor over the same memory and None, or None and the reason.
+
+    Args:
+        source: The framework of the tensor.
+        target: The framework of the result.
+        x: The tensor.
+        here: Where it is.
+        there: Where the result is to be.
+        to_read: True if the result is only read, and goes to no caller.
+    """
+    if here is not there:
+        return None, f"the tensor is on {here}, and {there} was asked for"
+    if here is not CPU and (source.simulated or target.simulated):
+        return None, "a simulated card's label does not cross frameworks"
+    frozen = not source.is_writable(x)
+    if frozen and not to_read and not (target.immutable or target.freezes):
+        return None, "the memory must not be written, and the result could be"
+    try:
+        lent = source.to_dlpack(x)
+        if here is not CPU:
+            lent = dlpack.Ordered(lent, lambda: source.await_values(x, here))
+        result = target.from_dlpack(alignment_module.checked(target, lent))
+    except (ConversionError, CopyNeededError) as error:
+        return None, error.problem
+    if frozen and not target.immutable:
+        target.freeze(result)
+    faithful = target.device_of(result) is there and _same_form(source, target, x, result)
+    return (result, None) if faithful else (None, "the exchange changed the device, dtype or shape")
+
+
+def _same_form(source: Backend, target: Backend, x: Tensor, result: Tensor) -> bool:
+    return target.dtype_name(result) == source.dtype_name(x) and target.shape(result) == source.shape(x)
+
+
+def _by_way_of_shared(
+    source: Backend, target: Backend, x: Tensor, here: Device, there: Device, error: ConversionError
+) -> Tensor:
+    """New memory where NumPy has no such dtype: a copy of shared memory."""
+    shared, why = _shared(source, target, _on_host(source, x, here), CPU, CPU)
+    if why is not None:
+        what = f"{source.dtype_name(x)} from {source.title} to {target.title}"
+        raise ConversionError(f"neither NumPy nor DLPack carries {what}: {why}", error.hint) from error
+    return engine.move(target, shared, there)
+
+
+def _on_host(source: Backend, x: Tensor, here: Device) -> Tensor:
+    return x if here is CPU else engine.move(source, x, CPU)
+
+
+convert.__module__ = "devshim"

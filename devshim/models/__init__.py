@@ -1,0 +1,1 @@
+"""Moving whole models and optimizers."""

@@ -1,0 +1,1 @@
+"""Observers of copies: the ledger, the guard, and the metric log."""

@@ -1,0 +1,242 @@
+"""Watching methods of tensors that copy without saying so: what most adapters' ``watch`` is made of.
+
+Two kinds: those that read a tensor's values into Python or NumPy, and those in which a card's tensor meets something
+of the host's, an index or an operand, which the framework then carries to the card by itself.
+
+For adapters alone. While somebody watches, these methods of a framework's tensor class are replaced by ones that tell
+first; afterwards the class is as it was.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from devshim.devices.device import CPU
+from devshim.monitoring.buffer_protocol import buffers_told, slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from devshim.devices.device import Device
+
+__all__ = ["MEETINGS", "READS", "meetings_told", "quiet", "reads_told", "replaced", "said", "slot_of"]
+
+READS = {
+    "item": "item()",
+    "tolist": "tolist()",
+    "numpy": "numpy()",
+    "__array__": "NumPy",
+    "__float__": "float()",
+    "__int__": "int()",
+    "__complex__": "complex()",
+    "__index__": "an index",
+    "__bool__": "bool()",
+    "__repr__": "print()",
+    "__str__": "print()",
+    "__format__": "print()",
+}
+"""Method -> what it is called for."""
+
+_SYMBOLS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "matmul": "@",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+}
+MEETINGS = {
+    **{f"__{name}__": f"an operand of {symbol}" for name, symbol in _SYMBOLS.items()},
+    **{f"__r{name}__": f"an operand of {symbol}" for name, symbol in _SYMBOLS.items()},
+    **{f"__{name}__": "a comparison" for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "__getitem__": "an index",
+    "__setitem__": "an index or a value",
+}
+"""Method in which another tensor or array is met -> what for."""
+
+_ABSENT = object()
+_TELLING = threading.local()
+
+
+@contextmanager
+def reads_told(
+    cls: type,
+    where: Callable[[Any], Device | None],
+    report: Callable[[Device, Device, str], None],
+    more: Iterable[tuple[str, str]] = (),
+    *,
+    buffers: bool = False,
+) -> Iterator[None]:
+    """Have a tensor class tell of each read while the block is open.
+
+    Args:
+        cls: The class.
+        where: Returns a tensor's device; None where it has none, such as that of a tracer.
+        report: Told source, target and reason; what a read is made of is not told again.
+        more: Further methods and properties with what they are called for, such as ``("asnumpy", "asnumpy()")``.
+        buffers: Whether NumPy can read the class's tensors past its methods (`devshim.monitoring.buffer_protocol`).
+    """
+    told = {name: what for name, what in (*READS.items(), *more) if hasattr(cls, name)}
+    methods = {name: _reading(getattr(cls, name), what, where, report) for name, what in told.items()}
+    quietly = buffers_told(cls, _telling(lambda _: None, "NumPy", where, report)) if buffers else nullcontext()
+    with replaced(cls, methods), quietly:
+        yield
+
+
+def quiet() -> bool:
+    """Whether this thread is in the middle of what has been told already."""
+    return getattr(_TELLING, "now", False)
+
+
+@contextmanager
+def said() -> Iterator[None]:
+    """A block in which this thread does what has been told, or what its line says: nothing is told of it."""
+    before, _TELLING.now = quiet(), True
+    try:
+        yield
+    finally:
+        _TELLING.now = before
+
+
+def _reading(original: Any, what: str, where: Any, report: Any) -> Any:
+    """A method, or a property, that tells first."""
+    if isinstance(original, property):
+        return property(_telling(original.fget, what, where, report), original.fset, original.fdel, original.__doc__)
+    return _telling(original, what, where, report)
+
+
+@contextmanager
+def meetings_told(
+    cls: type,
+    where: Callable[[Any], Device | None],
+    report: Callable[[Device, Device, str], None],
+    carried: Callable[[Any], Device | None] = lambda _: None,
+    *,
+    names: Iterable[str] = tuple(MEETINGS),
+    indices: bool = True,
+) -> Iterator[None]:
+    """Have a tensor class tell of what its framework carries to a card's tensor while the block is open.
+
+    An array of NumPy's that has axes is always carried, and so is an index of the host's; a single number is handed
+    over with the operator, and no transfer.  What a mask on the card selects has a shape that the host waits for.
+
+    Args:
+        cls: The class.
+        where: Returns a tensor's device; None where it has none, such as that of a tracer.
+        report: Told source, target and reason.
+        carried: Returns the device of an operand that the framework would carry elsewhere, and None for one that it
+            would refuse, or that is no tensor of its own.
+        names: Only these methods.
+        indices: Whether the framework carries an index that is a tensor of its own elsewhere.
+    """
+    told = {name: MEETINGS[name] for name in names if hasattr(cls, name)}
+    meet = _Meeting(cls if indices else (), where, report, carried)
+    with replaced(cls, {name: meet.telling(getattr(cls, name), name, what) for name, what in told.items()}):
+        yield
+
+
+class _Meeting:
+    """What is carried to a tensor, told before it is."""
+
+    def __init__(self, indices: Any, where: Any, report: Any, carried: Any) -> None:
+        self._indices, self._where, self._report, self._carried = indices, where, report, carried
+
+    def telling(self, original: Any, name: str, what: str) -> Any:
+        indexed = name in ("__getitem__", "__setitem__")
+
+        def method(x: Any, *others: Any) -> Any:
+            if quiet():
+                return original(x, *others)
+            _TELLING.now = True
+            try:
+                if self._tell(x, others, indexed, what):
+                    return original(x, *others)  # what that is made of is not told again
+            finally:
+                _TELLING.now = False
+            return original(x, *others)
+
+        method.__name__ = name
+        method.__doc__ = getattr(original, "__doc__", None)
+        return method
+
+    def _tell(self, x: Any, others: tuple[Any, ...], indexed: bool, what: str) -> bool:
+        """Tell of what is carried to a tensor, and whether there is any."""
+        target = self._where(x)
+        if target is CPU and what is MEETINGS["__setitem__"]:
+            return self._tell_fetched(others[-1], what)
+        if target is None or target is CPU:
+            return False
+        parts = others[0] if indexed and others and isinstance(others[0], (tuple, list)) else others[:1]
+        sources = [self._source(part, indexed) for part in (*parts, *others[1:])]
+        carried = [source for source in sources if source is not None and source is not target]
+        for source in carried:
+            self._report(source, target, what)
+        counted = what is MEETINGS["__getitem__"] and any(map(self._is_mask, parts))
+        if counted:
+            self._report(target, CPU, "what a mask selects")
+        return counted or bool(carried)
+
+    def _tell_fetched(self, value: Any, what: str) -> bool:
+        """Tell of a card's tensor, of no axis as well, that is written into one of the host's."""
+        source = self._where(value) if isinstance(value, self._indices) else None
+        if source is None or source is CPU:
+            return False
+        self._report(source, CPU, what)
+        return True
+
+    def _is_mask(self, part: Any) -> bool:
+        """Whether an index is a mask of the card's, of which the host has to know how many elements it selects."""
+        return isinstance(part, self._indices) and "bool" in str(part.dtype)
+
+    def _source(self, part: Any, indexed: bool) -> Device | None:
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and type(part) is numpy.ndarray:
+            return CPU if part.ndim else None
+        if indexed and isinstance(part, self._indices):
+            device: Device | None = self._where(part)
+            return device if getattr(part, "ndim", 1) else None
+        return self._carried(part)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def replaced(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
+    """Have a class other methods, or a module other functions, while the block is open."""
+    before = {name: owner.__dict__.get(name, _ABSENT) for name in methods}
+    for name, method in methods.items():
+        setattr(owner, name, method)
+    try:
+        yield
+    finally:
+        for name, method in before.items():
+            if owner.__dict__.get(name) is not methods[name]:
+                continue  # somebody else has replaced it in turn
+            if method is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, method)
+
+
+def _telling(original: Any, what: str, where: Any, report: Any) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if quiet():
+            return original(self, *args, **kwargs)
+        _TELLING.now = True
+        try:
+            source = where(self)
+            if source is not None:
+                report(source, CPU, what)
+            return original(self, *args, **kwargs)
+        finally:
+            _TELLING.now = False
+
+    method.__name__ = getattr(original, "__name__", "method")
+    method.__doc__ = getattr(original, "__doc__", None)
+    return method

@@ -1,0 +1,266 @@
+"""`MetricLog`: numbers that a loop computes on a device stay there, and come to the host together.
+
+Writing down a loss each step (``float(loss)``) makes the host wait for the device each time; a thousand numbers in one
+transfer cost what one costs.
+
+On a real card a value is taken by a copy there.  On the host, and on a simulated GPU, whose memory is the host's, an
+operator that copies one number costs more than to read it, so the number is read (`Backend.scalar_reader`); a flush
+puts all of them on the device as one tensor, whose transfer is the one that the ledger, a guard and a fault see.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from devshim.devices import parsing
+from devshim.devices.device import CPU
+from devshim.errors import ArgumentError, DeviceMismatchError
+from devshim.errors.formatting import show, type_name
+from devshim.errors.messages import bad_argument
+from devshim.registry import argument_hints, current, registry, tracing
+from devshim.tensors import arguments
+from devshim.transfers import engine, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+    from devshim.devices.parsing import DeviceLike
+
+__all__ = ["MetricLog"]
+
+_NUMBERS = ("float", "bfloat", "int", "uint", "bool", "complex")
+"""How the names of dtypes begin whose values are numbers; others are texts, dates, keys of a random generator."""
+
+
+class MetricLog:
+    """Scalars kept on a device until they are wanted.
+
+    Args:
+        device: Where the scalars are computed, and stay; without it where the first one is.
+        capacity: How many are kept there at most; one more, and those before it are brought to the host in one transfer
+            first.
+
+    Several threads may append to one log, and flush it.
+
+    Raises:
+        ArgumentError: ``capacity`` is less than 1.
+        DeviceNotFoundError: The current framework does not have the device.
+
+    >>> import devshim as ds
+    >>> ds.use("numpy")
+    >>> ds.simulate(gpus=2)
+    <2 simulated GPUs>
+    >>> log = ds.MetricLog("gpu:1")
+    >>> for step in range(3):
+    ...     log.append(ds.full((), 2.0**-step, device="gpu:1"))
+    >>> log.flush()
+    array([1.  , 0.5 , 0.25])
+    """
+
+    def __init__(self, device: DeviceLike | None = None, capacity: int = 1024) -> None:
+        self._device: Device | None = None
+        if not hasattr(type(capacity), "__index__") and argument_hints.named(capacity) is not None:
+            raise argument_hints.swapped_log(device, capacity)
+        if device is not None:
+            self._device = engine.require(current.current(), parsing.device(device))
+        self.capacity: int = arguments.integer("capacity", capacity)
+        if self.capacity < 1:
+            raise bad_argument("capacity", capacity, "at least 1", "leave capacity out to keep 1024 at most")
+        self._backend: Backend | None = None
+        self._kept: list[Any] = []  # tensors, and what `_read` has read
+        self._dtypes: list[np.dtype | None] = []  # of what was read; None for a tensor
+        self._read: Callable[[Tensor], Any] | None = None
+        self._read_dtype: np.dtype | None = None
+        self._numbers: dict[int, float] = {}  # those of Python's, by their place among all
+        self._values: list[np.ndarray] = []
+        self._length = 0
+        self._lock = threading.RLock()  # one that a signal's handler or a finalizer can take once more
+
+    def __len__(self) -> int:
+        """How many values have been appended since the last `flush`."""
+        return self._length
+
+    def append(self, value: Tensor | float) -> None:
+        """Take a value as it is now; a later change of the tensor in place does not change what was taken.
+
+        Args:
+            value: A tensor of one element on the log's device, of any shape and gradient, or a Python number.
+
+        Raises:
+            DeviceMismatchError: The tensor is elsewhere: the log moves nothing unasked.
+            ArgumentError: It has more than one element, is of another framework than those before it, or holds no
+                number, or one too large for float64.
+            ConversionError: NumPy has nothing like it: it is sparse, or masked.
+        """
+        # Also where the compiler could repeat it: torch.compile (2.13) compiles anew for each length, up to 8.
+        tracing.refuse("MetricLog.append", "return the value from the function, and append it outside")
+        with self._lock:
+            read = self._read
+            if read is not None and engine.LEDGER is None and explain.HOOK is None:
+                try:
+                    found = read(value) if len(self._kept) < self.capacity else None
+                except Exception:  # the long way meets it again, and says what it is
+                    found = None
+                if found is not None:
+                    self._kept.append(found)
+                    self._dtypes.append(self._read_dtype)
+                    self._length += 1
+                    return
+            backend = registry.serving(value)
+            if backend is None or isinstance(value, np.generic):
+                self._numbers[self._length] = _number(value)
+            else:
+                self._take(backend, value)
+            self._length += 1
+
+    def _take(self, backend: Backend, value: Tensor) -> None:
+        """Look into everything, take the value, and remember how to read the next one like it."""
+        here = self._checked(backend, value)
+        if len(self._kept) >= self.capacity:
+            self._bring()
+        hook = explain.HOOK
+        if hook is not None:
+            hook(backend, "metric_append")
+        self._read = self._read_dtype = found = None
+        if here is CPU or backend.simulated:
+            ledger = engine.LEDGER
+            watching = None if ledger is None else ledger(backend, here, here, None, 1)
+            with watching or nullcontext():  # a ledger and a guard see the transfer when the log is flushed
+                found = self._read_first(backend, value)
+        self._kept.append(backend.snapshot(value) if found is None else found)
+        self._dtypes.append(None if found is None else self._read_dtype)
+        self._backend, self._device = backend, here
+
+    def _read_first(self, backend: Backend, value: Tensor) -> Any:
+        """Read a number, and remember how; None where an operator must copy it, or says why it cannot be taken."""
+        try:
+            reader = backend.scalar_reader(value)
+            found = None if reader is None else reader[0](value)
+        except Exception:
+            return None
+        if reader is not None and found is not None:
+            self._read, self._read_dtype = reader
+        return found
+
+    def _checked(self, backend: Backend, value: Any) -> Device:
+        """Return where a tensor is that this log may take; else refuse it."""
+        here = backend.device_of(value)
+        if here is not self._device:  # TensorFlow has int32 that a card computed in host memory
+            here = backend.ran_on(value) or here
+        device = here if self._device is None else self._device
+        if here is not device:
+            raise DeviceMismatchError(
+                f"a MetricLog on {device} got a value on {here}",
+                f"ds.place(value, {str(device)!r}), or ds.MetricLog({str(here)!r})",
+            )
+        if not backend.dtype_name(value).startswith(_NUMBERS):
+            raise ArgumentError(
+                f"a MetricLog takes numbers, and this tensor is of dtype {backend.dtype_name(value)}",
+                "append a number of a plain dtype, such as float32",
+            )
+        size = 1
+        for length in backend.shape(value):
+            size *= length
+        if size != 1:
+            raise ArgumentError(
+                f"a MetricLog takes one number at a time, and this tensor has the shape {show(backend.shape(value))}",
+                "append its mean or sum",
+            )
+        if self._backend is not None and backend is not self._backend:
+            raise ArgumentError(
+                f"a MetricLog of {self._backend.title} got a {type_name(value)} of {backend.title}",
+                "keep a log for each framework",
+            )
+        return here
+
+    def _bring(self) -> None:
+        """Bring what is on the device to the host, in one transfer."""
+        if self._kept:
+            assert self._backend is not None
+            hook = explain.HOOK
+            if hook is not None:
+                hook(self._backend, "metric_flush")
+            self._values.append(engine.to_host(self._backend, self._together(self._backend), copy=True))
+            self._kept.clear()
+            self._dtypes.clear()
+
+    def _together(self, backend: Backend) -> Tensor:
+        """Return what is kept as one tensor on the device."""
+        assert self._device is not None
+        dtype = self._dtypes[0]
+        if dtype is not None and self._dtypes.count(dtype) == len(self._dtypes):
+            return backend.from_numpy(_array(self._kept, dtype), self._device, copy=True)
+        return backend.stack(
+            [
+                each if dtype is None else backend.from_numpy(_array([each], dtype), self._device, copy=True)
+                for each, dtype in zip(self._kept, self._dtypes, strict=True)
+            ]
+        )
+
+    def flush(self) -> np.ndarray[Any, Any]:
+        """Return all values in the order they were appended, in one transfer, and empty the log.
+
+        Returns:
+            An array of shape (n,): of the scalars' dtype, or the one that NumPy finds for several (bfloat16 counts as
+            float32). A Python number takes that dtype, too, where it fits; where it does not, and where there are
+            Python numbers alone, the array is float64. Where the transfer fails, the log keeps what it has.
+        """
+        tracing.refuse("MetricLog.flush", "flush outside the compiled function")
+        with self._lock:
+            self._bring()
+            tensors = np.concatenate(self._values) if self._values else np.empty(0)
+            found = self._merged(tensors) if self._numbers else tensors
+            self._values, self._numbers, self._length = [], {}, 0
+        return found
+
+    def _merged(self, tensors: np.ndarray) -> np.ndarray:
+        """The tensors' values with the Python numbers at their places among them."""
+        numbers = list(self._numbers.values())
+        found = np.empty(self._length, _holding(tensors.dtype, numbers))
+        at = np.ones(self._length, bool)
+        at[list(self._numbers)] = False
+        found[at] = tensors
+        found[~at] = [int(number) for number in numbers] if found.dtype.kind in "biu" else numbers
+        return found
+
+    def __repr__(self) -> str:
+        where = "" if self._device is None else f" on {self._device}"
+        return f"<MetricLog{where}: {self._length} values, {len(self._kept)} of them there>"
+
+
+def _array(read: list[Any], dtype: np.dtype) -> np.ndarray:
+    """Return numbers that were read from tensors as an array: of their bytes, or of Python's numbers."""
+    return np.frombuffer(b"".join(read), dtype) if type(read[0]) is bytes else np.array(read, dtype)
+
+
+def _number(value: Any) -> float:
+    """A Python number that float64 can hold: an int stays one, which an array of integers holds to the last digit."""
+    found = arguments.real("value", value)
+    try:
+        rounded = float(found)
+    except OverflowError as error:
+        raise bad_argument(
+            "value", value, "a number that float64 can hold", "append a smaller number, such as its logarithm"
+        ) from error
+    return found if isinstance(found, int) else rounded
+
+
+def _holding(dtype: np.dtype, numbers: list[float]) -> np.dtype:
+    """The dtype of the tensors where it holds the numbers, too, rounded where it is one of floats; else a wider one."""
+    if dtype.kind in "biu":
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        fits = all(low <= number <= high and number == int(number) for number in numbers)
+    else:
+        exact = np.array(numbers, "float64")
+        with np.errstate(over="ignore"):
+            fits = bool((np.isfinite(exact.astype(dtype)) == np.isfinite(exact)).all())
+    return dtype if fits else np.result_type(dtype, "float64")
+
+
+MetricLog.__module__ = "devshim"

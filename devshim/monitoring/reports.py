@@ -1,0 +1,149 @@
+"""What a ledger looks like: a table, a trace, a picture."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from devshim.devices.device import CPU
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
+    from devshim.monitoring.ledger import Transfer
+
+SHOWN = 20
+"""Rows of a table; what is beyond is summed up."""
+NUMBERS = range(2, 6)
+"""The columns of a table that hold numbers."""
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size(nbytes: float) -> str:
+    """Return bytes with a unit: ``1.5 MiB``."""
+    for unit in UNITS:
+        if nbytes < 1024 or unit == UNITS[-1]:
+            break
+        nbytes /= 1024
+    return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+
+
+def table(records: Sequence[Transfer]) -> str:
+    """Return the copies as a table: each line of the user's with what it copied, the largest first.
+
+    Plain text, the same everywhere: rich would print it in a notebook instead of returning it.
+    """
+    if not records:
+        return "<no transfers>"
+    sums: dict[tuple[str, str, str], list[float]] = {}
+    for record in records:
+        row = sums.setdefault((*_ends(record), record.site), [0, 0, 0, 0.0])
+        for i, value in enumerate((1, record.tensors, record.bytes, record.seconds)):
+            row[i] += value
+    ordered = sorted(sums.items(), key=lambda item: -item[1][2])
+    total = [sum(row[i] for _, row in ordered) for i in range(4)]
+    rows = [("from", "to", "copies", "tensors", "size", "ms", "line")]
+    rows += [(source, target, *_numbers(row), _short(site)) for (source, target, site), row in ordered[:SHOWN]]
+    if len(ordered) > SHOWN:
+        rows.append(("", "", "", "", "", "", f"and {len(ordered) - SHOWN} more lines"))
+    rows.append(("all", "", *_numbers(total), ""))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(map(_aligned, range(len(row)), row, widths)).rstrip() for row in rows)
+
+
+def _numbers(sums: Sequence[float]) -> tuple[str, str, str, str]:
+    """Copies, tensors, bytes and seconds as a row of the table shows them."""
+    copies, tensors, nbytes, seconds = sums
+    return (str(copies), str(tensors), size(nbytes), f"{seconds * 1e3:.2f}")
+
+
+def _aligned(column: int, cell: str, width: int) -> str:
+    """A cell of the table; numbers end where their column does."""
+    return cell.rjust(width) if column in NUMBERS else cell.ljust(width)
+
+
+def _short(site: str) -> str:
+    """A line's file without the way to it."""
+    path, _, line = site.rpartition(":")
+    return f"{os.path.basename(path)}:{line}"
+
+
+def _ends(record: Transfer) -> tuple[str, str]:
+    """The source and the target in words; simulated cards are called so."""
+    source, target = ((f"{each}{' (simulated)' * (record.simulated and each is not CPU)}") for each in record[:2])
+    return source, target
+
+
+def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
+    """Write complete events (``ph: X``) of the Trace Event Format, times in microseconds from the first copy.
+
+    Processes and threads count from 1: Perfetto takes 0 for the idle process and shows something else than was meant
+    (google/perfetto#394); the system's own thread identifiers are too long for it (google/perfetto#522).  A time is a
+    whole number of nanoseconds, so that no copy seems to begin before its predecessor ended: Perfetto drops such.
+    """
+    records = list(records)  # others may be added meanwhile
+    zero = min((record.start for record in records), default=0.0)
+    names = sorted({record.backend for record in records})
+    threads = sorted({(record.backend, record.thread) for record in records})
+    process = {name: number for number, name in enumerate(names, 1)}
+    row = {thread: number for number, thread in enumerate(threads, 1)}
+    events: list[dict[str, Any]] = []
+    for name, thread in threads:
+        at = {"ph": "M", "pid": process[name], "tid": row[name, thread]}
+        events.append({**at, "name": "process_name", "args": {"name": f"devshim on {name}"}})
+        events.append({**at, "name": "thread_name", "args": {"name": f"thread {thread}"}})
+    for record in records:
+        start, end = (int(at * 1e9) for at in (record.start - zero, record.start - zero + record.seconds))
+        events.append(
+            {
+                "ph": "X",
+                "cat": "transfer",
+                "name": " to ".join(_ends(record)),
+                "ts": start / 1e3,
+                "dur": (end - start) / 1e3,
+                "pid": process[record.backend],
+                "tid": row[record.backend, record.thread],
+                "args": {"bytes": record.bytes, "tensors": record.tensors, "site": record.site},
+            }
+        )
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"traceEvents": events, "displayTimeUnit": "ns"}, file)
+
+
+def draw(records: Sequence[Transfer], path: str | PathLike[str] | None) -> Any:
+    """Draw a matrix of devices with the bytes from each to each."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        from devshim.errors import UnsupportedError
+
+        raise UnsupportedError(
+            "a picture of transfers needs matplotlib, which is not installed", "pip install 'devshim[plot]'"
+        ) from error
+    records = list(records)
+    named = {device: name for record in records for device, name in zip(record[:2], _ends(record), strict=True)}
+    devices = sorted(named)
+    sums = Counter[tuple[Any, Any]]()
+    for record in records:
+        sums[record.source, record.target] += record.bytes
+    figure = Figure(figsize=(1.6 + 1.1 * len(devices), 1.4 + 0.9 * len(devices)), layout="constrained")
+    axes = figure.add_subplot()
+    grid = [[sums[source, target] for target in devices] for source in devices] or [[0]]
+    axes.imshow(grid, cmap="Blues")
+    labels = [named[device].replace(" ", "\n") for device in devices]
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_xlabel("to")
+    axes.set_ylabel("from")
+    most = max(sums.values(), default=0)
+    for i, source in enumerate(devices):
+        for j, target in enumerate(devices):
+            if sums[source, target]:
+                colour = "white" if sums[source, target] > most / 2 else "black"
+                axes.text(j, i, size(sums[source, target]), ha="center", va="center", color=colour)
+    if path is not None:
+        figure.savefig(path)
+    return figure

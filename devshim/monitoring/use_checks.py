@@ -1,0 +1,76 @@
+"""Refusing the use of tensors on simulated GPUs that were taken away, in their classes' methods; for adapters alone."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import SimulationError
+from devshim.monitoring.buffer_protocol import buffers_told
+from devshim.monitoring.instrumentation import READS, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from devshim.devices.device import Device
+
+__all__ = ["uses_checked"]
+
+_COPIED = ("__dlpack__", "__copy__", "__deepcopy__", "__iter__")
+"""More methods that use a tensor, which are not reads of their own, or named by their line."""
+
+
+@contextmanager
+def uses_checked(
+    cls: type,
+    where: Callable[[Any], Device | None],
+    check: Callable[[Device | None], None],
+    more: Iterable[str] = (),
+    *,
+    buffers: bool = False,
+) -> Iterator[None]:
+    """Have a tensor class call ``check(device)`` before each read while the block is open; see `Backend.refuse_taken`.
+
+    Args:
+        cls: The class.
+        where: Returns a tensor's device; None where it has none.
+        check: Raises `SimulationError` for a device that was taken away. A tensor there is printed as a line of text.
+        more: Further methods and properties, such as ``"asnumpy"``.
+        buffers: Whether NumPy can read the class's tensors past its methods (`devshim.monitoring.buffer_protocol`).
+    """
+
+    def use(x: Any) -> None:
+        check(where(x))
+
+    names = [name for name in (*READS, *_COPIED, *more) if hasattr(cls, name)]
+    methods = {name: (_shown if READS.get(name) == "print()" else _used)(getattr(cls, name), use) for name in names}
+    with replaced(cls, methods), buffers_told(cls, use) if buffers else nullcontext():
+        yield
+
+
+def _used(original: Any, use: Callable[[Any], None]) -> Any:
+    """A method, or a property, that checks first."""
+    if isinstance(original, property):
+        return property(_used(original.fget, use), original.fset, original.fdel, original.__doc__)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        use(self)
+        return original(self, *args, **kwargs)
+
+    method.__name__ = getattr(original, "__name__", "method")
+    method.__doc__ = getattr(original, "__doc__", None)
+    return method
+
+
+def _shown(original: Any, use: Callable[[Any], None]) -> Any:
+    """A method that prints a tensor, and says of one that cannot be read why."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            use(self)
+        except SimulationError as error:
+            return f"<{type(self).__name__}: {error.problem.rpartition(', and a tensor')[0]}>"
+        return original(self, *args, **kwargs)
+
+    method.__name__ = getattr(original, "__name__", "method")
+    return method

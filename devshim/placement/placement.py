@@ -1,0 +1,279 @@
+"""`Placement`: which leaf lives where, as a value that can be read, planned, written down and applied.
+
+A key of a placement is a leaf's path (``"0.weight"``), the path of something above it (``"encoder"``), or a glob
+(``"*.bias"``, as in `fnmatch`); what no key names is on the default device.
+"""
+
+from __future__ import annotations
+
+from devshim.devices import parsing
+from devshim.devices.device import Device
+from devshim.errors import ArgumentError
+from devshim.errors.formatting import show
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from devshim.devices.parsing import DeviceLike
+
+__all__ = ["Placement", "placement_of"]
+
+_FORMAT = "devshim.placement.placement"
+
+
+class Placement:
+    """Leaf path -> `Device`.
+
+    A placement of one thing also holds where that thing is an item of a list, tuple or dict, beside its optimizer for
+    example. A leaf's device is the first of these that there is:
+
+    1. what a key says of its full path: the exact path, then the nearest path above it, then the first glob that fits;
+    2. what a key says of its path within the item, such as ``"0.weight"`` for the leaf ``"model.0.weight"``;
+    3. the default;
+    4. without a default, for a tensor of a tree and an optimizer's state: what an exact key says of the end of its
+       path, so that state which mirrors the weights (optax's ``"1.0.mu.dense.kernel"``) goes where they go;
+    5. without a default, for an optimizer's counts and a tree's numbers (tensors of no axes): the first device named.
+
+    The state of an optimizer goes where its parameter goes.
+
+    Args:
+        places: Path, path above, or glob -> device.
+        default: The device of leaves that no key names; without it there are none such, or an error.
+
+    Raises:
+        ArgumentError: A key is no text.
+        DeviceSpecError: A value names no device.
+    """
+
+    __slots__ = ("_default", "_globs", "_places", "_sizes")
+
+    def __init__(self, places: Mapping[str, DeviceLike] | None = None, default: DeviceLike | None = None) -> None:
+        if places is not None and not hasattr(places, "items"):
+            from devshim.registry import argument_hints
+
+            raise argument_hints.no_places(places)
+        given = {} if places is None else dict(places)
+        for key in given:
+            if not isinstance(key, str):
+                raise ArgumentError(
+                    f"a placement's key is {show(key)}, and it must be text",
+                    f"write a leaf's path, such as {{{str(key) if type(key) is int else '0.weight'!r}: 'gpu:0'}}; "
+                    "ds.placement_of(model) shows the paths",
+                )
+        self._places = {key: parsing.device(place) for key, place in given.items()}
+        self._globs = [key for key in self._places if any(sign in key for sign in "*?[")]
+        self._default = None if default is None else parsing.device(default)
+        self._sizes: Mapping[str, int] = {}
+
+    @property
+    def default(self) -> Device | None:
+        """The device of leaves that no key names."""
+        return self._default
+
+    @property
+    def devices(self) -> frozenset[Device]:
+        """The devices it uses."""
+        return frozenset(self._places.values()) | (frozenset() if self._default is None else {self._default})
+
+    def items(self) -> Iterator[tuple[str, Device]]:
+        """Yield its keys and their devices, in the order they were given."""
+        return iter(self._places.items())
+
+    def find(self, path: str) -> Device | None:
+        """Return where a leaf belongs, or None where nothing says so."""
+        found = self._named(path)
+        return self._default if found is None else found
+
+    def __getitem__(self, path: str) -> Device:
+        found = self.find(path)
+        if found is None:
+            raise ArgumentError(
+                f"the placement says nothing of the leaf {path!r}",
+                f"add {path!r}: 'cpu' to it, or a default: ds.Placement(places, default='cpu')",
+            )
+        return found
+
+    def _named(self, path: str) -> Device | None:
+        above = path
+        while True:
+            if above in self._places:
+                return self._places[above]
+            above, dot, _ = above.rpartition(".")
+            if not dot:
+                break
+        if self._globs:
+            from fnmatch import fnmatchcase
+
+            for glob in self._globs:
+                if fnmatchcase(path, glob):
+                    return self._places[glob]
+        return None
+
+    def of_leaf(self, prefix: str, path: str, count: bool = False) -> Device:
+        """Return where a leaf belongs, by the rules of the class.
+
+        Args:
+            prefix: The key path of the model or tensor in the tree; empty for the whole.
+            path: The leaf's path in the model; empty for a tensor.
+            count: True if it is a number that belongs to no parameter.
+
+        Raises:
+            ArgumentError: Nothing says where.
+        """
+        full = f"{prefix}.{path}" if prefix and path else prefix or path
+        found = self._named(full)
+        if found is None and prefix:
+            within = full.partition(".")[2]
+            found = self._named(within) if within else None
+            if found is None and path and path != within:
+                found = self._named(path)
+        if found is None and self._default is None:
+            found = self._at_the_end_of(full) if count or not path else None
+            if found is None and count and self._places:
+                return next(iter(self._places.values()))
+        return self[full] if found is None else found
+
+    def _at_the_end_of(self, path: str) -> Device | None:
+        """What an exact key says of the longest end of a path."""
+        while path:
+            path = path.partition(".")[2]
+            if path in self._places:
+                return self._places[path]
+        return None
+
+    # ------------------------------------------------------------------ as a value
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Placement):
+            return NotImplemented
+        return self._places == other._places and self._default is other._default and self._globs == other._globs
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self._places.items()), self._default))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Placement, (self._places, self._default))
+
+    def to_json(self) -> str:
+        """Return it as JSON text, from which `from_json` makes an equal one."""
+        import json
+
+        places = {key: str(place) for key, place in self._places.items()}
+        return json.dumps({"format": _FORMAT, "places": places, "default": self._default and str(self._default)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Placement:
+        """Return the placement that `to_json` wrote down.
+
+        Raises:
+            ArgumentError: The text is something else.
+        """
+        import json
+
+        try:
+            read = json.loads(text)
+        except (TypeError, ValueError) as error:
+            raise _no_placement(error) from error
+        if not isinstance(read, dict) or read.get("format") != _FORMAT or not isinstance(read.get("places"), dict):
+            raise _no_placement("it has another form")
+        return cls(read["places"], read.get("default"))
+
+    @classmethod
+    def balanced(
+        cls,
+        obj: object,
+        devices: Sequence[DeviceLike],
+        budgets: Mapping[Any, int | str] | Sequence[int | str] | None = None,
+        default: DeviceLike | None = None,
+    ) -> Placement:
+        """Return a placement of a model, or of a tree of tensors, that spreads its bytes over devices.
+
+        Args:
+            obj: What to place; a model's weights must have their shapes.
+            devices: Where to, in the order in which the parts run.
+            budgets: The most bytes of each, as a mapping or in the order of the devices, in bytes or as text such as
+                ``"4GiB"``; without it what is free now, where the framework knows.  A device the mapping leaves out
+                has no limit.
+            default: The device of what the plan does not name, such as what is added later; see `Placement`.
+
+        Returns:
+            The device of every parameter and buffer of models, and of every tensor of a tree; optimizers follow.
+            Each device gets a run of blocks, in the order they run; a block is cut only where it fits nowhere as a
+            whole. In a tree, the tensors that a dict or list below the top holds itself are a block, as a weight and
+            its bias are. Ties stay together; the fullest device is, in proportion to its budget, as empty as can be,
+            and a device without one takes what the others cannot.
+
+        Raises:
+            OutOfMemoryError: It does not fit; says what is needed, and what there is.
+            DeviceNotFoundError: ``budgets`` is not given, and the framework does not have one of the devices.
+            ArgumentError: ``devices`` or ``budgets`` make no sense, or there is nothing to place.
+        """
+        from devshim.placement import planner
+
+        places, sizes = planner.plan(obj, devices, budgets)
+        return cls(places, default).sized(sizes)
+
+    def sized(self, sizes: Mapping[str, int]) -> Placement:
+        """Return the same placement with the bytes of its leaves, which its table then shows."""
+        new = Placement(self._places, self._default)
+        new._sizes = dict(sizes)
+        return new
+
+    def __repr__(self) -> str:
+        return _table(self._places, self._default, self._sizes) or "<Placement of nothing>"
+
+
+def placement_of(obj: object) -> Placement:
+    """Return where a tensor, model, optimizer, or every tensor of a tree is.
+
+    Args:
+        obj: Any of these. A leaf's path is the framework's name for it, below its place in the tree: ``"0.weight"``.
+
+    Returns:
+        The device of every tensor, parameter, buffer and state, by its path; a lone tensor's is empty.
+    """
+    from devshim.trees import trees
+
+    return Placement(trees.placement_of(obj))
+
+
+def _table(places: Mapping[str, Device], default: Device | None, sizes: Mapping[str, int]) -> str:
+    """The placement as lines of a table, with totals per device where bytes are known."""
+    rows = [(key or "(the tensor itself)", _shown(place), _bytes(sizes.get(key))) for key, place in places.items()]
+    if default is not None:
+        rows.append(("(everything else)", _shown(default), ""))
+    for device in sorted(set(places.values())) if sizes else ():
+        total = sum(sizes.get(key, 0) for key, place in places.items() if place is device)
+        rows.append(("(together)", _shown(device), _bytes(total)))
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+    lines = (f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}" for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _shown(device: Device) -> str:
+    """A device in a table; a simulated card is called so."""
+    from devshim.simulation import simulate
+
+    simulated = device.kind == "gpu" and device.index < simulate.simulated_gpus()
+    return f"{device} (simulated)" if simulated else str(device)
+
+
+def _bytes(size: int | None) -> str:
+    return "" if size is None else f"{size:,} bytes"
+
+
+def _no_placement(why: object) -> ArgumentError:
+    return ArgumentError(
+        f"the text is no placement: {why}", "ds.Placement.from_json(placement.to_json()) gives an equal one"
+    )
+
+
+for _public in (Placement, placement_of):
+    _public.__module__ = "devshim"

@@ -1,0 +1,232 @@
+"""Planning a placement: which device gets which part of a model, by the bytes of its parts.
+
+Requirements this module answers:
+
+* The parts keep the order in which they run, and each device gets a run of them: so activations cross from a device to
+  the next once.
+* No device gets more than its budget; within that, the fullest device is as empty as it can be, relative to its budget.
+* A block stays whole unless it fits nowhere; then the largest is planned by what is inside it.
+* Ties stay together, at the place of the first of them, and are counted once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.collectives import arguments
+from devshim.devices import startup
+from devshim.devices.device import CPU
+from devshim.devices.parsing import device as as_device
+from devshim.errors import ArgumentError, OutOfMemoryError
+from devshim.models.moving import joined
+from devshim.simulation import simulate
+from devshim.transfers import engine
+from devshim.trees import trees
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from devshim.contract.backend import Backend
+    from devshim.contract.models import Block
+    from devshim.devices.device import Device
+    from devshim.devices.parsing import DeviceLike
+
+UNLIMITED = 2**62
+
+
+class Part:
+    """Something that goes to one device: its leaves, its bytes, and what it is made of."""
+
+    def __init__(self, path: str, leaves: dict[str, tuple[int, int]], inside: list[Part]) -> None:
+        self.path = path
+        self.leaves = leaves
+        """Path -> the number of whose data it is, and its bytes."""
+        self.inside = inside
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its leaves; ties count once."""
+        return sum(dict(self.leaves.values()).values())
+
+
+def plan(
+    obj: object, devices: Sequence[DeviceLike], budgets: Mapping[Any, Any] | Sequence[Any] | None
+) -> tuple[dict[str, Device], dict[str, int]]:
+    """Return the device of every leaf of an object, and its bytes; see `Placement.balanced`."""
+    chosen = arguments.listed(devices, "Placement.balanced", "obj", obj)
+    if len(set(chosen)) < len(chosen):
+        once = [str(device) for device in dict.fromkeys(chosen)]
+        raise ArgumentError(
+            f"ds.Placement.balanced takes different devices, and {len(chosen) - len(once)} of these are named before",
+            f"name each device once: ds.Placement.balanced(obj, {once})",
+        )
+    parts, backends = parts_of(obj)
+    caps = _read_budgets(chosen, budgets, backends)
+    whole = sum(dict(pair for part in parts for pair in part.leaves.values()).values())
+    while True:
+        runs = _divide(_merge_ties(parts), caps, limited=budgets is not None)
+        if runs is not None:
+            break
+        parts = _opened(parts, chosen, caps, whole)
+    places = {path: device for device, run in zip(chosen, runs, strict=True) for part in run for path in part.leaves}
+    sizes = {path: nbytes for part in parts for path, (_, nbytes) in part.leaves.items()}
+    return {path: places[path] for path in sizes}, sizes
+
+
+# ---------------------------------------------------------------------- what there is to place
+def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
+    """Return the parts of a tree, in order, and the backends of what is in it."""
+    wholes: list[Any] = []
+    found = [(cell, x, backend) for cell, x, backend in trees.scan(obj, None, wholes)]
+    parts, backends = _of_tensors(found), [backend for _, _, backend in found]
+    for cell, whole, backend in wholes:
+        parts += _of_whole(trees.path_text(cell), whole, backend)
+        backends.append(backend)
+    if not parts:
+        raise ArgumentError("there is nothing to place in it", "pass a model, or a tree of tensors; build it first")
+    return parts, backends
+
+
+def _of_tensors(found: list[tuple[Any, Any, Backend]]) -> list[Part]:
+    """The tensors of a tree; those of one container are a block, but for the tree itself.
+
+    What computes with a weight computes with the bias beside it.
+    """
+    parts: list[Part] = []
+    blocks: dict[int, Part] = {}
+    for cell, x, backend in found:
+        path = trees.path_text(cell)
+        leaf = Part(path, {path: (id(x), backend.nbytes(x))}, [])
+        container = cell[0]
+        if container is None or container[0] is None:  # the tensor is the tree, or directly in it
+            parts.append(leaf)
+            continue
+        block = blocks.get(id(container))
+        if block is None:
+            block = blocks[id(container)] = Part(trees.path_text(container), {}, [])
+            parts.append(block)
+        block.leaves.update(leaf.leaves)
+        block.inside.append(leaf)
+    return parts
+
+
+def _of_whole(prefix: str, whole: object, backend: Backend) -> list[Part]:
+    found = {
+        leaf.path: (id(leaf.owner), backend.nbytes(leaf.read()))
+        for leaf in backend.leaves(whole)
+        if leaf.kind in ("parameter", "buffer")
+    }
+    if not found:
+        return []  # an optimizer, which follows its model
+
+    def made(block: Block) -> Part:
+        leaves = {joined(prefix, path): found[path] for path in block.leaves if path in found}
+        return Part(joined(prefix, block.path), leaves, [made(each) for each in block.inside])
+
+    parts = [made(block) for block in backend.blocks(whole)]
+    named = {path for part in parts for path in part.leaves}
+    missing = {joined(prefix, path): size for path, size in found.items() if joined(prefix, path) not in named}
+    return [*parts, *([Part(prefix, missing, [])] if missing else [])]
+
+
+def _merge_ties(parts: Iterable[Part]) -> list[Part]:
+    """Parts that share a leaf's data as one, at the place of the first."""
+    merged: list[Part] = []
+    for part in parts:
+        owners = {owner for owner, _ in part.leaves.values()}
+        shared = [each for each in merged if owners & {owner for owner, _ in each.leaves.values()}]
+        if not shared:
+            merged.append(Part(part.path, dict(part.leaves), part.inside))
+            continue
+        for other in (*shared[1:], part):
+            shared[0].leaves.update(other.leaves)
+        merged = [each for each in merged if each not in shared[1:]]
+    return merged
+
+
+def _opened(parts: list[Part], devices: list[Device], caps: list[int], whole: int) -> list[Part]:
+    """The parts with the largest that can be opened replaced by what is inside it."""
+    opened = max((part for part in parts if part.inside), key=lambda part: part.nbytes, default=None)
+    if opened is None:
+        room = ", ".join(f"{device}: {cap:,}" for device, cap in zip(devices, caps, strict=True))
+        largest = max(parts, key=lambda part: part.nbytes)
+        raise OutOfMemoryError(
+            f"{whole:,} bytes, {largest.nbytes:,} of them in one piece ({largest.path or 'the tensor itself'}), "
+            f"have no room on these devices ({room} bytes)",
+            "add a device, such as 'cpu', or raise the budgets",
+        )
+    at = parts.index(opened)
+    inside = {path for part in opened.inside for path in part.leaves}
+    rest = {path: size for path, size in opened.leaves.items() if path not in inside}
+    own = [Part(opened.path, rest, [])] if rest else []
+    return [*parts[:at], *own, *opened.inside, *parts[at + 1 :]]
+
+
+# ---------------------------------------------------------------------- who gets how much
+def _read_budgets(devices: list[Device], budgets: Any, backends: list[Backend]) -> list[int]:
+    """The most bytes each device may get; what is free on it where nothing is said and it is known."""
+    if budgets is None:
+        return [_free(device, backends) for device in devices]
+    if hasattr(budgets, "items"):
+        given = {as_device(key): value for key, value in budgets.items()}
+        unknown = [str(key) for key in given if key not in devices]
+        if unknown:
+            raise ArgumentError(f"budgets name {', '.join(unknown)}, not among the devices", "add them to devices")
+        return [simulate.read_memory(given[d], f"the budget of {d}") if d in given else UNLIMITED for d in devices]
+    listed = list(budgets)
+    if len(listed) != len(devices):
+        raise ArgumentError(
+            f"{len(listed)} budgets for {len(devices)} devices",
+            f"budgets={dict.fromkeys(map(str, devices), '4GiB')} names them",
+        )
+    return [simulate.read_memory(each, f"the budget of {d}") for d, each in zip(devices, listed, strict=True)]
+
+
+def _free(device: Device, backends: list[Backend]) -> int:
+    if device is CPU or not backends:
+        return UNLIMITED
+    engine.require(backends[0], device)
+    if "memory" in backends[0].gaps:
+        return UNLIMITED
+    free = startup.ask(backends[0], device, backends[0].memory).free
+    return UNLIMITED if free is None else free
+
+
+def _divide(parts: list[Part], caps: list[int], limited: bool) -> list[list[Part]] | None:
+    """Runs of parts, one per device, such that the fullest is as empty as can be; None where they do not fit."""
+    sizes = [part.nbytes for part in parts]
+    best = _filled(sizes, caps)
+    if best is None:
+        return None
+    if limited and UNLIMITED in caps:  # a device without a budget takes what the others cannot
+        without = [0 if cap == UNLIMITED else cap for cap in caps]
+        if _filled(sizes, without) is None:
+            return _cut(parts, best)
+        caps = without
+    # Without budgets all devices count alike: what is free on them is a limit, no measure of their worth.
+    weights = caps if limited else [1] * len(caps)
+    low, high = 0.0, 1.0 if limited else float(max(caps))
+    for _ in range(128):
+        middle = (low + high) / 2
+        tried = _filled(sizes, [min(cap, int(w * middle)) for cap, w in zip(caps, weights, strict=True)])
+        if tried is None:
+            low = middle
+        else:
+            best, high = tried, middle
+    return _cut(parts, best)
+
+
+def _cut(parts: list[Part], ends: list[int]) -> list[list[Part]]:
+    return [parts[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
+
+
+def _filled(sizes: list[int], caps: list[int]) -> list[int] | None:
+    """Where each device's run ends when each takes all that fits, in order; None where something is left over."""
+    ends, at = [], 0
+    for cap in caps:
+        room = cap
+        while at < len(sizes) and sizes[at] <= room:
+            room -= sizes[at]
+            at += 1
+        ends.append(at)
+    return ends if at == len(sizes) else None

@@ -1,0 +1,248 @@
+"""Arguments in another order or form than a call takes, and what to type instead.
+
+Nothing here decides what is refused, and nothing here is on a fast path: a call asks when it has refused something.
+The code in a hint can be pasted; it names the arguments as the call's documentation does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.devices import parsing
+from devshim.errors import ArgumentError, BackendNotFoundError, DeviceSpecError, DevshimError
+from devshim.errors.formatting import described, show
+from devshim.errors.messages import bad_argument
+from devshim.registry import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FIRST = {"from_numpy": "a", "gather": "parts", "load": "path"}
+"""The name of a call's first argument, where it is not ``x``."""
+
+
+def is_tensor(value: object) -> bool:
+    """Return True if an object is a tensor of a framework."""
+    return registry.serving(value) is not None
+
+
+def nearest(value: object, options: Sequence[str]) -> str | None:
+    """Return the option that a misspelt text may have meant, or None."""
+    if not isinstance(value, str):
+        return None
+    from difflib import get_close_matches
+
+    close = get_close_matches(value[:40].lower(), options, 1)
+    return close[0] if close else None
+
+
+# ---------------------------------------------------------------------- one device
+def named(value: object) -> str | None:
+    """Return a device as Python writes it, as it was spelled, where a value names one; else None."""
+    try:
+        found = parsing.device(value)
+    except DeviceSpecError:
+        return None
+    return repr(value) if type(value) is str else repr(str(found))
+
+
+def no_device(call: str, x: object, spec: object, error: DeviceSpecError) -> DeviceSpecError:
+    """The second argument of a call names no device: the first one does, or it is what another call takes.
+
+    Args:
+        call: The public call.
+        x: Its first argument.
+        spec: Its second one.
+        error: What `devshim.devices.device` says of that.
+    """
+    first, device = _FIRST.get(call, "x"), named(x)
+    if device is not None and type(spec) is not str:
+        return DeviceSpecError(
+            f"ds.{call} takes the device second, and was given {device} first and {described(spec)} second",
+            f"the arguments are swapped: ds.{call}({first}, {device})",
+        )
+    if call == "load" and devices_in(list(spec.values()) if type(spec) is dict else spec) is None:
+        problem = f"ds.load takes the device second, and was given {described(spec)}"
+        return DeviceSpecError(problem, "to load into what is there, name it: ds.load(path, into=model)")
+    if type(spec) is dict and call in ("place", "load"):
+        hint = f"make a placement of the leaves' devices: ds.{call}({first}, ds.Placement(devices))"
+    elif type(spec) in (list, tuple) and call in ("place", "copy"):
+        hint = f"ds.broadcast({first}, devices) gives a copy to each of several devices"
+    elif is_tensor(spec):
+        hint = f"to go where a tensor y is: ds.{call}({first}, ds.device_of(y))"
+    else:
+        return error
+    return DeviceSpecError(f"ds.{call} takes one device, and was given {described(spec)}", hint)
+
+
+# ---------------------------------------------------------------------- several devices
+def no_devices(call: str, first: str, x: object, given: object) -> DevshimError:
+    """A call takes a list of devices, and was given one device, a number, a tensor, or nothing.
+
+    Args:
+        call: The public call.
+        first: What its documentation calls the argument before the devices.
+        x: That argument.
+        given: The value passed for the devices.
+    """
+    listed = None if isinstance(given, str) else devices_in(x)
+    if listed is not None:
+        return ArgumentError(
+            f"ds.{call} takes the devices second, and was given {described(x)} first and {described(given)} second",
+            f"the arguments are swapped: ds.{call}({first}, {listed})",
+        )
+    if isinstance(given, (list, tuple)) and not given:
+        return ArgumentError(f"ds.{call} was given an empty list of devices", f"ds.{call}({first}, ds.try_all_gpus())")
+    problem = f"ds.{call} takes a list of devices, and was given {described(given)}"
+    if type(given) is int and 1 < given <= 64:
+        return ArgumentError(problem, f"name them: ds.{call}({first}, {_several(given, differ='balanced' in call)})")
+    device = named(given)
+    if device is not None:
+        return ArgumentError(problem, f"pass a list of one: ds.{call}({first}, [{device}])")
+    return ArgumentError(problem, f"ds.{call}({first}, ds.try_all_gpus())")
+
+
+def devices_in(value: object) -> str | None:
+    """Return a list of devices as Python writes it where a value is one or several of them; else None."""
+    if type(value) in (list, tuple):
+        names = [named(each) for each in value]  # type: ignore[attr-defined]
+        return f"[{', '.join(map(str, names))}]" if names and None not in names else None
+    device = None if type(value) is int else named(value)
+    return None if device is None else f"[{device}]"
+
+
+def _several(count: int, *, differ: bool) -> str:
+    """Python code for a list of so many devices: GPUs where there are enough, else the CPU as often."""
+    from devshim.registry import current
+
+    try:
+        gpus = current.current().count("gpu")
+    except DevshimError:
+        gpus = 0
+    if gpus < count:
+        return "['cpu']" if differ else f"['cpu'] * {count}"
+    return repr([f"gpu:{i}" for i in range(count)]) if count <= 4 else f"[ds.gpu(i) for i in range({count})]"
+
+
+# ---------------------------------------------------------------------- functions, parts
+def no_callable(call: str, fn: object, args: tuple[object, ...]) -> ArgumentError:
+    """A call takes a function first, and was given something else."""
+    problem = f"ds.{call} takes a function first, and was given {described(fn)}"
+    second = "x" if call == "run" else show(fn) if type(fn) is int else "64"
+    if args and callable(args[0]):
+        return ArgumentError(problem, f"the arguments are swapped: ds.{call}(fn, {second})")
+    return ArgumentError(problem, f"pass what is to be called: ds.{call}(fn, {second})")
+
+
+def no_pairs(fns: Any, inputs: Any) -> ArgumentError | None:
+    """`parallel` was given one function, or one input, where it takes a list of each; None where both are lists."""
+    if callable(fns) and not isinstance(fns, (list, tuple)):
+        return ArgumentError(
+            f"ds.parallel takes a list of functions, and was given {described(fns)}",
+            "to call one function with each input: ds.parallel([fn] * len(inputs), inputs)",
+        )
+    for what, given in (("functions", fns), ("inputs", inputs)):
+        if isinstance(given, (str, bytes, dict)) or is_tensor(given) or not hasattr(type(given), "__iter__"):
+            hint = "ds.parallel([fn], [x])" if what == "inputs" else "ds.parallel([fn] * len(inputs), inputs)"
+            return ArgumentError(f"ds.parallel takes a list of {what}, and was given {described(given)}", hint)
+    return None
+
+
+def no_parts(parts: Any) -> ArgumentError | None:
+    """`gather` was given one tensor or tree where it takes a list of parts; None where it is a list."""
+    if not (isinstance(parts, (str, bytes, dict)) or is_tensor(parts) or not hasattr(type(parts), "__iter__")):
+        return None
+    return ArgumentError(
+        f"ds.gather takes a list of parts, and was given {described(parts)}",
+        "ds.gather([x], device) for a list of one; ds.place(x, device) moves one tensor or tree",
+    )
+
+
+def unnamed(count: int) -> ArgumentError:
+    """`require_same_device` was given arguments without names."""
+    names = ("x", "y", "z")[:count]
+    return ArgumentError(
+        f"ds.require_same_device takes its arguments by name, which its error shows, and was given {count} without",
+        f"ds.require_same_device({', '.join(f'{name}={name}' for name in names)})",
+    )
+
+
+# ---------------------------------------------------------------------- frameworks, placements, logs, cards
+def swapped_conversion(name: object) -> ArgumentError:
+    """`convert` was given a framework's name first."""
+    return ArgumentError(
+        f"ds.convert takes the tensor first and the framework second, and was given {described(name)} first",
+        f"the arguments are swapped: ds.convert(x, {show(name)})",
+    )
+
+
+def no_backend(backend: object, error: BackendNotFoundError) -> BackendNotFoundError:
+    """`convert` was given a device where a framework is expected; else what the error says."""
+    device = None if type(backend) is int else named(backend)
+    if device is None:
+        return error
+    return BackendNotFoundError(
+        f"ds.convert takes a framework second, and was given the device {device}",
+        f"name both: ds.convert(x, 'numpy', {device}); ds.place(x, {device}) moves x and keeps its framework",
+    )
+
+
+def no_places(places: object) -> ArgumentError:
+    """A `Placement` was made of something else than a mapping."""
+    problem = f"ds.Placement takes a mapping of leaf paths to devices, and was given {described(places)}"
+    devices = devices_in(places)
+    if devices is None:
+        return ArgumentError(problem, "ds.Placement({'0.weight': 'cpu'}, default='cpu')")
+    if type(places) in (list, tuple):
+        return ArgumentError(problem, f"to spread a model over devices: ds.Placement.balanced(model, {devices})")
+    return ArgumentError(problem, f"for every leaf on one device: ds.Placement(default={named(places)})")
+
+
+def swapped_log(device: object, capacity: object) -> ArgumentError:
+    """A `MetricLog` was given a device for its capacity."""
+    number = device if type(device) is int else 1024
+    return ArgumentError(
+        f"ds.MetricLog takes the device first and the capacity second, and was given {described(device)} first and "
+        f"{described(capacity)} second",
+        f"the arguments are swapped: ds.MetricLog({named(capacity)}, {number})",
+    )
+
+
+def no_indices(indices: object) -> ArgumentError:
+    """`set_visible_devices` was given something else than a list of ints."""
+    given = (
+        indices.split(",") if isinstance(indices, str) else indices if isinstance(indices, (list, tuple)) else [indices]
+    )
+    found = []
+    for each in given:
+        name = named(int(each) if isinstance(each, str) and each.strip().isdecimal() and each.isascii() else each)
+        if name is None or ":" not in name:
+            found = [0, 1]
+            break
+        found.append(parsing.device(name.strip("'")).index)
+    return bad_argument("indices", indices, "a list of ints", f"ds.set_visible_devices({found})")
+
+
+def is_size(text: str) -> bool:
+    """Return True if text is an amount of memory, such as ``"4GiB"``."""
+    from devshim.simulation.simulate import read_memory
+
+    try:
+        read_memory(text)
+    except ArgumentError:
+        return False
+    return True
+
+
+def swapped_simulate(gpus: str, memory: object) -> ArgumentError:
+    """`simulate` was given memory first."""
+    if memory is None:
+        return ArgumentError(
+            f"ds.simulate takes the number of GPUs first, and was given the memory {gpus!r}",
+            f"give the memory by its name: ds.simulate(memory={gpus!r})",
+        )
+    return ArgumentError(
+        f"ds.simulate takes the number of GPUs first and the memory second, and was given {gpus!r} first and "
+        f"{described(memory)} second",
+        f"the arguments are swapped: ds.simulate({show(memory)}, {gpus!r})",
+    )

@@ -1,0 +1,214 @@
+"""Which framework and which device are current: per process, per context, per environment.
+
+A context is what `contextvars` means by it: a thread or an asyncio task, each with its own choice.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import _local
+from contextvars import ContextVar
+from os import environ
+
+from devshim.devices.device import CPU, Device
+from devshim.errors import BackendNotFoundError
+from devshim.registry import discovery, environment, registry, tracing
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from devshim.contract.backend import Backend
+    from devshim.devices.info import BackendInfo
+    from devshim.registry.discovery import BackendName
+
+
+class _Traced(_local):
+    """The devices of the `on` blocks this thread is tracing, innermost last; empty whenever it traces none."""
+
+    def __init__(self) -> None:
+        self.devices: list[Device] = []
+
+
+TRACED = _Traced()
+COMPILERS: list[Backend] = []
+"""Loaded backends whose compiler traces Python and cannot follow a context variable (`Backend.compiling`)."""
+
+_process: str | None = None
+_CHOSEN: ContextVar[tuple[str, ...]] = ContextVar("devshim_backend", default=())
+"""The backends of the open `using` blocks of this thread or task, innermost last."""
+
+DEVICE: ContextVar[Device | None] = ContextVar("devshim_device", default=None)
+"""The device of the innermost `on`, or of `set_device`, in this thread or task."""
+
+
+def use(backend: BackendName | None) -> None:
+    """Make a framework the current one for the whole process.
+
+    Args:
+        backend: ``"torch"``, ``"tensorflow"``, ``"mxnet"``, ``"paddle"``, ``"jax"``, ``"cupy"``, ``"numpy"``, a
+            nickname (``"tf"``, ``"mx"``, ...) or a third party's name; None forgets the choice.
+
+    Raises:
+        BackendNotFoundError: No such backend, or its framework is not installed.
+
+    The framework is not imported yet: that happens at the first call that needs it.  From here on a
+    plain ``import mxnet`` or ``import paddle`` of your own gets what that framework needs, too.
+    """
+    global _process
+    tracing.refuse("use", "choose the framework outside")
+    _process = None if backend is None else _choose(backend)
+
+
+class using:
+    """A ``with`` block in which a framework is the current one, for this thread or task.
+
+    Args:
+        backend: As for `use`.
+
+    Raises:
+        BackendNotFoundError: No such backend, or its framework is not installed.
+    """
+
+    def __init__(self, backend: BackendName) -> None:
+        self._name = _choose(backend)
+
+    def __enter__(self) -> str:
+        tracing.refuse_where_read("using", "enter it around the call of the compiled function")
+        _CHOSEN.set((*_CHOSEN.get(), self._name))
+        return self._name
+
+    def __exit__(self, *failure: object) -> None:
+        # No token is kept: the same object may be open in two threads, or be left in another context than it was
+        # entered in (an asynchronous generator's).
+        _CHOSEN.set(_CHOSEN.get()[:-1])
+
+
+@registry.settled_when_compiled
+def _choose(backend: str) -> str:
+    name = discovery.canonical(backend)
+    if not discovery.is_installed(name):
+        raise discovery.not_installed(name)
+    from devshim.registry import import_hooks
+
+    if name in sys.modules:  # imported already: its adapter may have to be there before the first traced call
+        registry.load(name)
+    import_hooks.watch(name)
+    return name
+
+
+def current() -> Backend:
+    """Return the current backend, loading it when it is first needed."""
+    return registry.load(_loaded_name())
+
+
+@registry.settled_when_compiled
+def _loaded_name() -> str:
+    """The name of the current backend, now loaded."""
+    open_blocks = _CHOSEN.get()
+    return registry.load(open_blocks[-1] if open_blocks else _process or _by_environment()).name
+
+
+def chosen() -> str | None:
+    """Return the name of the current backend without loading it, or None where none is chosen."""
+    open_blocks = _CHOSEN.get()
+    try:
+        return open_blocks[-1] if open_blocks else _process or _by_environment()
+    except BackendNotFoundError:
+        return None
+
+
+_asked: dict[str, str] = {}
+"""What `DEVSHIM_BACKEND` was found to mean, by its text: it is read on every call, and looked up once."""
+
+
+def _by_environment() -> str:
+    asked = environ.get("DEVSHIM_BACKEND")
+    if not asked:
+        return _only_one()
+    if asked not in _asked:
+        _asked[asked] = _choose(asked)
+    return _asked[asked]
+
+
+_only: str | None = None
+
+
+def _only_one() -> str:
+    """The only framework installed; NumPy, which comes with all of them, counts where nothing else is there."""
+    global _only
+    only = _only
+    if only is None:
+        environment.look()
+        have = discovery.installed()
+        frameworks = [name for name in have if name != "numpy"] or have
+        if len(frameworks) != 1:
+            what = f"installed are {', '.join(frameworks)}" if frameworks else "none is installed"
+            raise BackendNotFoundError(
+                f"no backend is chosen, and {what}",
+                f"call ds.use({(frameworks or ['numpy'])[0]!r}) once, or set DEVSHIM_BACKEND in the environment",
+            )
+        from devshim.registry import import_hooks
+
+        import_hooks.watch(frameworks[0])
+        _only = only = frameworks[0]
+    return only
+
+
+@registry.settled_when_compiled
+def framework(backend: BackendName | None = None) -> ModuleType:
+    """Return the framework's own module, imported the way it needs beside the others.
+
+    Args:
+        backend: As for `use`; without it the current backend.
+
+    Raises:
+        BackendNotFoundError: Not installed, or none is chosen.
+        BackendBrokenError: Its import fails.
+
+    >>> import devshim as ds
+    >>> ds.framework("numpy").__name__
+    'numpy'
+    """
+    from importlib import import_module
+
+    serving = current() if backend is None else registry.load(backend)
+    return import_module(serving.name)
+
+
+def backends() -> dict[str, BackendInfo]:
+    """Return what is installed, by name, without importing any framework.
+
+    Returns:
+        For each installed framework its `BackendInfo`: version, whether it is imported, and known
+        trouble of importing it beside those that are.
+    """
+    from devshim.devices.info import BackendInfo
+    from devshim.registry import import_hooks
+    from devshim.registry.versions import version_of
+
+    imported = discovery.imported()
+    return {
+        name: BackendInfo(
+            name=name,
+            title=discovery.TITLES.get(name, name),
+            version=version_of(name),
+            imported=name in imported,
+            clashes=() if name in imported else import_hooks.clashes(name),
+        )
+        for name in discovery.installed()
+    }
+
+
+def default_device() -> Device:
+    """Return the device of the innermost `on` or of `set_device`, else the CPU."""
+    if TRACED.devices:
+        return TRACED.devices[-1]
+    for backend in COMPILERS:
+        if backend.reads_code and backend.compiling():
+            tracing.refuse_default_where_read()
+    return DEVICE.get() or CPU
+
+
+for _public in (backends, framework, use, using):
+    _public.__module__ = "devshim"

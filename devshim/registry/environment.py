@@ -1,0 +1,100 @@
+"""The environment variables that devshim reads, and those that look like one of them and have no effect.
+
+Looked at once in a process, when devshim first needs a framework; a variable that is misspelt is ignored by every
+program, and here it is said.
+"""
+
+from __future__ import annotations
+
+import sys
+from os import environ
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["KNOWN", "look", "require_sound", "unread", "wrong"]
+
+KNOWN = {
+    "DEVSHIM_BACKEND": "the framework to use, such as torch",
+    "DEVSHIM_SIMULATE_GPUS": "how many GPUs to simulate, 0 to 64",
+    "DEVSHIM_SIMULATE_MEMORY": "the memory of each, such as 4GiB; read where GPUs are simulated by the variable above",
+}
+"""All of them: name -> what it says."""
+
+_looked = False
+
+
+def look() -> None:
+    """Warn once of each variable that has no effect; called where devshim first needs its environment."""
+    global _looked
+    if _looked:
+        return
+    _looked = True
+    for text in unread():
+        from warnings import warn
+
+        warn(text, stacklevel=_users_level())
+
+
+def wrong(name: str, value: str) -> str | None:
+    """Return what is wrong with the value of a variable that devshim reads, or None."""
+    from devshim.errors import DevshimError
+    from devshim.registry import current
+    from devshim.simulation import simulate
+
+    try:
+        if name == "DEVSHIM_BACKEND":
+            current.using(value)
+        elif name == "DEVSHIM_SIMULATE_GPUS":
+            simulate.read_count(value, name)
+        else:
+            simulate.read_memory(value, name)
+    except DevshimError as error:
+        return error.problem
+    return None
+
+
+def require_sound() -> None:
+    """Raise `ArgumentError` where the environment asks for simulated GPUs that make no sense."""
+    from devshim.simulation import simulate
+
+    simulate.simulated_gpus()
+
+
+def unread() -> Iterator[str]:
+    """Yield a sentence about each variable of the environment that was meant for devshim and has no effect."""
+    for name in sorted(environ):
+        if name[:3].upper() != "DEV" or name in KNOWN:
+            continue
+        near = _nearest(name)
+        if near is not None:
+            yield f"the environment variable {name} has no effect: did you mean {near}?"
+        elif name.startswith("DEVSHIM_"):
+            yield f"the environment variable {name} has no effect: devshim reads {', '.join(KNOWN)}"
+    memory = environ.get("DEVSHIM_SIMULATE_MEMORY")
+    if memory and not environ.get("DEVSHIM_SIMULATE_GPUS"):
+        from devshim.registry.argument_hints import is_size
+
+        if not is_size(memory):
+            yield (
+                f"DEVSHIM_SIMULATE_MEMORY is {memory[:40]!r}, which is not an amount of memory such as 4GiB; it has no "
+                "effect while DEVSHIM_SIMULATE_GPUS is not set"
+            )
+
+
+def _nearest(name: str) -> str | None:
+    """The variable that a misspelt name may have meant, or None."""
+    from difflib import get_close_matches
+
+    ours = name.startswith("DEVSHIM_")  # a name of another program must be nearer
+    close = get_close_matches(name[:60].upper(), KNOWN, 1, 0.7 if ours else 0.9)
+    return close[0] if close else None
+
+
+def _users_level() -> int:
+    """How far up the first frame is that is not devshim's, for the line of the warning."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "devshim":
+        level, frame = level + 1, frame.f_back
+    return level + 1

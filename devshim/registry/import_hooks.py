@@ -1,0 +1,138 @@
+"""How a framework is imported beside others: with what it needs, or refused before it crashes.
+
+Three frameworks need care.  MXNet looks for NumPy names that NumPy removed, TensorFlow before Paddle
+(or, with older versions, Paddle before TensorFlow) ends the process with a segmentation fault unless
+the second is loaded with its own symbols first, and Paddle's simulated GPUs must be announced before it
+is imported.  An adapter's ``importing.py`` says what its framework needs, as a context manager around the
+execution of its root module; the finder below puts it there, whoever types the ``import``.
+
+Simulated GPUs must be there before a framework starts its devices, which its first operator does.  A program may
+ask for them, import the framework by itself and compute before it calls devshim again, so the adapter is
+loaded right behind the import.
+
+The finder is installed when a framework is first asked for (`use`, `using`, `simulate`, a load), never by
+``import devshim`` alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+    Around = Callable[[], AbstractContextManager[None]]
+
+_WATCHED: dict[str, Around] = {}
+_BEHIND: dict[str, list[Callable[[], None]]] = {}
+"""Functions of adapters that run after the import of a library that uses their framework."""
+
+
+class _Finder:
+    """Lets the other finders find the watched root modules, and wraps their loaders."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        around = _WATCHED.get(name)
+        if around is None:
+            return None
+        for finder in sys.meta_path:  # not Python's own alone: an editable installation brings one of its own
+            find = None if finder is _Finder else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
+            if spec is not None:
+                _wrap(spec, around)
+                return spec
+        return None
+
+
+def _wrap(spec: ModuleSpec, around: Around) -> None:
+    """Make the loader execute this spec's module, once, inside ``around()``."""
+    loader, name = spec.loader, spec.name
+    own = getattr(loader, "__dict__", None)
+    # A class as loader is Python's own and shared by everything; so is a loader that is wrapped already.
+    if loader is None or isinstance(loader, type) or own is None or "exec_module" in own:
+        return
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        if module.__name__ != name:  # one loader may serve many modules: a zip file's does
+            execute(module)
+            return
+        own.pop("exec_module", None)
+        with around(), _simulating(name):
+            execute(module)
+        _load_behind(name)
+        for call in _BEHIND.pop(name, ()):
+            call()
+
+    loader.exec_module = exec_module  # type: ignore[method-assign]
+
+
+def _simulating(name: str) -> AbstractContextManager[None]:
+    """What a framework's import needs besides where simulated GPUs are asked for; most need nothing."""
+    from devshim.simulation import simulate
+
+    enter = getattr(importing(name), "simulating", None)
+    found: AbstractContextManager[None] = nullcontext() if enter is None or not simulate.simulated_gpus() else enter()
+    return found
+
+
+def _load_behind(name: str) -> None:
+    """Load a framework's adapter where simulated GPUs are asked for, unless it is what imports the framework."""
+    from devshim.registry import discovery, registry
+    from devshim.simulation import simulate
+
+    target = discovery.BUILTIN.get(name)
+    if target is not None and target.partition(":")[0] not in sys.modules and simulate.simulated_gpus():
+        registry.load(name)
+
+
+def watch(name: str) -> None:
+    """Give a framework's import what it needs from now on; nothing is imported."""
+    _WATCHED.setdefault("keras", nullcontext)  # from the start: it may import a framework, and that the adapter
+    if name in _WATCHED or name in sys.modules:
+        return
+    room = importing(name)
+    _WATCHED[name] = nullcontext if room is None else room.around
+    _install()
+
+
+def _install() -> None:
+    if _Finder not in sys.meta_path:
+        sys.meta_path.insert(0, _Finder)
+
+
+def behind(name: str, call: Callable[[], None]) -> None:
+    """Call an adapter's function once a library that computes with its framework is imported: now, if it is."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if name in sys.modules and not getattr(spec, "_initializing", False):
+        call()
+        return
+    _BEHIND.setdefault(name, []).append(call)
+    _WATCHED.setdefault(name, nullcontext)
+    _install()
+
+
+def importing(name: str) -> ModuleType | None:
+    """Return the adapter's ``importing`` module, or None where it has none; imports no framework."""
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    from devshim.registry.discovery import BUILTIN
+
+    if name not in BUILTIN:
+        return None
+    room = BUILTIN[name].partition(":")[0].replace(".backend", ".importing")
+    return import_module(room) if find_spec(room) is not None else None
+
+
+def clashes(name: str) -> tuple[str, ...]:
+    """Return known trouble of importing a framework beside those imported already, a sentence each."""
+    room = importing(name)
+    found: tuple[str, ...] = room.clashes() if room is not None else ()
+    return found

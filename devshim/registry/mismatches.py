@@ -1,0 +1,91 @@
+"""The errors of tensors on different devices: where each is, and the line that brings them together.
+
+Nothing here is on a fast path: it is imported when something is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from devshim.errors import DeviceMismatchError
+from devshim.registry import current
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devshim.devices.device import Device
+
+_SHOWN = 6
+"""How many tensors a message names one by one."""
+
+
+def mismatch(
+    located: Mapping[str, Device], call: str, frameworks: Mapping[str, str] | None = None
+) -> DeviceMismatchError:
+    """Arguments on different devices: each with its device, and the line that fixes it.
+
+    Args:
+        located: Each argument's device.
+        call: The public call.
+        frameworks: Each argument's framework, where a NumPy array may be among them.
+    """
+    best, told = _most(located), listed(located)
+    owners = frameworks or {}
+    there = next((owners[name] for name, device in located.items() if device is best and name in owners), "numpy")
+    fixes = [
+        f"{name} = {_brought(name, owners.get(name), there, device, best)}"
+        for name, device in located.items()
+        if device is not best
+    ]
+    if any(fix.startswith("args[") for fix in fixes) and not any("ds.from_numpy" in fix for fix in fixes):
+        # A call's positional arguments have no names, and a tuple's items cannot be assigned: all of them at once.
+        fixes = [f"args = ds.place(args, {str(best)!r})", *(fix for fix in fixes if not fix.startswith("args["))]
+    if len(fixes) > _SHOWN:
+        fixes[_SHOWN:] = ["and so on"]
+    return DeviceMismatchError(f"ds.{call} needs its tensors on one device: {told}", "; ".join(fixes))
+
+
+def native_mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchError:
+    """Return the error for tensors on different devices in a framework's own operator.
+
+    Args:
+        located: The device of each argument, by words that name it in a sentence.
+        call: The operator, as the framework's users write it.
+    """
+    best = _most(located)
+    others = [name for name, device in located.items() if device is not best]
+    if len(others) > _SHOWN:
+        others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
+    return DeviceMismatchError(
+        f"{call} needs its tensors on one device: {listed(located)}",
+        f"bring {' and '.join(others)} to {best} first: x = ds.place(x, {str(best)!r})",
+    )
+
+
+def _most(located: Mapping[str, Device]) -> Device:
+    """Return the device of most arguments; among equals, not the host."""
+    counted = Counter(located.values())
+    return max(counted, key=lambda device: (counted[device], device))
+
+
+def listed(located: Mapping[str, Device]) -> str:
+    """Say which argument is on which device; of very many, the first on each device and how many more there are."""
+    if len(located) <= _SHOWN:
+        return ", ".join(f"{name} is on {device}" for name, device in located.items())
+    names: dict[Device, list[str]] = {}
+    for name, device in located.items():
+        names.setdefault(device, []).append(name)
+    return ", ".join(
+        f"{first} and {len(more)} more are on {device}" if more else f"{first} is on {device}"
+        for device, (first, *more) in names.items()
+    )
+
+
+def _brought(name: str, framework: str | None, there: str, device: Device, target: Device) -> str:
+    """The call that brings an argument to a device: a NumPy array becomes a tensor of the framework there."""
+    if framework != "numpy" or there == "numpy" or device.kind != "cpu":
+        return f"ds.place({name}, {str(target)!r})"
+    if current.chosen() == there:
+        return f"ds.from_numpy({name}, {str(target)!r})"
+    return f"ds.convert({name}, {there!r}, {str(target)!r})"

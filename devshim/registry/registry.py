@@ -1,0 +1,303 @@
+"""Which backend serves this name, and which serves this object: the only place that loads an adapter.
+
+Requirements this module answers:
+
+* Nothing is imported that the user did not ask for.  A name is looked up in a static table (and, only
+  when it is not there, among the entry points of other distributions); an object is recognised by the
+  root package of its type, which is imported already or the object would not exist.
+* Deciding costs one dictionary lookup on ``type(x)`` from the second time on: `TENSORS`.
+* Missing, broken and contested are three different things, and each says so.
+* Importing a framework beside another is this module's business: see `devshim.registry.import_hooks`.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import RLock  # threading costs 3 ms to import, and only its lock is wanted
+
+from devshim.errors import BackendBrokenError, BackendConflictError, BackendError, DevshimError
+from devshim.registry import environment
+from devshim.registry.discovery import (
+    BUILTIN,
+    canonical,
+    imported,
+    is_imported,
+    is_installed,
+    not_installed,
+    third_party,
+)
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeVar
+
+    from devshim.contract.backend import Backend, Gap
+
+    F = TypeVar("F")
+
+ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax", "flax": "jax"}
+"""Root package of a type -> the backend that knows it."""
+
+TENSORS: dict[type, Backend] = {}
+"""The backend of every tensor type met so far: the hot path of every public call."""
+
+HOSTED: dict[type, str] = {}
+"""The attribute that is True of a tensor in host memory (`Backend.hosted`), for the types met so far that have one."""
+
+COPIERS: dict[type, Callable[[Any], Any]] = {}
+"""The shortest way to a copy in host memory (`Backend.copiers`), for the types met so far that have one."""
+
+ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
+"""Types whose values are neither tensors nor trees of them."""
+
+LENT: dict[str, str] = {}
+"""A backend -> the loaded one to which its tensors in host memory belong, too (see `devshim.registry.lending`)."""
+
+_OTHERS: dict[type, None] = dict.fromkeys((*ATOMS, list, tuple, dict, set, slice, range))
+"""Types known to be no tensors; Python's own stand here from the start. A dictionary, because torch.compile (2.13)
+cannot guard a set that grows while it traces."""
+
+_LOADED: dict[str, Backend] = {}
+_LOCK = RLock()
+
+
+def settled_when_compiled(fn: F) -> F:
+    """Mark a function whose answer (text, a number or None) to plain arguments holds for a whole compiled function.
+
+    torch.compile calls it while it compiles and keeps the answer, where tracing it would break the graph: it locks,
+    imports, or reads a context variable.  It is the mark that ``torch.compiler.assume_constant_result`` sets, which
+    cannot be called without importing torch._dynamo.
+    """
+    fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return fn
+
+
+def loaded() -> list[Backend]:
+    """Return the backends loaded so far."""
+    return list(_LOADED.values())
+
+
+def present() -> list[Backend]:
+    """Return the backends of all frameworks here: those imported, loaded now where need be, and those loaded."""
+    builtin = [load(name) for name in imported() if name in BUILTIN]
+    return list(dict.fromkeys([*builtin, *loaded()]))
+
+
+_CONTAINERS: list[Backend] = []
+"""The backends that know containers, of those loaded."""
+
+_WITH_CONTAINERS = ("torch", "tensorflow", "jax")
+"""The frameworks that have a registry of containers."""
+
+
+def with_containers() -> list[Backend]:
+    """Return the backends that know containers of their own (`Backend.flatten_once`), of frameworks imported here."""
+    for name in _WITH_CONTAINERS:
+        if name in sys.modules and name not in _LOADED and is_imported(name):
+            try:
+                load(name)
+            except BackendError:
+                continue  # what has no adapter here has no tensors that could move, either
+    return _CONTAINERS
+
+
+def load(name: str) -> Backend:
+    """Return the one backend of a name, importing its framework the first time.
+
+    Raises:
+        BackendNotFoundError: No such backend, or its framework is not installed.
+        BackendBrokenError: The framework is installed and its import fails.
+        BackendConflictError: Two distributions claim the name, or the import would crash this process.
+    """
+    found = _LOADED.get(name)
+    if found is not None:
+        return found
+    name = canonical(name)
+    environment.look()
+    with _LOCK:
+        if name not in _LOADED:
+            made = _make(name)
+            _adopt(made)
+            _LOADED[name] = made
+    from devshim._lazy import load_rest
+
+    load_rest()
+    return _LOADED[name]
+
+
+def _adopt(backend: Backend) -> None:
+    """Give a new backend what the process has asked for before it was there."""
+    from devshim.contract.backend import Backend as Contract
+    from devshim.registry import current
+    from devshim.simulation import simulate
+    from devshim.transfers import engine
+
+    backend.has_containers = type(backend).flatten_once is not Contract.flatten_once
+    if backend.has_containers:
+        _CONTAINERS.append(backend)
+    backend.hosted = type(backend).hosted  # read on every placement, and on Python 3.11 an instance's own is faster
+    if backend.host_tensors:
+        from devshim.registry import lending
+
+        lending.begin(backend)
+    simulate.apply_request(backend)
+    if engine.LEDGER is not None:  # somebody watches: a guard, perhaps
+        from devshim.monitoring import guard
+
+        guard.attend(backend)
+    if type(backend).compiling is not Contract.compiling:
+        from devshim.trees import traced  # noqa: F401 - Paddle's compiler traces even a first import, through its hooks
+
+        # One that reads code is asked first, and is the answer: it could not read how the others find theirs.
+        current.COMPILERS.insert(0 if backend.reads_code else len(current.COMPILERS), backend)
+
+
+def _make(name: str) -> Backend:
+    from devshim.registry import import_hooks
+
+    target = _target(name)
+    if not is_installed(name):
+        raise not_installed(name)
+    import_hooks.watch(name)
+    module_name, _, class_name = target.partition(":")
+    try:
+        from importlib import import_module
+
+        made: Backend = getattr(import_module(module_name), class_name)()
+    except DevshimError:
+        raise
+    except Exception as error:
+        from devshim.errors import messages
+
+        raise messages.broken(name, error) from error
+    _check(name, made, target)
+    return made
+
+
+def _check(name: str, made: object, target: str) -> None:
+    """Refuse what a third party registered if it is no adapter, or another framework's."""
+    from devshim.contract.backend import Backend as Contract
+
+    if not isinstance(made, Contract) or made.name != name:
+        what = (
+            f"a backend called {made.name!r}" if isinstance(made, Contract) else "no devshim.contract.backend.Backend"
+        )
+        raise BackendBrokenError(
+            f"the backend name {name!r} is registered for {target}, which is {what}",
+            "this is a defect of the distribution that registers it: see backends/README.md",
+        )
+
+
+def _target(name: str) -> str:
+    """The ``module:class`` behind a name; more than one claimant is refused."""
+    points = third_party().get(name, [])
+    claims = [f"{point.value} of {point.dist.name if point.dist else 'an unnamed distribution'}" for point in points]
+    if name in BUILTIN:
+        if claims:
+            raise _contested(name, ["devshim itself", *claims])
+        return BUILTIN[name]
+    if len(claims) > 1:
+        raise _contested(name, claims)
+    return points[0].value.partition("[")[0].strip()  # an entry point may name extras after its object
+
+
+def _contested(name: str, claims: list[str]) -> BackendConflictError:
+    return BackendConflictError(
+        f"the backend name {name!r} is claimed by {len(claims)}: {'; '.join(claims)}",
+        "uninstall all but one of them",
+    )
+
+
+def owner(cls: type) -> Backend | None:
+    """Return the backend whose framework defines a type or one of its bases, or None.
+
+    The framework is imported already, so loading its adapter imports no other.
+    """
+    for root in dict.fromkeys([_root(base) for base in _MRO.__get__(cls)]):
+        # Nearest first: a third party's tensors may be a subclass of NumPy's.  A type may say it is from anywhere,
+        # and imports nothing by that.
+        name = _of_keras() if root == "keras" else ROOTS.get(root)
+        name = name or (root if root not in _PLAIN and root in third_party() else None)
+        if name is not None and is_imported(root):
+            return load(name)
+    return None
+
+
+def _of_keras() -> str | None:
+    """The framework on which Keras 3 runs in this process, imported by it; None for one that has no models of its."""
+    config: Any = sys.modules.get("keras.src.backend.config")
+    name = getattr(config, "_BACKEND", None)
+    return name if name in ("tensorflow", "torch", "jax") and is_imported(name) else None
+
+
+def _root(cls: type) -> str:
+    """The root package of a type; empty where its metaclass does not let it be asked."""
+    try:
+        return str(cls.__module__).partition(".")[0]
+    except Exception:
+        return ""
+
+
+_MRO = type.__dict__["__mro__"]  # a metaclass can hide it
+_PLAIN = {"builtins", "collections", "typing", "enum", "abc", "types", "pathlib", "datetime"}
+_PLAIN |= {"__main__", "devshim", "devshim_backends"}
+"""Roots that are never a framework's: their types are settled without reading entry points."""
+
+
+def serving(x: object) -> Backend | None:
+    """Return the backend of a tensor, or None for anything else; remembered by type."""
+    cls = type(x)
+    found = TENSORS.get(cls)
+    if found is not None or cls in _OTHERS:
+        return found
+    name = _tensor_framework(cls)
+    if name in LENT:
+        from devshim.registry import lending
+
+        return lending.serving(_LOADED[name], x)
+    if name is not None:
+        TENSORS[cls] = found = _LOADED[name]
+        if name in LENT:  # since a moment ago, in another thread
+            TENSORS.pop(cls, None)
+        if found.hosted:
+            HOSTED[cls] = found.hosted
+        if cls in found.copiers:
+            COPIERS[cls] = found.copiers[cls]
+    elif len(_OTHERS) < 4096:  # types made in a loop must not be kept for ever
+        _OTHERS[cls] = None
+    return found
+
+
+@settled_when_compiled
+def _tensor_framework(cls: type) -> str | None:
+    """The name of the backend, now loaded, whose tensors a type's instances are; None for any other type."""
+    backend = owner(cls)
+    return backend.name if backend is not None and backend.is_tensor(cls) else None
+
+
+@settled_when_compiled
+def maker(cls: type) -> str | None:
+    """The name of the backend, now loaded, that defines a type, ``"cupy"``, or None."""
+    if _root(cls) == "cupy":
+        return "cupy"
+    backend = owner(cls)
+    return None if backend is None else backend.name
+
+
+def gaps(name: str) -> Mapping[str, Gap]:
+    """Return what a backend declares it cannot do, without importing its framework where it ships with devshim."""
+    declared: Mapping[str, Gap] = _declared(name).GAPS if name in BUILTIN else load(name).gaps
+    return declared
+
+
+def limits(name: str) -> Mapping[str, str]:
+    """Return what a backend declares it leaves out of what it can do, likewise."""
+    declared: Mapping[str, str] = _declared(name).LIMITS if name in BUILTIN else load(name).limits
+    return declared
+
+
+def _declared(name: str) -> Any:
+    from importlib import import_module
+
+    return import_module(BUILTIN[name].replace(".backend:", ".gaps:").partition(":")[0])

@@ -1,0 +1,19 @@
+"""The installed version of a framework, read from its metadata: nothing is imported."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from devshim.registry import discovery
+
+__all__ = ["version_of"]
+
+
+def version_of(backend: str) -> str | None:
+    """Return the version of the distribution that carries a backend's framework, or None where none says."""
+    for distribution in discovery.DISTRIBUTIONS.get(backend, (backend,)):
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return None

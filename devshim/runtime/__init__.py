@@ -1,0 +1,1 @@
+"""Devices in use: queries, the default device, memory and visibility."""

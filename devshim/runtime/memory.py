@@ -1,0 +1,246 @@
+"""Running: waiting, memory, and what must be settled before a framework starts its devices."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from devshim.devices import parsing, startup
+from devshim.devices.device import CPU, Device, as_int
+from devshim.errors import BackendError, DeviceNotFoundError, OutOfMemoryError
+from devshim.errors.messages import already_started, bad_argument, unsupported
+from devshim.registry import argument_hints, current, discovery, registry, tracing
+from devshim.runtime import visible_devices
+from devshim.tensors import arguments
+from devshim.transfers import engine, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from devshim.contract.backend import Backend
+    from devshim.devices.info import MemoryInfo
+    from devshim.devices.parsing import DeviceLike
+
+    R = TypeVar("R")
+
+__all__ = ["empty_cache", "memory", "memory_policy", "set_visible_devices", "shrink_batch", "synchronize"]
+
+
+def synchronize(device: DeviceLike | None = None) -> None:
+    """Wait until a device has done all that was asked of it.
+
+    Args:
+        device: Which; without it every device of the current framework.  The CPU needs no waiting.
+
+    Raises:
+        DeviceNotFoundError: The device named does not exist, or cannot start. Never where none is named.
+        OutOfMemoryError: What is waited for had no room on the device; JAX says so here.
+    """
+    tracing.refuse("synchronize", "wait outside: here nothing has been computed yet")
+    backend = current.current()
+    targets = [CPU, *_cards(backend)] if device is None else [_started(backend, device)]
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "synchronize", targets[-1])
+    _each(backend, targets, backend.synchronize, named=device is not None)
+
+
+def memory(device: DeviceLike) -> MemoryInfo:
+    """Return the memory of a device in bytes, as the current framework knows it.
+
+    Args:
+        device: Which.  For the CPU: the machine's total and free memory, and this process's resident set.
+
+    Returns:
+        ``MemoryInfo(total, used, free, peak)``, None in each place the framework cannot know.
+    """
+    tracing.refuse("memory", "ask outside: here the answer would be that of the moment of compiling, for ever")
+    backend = current.current()
+    target = engine.require(backend, parsing.device(device))
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "memory", target)
+    return startup.ask(backend, target, backend.memory)
+
+
+def empty_cache(device: DeviceLike | None = None) -> None:
+    """Give memory the current framework keeps for reuse back to a device, or to every device; nothing on the CPU.
+
+    Raises:
+        DeviceNotFoundError: The device named does not exist, or cannot start.
+        UnsupportedError: A device is named, and the framework has no such call.
+    """
+    tracing.refuse("empty_cache", "call it outside: here it would be done once, while the function is compiled")
+    backend = current.current()
+    if device is None:
+        targets = [] if "empty_cache" in backend.gaps else _cards(backend)
+    else:
+        targets = [_started(backend, device)]
+    hook = explain.HOOK
+    if hook is not None:
+        for target in targets:
+            hook(backend, "empty_cache", target)
+    _each(backend, targets, backend.empty_cache, named=device is not None)
+
+
+def _started(backend: Backend, device: DeviceLike) -> Device:
+    """Return a device that is named; one that has only been counted so far is looked at, which may fail."""
+    target = engine.require(backend, parsing.device(device))
+    if target is not CPU and not backend.simulated:
+        startup.look(backend, target)
+    return target
+
+
+def _each(backend: Backend, targets: Iterable[Device], how: Callable[[Device], None], named: bool) -> None:
+    """Call one of a backend's methods with each device; one that nobody has named may turn out not to start."""
+    for target in targets:
+        try:
+            startup.ask(backend, target, how)
+        except DeviceNotFoundError:
+            if named:
+                raise
+        except Exception as error:
+            engine.raise_full(backend, error, target, None)
+            raise
+
+
+def memory_policy(policy: Literal["grow"] | float) -> None:
+    """Keep frameworks from taking whole cards at first use, as TensorFlow and JAX do.
+
+    Args:
+        policy: ``"grow"`` to take memory as it is needed, in the current framework and all that are imported: those
+            that share a card need it all. Or the fraction of each card, in (0, 1], that the current one takes at most.
+
+    Raises:
+        AlreadyStartedError: One of them has started its devices, and takes the setting before that alone; it must come
+            before the first tensor. Nothing has changed.
+        UnsupportedError: The current framework has no such setting.
+    """
+    tracing.refuse("memory_policy", "call it at the top of the program")
+    fraction = isinstance(policy, (int, float)) and not isinstance(policy, bool) and 0 < policy <= 1
+    if not fraction and not (isinstance(policy, str) and policy == "grow"):
+        raise bad_argument(
+            "policy",
+            policy,
+            "'grow' or a fraction above 0 and at most 1",
+            "ds.memory_policy('grow'), or ds.memory_policy(0.5) for half of each card",
+        )
+    backend = current.current()
+    if "memory_policy" in backend.gaps:
+        raise unsupported(backend, "memory_policy")
+    concerned = [backend, *(_sharing(backend) if policy == "grow" else ())]
+    for each in concerned:
+        if ("grow" if policy == "grow" else "fraction") not in each.never_late and each.started():
+            raise already_started(each, f"ds.memory_policy({policy!r})")
+    hook = explain.HOOK
+    for each in concerned:
+        if hook is not None:
+            hook(each, "memory_policy" if policy == "grow" else "memory_fraction", None, (policy,))
+        _set_policy(each, policy)
+
+
+def _set_policy(backend: Backend, policy: Literal["grow"] | float) -> None:
+    """Pass the policy on to a framework, which may start its GPUs for it."""
+    startup.ask(backend, Device("gpu"), lambda _: backend.memory_policy(policy))
+
+
+def _sharing(backend: Backend) -> list[Backend]:
+    """Return the other frameworks that are imported, and could take whole cards."""
+    others = [each for each in registry.present() if each is not backend and "grow" not in each.never_late]
+    return [each for each in others if "memory_policy" not in each.gaps and not each.simulated and _cards(each)]
+
+
+def shrink_batch(fn: Callable[[int], R], start: int) -> tuple[R, int]:
+    """Call ``fn(batch_size)``, halving the size each time a device is full, until it fits.
+
+    Args:
+        fn: Called with a batch size, one or more times; raise inside it what you like.
+        start: The first size to try, at least 1.
+
+    Returns:
+        What ``fn`` returned, and the size that fitted.
+
+    Raises:
+        OutOfMemoryError: Not even a size of 1 fits.
+    """
+    tracing.refuse("shrink_batch", "let it call the compiled function: inside one nothing runs out of memory")
+    if not callable(fn):
+        raise argument_hints.no_callable("shrink_batch", fn, (start,))
+    size = arguments.integer("start", start)
+    if size < 1:
+        raise bad_argument("start", start, "at least 1", "ds.shrink_batch(fn, 64) begins with 64")
+    while True:
+        try:
+            return fn(size), size
+        except Exception as error:
+            if not _is_full(error):
+                raise
+            if size == 1:
+                raise OutOfMemoryError(
+                    "not even a batch of 1 fits on the device", "use a smaller model or input, or another device"
+                ) from error
+        size //= 2  # outside the handler: the failed call's frames, and the tensors in them, are gone here
+        for backend in registry.loaded():
+            _empty_all(backend)
+
+
+def _is_full(error: Exception) -> bool:
+    """True if an error says that a device is full, in the words of any framework that is imported."""
+    if isinstance(error, MemoryError) or any(backend.is_out_of_memory(error) for backend in registry.loaded()):
+        return True
+    # A framework may have been imported and devshim not yet asked for it: ``fn`` is the first that uses it.
+    return any(backend.is_out_of_memory(error) for backend in _loaded_now())
+
+
+def _loaded_now() -> Iterator[Backend]:
+    """Load the backends of the frameworks that are imported and give each; one that does not load has no say here."""
+    before = {backend.name for backend in registry.loaded()}
+    for name in discovery.imported():
+        if name not in before:
+            with suppress(BackendError):
+                yield registry.load(name)
+
+
+def _empty_all(backend: Backend) -> None:
+    if "empty_cache" not in backend.gaps:
+        _each(backend, _cards(backend), backend.empty_cache, named=False)
+
+
+def _cards(backend: Backend) -> list[Device]:
+    return [Device(kind, i) for kind in backend.kinds() for i in range(backend.count(kind))]
+
+
+def set_visible_devices(indices: Iterable[int] | None) -> None:
+    """Show only some GPUs, renumbered from 0, to every framework of this process.
+
+    Args:
+        indices: Which GPUs, in the order they will have, among those visible now; an empty list hides all. None takes
+            back what was set by this function.
+
+    Raises:
+        AlreadyStartedError: A framework has started its devices, or has made a tensor on a simulated GPU; says which.
+            Nothing has changed.
+        DeviceNotFoundError: There are not so many.
+        ArgumentError: Not a list of distinct non-negative ints.
+
+    Sets ``CUDA_VISIBLE_DEVICES`` (``HIP_VISIBLE_DEVICES`` beside AMD's driver) for this process and its children.
+    """
+    tracing.refuse("set_visible_devices", "call it at the top of the program")
+    if indices is None:
+        visible_devices.take_back()
+        return
+    try:
+        wanted = [] if isinstance(indices, (str, bytes)) else [as_int(index) for index in indices]
+    except TypeError as error:
+        raise argument_hints.no_indices(indices) from error
+    if isinstance(indices, (str, bytes)):
+        raise argument_hints.no_indices(indices)
+    if len(set(wanted)) != len(wanted) or any(index < 0 for index in wanted):
+        valid = [index for index in dict.fromkeys(wanted) if index >= 0]
+        hint = f"name each card once, from 0 on: ds.set_visible_devices({valid})"
+        raise bad_argument("indices", wanted, "made of different ints of 0 or more", hint)
+    visible_devices.show(wanted)
+
+
+for _public in (empty_cache, memory, memory_policy, set_visible_devices, shrink_batch, synchronize):
+    _public.__module__ = "devshim"

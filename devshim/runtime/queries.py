@@ -1,0 +1,119 @@
+"""Asking for devices: how many there are, which, what they are, and which to take.
+
+Everything is evaluated when it is called: a default argument ``devices=ds.try_all_gpus()`` of your own would
+still ask at import, so write ``devices=None`` there and ask inside.
+"""
+
+from __future__ import annotations
+
+from devshim.devices import parsing, startup
+from devshim.devices.device import ALIASES, CPU, Device, kind_of
+from devshim.errors import DeviceSpecError
+from devshim.registry import current, registry
+from devshim.transfers import engine, explain
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from devshim.devices.info import DeviceInfo
+    from devshim.devices.parsing import DeviceLike
+
+__all__ = ["describe", "device_count", "devices", "require", "try_all_gpus", "try_gpu"]
+
+
+def device_count(kind: str = "gpu") -> int:
+    """Return how many devices of a kind the current framework has, simulated ones included.
+
+    Args:
+        kind: ``"gpu"`` (``"cuda"`` and ``"rocm"`` mean the same), ``"cpu"``, ``"tpu"``, ...
+
+    Returns:
+        0 where there are none: for want of a driver, a build with GPU support, or a card.  Nothing is allocated,
+        no context is made, and no framework but the current one is asked.
+
+    Raises:
+        DeviceSpecError: No kind is called that.
+        BackendNotFoundError: No framework is chosen.
+    """
+    canonical = _kind(kind)
+    backend = current.current()
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "device_count", Device(canonical))
+    return backend.count(canonical)
+
+
+def devices(kind: str | None = None) -> list[Device]:
+    """Return the devices of the current framework, the host first.
+
+    Args:
+        kind: Only devices of this kind; without it all.
+    """
+    backend = current.current()
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "devices")
+    kinds = ["cpu", *backend.kinds()] if kind is None else [_kind(kind)]
+    return [Device(each, i) for each in kinds for i in range(backend.count(each))]
+
+
+@registry.settled_when_compiled
+def describe(device: DeviceLike) -> DeviceInfo:
+    """Return what a device is: model name, memory, compute capability, and whether it is simulated.
+
+    Raises:
+        DeviceNotFoundError: The current framework does not have it.
+    """
+    backend = current.current()
+    target = engine.require(backend, parsing.device(device))
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "describe", target)
+    return startup.ask(backend, target, backend.describe)
+
+
+def require(device: DeviceLike) -> Device:
+    """Return the device if the current framework has it.
+
+    Raises:
+        DeviceNotFoundError: It does not; says how many there are, and why.
+        DeviceSpecError: ``device`` names nothing.
+    """
+    backend, target = current.current(), parsing.device(device)
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "device_count", target)
+    return engine.require(backend, target)
+
+
+def try_gpu(i: int = 0) -> Device:
+    """Return the i-th GPU if there is one, else the CPU.
+
+    Args:
+        i: Which GPU, from 0.
+    """
+    backend = current.current()
+    wanted = Device("gpu", i)
+    found = wanted if wanted.index < backend.count("gpu") else CPU
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "try_gpu", wanted)
+    return found
+
+
+def try_all_gpus() -> list[Device]:
+    """Return all GPUs, or ``[cpu]`` where there are none: never an empty list."""
+    return devices("gpu") or [CPU]
+
+
+def _kind(kind: str) -> str:
+    found = kind_of(kind)
+    if found is None:
+        from devshim.errors.formatting import show
+
+        told = f"no device kind is called {show(kind)}"
+        raise DeviceSpecError(told, f"the kinds are {', '.join(dict.fromkeys(ALIASES))}")
+    return found
+
+
+for _public in (describe, device_count, devices, require, try_all_gpus, try_gpu):
+    _public.__module__ = "devshim"

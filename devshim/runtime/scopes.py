@@ -1,0 +1,288 @@
+"""Default devices: `on` for a block, `set_device` for the rest of a thread or task, `run` for one call.
+
+Two things have a default device.  devshim's own creation functions follow a context variable, so each
+thread and each asyncio task has its own.  A framework's operators follow the framework's scope, where it
+has one, and that belongs to a thread: so inside an asyncio task, where another task of the same thread may
+run at every ``await``, only the first is set.  `run` is right in both.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import _local
+from contextvars import ContextVar
+
+from devshim.devices import parsing, startup
+from devshim.devices.device import Device
+from devshim.registry import current, registry
+from devshim.registry import tracing as tracing_module
+from devshim.tensors.value_hints import given_by_name
+from devshim.transfers import engine, explain
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+    from typing import Any, ParamSpec, TypeVar
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.parsing import DeviceLike
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+__all__ = ["on", "require_same_device", "run", "same_device", "set_device"]
+
+
+class _Native(_local):
+    """The framework scopes this thread has entered, innermost last."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[AbstractContextManager[object], bool]] = []
+        """Each with whether `set_device` entered it, to be left at the next `set_device` or at the block's end."""
+
+
+_native = _Native()
+_SAVED: ContextVar[tuple[tuple[Device | None, int], ...]] = ContextVar("devshim_saved", default=())
+"""What each open `on` of this thread or task restores: the default device, and how many native scopes were open."""
+
+
+class on:
+    """A ``with`` block whose default device is another one.
+
+    Args:
+        device: Where devshim's creation functions put new tensors and, where the current framework has such a
+            scope, where its own operators compute.
+
+    Raises:
+        DeviceNotFoundError: On entry, where the current framework does not have the device.
+
+    For this thread or task alone, nested at will, restored on exit whatever happens.  The same object can be
+    entered again.
+    """
+
+    def __init__(self, device: DeviceLike) -> None:
+        self._device = parsing.device(device)
+        self._traced: list[AbstractContextManager[object]] = []
+
+    def __enter__(self) -> Device:
+        backend = current.current()  # loads it, and with it the compiler to ask
+        tracing = _compiler()
+        if tracing is not None:  # the compiler traces the framework's own scope, and nothing of ours
+            scope = tracing.scope(engine.require(tracing, self._device))
+            scope.__enter__()
+            self._traced.append(scope)
+            current.TRACED.devices.append(self._device)
+            return self._device
+        engine.require(backend, self._device)
+        hook = explain.HOOK
+        if hook is not None:
+            hook(backend, "on", self._device)
+        depth = len(_native.open)
+        _enter(backend, self._device)
+        _SAVED.set((*_SAVED.get(), (current.DEVICE.get(), depth)))
+        current.DEVICE.set(self._device)
+        return self._device
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._traced:
+            current.TRACED.devices.pop()
+            self._traced.pop().__exit__(kind, error, trace)
+            return
+        saved = _SAVED.get()
+        if saved:  # empty where an asynchronous generator is closed in another context: nothing to restore there
+            before, depth = saved[-1]
+            _SAVED.set(saved[:-1])
+            current.DEVICE.set(before)
+            _leave(depth, kind, error, trace)
+
+
+def _compiler() -> Backend | None:
+    """The backend whose compiler is tracing this code in a way that cannot follow our context variables."""
+    for backend in current.COMPILERS:
+        if backend.compiling():
+            return backend
+    return None
+
+
+def _enter(backend: Backend, device: Device, held: bool = False) -> None:
+    if _in_task():
+        return
+    scope = backend.scope(device)
+    try:
+        scope.__enter__()
+    except Exception as error:
+        startup.raise_unstarted(backend, error, device)
+        raise
+    _native.open.append((scope, held))
+
+
+def _leave(
+    depth: int,
+    kind: type[BaseException] | None = None,
+    error: BaseException | None = None,
+    trace: TracebackType | None = None,
+) -> None:
+    """Leave the scopes entered since there were ``depth`` of them, innermost first."""
+    while len(_native.open) > depth:
+        _native.open.pop()[0].__exit__(kind, error, trace)
+
+
+def _in_task() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
+def set_device(device: DeviceLike) -> None:
+    """Make a device the default for the rest of this thread or task, or of the `on` block it is called in.
+
+    Args:
+        device: As for `on`.
+
+    Raises:
+        DeviceNotFoundError: The current framework does not have the device; nothing has changed.
+    """
+    tracing_module.refuse("set_device", "call it outside, or enter ds.on inside")
+    backend = current.current()
+    target = engine.require(backend, parsing.device(device))
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "set_device", target)
+    if _native.open and _native.open[-1][1] and not _in_task():
+        _leave(len(_native.open) - 1)
+    _enter(backend, target, held=True)
+    current.DEVICE.set(target)
+
+
+def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function where its arguments live: compute follows data, on every framework.
+
+    Args:
+        fn: Any callable.
+        *args: Its arguments; tensors are found in trees, too.
+        **kwargs: Its keyword arguments.
+
+    Returns:
+        What ``fn`` returns, computed on the one device all tensors among the arguments are on; without tensors it is
+        called as it is.
+
+    Raises:
+        DeviceMismatchError: The arguments are on different devices; ``fn`` is not called.
+    """
+    if not callable(fn):
+        from devshim.registry import argument_hints
+
+        raise argument_hints.no_callable("run", fn, args)
+    where = of_arguments("run", args, kwargs)
+    if where is None:
+        return fn(*args, **kwargs)
+    backend, device = where
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "run", device, args)
+    if _compiler() is not None:
+        current.TRACED.devices.append(device)
+        try:
+            with backend.scope(device):
+                return fn(*args, **kwargs)
+        finally:
+            current.TRACED.devices.pop()
+    before = current.DEVICE.set(device)  # what fn creates through devshim is there, too
+    try:
+        with backend.scope(device):
+            return fn(*args, **kwargs)
+    finally:
+        current.DEVICE.reset(before)
+
+
+def of_arguments(call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
+    """Return the backend and device of a call's arguments, or None without tensors."""
+    located: dict[str, tuple[Backend, Device]] = {}
+    for label, x, owner in _labelled(args, kwargs):
+        if not (owner.compiled_runs_whole and owner.is_tracer(x)):
+            located[label] = (owner, owner.device_of(x))
+    return _agree(located, call) if located else None
+
+
+def _labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Tensor, Backend]]:
+    """Every tensor among a call's arguments, by itself or in a tree, under the name an error gives it.
+
+    Plain loops: what torch.compile traces before 2.13 holds no comprehension over a generator.
+    """
+    found: list[tuple[str, Tensor, Backend]] = []
+    for name, value in [*[(f"args[{i}]", value) for i, value in enumerate(args)], *kwargs.items()]:
+        backend = registry.serving(value)
+        if backend is not None:
+            found.append((name, value, backend))
+        elif type(value) not in registry.ATOMS:
+            _add_leaves(name, value, found)
+    return found
+
+
+def _add_leaves(name: str, tree: Any, found: list[tuple[str, Tensor, Backend]]) -> None:
+    from devshim.trees import traced, trees
+
+    for path, x, owner in traced.tensors(tree) if traced.compiling() else trees.tensors(tree):
+        label = name
+        for part in path:
+            label += f"[{part!r}]"
+        found.append((label, x, owner))
+
+
+def same_device(*objs: object) -> bool:
+    """Return whether all tensors among the arguments, and in trees of them, are on one device.
+
+    True where there is at most one tensor.
+    """
+    labelled = _labelled(objs, {})
+    _explain_devices(labelled)
+    return len({owner.device_of(x) for _, x, owner in labelled}) <= 1
+
+
+def _explain_devices(labelled: list[tuple[str, Tensor, Backend]]) -> None:
+    hook = explain.HOOK
+    if hook is not None:
+        for name, _, owner in labelled:
+            hook(owner, "device_of", x=name)
+
+
+def require_same_device(*_unnamed: object, **objs: object) -> Device | None:
+    """Return the one device of all tensors among the named arguments, or None where there are none.
+
+    Args:
+        **objs: Tensors, or trees of them, by the names that an error gives them: ``x=x, y=y``.
+
+    Raises:
+        ArgumentError: An argument has no name.
+        DeviceMismatchError: They are on different ones; names each argument, its device, and the line that mends it.
+    """
+    if _unnamed:
+        from devshim.registry import argument_hints
+
+        raise argument_hints.unnamed(len(_unnamed))
+    labelled = _labelled((), objs)
+    _explain_devices(labelled)
+    located = {label: (owner, owner.device_of(x)) for label, x, owner in labelled}
+    return _agree(located, "require_same_device")[1] if located else None
+
+
+def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backend, Device]:
+    """The backend and device all tensors share, or `DeviceMismatchError`."""
+    backend, device = next(iter(located.values()))
+    if any(other is not device for _, other in located.values()):
+        if backend.reads_code and backend.compiling():
+            found = [(name, str(where), owner.name) for name, (owner, where) in located.items()]
+            tracing_module.mismatch(backend.name, tuple(found), call)
+        from devshim.registry import mismatches
+
+        frameworks = {name: owner.name for name, (owner, _) in located.items()}
+        raise mismatches.mismatch({name: where for name, (_, where) in located.items()}, call, frameworks)
+    return backend, device
+
+
+given_by_name(require_same_device)
+for _public in (on, require_same_device, run, same_device, set_device):
+    _public.__module__ = "devshim"

@@ -1,0 +1,148 @@
+"""Which GPUs every framework of this process sees: the driver's variable, and what was there before it was set.
+
+A framework reads the variable when it starts its devices, and never again.  Of simulated GPUs the first so many are
+shown; there it is too late once a tensor was made on one, because it would lose its device.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from devshim.errors import AlreadyStartedError, DeviceNotFoundError
+from devshim.errors.messages import already_started
+from devshim.registry import registry
+from devshim.simulation import simulate
+from devshim.transfers import explain
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Backend
+
+__all__ = ["show", "take_back"]
+
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+_before: dict[str, str | None] | None = None
+"""The variables as they were before the first call."""
+_simulated: tuple[int, int] | None = None
+"""How many simulated GPUs are shown, and how many there were before the first call."""
+
+
+def show(wanted: list[int]) -> None:
+    """Show only these GPUs, in this order; see `devshim.set_visible_devices`."""
+    global _before
+    call = f"ds.set_visible_devices({wanted})"
+    concerned = _require_unused(call)
+    if simulate.simulated_gpus():
+        _show_simulated(wanted, call)
+        return
+    was = {name: os.environ.get(name) for name in _VARIABLES}
+    _explain_line(*_set_environment(wanted, call))
+    try:
+        for backend in concerned:
+            backend.set_visible(wanted)
+    except BaseException:
+        _restore(was)
+        raise
+    _before = _before or was
+
+
+def take_back() -> None:
+    """Undo all calls of `show`."""
+    global _before, _simulated
+    concerned = _require_unused("ds.set_visible_devices(None)")
+    simulated, was = _simulated, _before
+    if simulated is not None:
+        shown, before = simulated
+        if simulate.simulated_gpus() == shown:  # else GPUs were simulated again since
+            simulate.keep(before)
+        _simulated = None
+    if was is not None:
+        _restore(was)
+        _before = None
+        for backend in concerned:
+            backend.set_visible(None)
+
+
+def _require_unused(call: str) -> list[Backend]:
+    """Return the backends of this process, none of which has used its GPUs; else raise `AlreadyStartedError`."""
+    concerned = registry.present()
+    for backend in concerned:
+        if backend.simulated:
+            used = [card.device for card in backend.cards or () if card.info().peak]
+            if used:
+                raise AlreadyStartedError(
+                    f"{call} came too late: {backend.title} has already made a tensor on {used[0]}, which is simulated",
+                    f"move {call} to the top of the program, before the first tensor on a GPU",
+                )
+        elif backend.started():
+            raise already_started(backend, call)
+    return concerned
+
+
+def _restore(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
+def _explain_line(variable: str, value: str) -> None:
+    """Show the line that hides GPUs from every framework: it is the same for all."""
+    if explain.HOOK is not None:
+        explain.show(f'os.environ["{variable}"] = "{value}"  # before the framework starts')
+
+
+def _show_simulated(wanted: list[int], call: str) -> None:
+    global _simulated
+    have = simulate.simulated_gpus()
+    _check(wanted, have, call, f"devshim simulates {have}")
+    _explain_line("CUDA_VISIBLE_DEVICES", ",".join(map(str, wanted)))
+    simulate.keep(len(wanted))
+    earlier = _simulated
+    before = earlier[1] if earlier is not None and earlier[0] == have else have
+    _simulated = (len(wanted), before)
+
+
+def _set_environment(wanted: list[int], call: str) -> tuple[str, str]:
+    """Set the driver's variable; return its name and value."""
+    amd = os.path.exists("/dev/kfd")  # ROCm's driver; its runtime reads a variable of its own
+    if not amd:
+        _require_unread(call)
+    variable = "HIP_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
+    names, why = _visible(variable, wanted)
+    _check(wanted, len(names), call, why)
+    os.environ[variable] = ",".join(names[index] for index in wanted)
+    return variable, os.environ[variable]
+
+
+def _require_unread(call: str) -> None:
+    """Refuse where CUDA has read its variable: what is imported later would see other cards than what is set now."""
+    from devshim.devices import nvml
+
+    if nvml.cuda_started():
+        raise AlreadyStartedError(
+            f"{call} came too late: CUDA is initialised in this process, and has read CUDA_VISIBLE_DEVICES",
+            f"move {call} to the top of the program, before any library, CuPy and numba too, looks for GPUs",
+        )
+
+
+def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
+    """The cards a variable shows now, by the driver's names, and why they are so many."""
+    from devshim.devices import cuda, nvml
+
+    value = os.environ.get(variable)
+    if value is not None:
+        return nvml.entries(value), f"{variable} is {value!r}"
+    if variable == "HIP_VISIBLE_DEVICES":  # nothing light counts AMD cards: the framework will refuse what is not there
+        return [str(index) for index in range(max(wanted, default=-1) + 1)], ""
+    count = cuda.count()
+    return [str(index) for index in range(count)], nvml.why_not(count)
+
+
+def _check(wanted: list[int], have: int, call: str, why: str) -> None:
+    if wanted and max(wanted) >= have:
+        raise DeviceNotFoundError(
+            f"{call} asks for gpu:{max(wanted)}, and {have} {'is' if have == 1 else 'are'} visible: {why}",
+            "run `devshim devices` to see the cards, or ds.simulate(gpus=...) to go on without them",
+        )

@@ -1,0 +1,1 @@
+"""Simulated GPUs: their number, memory and faults."""

@@ -1,0 +1,1 @@
+"""Functions that place, copy and create tensors."""

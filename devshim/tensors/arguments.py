@@ -1,0 +1,200 @@
+"""Turning what a user passes into what an adapter may assume: shapes, dtypes, devices, arrays."""
+
+from __future__ import annotations
+
+from math import isfinite, prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from devshim.devices import parsing
+from devshim.devices.device import CPU, as_int
+from devshim.devices.dtypes import DTYPES
+from devshim.errors import ArgumentError, ConversionError
+from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor, refuse_for_numpy
+from devshim.registry import current, registry
+from devshim.tensors import value_hints
+from devshim.transfers import engine, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import SupportsIndex, TypeAlias
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+    from devshim.devices.parsing import DeviceLike
+
+    Shape: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
+
+
+def target(backend: Backend, device: DeviceLike | None) -> Device:
+    """Return the device asked for, or the default one; it exists."""
+    return engine.require(backend, current.default_device() if device is None else parsing.device(device))
+
+
+def reach(backend: Backend, device: Device, xs: Sequence[Any]) -> Device:
+    """Return a device to which tensors of a backend may be copied, or raise `DeviceNotFoundError`."""
+    if backend.name == "numpy" and device is not CPU and any(backend.device_of(x) is CPU for x in xs):
+        refuse_for_numpy(device)
+    return engine.require(backend, device)
+
+
+def plan(call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None) -> tuple[Any, ...]:
+    """Return what `devshim.transfers.engine.make` needs to make a tensor by the current backend's method ``call``.
+
+    The public functions hand it on themselves: so no more than three frames lead to the framework.
+    """
+    backend = current.current()
+    return planned(backend, call, target(backend, device), args, dtype)
+
+
+def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...], wanted: object) -> tuple[Any, ...]:
+    """`plan` for a backend and an existing device."""
+    native = dtype(backend, wanted)
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, call, where, args, wanted)
+    return (backend, where, None, getattr(backend, call), *args, native, where)
+
+
+_MOST = 2**59
+"""Elements: of 16 bytes each, as many as 63 bits can count."""
+
+
+def shape(value: Any) -> tuple[int, ...]:
+    """Return a shape given as an int or a sequence of ints as a tuple of non-negative ints."""
+    try:
+        sizes = (value,) if hasattr(value, "__index__") else tuple(value)
+        found = tuple([as_int(size) for size in sizes])  # no generator: torch.compile hands those on to sympy
+    except TypeError as error:
+        raise value_hints.no_shape(value) from error
+    if any(size < 0 for size in found):
+        raise value_hints.negative_length(value)
+    if prod([size or 1 for size in found]) >= _MOST:
+        raise bad_argument("shape", value, "of fewer than 2**59 elements", "no device holds so many: check the lengths")
+    return found
+
+
+def steps(start: object, stop: object, step: object) -> tuple[float, float, float]:
+    """Return the bounds and the step of `arange` as real, finite numbers that give a countable length."""
+    low, high, by = finite("start", start), finite("stop", stop), finite("step", step)
+    if by == 0:
+        raise bad_argument("step", step, "a number other than 0", "ds.arange(start, stop, 1) counts in steps of 1")
+    if (high - low) // by >= _MOST:
+        raise bad_argument(
+            "(start, stop, step)",
+            (low, high, by),
+            "of fewer than 2**59 values",
+            "ds.linspace(start, stop, 100) makes 100 values in the same range",
+        )
+    return low, high, by
+
+
+def dtype(backend: Backend, value: object) -> Any:
+    """Return the framework's own dtype for a name, a NumPy dtype or one of its own; None stays None.
+
+    Raises:
+        ArgumentError: The value names no dtype.
+        ConversionError: The framework has no such dtype.
+    """
+    if value is None or backend.is_dtype(value):
+        return value
+    name = value if isinstance(value, str) else _numpy_name(value)
+    if name not in DTYPES:
+        raise value_hints.no_dtype(value, tuple(DTYPES), backend.title)
+    return backend.dtype(name)
+
+
+def _numpy_name(value: object) -> str | None:
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return np.dtype(value).name
+    return None
+
+
+def numpy_array(value: object, copy: object = None) -> np.ndarray:
+    """Return a NumPy array or scalar as an array any framework can read: native byte order, plain dtype.
+
+    Raises:
+        CopyNeededError: ``copy`` is False, and the array has the other byte order.
+    """
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if not isinstance(value, np.ndarray):
+        raise value_hints.no_array(value)
+    if type(value) is not np.ndarray:
+        _refuse_kind(value)
+    if value.dtype.hasobject or value.dtype.fields is not None or value.dtype.kind in "SUMm":
+        raise ConversionError(
+            f"an array of dtype {value.dtype} has no counterpart in a tensor framework",
+            "convert it to a number dtype first, for example a.astype('float32')",
+        )
+    if value.dtype.isnative:
+        return value
+    if copy is False:
+        raise cannot_share("this array", f"its byte order ({value.dtype.str}) is not this machine's")
+    return value.astype(value.dtype.newbyteorder("="))
+
+
+def _refuse_kind(array: np.ndarray) -> None:
+    """Refuse arrays that are more than their values: masked ones, and simulated cards'."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise masked()
+    backend = registry.serving(array)
+    if backend is not None and backend.device_of(array) is not CPU:
+        raise ArgumentError(
+            f"an array in host memory is needed, and this one is on {backend.device_of(array)}",
+            "use ds.convert(a, ...), or bring it to the host first: ds.to_numpy(a)",
+        )
+
+
+def number(name: str, value: Any) -> Any:
+    """Return a Python or NumPy number as a Python number."""
+    if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufc":
+        return value.item()  # first: some NumPy numbers are Python ones, too
+    if isinstance(value, (bool, int, float, complex)):
+        return value
+    raise bad_argument(name, value, "a number", value_hints.number_hint(name, value))
+
+
+def real(name: str, value: Any) -> Any:
+    """Return a Python or NumPy number as a Python number that is not complex."""
+    found = number(name, value)
+    if isinstance(found, complex):
+        raise bad_argument(name, value, "a real number", f"pass its real part: {name}={found.real}")
+    return found
+
+
+def finite(name: str, value: Any) -> Any:
+    """Return a Python or NumPy number as a finite real Python number."""
+    found = real(name, value)
+    if not (isinstance(found, int) or isfinite(found)):
+        raise bad_argument(name, value, "a finite number", f"write {name}=1.0, or another number that has an end")
+    return found
+
+
+def integer(name: str, value: Any) -> int:
+    """Return an integer argument as a Python int."""
+    try:
+        return as_int(value)
+    except TypeError as error:
+        raise bad_argument(name, value, "an int", value_hints.int_hint(name, value)) from error
+
+
+__all__ = ["dtype", "finite", "integer", "number", "numpy_array", "plan", "planned", "reach", "real", "shape", "steps"]
+
+
+def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
+    """Return the backend of a tensor, and the tensor: of a variable of Keras's that is not a tensor, the one it holds.
+
+    Anything else is a `NotATensorError` that names the public call.
+    """
+    backend = registry.serving(x)
+    if backend is not None:
+        return backend, x
+    from devshim.trees import trees
+
+    owner = trees.owner_of_whole(x)
+    leaves = [] if owner is None else [leaf for leaf in owner.leaves(x) if leaf.kind != "gradient"]
+    if owner is None or len(leaves) != 1 or leaves[0].path:
+        raise not_a_tensor(x, call, is_model=owner is not None)
+    return owner, leaves[0].read()

@@ -1,0 +1,300 @@
+"""Where a tensor is, and putting it elsewhere: `device_of`, `place`, `copy`, and host memory.
+
+The way of a call is short: one dictionary hit on the tensor's type gives its backend, the backend says
+where it is, and only when it must move does `devshim.transfers.engine` take over.
+"""
+
+from __future__ import annotations
+
+from devshim.devices import parsing
+from devshim.devices.device import CPU, Device
+from devshim.errors import SimulationError, TracingError
+from devshim.placement.placement import Placement
+from devshim.registry import registry
+from devshim.transfers import engine, explain
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, TypeVar
+
+    import numpy as np
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.parsing import DeviceLike
+
+    T = TypeVar("T")
+
+__all__ = ["copy", "device_of", "from_numpy", "place", "to_numpy"]
+
+_TENSORS = registry.TENSORS
+_HOSTED = registry.HOSTED
+_COPIERS = registry.COPIERS
+_TEXTS = parsing._TEXTS
+
+
+def device_of(x: Tensor) -> Device:
+    """Return the device that holds a tensor's data.
+
+    Args:
+        x: A tensor of any installed framework, of any shape and dtype.
+
+    Returns:
+        The true device: where TensorFlow's ``x.device`` and the backing memory disagree, the memory's.
+
+    Raises:
+        NotATensorError: ``x`` is no tensor of a framework.
+        UnsupportedError: The data is spread over several devices, or is on none.
+        TracingError: Inside a compiled function whose framework does not tell.
+    """
+    backend = _TENSORS.get(type(x))
+    if backend is None:
+        backend, x = _tensor_of(x, "device_of")
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "device_of")
+    flag = backend.hosted
+    if flag and getattr(x, flag) is True:
+        return CPU
+    try:
+        return backend.device_of(x)
+    except SimulationError as error:
+        return error.where()  # taken away: it says where it was
+
+
+def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non_blocking: bool = False) -> T:
+    """Return a tensor, or every tensor of a tree, on a device; models and optimizers move as they are.
+
+    Args:
+        x: A tensor, or a tree of them: dicts, lists, tuples and their subclasses, named tuples, dataclasses, attrs
+            classes, mappings of any class, `UserList`, `SimpleNamespace`, and pytrees registered with the framework,
+            with Keras or with optree, nested at will.  Anything else passes through.  None is an empty tree.
+            A model or optimizer, alone or in a tree, is moved in place: parameters, buffers, gradients and state; it
+            and its parameters stay the objects they are, and ties stay ties.
+        device: Where to; anything `ds.device` accepts, or a `Placement` that says it for each leaf.
+        copy: None: the same object where it is there already, else a copy. True: new memory, always; of a model an
+            independent one. False: never a copy.
+        non_blocking: Let a copy from host to device overlap with other work where the framework can;
+            `synchronize` waits for it.  A copy from a device to the host is complete on return all the same.
+
+    Returns:
+        A tensor of the same framework with the same values, dtype and shape to the bit.  Of a tree, a
+        new tree of the same types that shares what did not move; the same object where nothing moved.
+        Gradients flow through to ``x``.
+
+    Raises:
+        DeviceSpecError: ``device`` names nothing.
+        NotATensorError: There is nothing to move: ``x`` is a number, text, a loader, a generator, or an object that is
+            no container. Inside a tree such things pass through; one that holds tensors warns with `NotMovedWarning`.
+        DeviceNotFoundError: The framework does not have that device; or ``x`` is a NumPy array, and the current
+            framework is another, whose GPUs take it by ``ds.from_numpy(x, device)``.
+        CopyNeededError: ``copy=False``, and the tensor is elsewhere.
+        OutOfMemoryError: The device is full. Whatever is raised, and Ctrl-C, too: nothing has moved. Until all copies
+            have arrived, the source keeps what it has; the target needs room for what moves there, and no more.
+        PlacementError: The framework put the result elsewhere.
+        UnsupportedError: The backend declares that it cannot, and why.
+        TracingError: Inside a compiled function in which the framework would ignore it.
+    """
+    if type(device) is Device:
+        target = device
+    elif type(device) is str:
+        target = (_TEXTS.get(device) if len(device) < 9 else None) or parsing.device(device)
+    elif isinstance(device, Placement):
+        from devshim.trees import trees
+
+        return trees.place(x, device.of_leaf, copy, non_blocking)
+    else:
+        target = parsing.of_call("place", x, device)
+    hook = explain.HOOK
+    if target.text == "cpu" and hook is None:  # its text, for torch.compile: see `devshim.devices.device`
+        if copy is None or copy is False:
+            flag = _HOSTED.get(type(x))  # tells what the lines below find out, at half the price
+            if flag is not None and getattr(x, flag) is True:
+                return x
+        elif copy is True:
+            made = _copied_to_host(x)
+            if made is not None:
+                return made
+    backend = _TENSORS.get(type(x))
+    if backend is None:
+        backend = registry.serving(x)
+        if backend is None:
+            from devshim.trees import trees
+
+            return trees.place(x, target, copy, non_blocking)
+    if hook is not None:
+        hook(backend, "copy" if copy else "place", target)
+    if copy is None or copy is False:
+        try:
+            if backend.device_of(x) is target:
+                return x
+        except TracingError as error:
+            if copy is False:
+                raise
+            _refuse_untraceable(backend, error)
+        if copy is False:
+            _refuse_copy(backend, x, target)
+    elif copy is not True:
+        _refuse_flag(copy)
+    return engine.move(backend, x, target, non_blocking)
+
+
+def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> bool:
+    """Whether ``x`` itself is the answer to a placement."""
+    if copy is not None:
+        return _settled(backend, x, target, copy)
+    try:
+        return backend.device_of(x) is target
+    except TracingError as error:
+        _refuse_untraceable(backend, error)
+        return False
+
+
+def _refuse_untraceable(backend: Backend, error: TracingError) -> None:
+    """Refuse to place what cannot be located, unless the backend can move it all the same (tf.function)."""
+    if "trace_place" in backend.gaps or "trace_device_of" not in backend.gaps:
+        from devshim.errors import messages
+
+        instead = "place the arguments before the compiled function is called, or its results after"
+        raise messages.tracing(backend, "place", instead) from error
+
+
+def _settled(backend: Backend, x: Tensor, target: Device, copy: bool) -> bool:
+    """Whether an explicit ``copy`` lets ``x`` itself be the answer."""
+    if type(copy) is not bool:
+        _refuse_flag(copy)
+    if not copy and backend.device_of(x) is not target:
+        _refuse_copy(backend, x, target)
+    return not copy
+
+
+def _refuse_flag(copy: object) -> NoReturn:
+    from devshim.errors import messages
+
+    raise messages.bad_flag(copy)
+
+
+def _refuse_copy(backend: Backend, x: Tensor, target: Device) -> NoReturn:
+    from devshim.errors import messages
+    from devshim.registry import tracing
+    from devshim.tensors import arguments
+
+    arguments.reach(backend, target, (x,))
+    if backend.reads_code and backend.compiling():
+        tracing.copy_needed(backend.name, str(backend.device_of(x)), str(target))
+    raise messages.copy_needed(backend.device_of(x), target)
+
+
+def copy(x: T, device: DeviceLike) -> T:
+    """Return a copy of a tensor, or of every tensor of a tree, in new memory on a device.
+
+    The same as ``place(x, device, copy=True)``: also where the tensor is there already.
+
+    Args:
+        x: A tensor or a tree of them.
+        device: Where to.
+
+    Raises:
+        DeviceNotFoundError: The framework does not have that device.
+        OutOfMemoryError: The device is full.
+    """
+    hook = explain.HOOK
+    if device is CPU and device.text and hook is None and engine.LEDGER is None and engine.FAULTS is None:
+        copier = _COPIERS.get(type(x))  # as `_copied_to_host`, written out: a call less
+        if copier is not None:
+            try:
+                made: T | None = copier(x)
+            except Exception as error:
+                engine.raise_if_full(_tensor_of(x, "copy")[0], error, CPU, x)
+                raise
+            if made is not None:
+                return made
+    target = device if type(device) is Device and device.text else parsing.of_call("copy", x, device)
+    backend = _TENSORS.get(type(x)) or registry.serving(x)
+    if backend is None:
+        from devshim.trees import trees
+
+        return trees.place(x, target, True, False, "copy")
+    if hook is not None:
+        hook(backend, "copy", target)
+    return engine.move(backend, x, target)
+
+
+def _copied_to_host(x: T) -> T | None:
+    """The copy of a tensor in host memory that its framework makes the shortest way, while nobody watches; or None."""
+    copier = _COPIERS.get(type(x))
+    if copier is None or engine.LEDGER is not None or engine.FAULTS is not None:
+        return None
+    try:
+        return copier(x)  # type: ignore[no-any-return]
+    except Exception as error:
+        engine.raise_if_full(_tensor_of(x, "copy")[0], error, CPU, x)
+        raise
+
+
+def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    """Return a tensor's values as a NumPy array in host memory, detached from any gradient.
+
+    Args:
+        x: A tensor of any framework, on any device.
+        copy: None or True: new, writable memory. False: a view of the tensor's own host memory.
+
+    Raises:
+        NotATensorError: ``x`` is no tensor.
+        CopyNeededError: ``copy=False``, and the memory cannot be shared.
+        ConversionError: NumPy has no such dtype (bfloat16 needs the ``ml_dtypes`` package).
+    """
+    backend = _TENSORS.get(type(x))
+    if backend is None:
+        backend, x = _tensor_of(x, "to_numpy")
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "to_numpy")
+    return engine.to_host(backend, x, copy is not False)
+
+
+def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, copy: bool | None = None) -> Tensor:
+    """Return a tensor of the current framework with a NumPy array's values.
+
+    Args:
+        a: An array of any strides and byte order; a NumPy scalar counts as 0-d.
+        device: Where to; without it the device of the innermost `on`, else the CPU.
+        copy: None or True: the tensor shares no memory with the array. False: it must share it, so that a
+            later write to the array is seen by the tensor.
+
+    Returns:
+        A tensor of the same shape and dtype: 64-bit values stay 64 bits wide on every framework.
+
+    Raises:
+        ConversionError: The framework has no such dtype.
+        CopyNeededError: ``copy=False``, and the memory cannot be shared.
+        DeviceNotFoundError: The framework does not have that device.
+    """
+    from devshim.registry import current, tracing
+    from devshim.tensors import arguments
+
+    backend = current.current()
+    if backend.compiling():
+        tracing.refuse("from_numpy", "make the tensor outside, and pass it in")
+    target = arguments.target(backend, None if device is None else parsing.of_call("from_numpy", a, device))
+    array = arguments.numpy_array(a, copy)
+    return engine.make(*from_array(backend, array, target, copy))
+
+
+def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool | None) -> tuple[Any, ...]:
+    """Return the arguments of `devshim.transfers.engine.make` that bring an array of the host's into a tensor."""
+    if copy is not None and type(copy) is not bool:
+        _refuse_flag(copy)
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "from_numpy", target, (array,))
+    return engine.from_host(backend, array, target, copy is not False)
+
+
+def _tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
+    from devshim.tensors import arguments
+
+    return arguments.tensor_of(x, call)
+
+
+for _public in (copy, device_of, from_numpy, place, to_numpy):
+    _public.__module__ = "devshim"

@@ -1,0 +1,158 @@
+"""Lists of tensors as one tensor: what `asarray` makes of `[a, b]`, where numbers may stand among the tensors.
+
+Requirements this module answers:
+
+* The result is on the device that all tensors share, or the call says which differ; nothing goes through the host.
+* Gradients flow from the result to each tensor. dtypes are promoted as the framework's own ``stack`` promotes them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from devshim.devices import parsing
+from devshim.devices.device import CPU
+from devshim.errors import ArgumentError, ConversionError, DevshimError, messages
+from devshim.registry import current, mismatches, registry
+from devshim.tensors import arguments
+from devshim.transfers import engine, explain
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+    from devshim.devices.parsing import DeviceLike
+
+    Found = list[tuple[str, Tensor, Backend]]
+
+__all__ = ["stacked", "tensors_in"]
+
+_LISTS = (list, tuple)
+_NUMBERS = (bool, int, float, complex)
+_KINDS = {"bool": 0, "uint": 1, "int": 1, "bfloat": 2, "float": 2, "complex": 3}
+"""Kinds of dtypes in the order in which one holds the numbers of another."""
+
+
+def tensors_in(values: Any, label: str = "obj") -> Found:
+    """Return the tensors in nested lists, with the name an error gives each.
+
+    None where all are NumPy arrays on the host and another framework is the current one: it reads them as numbers.
+    """
+    found: Found = []
+    _collect(values, label, found)
+    if found and all(backend.name == "numpy" and backend.device_of(x) is CPU for _, x, backend in found):
+        return found if current.chosen() == "numpy" else []
+    return found
+
+
+def _collect(values: Any, label: str, found: Found) -> None:
+    if registry.ATOMS.issuperset(map(type, values)):
+        return  # plain numbers, the commonest
+    for i, value in enumerate(values):
+        kind = type(value)
+        if kind in _LISTS:
+            if not registry.ATOMS.issuperset(map(type, value)):
+                _collect(value, f"{label}[{i}]", found)
+        elif kind not in registry.ATOMS:
+            backend = registry.serving(value)
+            if backend is not None:
+                found.append((f"{label}[{i}]", value, backend))
+
+
+def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None, copy: bool | None) -> Tensor:
+    """Return nested lists that hold tensors as one tensor; see `devshim.asarray`.
+
+    Raises:
+        ArgumentError: The tensors are of several frameworks.
+        DeviceMismatchError: They are on several devices, and no device is given.
+        ConversionError: Shapes differ, or the framework does not stack these dtypes.
+    """
+    if copy is False:
+        raise messages.cannot_share("a list of tensors", "one tensor of all needs memory of its own")
+    backend = _framework(found)
+    located = {label: owner.device_of(x) for label, x, owner in found}
+    devices = set(located.values())
+    if device is None and len(devices) > 1:
+        raise mismatches.mismatch(located, "asarray", {label: owner.name for label, _, owner in found})
+    target = devices.pop() if device is None else engine.require(backend, parsing.device(device))
+    stack = _Stack(backend, next(iter(devices)) if len(devices) == 1 else target, dtype, found)
+    hook = explain.HOOK
+    if hook is not None:
+        hook(backend, "stack", target)
+    made = stack.of(values)
+    return made if stack.device is target else engine.move(backend, made, target)
+
+
+def _framework(found: Found) -> Backend:
+    """The one framework of the tensors; NumPy's arrays on the host may be among another's."""
+    backends = list(dict.fromkeys(backend for _, _, backend in found))
+    others = [backend for backend in backends if backend.name != "numpy"]
+    if len(others) > 1 or (others and any(b.name == "numpy" and b.device_of(x) is not CPU for _, x, b in found)):
+        raise ArgumentError(
+            f"ds.asarray was given a list of tensors of {' and '.join(each.title for each in backends)}",
+            f"bring them to one framework first: ds.convert(x, {others[0].name!r})",
+        )
+    return others[0] if others else backends[0]
+
+
+class _Stack:
+    """One list being stacked.
+
+    Attributes:
+        device: Where: the device that all tensors share, or the one asked for.
+    """
+
+    def __init__(self, backend: Backend, device: Device, dtype: object, found: Found) -> None:
+        self.device = device
+        self._backend = backend
+        self._dtype = arguments.dtype(backend, dtype)
+        self._names = [owner.dtype_name(x) for _, x, owner in found]
+
+    def of(self, value: Any) -> Tensor:
+        """Return a list, tensor or number as a tensor on the device."""
+        if type(value) in _LISTS:
+            return self._joined([self.of(each) for each in value])
+        owner = registry.serving(value)
+        if owner is None:
+            return self._of_number(value)
+        if owner is not self._backend:
+            value = engine.make(*engine.from_host(self._backend, arguments.numpy_array(value), self.device, copy=True))
+        elif owner.device_of(value) is not self.device:
+            value = engine.move(owner, value, self.device)
+        return value if self._dtype is None else self._backend.cast(value, self._dtype)
+
+    def _joined(self, xs: list[Tensor]) -> Tensor:
+        backend = self._backend
+        shapes = dict.fromkeys(backend.shape(x) for x in xs)
+        if len(shapes) != 1:
+            told = " and ".join(map(str, shapes)) or "no rows"
+            raise ConversionError(
+                f"ds.asarray was given a list of tensors of different shapes: {told}",
+                "give them one shape first; a list of lists needs rows of one length",
+            )
+        try:
+            return engine.make(backend, self.device, sum(map(backend.nbytes, xs)), backend.stack_tensors, xs)
+        except DevshimError:
+            raise
+        except Exception as error:  # a framework's own, which does not promote
+            told = " and ".join(dict.fromkeys(map(backend.dtype_name, xs)))
+            raise ConversionError(
+                f"{backend.title} does not stack tensors of {told}: {str(error).partition(chr(10))[0][:200]}",
+                f"name one dtype for all: ds.asarray(obj, dtype={backend.dtype_name(xs[0])!r})",
+            ) from error
+
+    def _of_number(self, value: Any) -> Tensor:
+        """A number: in the dtype of the first tensor that can hold it, else in the framework's default for it."""
+        number = value.item() if isinstance(value, np.generic) else value
+        if type(number) not in _NUMBERS:
+            raise ConversionError(
+                f"ds.asarray was given a list of tensors with an object of type {type(value).__name__} among them",
+                "leave out what is neither a tensor nor a number",
+            )
+        dtype = self._dtype
+        if dtype is None:
+            kind = _NUMBERS.index(type(number))
+            fitting = [name for name in self._names if _KINDS.get(name.rstrip("0123456789"), 3) >= kind]
+            dtype = self._backend.dtype(fitting[0]) if fitting else None
+        return engine.make(self._backend, self.device, None, self._backend.asarray, number, dtype, self.device)

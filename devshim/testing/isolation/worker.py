@@ -1,0 +1,164 @@
+"""The process that runs one backend's tests: pytest, with the run's own arguments, told test by test what to do.
+
+Nothing is selected here: `-k`, `-m`, `--lf` and the like have had their say where the run was started, which names the
+tests. Nothing is written here either: reports go to the run, which writes what it was asked to write.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from devshim import use
+from devshim.testing.isolation.protocol import Channel
+
+if TYPE_CHECKING:
+    import warnings
+    from collections.abc import Generator
+    from typing import TextIO
+
+__all__ = ["NAME", "main"]
+
+NAME = "devshim-child"
+"""The name under which `Child` is registered."""
+
+_DECIDED: dict[str, Any] = {
+    "keyword": "",
+    "markexpr": "",
+    "deselect": None,
+    "maxfail": 0,
+    "xmlpath": None,
+    "no_header": True,
+    "no_summary": True,
+    **dict.fromkeys(("lf", "failedfirst", "newfirst", "stepwise", "stepwise_skip"), False),
+    "numprocesses": None,
+    "maxprocesses": None,
+    "dist": "no",
+    "tx": [],
+}
+"""Options that are the run's alone: pytest's own, and pytest-xdist's."""
+
+
+class Child:
+    """The plugin that has pytest run what the other end of the channel asks for."""
+
+    __name__ = NAME  # by which pytest registers it, and `devshim.pytest_plugin` knows where it is
+
+    def __init__(self, channel: Channel, backend: str, wanted: list[str], basetemp: str | None) -> None:
+        self._channel = channel
+        self._backend = backend
+        self._wanted = wanted
+        self._basetemp = basetemp
+        self._config: pytest.Config
+        self._stdout: TextIO
+        self._files: set[Path] = set()
+        self._untold: list[str] = []
+
+    # ------------------------------------------------------------------ like the run, but for what it decides
+    @pytest.hookimpl(wrapper=True)
+    def pytest_cmdline_parse(self) -> Generator[None, pytest.Config, pytest.Config]:
+        """Take the run's options, without those that are its own business."""
+        config = yield
+        for name, value in _DECIDED.items():
+            if hasattr(config.option, name):
+                setattr(config.option, name, value)
+        config.option.devshim_backends = [self._backend]
+        if self._basetemp is not None:
+            config.option.basetemp = self._basetemp
+        return config
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Note the files, and give the terminal reporter, which is made next, nowhere to write: the run reports."""
+        self._config = config
+        self._files = {config.rootpath / name.partition("::")[0] for name in self._wanted}
+        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until pytest is through
+        config.add_cleanup(nowhere.close)
+        self._stdout, sys.stdout = sys.stdout, nowhere
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Give standard output back: every plugin is configured."""
+        sys.stdout = self._stdout
+
+    # ------------------------------------------------------------------ which tests
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Import no file without a test of this process."""
+        return True if collection_path.is_file() and collection_path not in self._files else None
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep why something could not be collected."""
+        if report.failed:
+            self._untold.append(report.longreprtext)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
+        """Keep the tests asked for, whatever others would take out, in the order asked for."""
+        found = {item.nodeid: item for item in items}
+        yield
+        items[:] = [found[name] for name in self._wanted if name in found]
+
+    # ------------------------------------------------------------------ running them
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run the tests the other end names until it says that it is enough."""
+        items = {item.nodeid: item for item in session.items}
+        self._channel.send("ready", list(items), self._untold)
+        while True:
+            message = self._channel.receive()
+            if message is None or message[0] == "end":
+                return True
+            _, name, following = message
+            session.config.hook.pytest_runtest_protocol(item=items[name], nextitem=items.get(following))
+            self._channel.send("done", session.shouldstop)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Send a report over."""
+        to_plain = self._config.hook.pytest_report_to_serializable
+        self._channel.send("report", to_plain(config=self._config, report=report))
+
+    def pytest_warning_recorded(
+        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
+    ) -> None:
+        """Send a warning over."""
+        kind = warning_message.category
+        self._channel.send(
+            "warning",
+            (f"{kind.__module__}.{kind.__qualname__}", str(warning_message.message)),
+            (warning_message.filename, warning_message.lineno),
+            (when, nodeid, location),
+        )
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Say that a test wants the run to end (`pytest.exit`); after Ctrl-C the other end knows, and may be gone."""
+        if isinstance(excinfo.value, pytest.exit.Exception):
+            self._channel.send("exit", excinfo.value.msg, excinfo.value.returncode)
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """Say what went wrong in pytest itself, or in a plugin."""
+        self._channel.send("error", str(excrepr))
+
+
+def main(descriptor: int) -> None:
+    """Run as the child of a run; ``descriptor`` is this process's end of the channel."""
+    os.set_inheritable(descriptor, False)  # a test's own processes shall not keep the channel open
+    channel = Channel(socket.socket(fileno=descriptor))
+    message = channel.receive()
+    assert message is not None
+    arguments, plugins, backend, *rest = message
+    use(backend)  # whoever imports it from here on, and however, it has its simulated cards before it starts
+    child = Child(channel, backend, *rest)
+    sys.exit(pytest.main(_without_complaint(arguments), plugins=[*plugins, child]))
+
+
+def _without_complaint(arguments: list[str]) -> list[str]:
+    """The run's arguments, and that devshim is here before pytest could rewrite its assertions."""
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    filtered = "ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning"
+    return [*arguments[:at], "-W", filtered, *arguments[at:]]

@@ -1,0 +1,300 @@
+"""DLPack's capsules (dlpack.h), looked into before a framework takes them, and an exporter of today's protocol.
+
+Requirements this module answers:
+
+* Frameworks abort on some capsules and misread others, each on its own: what a capsule offers is read here, once
+  for all of them (`read`), and what to refuse is said by the adapter.
+* Reading takes nothing: the capsule stays whole for whoever consumes it.
+* Nobody else is touched.  The interpreter's functions come from a library object of our own: types set on those of
+  ``ctypes.pythonapi`` hold for the whole process, and MXNet's own capsule destructor relies on their default ones.
+
+No framework is imported, and `import devshim` does not load this.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from struct import Struct, unpack
+from typing import Any, NamedTuple
+
+__all__ = [
+    "CPU",
+    "CUDA",
+    "CUDA_HOST",
+    "FORMS",
+    "HOST",
+    "ROCM",
+    "SMALL",
+    "Checked",
+    "DLManagedTensor",
+    "DLManagedTensorVersioned",
+    "DLTensor",
+    "Exporter",
+    "Offer",
+    "Ordered",
+    "address",
+    "label",
+    "managed",
+    "read",
+    "settle_strides",
+    "structure",
+]
+
+CPU, CUDA, CUDA_HOST, ROCM, ROCM_HOST = 1, 2, 3, 10, 11
+"""DLDeviceType, as far as the adapters tell devices apart; `devshim.devices.parsing` reads all of them."""
+
+HOST = frozenset({CPU, CUDA_HOST, ROCM_HOST})
+"""Host memory: plain, and pinned for CUDA or ROCm."""
+
+_FAMILIES = (("int", 0, (8, 16, 32, 64)), ("uint", 1, (8, 16, 32, 64)), ("float", 2, (16, 32, 64)))
+FORMS = {f"{family}{bits}": (code, bits, 1) for family, code, widths in _FAMILIES for bits in widths}
+"""A dtype's array-API name -> DLDataType's ``(code, bits, lanes)``."""
+FORMS |= {"bool": (6, 8, 1), "bfloat16": (4, 16, 1), "complex64": (5, 64, 1), "complex128": (5, 128, 1)}
+
+SMALL = {"float8_e4m3fn": (10, 8, 1), "float8_e5m2": (12, 8, 1)}
+"""The same of floats of 8 bits, for those who read them; what is offered is called by its numbers."""
+
+_NAMES = {form: name for name, form in FORMS.items()}
+_READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
+
+
+class DLTensor(ctypes.Structure):
+    """DLTensor, the same in every version of the protocol; its nested device and dtype are written out."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_TENSOR = Struct("@PiiiBBHPPQ")
+"""The fields of `DLTensor` as they stand in memory."""
+
+_OFFSET, _word = DLTensor.byte_offset.offset, ctypes.c_uint64.from_address
+
+
+class DLManagedTensor(ctypes.Structure):
+    """DLManagedTensor, to which a capsule named ``dltensor`` points."""
+
+    _fields_ = (("tensor", DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class DLManagedTensorVersioned(ctypes.Structure):
+    """DLManagedTensorVersioned of version 1.0, to which a capsule named ``dltensor_versioned`` points."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", DLTensor),
+    )
+
+
+_python = ctypes.PyDLL(None)
+_pointer, _is_named = _python.PyCapsule_GetPointer, _python.PyCapsule_IsValid
+_pointer.restype, _is_named.restype = ctypes.c_void_p, ctypes.c_int
+_pointer.argtypes = _is_named.argtypes = (ctypes.py_object, ctypes.c_char_p)
+
+
+class Offer(NamedTuple):
+    """What a capsule says about the memory it offers.
+
+    Attributes:
+        device: DLPack's device type and number.
+        dtype: The array-API name; for what has none, its numbers as text.
+        shape: The sizes of the axes.
+        strides: In elements, one for each axis; where the capsule has none, those of C order.
+        address: Of the first element, ``byte_offset`` included; 0 where there is no memory.
+        read_only: Whether the memory must not be written; None where the capsule cannot tell (it is unversioned).
+    """
+
+    device: tuple[int, int]
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    address: int
+    read_only: bool | None
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element; 1 for what has no name, which every consumer refuses."""
+        return (FORMS.get(self.dtype) or SMALL.get(self.dtype) or (0, 8, 1))[1] // 8
+
+    @property
+    def has_negative_strides(self) -> bool:
+        """Whether some axis runs backwards through the memory."""
+        return any(step < 0 for step in self.strides)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements stand in C order without gaps; axes that nobody steps along do not matter."""
+        if 0 in self.shape:
+            return True
+        steps = zip(self.shape, self.strides, _c_order(self.shape), strict=True)
+        return all(size == 1 or step == expected for size, step, expected in steps)
+
+
+def managed(capsule: Any, *, versioned: bool = False) -> Any:
+    """Return the structure a capsule points to; what is changed in it, the capsule's consumer sees.
+
+    Args:
+        capsule: What a producer's ``__dlpack__`` returned; the structure is valid as long as nobody consumes it.
+        versioned: Whether a `DLManagedTensorVersioned` is as good as a `DLManagedTensor`.  A producer that was not
+            asked for one, by ``max_version``, must not give it.
+
+    Raises:
+        BufferError: No such capsule, or one that was consumed already.
+    """
+    if _is_named(capsule, b"dltensor"):
+        return DLManagedTensor.from_address(_pointer(capsule, b"dltensor"))
+    if versioned and _is_named(capsule, b"dltensor_versioned"):
+        return DLManagedTensorVersioned.from_address(_pointer(capsule, b"dltensor_versioned"))
+    raise BufferError("it gives no DLPack capsule that can be read, or one that was used already")
+
+
+def read(capsule: Any, *, versioned: bool = False) -> Offer:
+    """Return what a capsule offers, and leave the capsule as it is; the arguments are those of `managed`.
+
+    Raises:
+        BufferError: As `managed`; or there are elements, and no memory (PyTorch 2.13 exports its fake tensors so).
+    """
+    found = managed(capsule, versioned=versioned)
+    # The bytes at once: read field by field through ctypes, they took longer than all else in a conversion.
+    tensor = ctypes.string_at(ctypes.addressof(found) + type(found).tensor.offset, _TENSOR.size)
+    data, kind, index, ndim, code, bits, lanes, sizes, steps, offset = _TENSOR.unpack(tensor)
+    shape = _numbers(sizes, ndim)
+    if not data and 0 not in shape:
+        raise BufferError("it offers no memory")
+    return Offer(
+        device=(kind, index),
+        dtype=_NAMES.get((code, bits, lanes)) or f"(code {code}, {bits} bits, {lanes} lanes)",
+        shape=shape,
+        strides=_numbers(steps, ndim) if steps else _c_order(shape),
+        address=data + offset,
+        read_only=bool(found.flags & _READ_ONLY) if isinstance(found, DLManagedTensorVersioned) else None,
+    )
+
+
+def structure(capsule: Any) -> tuple[int, int]:
+    """Return the address of the structure an unversioned capsule points to, and the ``byte_offset`` in it."""
+    where: int = _pointer(capsule, b"dltensor")
+    return where, _word(where + _OFFSET).value
+
+
+def address(capsule: Any) -> int:
+    """Return the address an unversioned capsule offers, alone: a tenth of what `read` takes; 0 for no memory."""
+    where: int = _pointer(capsule, b"dltensor")
+    return int(_word(where).value + _word(where + _OFFSET).value)
+
+
+def _numbers(address: int, count: int) -> tuple[int, ...]:
+    """So many 64-bit numbers that stand in memory; an address is not looked at for none."""
+    return unpack(f"{count}q", ctypes.string_at(address, 8 * count)) if count else ()
+
+
+def label(capsule: Any, dtype: str) -> Any:
+    """Write another dtype of the same size into a capsule, and return the capsule."""
+    tensor = managed(capsule, versioned=True).tensor
+    tensor.code, tensor.bits, tensor.lanes = FORMS.get(dtype) or SMALL[dtype]
+    return capsule
+
+
+def settle_strides(capsule: Any) -> None:
+    """Leave out of a capsule the strides of contiguous memory that differ from C order's: of axes of one element."""
+    offered, tensor = read(capsule, versioned=True), managed(capsule, versioned=True).tensor
+    if offered.is_contiguous and offered.strides != _c_order(offered.shape):
+        tensor.strides = None  # left out, not written over: they are the producer's
+
+
+def _c_order(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of elements in C order without gaps."""
+    steps, step = [], 1
+    for size in reversed(shape):
+        steps.append(step)
+        step *= size
+    return tuple(reversed(steps))
+
+
+class Exporter:
+    """A producer of today's protocol over one that lacks it: memory that can be shared where it is, unversioned.
+
+    Args:
+        device: DLPack's device type and number.
+        capsule: Returns a fresh capsule, called with the consumer's ``stream``.
+    """
+
+    def __init__(self, device: tuple[int, int], capsule: Callable[[Any], Any]) -> None:
+        self._device = device
+        self._capsule = capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if copy or (dl_device is not None and tuple(dl_device) != self._device):
+            raise BufferError("this memory can only be shared where it is")
+        return self._capsule(stream)
+
+
+class Checked:
+    """A producer whose capsules are looked into before their consumer gets them.
+
+    Args:
+        source: The producer.  Its device may lack a number (Paddle names the host ``(1, None)``): then that is 0.
+        check: Called with what a capsule offers; raises what the consumer must not get, best a `BufferError`, as some
+            consumers take a `TypeError` for an older producer's, and ask again.
+    """
+
+    def __init__(self, source: Any, check: Callable[[Offer], None]) -> None:
+        self._source = source
+        self._check = check
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        kind, index = self._source.__dlpack_device__()
+        return (int(kind), int(index or 0))
+
+    def __dlpack__(self, **options: Any) -> Any:
+        capsule = self._source.__dlpack__(**options)
+        self._check(read(capsule, versioned=True))
+        return capsule
+
+
+class Ordered:
+    """A producer that waits for its device where a consumer does not say on which stream it computes.
+
+    With a ``stream`` the producer orders its work before the consumer's there, and the card computes on.
+
+    Args:
+        source: The producer.
+        wait: Waits until the producer's device has done all that was asked of it.
+    """
+
+    def __init__(self, source: Any, wait: Callable[[], None]) -> None:
+        self._source = source
+        self._wait = wait
+
+    def __dlpack_device__(self) -> Any:
+        return self._source.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if options.get("stream") in (None, -1):  # it does not say, or wants no order
+            self._wait()
+        return self._source.__dlpack__(**options)

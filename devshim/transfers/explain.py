@@ -1,0 +1,153 @@
+"""`explain`: the native line each devshim call stands for, recorded and printed.
+
+The templates are the adapters' (their ``lines.py``); what a call passes is filled in here.  Off, it costs
+the callers one look at `HOOK`.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import allocate_lock
+from contextvars import ContextVar
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from devshim.contract.backend import Backend
+    from devshim.devices.device import Device
+
+    Hook = Callable[..., None]
+
+HOOK: Hook | None = None
+"""Called as ``HOOK(backend, call, device, args)`` while any `explain` is open in any thread; else None."""
+
+_open = 0
+_COUNTING = allocate_lock()
+_LISTENING: ContextVar[tuple[explain, ...]] = ContextVar("devshim_explain", default=())
+
+
+class explain:
+    """A ``with`` block that records, and prints, the native line each devshim call stands for.
+
+    Args:
+        file: Where to print, as for `print`; None records without printing. Standard output by default.
+
+    ``with ds.explain() as lines`` gives a list of text that grows with each call of this thread or task.
+    The line shown is the one for a real card: what stands for it under simulation differs.
+
+    >>> import devshim as ds
+    >>> ds.use("torch")
+    >>> ds.simulate(gpus=2)
+    <2 simulated GPUs>
+    >>> x = ds.ones(3)
+    >>> with ds.explain(file=None) as lines:
+    ...     y = ds.place(x, "gpu:1")
+    >>> lines
+    ['x.to("cuda:1")']
+    """
+
+    def __init__(self, file: Any = ...) -> None:
+        self._file = file
+        self._lines: list[str] = []
+
+    def __enter__(self) -> list[str]:
+        from devshim.registry import tracing
+
+        tracing.refuse("explain", "enter it around the call of the compiled function")
+        _LISTENING.set((*_LISTENING.get(), self))
+        _count(1)
+        return self._lines
+
+    def __exit__(self, *failure: object) -> None:
+        listening = list(_LISTENING.get())
+        if self in listening:  # not there where an asynchronous generator is closed in another context
+            listening.reverse()
+            listening.remove(self)
+            _LISTENING.set(tuple(reversed(listening)))
+        _count(-1)
+
+    def _hear(self, line: str) -> None:
+        self._lines.append(line)
+        if self._file is not None:
+            print(line, file=sys.stdout if self._file is ... else self._file)
+
+
+def _count(change: int) -> None:
+    """Note that a block was opened or closed in any thread."""
+    global HOOK, _open
+    with _COUNTING:
+        _open += change
+        HOOK = _tell if _open else None
+
+
+def _tell(
+    backend: Backend,
+    call: str,
+    device: Device | None = None,
+    args: tuple[object, ...] = (),
+    dtype: object = None,
+    **names: str,
+) -> None:
+    if _LISTENING.get():
+        show(native_line(backend, call, device, args, dtype, **names))
+
+
+def show(line: str) -> None:
+    """Record a line for everybody who listens in this thread or task."""
+    for listener in _LISTENING.get():
+        listener._hear(line)
+
+
+def keep() -> list[str]:
+    """Return a list that gets the lines of this context from now on, instead of those who listen: `show` them later."""
+    listener = explain(file=None)
+    _LISTENING.set((listener,) if _LISTENING.get() else ())
+    return listener._lines
+
+
+def native_line(
+    backend: Backend,
+    call: str,
+    device: Device | None = None,
+    args: tuple[object, ...] = (),
+    dtype: object = None,
+    **names: str,
+) -> str:
+    """Return the native line that stands for one devshim call on one backend.
+
+    Args:
+        backend: Whose line.
+        call: The devshim call, such as ``"place"``.
+        device: The device it is about, if any.
+        args: Its positional arguments, shown as source text; long ones are abridged.
+        dtype: The array-API name of the dtype asked for, or None.
+        **names: Source text for further names of the template, such as ``x`` and ``path``.
+    """
+    named = backend.lines.get("dtype", "{name!r}").format(name=dtype) if isinstance(dtype, str) else str(dtype)
+    line = backend.lines.get(call, f"# {backend.title} has no line of its own for ds.{call}")
+    sources = [_source(value) for value in args]
+    known = {
+        "x": "x",
+        "device": "" if device is None else backend.native_text(device),
+        "index": 0 if device is None else device.index,
+        "args": ", ".join(sources),
+        "dtype": "" if dtype is None else f", dtype={named}",
+    }
+    return line.format(*sources, **{**known, **names})
+
+
+def _source(value: object) -> str:
+    if isinstance(value, (tuple, list)):  # what is in it may be a tensor or a model, whose repr is long, and a transfer
+        items = [_source(each) for each in value[:30]]
+        inside = ", ".join(items) + ("," if isinstance(value, tuple) and len(items) == 1 else "")
+        text = f"[{inside}]" if isinstance(value, list) else f"({inside})"
+    elif isinstance(value, (bool, int, float, complex, str, type(None))):
+        text = repr(value)
+    else:
+        return "a" if hasattr(value, "shape") else type(value).__name__
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+explain.__module__ = "devshim"

@@ -1,0 +1,1 @@
+"""Trees: nested containers of tensors and models."""

@@ -1,0 +1,210 @@
+"""Containers: the children of one node of a tree, and how to rebuild it around others.
+
+Requirements this module answers:
+
+* Every container a user meets: Python's own and their subclasses, named tuples, dataclasses, classes of attrs, mappings
+  of any class, and whatever is registered as a pytree with a framework, with Keras or with optree.
+* A container is rebuilt as the same type and keeps what it carries besides its children; the one given is never
+  written to.
+* What cannot be rebuilt so is refused when a tensor in it would move, never left behind.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import sys
+from collections import UserList
+from collections.abc import Mapping, MutableMapping
+from types import MappingProxyType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import ArgumentError
+from devshim.errors.formatting import type_name
+from devshim.registry import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from devshim.contract.backend import Backend
+
+    Flat = tuple[list[Any], list[Any], Callable[[list[Any]], Any]]
+    """A container's keys, its children, and how to rebuild it around others."""
+
+__all__ = ["NAMESPACE", "children"]
+
+NAMESPACE = "devshim"
+"""The optree namespace in which node types may be registered for devshim alone."""
+
+
+def children(node: Any, backends: Sequence[Backend] | None = None) -> Flat | None:
+    """Return a container's keys, its children, and how to rebuild it around others; None for a leaf.
+
+    Args:
+        node: Anything that is neither a tensor nor a model.
+        backends: The frameworks whose registries are asked; without it those that are imported.
+    """
+    cls = type(node)
+    if cls in registry.ATOMS:
+        return None
+    if cls is dict:  # torch.compile knows no copy.copy
+        return list(node), list(node.values()), lambda new: dict(zip(node, new, strict=True))
+    if cls is list:
+        return list(range(len(node))), list(node), list
+    if cls is tuple:
+        return list(range(len(node))), list(node), tuple
+    if isinstance(node, dict):
+        return list(node), list(node.values()), lambda new: _refilled(node, zip(node, new, strict=True))
+    if isinstance(node, (list, UserList)):
+        return list(range(len(node))), list(node), lambda new: _refilled(node, enumerate(new))
+    return _registered(node, backends) or _of_python(node) or _by_optree(node) or _of_mapping(node)
+
+
+def _registered(node: Any, backends: Sequence[Backend] | None) -> Flat | None:
+    """A node that a framework knows: registered as a pytree, or a container of the framework's own."""
+    for backend in registry.with_containers() if backends is None else backends:
+        flat = backend.flatten_once(node)
+        if flat is not None:
+            return _keeping_fields(node, flat)
+    return None
+
+
+def _keeping_fields(node: Any, flat: Flat) -> Flat:
+    """The same, but rebuild a dataclass by its fields: a registry may drop those that are not children (PyTorch)."""
+    keys, found, _ = flat
+    if not hasattr(type(node), "__dataclass_fields__") or not all(isinstance(key, str) for key in keys):
+        return flat
+    if any(getattr(node, key, None) is not child for key, child in zip(keys, found, strict=True)):
+        return flat
+    return keys, found, lambda new: _replaced(node, keys, new)
+
+
+def _of_python(node: Any) -> Flat | None:
+    """A named tuple, a dataclass, an attrs class, or a namespace."""
+    cls = type(node)
+    if isinstance(node, tuple):
+        return _of_tuple(node)
+    if hasattr(cls, "__dataclass_fields__"):
+        names = [field.name for field in dataclasses.fields(node) if hasattr(node, field.name)]
+    elif hasattr(cls, "__attrs_attrs__"):
+        names = [field.name for field in cls.__attrs_attrs__ if hasattr(node, field.name)]
+    elif isinstance(node, SimpleNamespace):
+        names = list(vars(node))
+    else:
+        return None
+    return list(names), [getattr(node, name) for name in names], lambda new: _replaced(node, names, new)
+
+
+def _of_tuple(node: Any) -> Flat:
+    """A named tuple, one registered with optree (C's named tuples among them), or any other subclass."""
+    fields = getattr(type(node), "_fields", None)
+    if fields is not None and hasattr(type(node), "_make"):
+        return list(fields), list(node), type(node)._make
+    return _by_optree(node) or (list(range(len(node))), list(node), lambda new: _retupled(node, new))
+
+
+def _by_optree(node: Any) -> Flat | None:
+    """A node that is registered with optree, for devshim or by Keras, or that optree knows: Python's deque."""
+    import optree
+
+    # Asked first: what refuses a leaf has its whole text in the message, which may be pages, and a transfer.
+    names = (NAMESPACE, "keras") if "keras" in sys.modules else (NAMESPACE,)
+    known = [name for name in names if not optree.tree_is_leaf(node, none_is_leaf=True, namespace=name)]
+    if not known:
+        return None
+    found, metadata, entries, rebuild = optree.tree_flatten_one_level(node, none_is_leaf=True, namespace=known[0])
+    return list(entries), list(found), lambda new: rebuild(metadata, tuple(new))
+
+
+# ---------------------------------------------------------------------- rebuilding
+def _retupled(node: Any, values: list[Any]) -> Any:
+    """An instance of a subclass of tuple with other items and the same attributes; ``__new__`` is not run again."""
+    new = tuple.__new__(type(node), values)
+    if hasattr(node, "__dict__"):
+        vars(new).update(vars(node))
+    return new
+
+
+def _refilled(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
+    """A shallow copy of a dict or list with its items replaced: subclass, order and extras are kept."""
+    new = copy.copy(node)
+    for key, value in items:
+        new[key] = value
+    return new
+
+
+def _replaced(node: Any, names: list[str], values: list[Any]) -> Any:
+    """A shallow copy of an instance with attributes set, frozen or not; ``__init__`` is not run again."""
+    try:
+        new = copy.copy(node)
+    except AttributeError:  # frozen, with __slots__ written by hand: copy sets what may not be set
+        new = object.__new__(type(node))
+        reduced: Any = object.__reduce_ex__(node, 2)
+        for state in reduced[2]:  # the instance's dict and its slots
+            for name, value in (state or {}).items():
+                object.__setattr__(new, name, value)
+    for name, value in zip(names, values, strict=True):
+        if getattr(new, name) is not value:
+            object.__setattr__(new, name, value)
+    return new
+
+
+# ---------------------------------------------------------------------- mappings of other classes
+def _of_mapping(node: Any) -> Flat | None:
+    """A mapping that is not a dict, such as a `UserDict`, a read-only view, or a `ChainMap` of several."""
+    if not isinstance(node, Mapping):
+        return None
+    maps = getattr(node, "maps", None)
+    if isinstance(maps, list):  # a ChainMap: what an earlier map hides moves, too
+        return list(range(len(maps))), list(maps), lambda new: type(node)(*new)
+    keys = list(node)
+    values = [node[key] for key in keys]
+    return keys, values, lambda new: _remapped(node, dict(zip(keys, values, strict=True)), new)
+
+
+def _remapped(node: Any, old: dict[Any, Any], values: list[Any]) -> Any:
+    """A mapping of the same class around other values.
+
+    Raises:
+        ArgumentError: Its class has ways of its own, of which nothing is known here.
+    """
+    items = dict(zip(old, values, strict=True))
+    if isinstance(node, MappingProxyType):
+        return MappingProxyType(_refilled(node.copy(), items.items()))
+    try:
+        for make in (_rewritten, _made_again):
+            new = make(node, old, items)
+            if type(new) is type(node) and list(new) == list(items) and all(new[key] is items[key] for key in items):
+                return new
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise _not_rebuilt(node) from error
+    raise _not_rebuilt(node)
+
+
+def _not_rebuilt(node: Any) -> ArgumentError:
+    return ArgumentError(
+        f"a {type_name(node)} cannot be rebuilt around moved tensors",
+        "pass dict(x), or register the class: optree.register_pytree_node(..., namespace='devshim')",
+    )
+
+
+def _rewritten(node: Any, old: dict[Any, Any], items: dict[Any, Any]) -> Any:
+    """A copy of a mutable mapping with its values replaced; None where the copy could write to the original."""
+    if not isinstance(node, MutableMapping):
+        return None
+    new = copy.copy(node)
+    if not hasattr(type(node), "__copy__"):
+        held = {name: value for name, value in getattr(node, "__dict__", {}).items() if isinstance(value, Mapping)}
+        known = {id(value) for mapping in held.values() for value in mapping.values()}
+        if any(id(value) not in known for value in old.values()):
+            return None  # it has its values elsewhere, in a file perhaps
+        for name, value in held.items():
+            object.__setattr__(new, name, copy.copy(value))
+    for key, value in items.items():
+        new[key] = value
+    return new
+
+
+def _made_again(node: Any, old: dict[Any, Any], items: dict[Any, Any]) -> Any:
+    """An instance of the class of a mapping, made of a dict."""
+    return type(node)(items)

@@ -1,0 +1,130 @@
+"""Lines of `explain` for trees, models and files: one for each tensor or model of a call.
+
+A tensor in a tree is named by its keys, ``x['weight']``.  Of a large tree the first lines are shown, and how many more
+there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.devices import parsing
+from devshim.errors import ArgumentError
+from devshim.placement.placement import Placement
+from devshim.transfers import explain
+from devshim.trees import trees
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from devshim.contract.backend import Backend
+    from devshim.contract.models import Leaf
+    from devshim.devices.device import Device
+    from devshim.models.moving import Where
+
+    Hook = Callable[..., None]
+
+LINES = 8
+"""How many tensors of one tree get a line of their own."""
+_HELD = ("parameter", "buffer")
+"""The kinds of leaves that a model has, and an optimizer has not."""
+
+
+def placing(hook: Hook, call: str, tree: Any, where: Where) -> None:
+    """Show what a placement (``call`` is ``"place"`` or ``"copy"``) of a tree stands for.
+
+    Args:
+        hook: What `devshim.transfers.explain.HOOK` was.
+        call: The call whose line a tensor gets.
+        tree: A tree of tensors, models and optimizers.
+        where: The device of a leaf, as for `devshim.models.moving.Move`.
+    """
+    wholes: list[Any] = []
+    found = list(trees.scan(tree, None, wholes))
+    for cell, x, backend in found[:LINES]:
+        device = where(trees.path_text(cell), "", not backend.shape(x))
+        hook(backend, call, device, x=_named("x", cell))
+    _show_rest(len(found), "tensors")
+    for cell, whole, backend in wholes:
+        _place_whole(hook, call, trees.path_text(cell), cell, whole, backend, where)
+
+
+def _place_whole(hook: Hook, call: str, prefix: str, cell: Any, whole: Any, backend: Backend, where: Where) -> None:
+    """Show the placement of a model or optimizer; of a model over several devices each parameter."""
+    leaves = [leaf for leaf in backend.leaves(whole) if leaf.kind != "gradient"]
+    held = [leaf for leaf in leaves if leaf.kind in _HELD]
+    kind = _kind(leaves)
+    name = _named(kind, cell)
+    targets = {leaf.path: _target(where, prefix, leaf, backend) for leaf in held or leaves}
+    if len(set(targets.values())) > 1 and kind == "model":
+        for path, device in list(targets.items())[:LINES]:
+            hook(backend, "place_parameter", device, x=name, path=repr(path))
+        _show_rest(len(targets), "parameters")
+        return
+    device = next(iter(targets.values())) if targets else where(prefix, "")
+    hook(backend, f"{call}_{kind}", device, x=name)
+
+
+def _target(where: Where, prefix: str, leaf: Leaf, backend: Backend) -> Device:
+    """Return where a leaf goes; state that a placement does not name stays beside its parameter."""
+    try:
+        return where(prefix, leaf.path, leaf.kind == "state")
+    except ArgumentError:
+        return backend.device_of(leaf.read())
+
+
+def _show_rest(count: int, what: str) -> None:
+    """Say how many there are besides those that got a line."""
+    if count > LINES:
+        explain.show(f"# and {count - LINES} more {what}")
+
+
+def _kind(leaves: list[Leaf]) -> str:
+    """Return whether leaves are those of a ``"model"`` or an ``"optimizer"``; what is not built yet is a model."""
+    return "model" if not leaves or any(leaf.kind in _HELD for leaf in leaves) else "optimizer"
+
+
+def about(hook: Hook, call: str, tree: Any, device: Device | None = None, **names: str) -> None:
+    """Show one line for each tensor of a tree, and for each model and optimizer in it.
+
+    A model's line is that of ``call`` with ``_model`` after it, an optimizer's with ``_optimizer``, where the backend
+    has one.
+    """
+    wholes: list[Any] = []
+    found = list(trees.scan(tree, None, wholes))
+    for cell, _, backend in found[:LINES]:
+        hook(backend, call, device, **{"x": _named("x", cell), **names})
+    _show_rest(len(found), "tensors")
+    for cell, whole, backend in wholes:
+        kind = _kind(backend.leaves(whole))
+        own = f"{call}_{kind}"
+        hook(backend, own if own in backend.lines else call, device, **{"x": _named(kind, cell), **names})
+
+
+def filing(hook: Hook, call: str, tree: Any, path: Any, device: Any = None) -> None:
+    """Show what `save` or `load` of a tree stands for: a line for its tensors together, and one for each model."""
+    wholes: list[Any] = []
+    first: dict[Backend, Device] = {}
+    for _, x, backend in trees.scan(tree, None, wholes):
+        if backend not in first:
+            first[backend] = parsing.device(device) if _is_device(device) else backend.device_of(x)
+    named = {"path": repr(str(path))}
+    for backend, target in first.items():
+        hook(backend, call, target, **{"x": "tensors", **named})
+    for cell, whole, backend in wholes:
+        kind = _kind(backend.leaves(whole))
+        hook(backend, f"{call}_{kind}", None, **{"x": _named(kind, cell), **named})
+
+
+def _is_device(device: Any) -> bool:
+    return device is not None and not isinstance(device, Placement)
+
+
+def listed(backend: Backend, devices: Sequence[Device]) -> str:
+    """Return devices as a list in the framework's own words."""
+    return f"[{', '.join(map(backend.native_text, devices))}]"
+
+
+def _named(name: str, cell: Any) -> str:
+    """Return the source text of something in a tree: the variable's name and the keys to it."""
+    return name + "".join(f"[{key!r}]" for key in trees.path_of(cell))

@@ -1,0 +1,190 @@
+"""Trees walked side by side: what `gather` joins, and what `load` fills, stands at one place in all of them.
+
+Requirements this module answers:
+
+* Trees that do not fit are told apart before anything is done: the message names the place, and which tree differs.
+* Containers are those of `devshim.trees.trees`, rebuilt as the first tree has them; depth is no limit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import ArgumentError
+from devshim.errors.formatting import article, described, show, type_name
+from devshim.registry import registry
+from devshim.trees import trees as trees_module
+from devshim.trees.containers import children
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from devshim.contract.backend import Backend
+    from devshim.trees.trees import Cell
+
+    Visit = Callable[[Cell, list[Any]], Any]
+    Unlike = Callable[[Cell, int, str], Exception]
+
+__all__ = ["is_leaf", "mapped", "place_text", "require_equal", "require_same_form", "same_value", "unlike"]
+
+
+class _Level:
+    """A container being rebuilt: what is still to be visited in it, and what has come of the rest."""
+
+    def __init__(self, cell: Cell | None, node: Any, items: Iterator[tuple[object, list[Any]]], rebuild: Any) -> None:
+        self.cell, self.node, self.items, self.rebuild = cell, node, items, rebuild
+        self.done: list[Any] = []
+
+
+def mapped(trees: list[Any], visit: Visit, unlike: Unlike) -> Any:
+    """Return the first tree with every leaf replaced by what a visitor makes of the leaves of all trees there.
+
+    Args:
+        trees: At least one.
+        visit: Called with where a leaf of the first tree stands, and what stands there in each tree.
+        unlike: Makes the error for the place, the number of a tree that has another container there, and why.
+
+    Raises:
+        ArgumentError: The first tree contains itself.
+    """
+    stack = [_Level(None, None, iter([(None, trees)]), lambda made: made[0])]
+    above: set[int] = set()
+    while True:
+        level = stack[-1]
+        for key, nodes in level.items:
+            cell = (level.cell, key)
+            flat = None if is_leaf(nodes[0]) else children(nodes[0])
+            if flat is None:
+                level.done.append(visit(cell, nodes))
+                continue
+            if id(nodes[0]) in above:
+                raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
+            columns = [
+                flat[1],
+                *(_aligned(flat[0], nodes[0], node, cell, i + 1, unlike) for i, node in enumerate(nodes[1:])),
+            ]
+            above.add(id(nodes[0]))
+            items = zip(flat[0], map(list, zip(*columns, strict=True)), strict=True)
+            stack.append(_Level(cell, nodes[0], items, flat[2]))
+            break
+        else:
+            stack.pop()
+            above.discard(id(level.node))
+            made = level.rebuild(level.done)
+            if not stack:
+                return made
+            stack[-1].done.append(made)
+
+
+def is_leaf(node: Any) -> bool:
+    """Whether a node is a tensor, a model or optimizer, or a plain value; other leaves have no children either."""
+    if type(node) in registry.ATOMS or registry.serving(node) is not None:
+        return True
+    return trees_module.owner_of_whole(node) is not None
+
+
+def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unlike: Unlike) -> list[Any]:
+    """The children of another tree's container in the order of the first one's."""
+    flat = None if is_leaf(node) else children(node)
+    if flat is None:
+        raise unlike(cell, which, f"{_called(node)}, not {article(type_name(first))}")
+    if flat[0] == keys:
+        return flat[1]
+    have = dict(zip(flat[0], flat[1], strict=True))
+    if have.keys() != set(keys) and isinstance(first, dict) != isinstance(node, dict):
+        raise unlike(cell, which, f"{article(type_name(node))}, not {article(type_name(first))}")
+    if have.keys() != set(keys):
+        lacking, more = [key for key in keys if key not in have], [key for key in have if key not in keys]
+        told = [f"no {lacking[0]!r}"] if lacking else []
+        raise unlike(cell, which, " and ".join([*told, *([f"{more[0]!r}, too"] if more else [])]))
+    return [have[key] for key in keys]
+
+
+def _called(node: Any) -> str:
+    """A leaf in a sentence; a checkpoint's tensors and models say what they are."""
+    told = getattr(type(node), "in_words", None)
+    if told is not None:
+        return str(told(node))
+    return described(node)
+
+
+_SAME = {
+    "dtype": "cast them before, for example with the framework's own x.astype or x.to",
+    "shape": "cut or pad them before, or leave out the one that differs",
+}
+
+
+def place_text(cell: Cell | None) -> str:
+    """Return where something stands in a tree as Python writes it: ``['a'][0]``; empty for the tree itself."""
+    return "".join(f"[{key!r}]" for key in trees_module.path_of(cell))
+
+
+def unlike(call: str, noun: str) -> Unlike:
+    """Return the maker of the error for trees of different structure, for a call and what it calls its trees."""
+
+    def make(cell: Cell, which: int, why: str) -> Exception:
+        where = place_text(cell)
+        at = f" at {where}" if where else ""
+        return ArgumentError(
+            f"ds.{call} needs trees of one structure: {noun} {which} has {why}{at}, unlike {noun} 0",
+            "pass trees with the same keys, such as ds.split and ds.broadcast return",
+        )
+
+    return make
+
+
+def require_equal(call: str, noun: str, cell: Cell, nodes: Sequence[Any]) -> None:
+    """Refuse what is no tensor and not the same in all trees."""
+    for which, node in enumerate(nodes):
+        if not same_value(nodes[0], node):
+            raise ArgumentError(
+                f"ds.{call} takes what is no tensor from the first {noun}, and at {place_text(cell) or 'the top'} "
+                f"{noun} {which} has {show(node)} where {noun} 0 has {show(nodes[0])}",
+                "make them tensors, with ds.asarray, or leave them out",
+            )
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Whether two plain values are the same in type and value."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    try:
+        return bool(a == b) or (a != a and b != b)  # nan is the same as nan here
+    except Exception:  # a foreign object that does not compare
+        return False
+
+
+def require_same_form(
+    call: str, noun: str, cell: Cell, nodes: Sequence[Any], backend: Backend, axis: int | None = None
+) -> None:
+    """Refuse tensors that differ in framework, dtype, or shape (except along an axis), naming each."""
+    for which, node in enumerate(nodes):
+        other = registry.serving(node)
+        if other is None:
+            told = f"{noun} {which} is a {type_name(node)}, and {noun} 0 a tensor of {backend.title}"
+        elif other is not backend:
+            told = f"{noun} 0 is a tensor of {backend.title}, and {noun} {which} one of {other.title}"
+        else:
+            continue
+        raise ArgumentError(
+            f"ds.{call} needs tensors of one framework{_at(cell)}: {told}",
+            f"ds.convert(x, {backend.name!r}) converts one",
+        )
+    for what, ask in (("dtype", backend.dtype_name), ("shape", lambda x: _without(backend.shape(x), axis))):
+        found = [ask(node) for node in nodes]
+        if any(each != found[0] for each in found):
+            shown = [backend.shape(node) if what == "shape" else backend.dtype_name(node) for node in nodes]
+            told = ", ".join(f"{noun} {i} has {each}" for i, each in enumerate(shown))
+            but = "" if axis is None or what == "dtype" else f" but for axis {axis}"
+            raise ArgumentError(f"ds.{call} needs tensors of one {what}{but}{_at(cell)}: {told}", _SAME[what])
+
+
+def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
+    return shape if axis is None else (len(shape), *shape[:axis], *shape[axis + 1 :])
+
+
+def _at(cell: Cell) -> str:
+    where = place_text(cell)
+    return f" at {where}" if where else ""

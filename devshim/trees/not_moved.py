@@ -1,0 +1,153 @@
+"""Objects without movable tensors: an error where nothing else was given, a warning inside a tree.
+
+Requirements this module answers:
+
+* Nothing stays where it is silently: a number, a loader or an object given to `place` raises `NotATensorError`, with
+  the line to write instead; an object of an unknown class inside a tree that holds tensors warns, once for its type.
+* Of an object, the attributes are looked at, and the members of those that are lists, tuples and dicts.  None of its
+  code runs: neither properties nor iterators.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import NotATensorError
+from devshim.errors.formatting import show, type_name
+from devshim.registry import registry as registry_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from devshim.trees.trees import Cell
+
+__all__ = ["NotMovedWarning", "refuse", "warn"]
+
+_CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+"""Objects that are not looked into: what they hold is not data of the tree."""
+_MOST = 256
+"""How many attributes or members of an object are looked at."""
+_WARNED: set[type] = set()
+
+
+class NotMovedWarning(UserWarning):
+    """An object in a tree holds tensors, and devshim does not know its class, so they stayed where they are."""
+
+
+def warn(call: str, others: Iterable[tuple[Cell, Any]]) -> None:
+    """Warn of each object among the leaves of a tree that holds tensors; once for each type."""
+    for cell, leaf in others:
+        cls = type(leaf)
+        names = [] if cls in _WARNED else _tensors_in(leaf)
+        if names:
+            if len(_WARNED) < 4096:  # types made in a loop must not be kept alive
+                _WARNED.add(cls)
+            _warn(call, cell, leaf, names)
+
+
+def _warn(call: str, cell: Cell, leaf: Any, names: list[str]) -> None:
+    from devshim.transfers.observers import user_frame
+    from devshim.trees.trees import path_text
+
+    frame = user_frame()
+    problem = (
+        f"ds.{call} did not move the tensors of the {type_name(leaf)} at {path_text(cell)!r} ({_listed(names)}): "
+        f"the class is no container that devshim knows\n\n"
+        f"Hint: place them one by one, or register the class as a pytree with your framework or with optree"
+    )
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    module = frame.f_globals.get("__name__") or ""
+    warnings.warn_explicit(problem, NotMovedWarning, frame.f_code.co_filename, frame.f_lineno, module, registry)
+
+
+def refuse(call: str, x: object, device: object = None) -> NotATensorError:
+    """Return the error for something that holds no tensor at all, with what to write instead.
+
+    Args:
+        call: The public call, such as ``"place"``.
+        x: What was given.
+        device: Where it was to go, for the hint.
+    """
+    plain = type(x) in registry_module.ATOMS and not isinstance(x, _CODE)
+    what = show(x) if plain else f"an object of type {type_name(x)}"
+    found = "its class is no container that devshim knows" if _tensors_in(x) else "there is no tensor in it"
+    return NotATensorError(
+        f"ds.{call} takes a tensor, a tree of tensors, a model or an optimizer, and was given {what}: {found}",
+        _instead(call, x, "device" if device is None else repr(str(device))),
+    )
+
+
+def _instead(call: str, x: Any, device: str) -> str:
+    """Return what to write instead, for each kind of object that a program may pass for a tensor."""
+    if isinstance(x, (bool, int, float, complex, range)) or hasattr(type(x), "__array__"):
+        return f"make a tensor of it: ds.asarray(x, device={device})"
+    if isinstance(x, (str, bytes)):
+        return "turn text into numbers first, such as token ids; a device is the second argument"
+    if isinstance(x, (set, frozenset)):
+        return f"a set has no order: pass a list, ds.{call}(list(x), {device})"
+    if isinstance(x, _CODE):
+        return "pass tensors, and not code; ds.run(fn, x) calls a function where its arguments are"
+    if isinstance(x, functools.partial):
+        return f"partial(x.func, *ds.{call}(x.args, {device}), **ds.{call}(x.keywords, {device}))"
+    name = next((name for name in _tensors_in(x) if not name.startswith("._")), None)
+    if name is not None:
+        return f"place its tensors, as in x{name} = ds.{call}(x{name}, {device}), or register its class as a pytree"
+    if hasattr(type(x), "__next__"):
+        return f"place what it yields: [ds.{call}(item, {device}) for item in x]"
+    if hasattr(type(x), "__iter__") or hasattr(type(x), "__getitem__"):
+        return f"place each batch: for batch in x: batch = ds.{call}(batch, {device})"
+    return "pass the tensors in it, by themselves or in a dict or list"
+
+
+def _tensors_in(x: Any) -> list[str]:
+    """The attributes of an object, or the members of a set, that are tensors or models, as Python writes them."""
+    if isinstance(x, _CODE):
+        return []
+    if isinstance(x, (set, frozenset)):
+        found = next((each for i, each in enumerate(x) if i < _MOST and _moves(each)), None)
+        return [] if found is None else [" of the set"]
+    return [f".{name}" for name, value in _attributes(x) if _moves(value) or any(map(_moves, _members(value)))]
+
+
+def _members(value: Any) -> list[Any]:
+    """Return the members of a list, tuple or dict; the first ones of a long one."""
+    if type(value) is dict:
+        return list(islice(value.values(), _MOST))
+    return list(value[:_MOST]) if type(value) in (list, tuple) else []
+
+
+def _moves(value: Any) -> bool:
+    """True if `place` moves a value: a tensor, a model or an optimizer."""
+    cls = type(value)
+    if cls in registry_module.ATOMS:
+        return False
+    if registry_module.serving(value) is not None:
+        return True
+    owner = None if isinstance(value, (dict, list, tuple)) else registry_module.owner(cls)
+    return owner is not None and owner.is_model(cls)
+
+
+def _attributes(x: Any) -> Iterator[tuple[str, Any]]:
+    """Return the values in an instance's dict and slots, and in members that a class in C has (`functools.partial`)."""
+    held = getattr(x, "__dict__", None)
+    if type(held) is dict:
+        yield from list(held.items())[:_MOST]
+    for cls in type(x).__mro__:
+        for name, member in vars(cls).items():
+            if isinstance(member, types.MemberDescriptorType):
+                try:
+                    yield name, member.__get__(x)
+                except AttributeError:
+                    continue  # never set
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(name.strip() for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+NotMovedWarning.__module__ = "devshim"

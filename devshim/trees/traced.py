@@ -1,0 +1,124 @@
+"""Trees while a framework's compiler follows this code: plain recursion, which is what compilers can follow.
+
+What `devshim.trees.trees` needs to be fast, to name the leaf that fails, and to move each tensor once (`id`, generators,
+sets that grow) breaks the graph of torch.compile (2.10 and later).  While a function is compiled none of that is
+needed: nothing is copied before the function runs, and the compiler sees for itself what is one tensor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from devshim.devices import parsing
+from devshim.devices.device import Device
+from devshim.registry import current, registry, tracing
+from devshim.transfers import engine
+from devshim.trees import trees
+from devshim.trees.containers import children
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.models.moving import Where
+    from devshim.trees.containers import Flat
+
+T = TypeVar("T")
+
+
+def compiling() -> bool:
+    """Return True if a loaded framework is compiling or tracing the calling code right now."""
+    return compiler() is not None
+
+
+def compiler() -> Backend | None:
+    """Return the framework that compiles the calling code right now; no framework after it is asked.
+
+    torch.compile, which is asked first, follows the questions themselves, and cannot follow JAX's answer.
+    """
+    for backend in current.COMPILERS:
+        if backend.compiling():
+            return backend
+    return None
+
+
+def _children(node: Any) -> Flat | None:
+    """Return a container's children; only the framework that compiles is asked: it can follow its own code."""
+    owner = compiler()
+    return children(node, [] if owner is None or not owner.has_containers else [owner])
+
+
+def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool) -> T:
+    """Have every tensor of a tree moved when the compiled function runs; the tree itself where none has to be."""
+    if _has_whole(tree):
+        tracing.refuse("place", trees.OUTSIDE)
+        return trees.placed(tree, to, copy, non_blocking)
+    if tree is not None and registry.serving(tree) is None and _children(tree) is None:
+        tracing.not_a_tensor("place", type(tree).__name__)
+    placed: T = _placed(tree, to, copy, non_blocking, "")[0]
+    return placed
+
+
+def _has_whole(node: Any) -> bool:
+    """Whether a model or optimizer stands in a tree."""
+    if type(node) in registry.ATOMS or registry.serving(node) is not None:
+        return False
+    if not isinstance(node, (dict, list, tuple)) and _is_whole(type(node)):
+        return True
+    flat = _children(node)
+    for child in () if flat is None else flat[1]:  # noqa: SIM110 - a generator would break the graph
+        if _has_whole(child):
+            return True
+    return False
+
+
+@registry.settled_when_compiled
+def _is_whole(cls: type) -> bool:
+    """Whether instances of a type are models or optimizers."""
+    owner = registry.owner(cls)
+    return owner is not None and owner.is_model(cls)
+
+
+def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool, path: str) -> tuple[Any, bool]:
+    """The node with its tensors moved, and whether it is another: a compiler may not know ``is``."""
+    from devshim.tensors.placing import stays
+
+    backend = registry.serving(node)
+    if backend is not None:
+        target = to if isinstance(to, Device) else parsing.device(to(path, ""))
+        if stays(backend, node, target, copy):
+            return node, False
+        return engine.move(backend, node, target, non_blocking), True
+    flat = None if type(node) in registry.ATOMS else _children(node)
+    if flat is None:
+        return node, False
+    keys, children, rebuild = flat
+    placed, changed = [], False
+    for key, child in zip(keys, children, strict=True):
+        new, is_new = _placed(child, to, copy, non_blocking, f"{path}.{key}" if path else str(key))
+        placed.append(new)
+        changed = changed or is_new
+    return (rebuild(placed), True) if changed else (node, False)
+
+
+def tensors(tree: Any) -> list[tuple[tuple[object, ...], Tensor, Backend]]:
+    """Return every tensor of a tree with its path and its backend, as `devshim.trees.trees.tensors` does."""
+    found: list[tuple[tuple[object, ...], Tensor, Backend]] = []
+    _collect(tree, (), found)
+    return found
+
+
+def _collect(node: Any, path: tuple[object, ...], found: list[Any]) -> None:
+    backend = registry.serving(node)
+    if backend is not None:
+        found.append((path, node, backend))
+        return
+    if type(node) in registry.ATOMS:
+        return
+    owner = trees.owner_of_whole(node)
+    if owner is not None:
+        for leaf in owner.leaves(node):
+            found.append(((*path, leaf.path), leaf.read(), owner))
+        return
+    flat = _children(node)
+    if flat is not None:
+        for key, child in zip(flat[0], flat[1], strict=True):
+            _collect(child, (*path, key), found)
