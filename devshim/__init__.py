@@ -31,6 +31,8 @@ are here from the start, and the rest is loaded when it is first named, all of i
 """
 
 from devshim import _lazy
+from devshim._version import __version__
+from devshim.devices import device as _device
 from devshim.devices.device import Device, cpu, gpu
 from devshim.devices.parsing import device
 from devshim.errors import (
@@ -57,8 +59,6 @@ from devshim.errors import (
     TransferError,
     UnsupportedError,
 )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AlreadyStartedError",
@@ -153,6 +153,7 @@ __all__ = [
     "zeros_like",
 ]
 
+_device.FRAMEWORKS = _lazy.Later("devshim.registry.native_devices")
 _lazy.hide_packages()
 for _here in (device, Device, cpu, gpu):
     _lazy.keep_source(_here)

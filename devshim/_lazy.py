@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     F = TypeVar("F")
 
-__all__ = ["HOMES", "LAZY", "hide_packages", "keep_source", "load", "load_rest"]
+__all__ = ["HOMES", "LAZY", "Later", "hide_packages", "keep_source", "load", "load_listeners", "load_rest"]
 
 HOMES = {
     "devshim.simulation.memory": "Fault",
@@ -26,7 +26,9 @@ HOMES = {
     "devshim.collectives.all_reduce": "all_reduce_",
     "devshim.checkpoints.api": "load save",
     "devshim.interop.convert": "convert",
-    "devshim.tensors.creation": "arange asarray empty empty_like eye full full_like linspace ones ones_like zeros zeros_like",
+    "devshim.tensors.creation": (
+        "arange asarray empty empty_like eye full full_like linspace ones ones_like zeros zeros_like"
+    ),
     "devshim.monitoring.guard": "TransferWarning guard",
     "devshim.devices.info": "BackendInfo DeviceInfo MemoryInfo",
     "devshim.monitoring.ledger": "Transfer TransferLog transfers",
@@ -95,6 +97,30 @@ def load(name: str) -> object:
     found = keep_source(getattr(import_module(module), name))
     vars(sys.modules["devshim"])[name] = found
     return found
+
+
+_LISTENERS = ("devshim.registry.current", "devshim.registry.native_devices", "devshim.simulation.simulate")
+"""The modules that are told of each backend that is loaded (`devshim.registry.registry.on_load`)."""
+
+
+class Later:
+    """Stands for a module that is imported when something of it is first asked for."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        from importlib import import_module
+
+        return getattr(import_module(self._module), name)
+
+
+def load_listeners() -> None:
+    """Load the modules that must know of the first backend already."""
+    from importlib import import_module
+
+    for module in _LISTENERS:
+        import_module(module)
 
 
 def load_rest() -> None:

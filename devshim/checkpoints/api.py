@@ -26,8 +26,8 @@ from devshim.placement.placement import Placement
 from devshim.registry import current, tracing
 from devshim.tensors import arguments
 from devshim.transfers import engine, explain
-from devshim.trees import trees
-from devshim.trees.multi_map import place_text
+from devshim.trees import key_paths
+from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
     import os
@@ -132,7 +132,7 @@ def load(
         if hook is not None:
             from devshim.trees import explain as explain_module
 
-            explain_module.filing(hook, "load", into, name, target)
+            explain_module.filing(hook, "load", into, name, None if isinstance(target, Placement) else target)
         return Filling(file, target).fill(into, contents.tree)
 
 
@@ -148,10 +148,10 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
     arriving = Arriving(file)
     try:
         for thing, cell in contents.found:
-            prefix = trees.path_text(cell)
+            prefix = key_paths.path_text(cell)
             if isinstance(thing, StoredTensor):
                 there = where(prefix, "", not thing.shape)
-                made[id(thing)] = arriving.read(backend, Source(thing), there, place_text(cell))
+                made[id(thing)] = arriving.read(backend, Source(thing), there, brackets(cell))
                 continue
             found: dict[StoredTensor, Later] = {}  # ties
             for path, (_, tensor) in thing.leaves.items():

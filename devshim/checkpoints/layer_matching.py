@@ -2,7 +2,7 @@
 
 Requirements this module answers:
 
-* Kinds, roles, canonical shapes and facts must agree; layouts are exchanged on the way (`devshim.checkpoints.layouts`). What does
+* Kinds, roles, canonical shapes and facts must agree; `checkpoints.layouts` converts layouts on the way. What does
   not agree is said of both sides.
 * Where it cannot be told how a weight is laid out, it is refused rather than filled with the right numbers in the wrong
   places. Within one framework it is laid out alike, whatever that is.

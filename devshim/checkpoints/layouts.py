@@ -1,4 +1,4 @@
-"""From one framework's layout of a weight to another's, by the canonical one between them (`devshim.contract.models.Weight`).
+"""From one framework's layout of a weight to another's, by the canonical one between them (`contract.models.Weight`).
 
 A leaf may hold several weights (MXNet's fused parameter of a recurrent layer), and one may be the sum of others (the
 one bias of Keras's LSTM, where others have two).

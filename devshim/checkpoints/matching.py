@@ -3,7 +3,7 @@
 Requirements this module answers:
 
 * The same framework and the same names: leaf by leaf, dtypes and shapes equal, none missing and none left over.
-* Another framework, or other names: layer by layer (`devshim.checkpoints.layer_matching`), also where the names agree: what
+* Another framework, or other names: layer by layer (`checkpoints.layer_matching`), also where the names agree: what
   PyTorch and Paddle call ``0.weight`` is laid out in two ways.
 * An optimizer's state means nothing to another framework's optimizer, whatever its class is called.
 * Keras's models and optimizers have the same names and shapes on every framework: between these, leaf by leaf.

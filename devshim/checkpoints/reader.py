@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from devshim.checkpoints.file import Opened
-    from devshim.trees.trees import Cell
+    from devshim.trees.key_paths import Cell
 
 __all__ = ["Contents", "facts_of"]
 

@@ -8,17 +8,16 @@ from devshim.checkpoints.arrivals import Arriving
 from devshim.checkpoints.matching import fit
 from devshim.checkpoints.reader import facts_of
 from devshim.checkpoints.stored import Source, StoredTensor, StoredWhole
-from devshim.collectives import arguments as arguments_module
 from devshim.devices.device import CPU, Device
 from devshim.errors import CheckpointError
 from devshim.errors.formatting import article, show, type_name
 from devshim.models import moving
 from devshim.placement.placement import Placement
 from devshim.registry import registry
-from devshim.tensors import arguments
-from devshim.trees import multi_map, trees
+from devshim.transfers import decisions
+from devshim.trees import key_paths, multi_map, trees
 from devshim.trees.containers import children
-from devshim.trees.multi_map import place_text
+from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from devshim.checkpoints.arrivals import Later
     from devshim.checkpoints.file import Opened
     from devshim.contract.backend import Backend, Tensor
-    from devshim.trees.trees import Cell
+    from devshim.trees.key_paths import Cell
 
 __all__ = ["Filling"]
 
@@ -64,8 +63,8 @@ class Filling:
                 self._prepare(*whole)
             for cell, x, backend, source in self._tensors:
                 target = self._target_of(cell, backend.device_of(x), not backend.shape(x))
-                arguments_module.at(cell, arguments.reach, backend, target, (x,))
-                new.append(self._arriving.read(backend, source, target, place_text(cell)))
+                multi_map.locate_errors(cell, decisions.reach, backend, target, (x,))
+                new.append(self._arriving.read(backend, source, target, brackets(cell)))
             self._arriving.flush()
             arrived = (later.tensor for later in new)
             result = multi_map.mapped([into, stored], lambda cell, nodes: self._result(nodes, arrived), _unlike)
@@ -116,7 +115,7 @@ class Filling:
         stored = _as_whole(theirs)
         if stored is None:
             raise _other(cell, f"a {type_name(mine)} would be replaced by {_called(theirs)}")
-        self._met.append((trees.path_text(cell), mine, stored, backend))
+        self._met.append((key_paths.path_text(cell), mine, stored, backend))
 
     def _prepare(self, prefix: str, mine: Any, stored: StoredWhole, backend: Backend) -> None:
         """Give a model or optimizer what the file has besides its leaves, and find where those come from."""
@@ -143,7 +142,7 @@ class Filling:
         return (
             self._device
             if isinstance(self._device, Device)
-            else self._device.of_leaf(trees.path_text(cell), "", is_number)
+            else self._device.of_leaf(key_paths.path_text(cell), "", is_number)
         )
 
     def _where(self, prefix: str, path: str, count: bool = False) -> Device:
@@ -205,7 +204,7 @@ _EQUAL = "pass what was saved, or its equal; None in a place leaves out what the
 
 
 def _other(cell: Cell, why: str, hint: str = _EQUAL) -> CheckpointError:
-    where = place_text(cell)
+    where = brackets(cell)
     return CheckpointError(f"the file does not fit `into`: {f'at {where} ' if where else ''}{why}", hint)
 
 

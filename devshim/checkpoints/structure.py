@@ -24,12 +24,12 @@ from devshim.devices.device import Device
 from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ArgumentError, DevshimError
 from devshim.errors.formatting import type_name
-from devshim.trees.multi_map import place_text
+from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devshim.trees.trees import Cell
+    from devshim.trees.key_paths import Cell
 
 __all__ = ["decoded", "encoded"]
 
@@ -114,7 +114,7 @@ def _plain(value: Any, cell: Cell | None, key: Any) -> list[Any]:
         return ["device", str(value)]
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         return ["number", value.dtype.name, value.astype(value.dtype.newbyteorder("<")).tobytes().hex()]
-    where = place_text((cell, key)) if cell is not None else ""
+    where = brackets((cell, key)) if cell is not None else ""
     raise ArgumentError(
         f"ds.save keeps tensors, numbers, text and None, and {where or 'this'} is of type {type_name(value)}",
         "leave it out, or save its parts in a dict or list",
@@ -125,7 +125,7 @@ def _key(key: Any, cell: Cell | None) -> list[Any]:
     try:
         return _plain(key, None, None)
     except ArgumentError as error:
-        where = place_text(cell) if cell is not None else ""
+        where = brackets(cell) if cell is not None else ""
         raise ArgumentError(
             f"ds.save keeps keys that are text, numbers, or tuples of them, and {where or 'the tree'} has one of type "
             f"{type_name(key)}",

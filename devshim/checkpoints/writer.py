@@ -21,15 +21,15 @@ from devshim.registry import registry
 from devshim.registry.versions import version_of
 from devshim.tensors import arguments
 from devshim.transfers import batch, engine
-from devshim.trees import trees
-from devshim.trees.multi_map import place_text
+from devshim.trees import key_paths, trees
+from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.contract.models import Layer
-    from devshim.trees.trees import Cell
+    from devshim.trees.key_paths import Cell
 
 __all__ = ["VERSION", "Writer"]
 
@@ -53,7 +53,7 @@ class Writer:
 
     def tell(self, obj: Any) -> dict[str, Any]:
         """Copy all values to the host, and return what the file says of them."""
-        from devshim import __version__
+        from devshim._version import __version__
 
         nodes = self._nodes(obj, "")
         return {
@@ -69,7 +69,7 @@ class Writer:
         done: list[Any] = []
         wholes: list[Any] = []
         found = list(trees.scan(tree, done, wholes))  # finds what there is, and a cycle
-        self._bring(((id(x), "tree"), backend, x, place_text(cell)) for cell, x, backend in found)
+        self._bring(((id(x), "tree"), backend, x, brackets(cell)) for cell, x, backend in found)
         cells: dict[int, Cell] = {id(tree): (None, None)}
         for node, (keys, children, _) in reversed(done):  # containers come after what is in them
             for key, child in zip(keys, children, strict=True):
@@ -80,8 +80,8 @@ class Writer:
             backend = registry.serving(value)
             if backend is not None:
                 cell = cells[id(value)]
-                name = moving.joined(below, trees.path_text(cell))
-                return ["tensor", self._tensor(backend, value, name, place_text(cell), (id(value), "tree"))]
+                name = moving.joined(below, key_paths.path_text(cell))
+                return ["tensor", self._tensor(backend, value, name, brackets(cell), (id(value), "tree"))]
             if id(value) in owners:
                 return ["whole", self._whole(owners[id(value)], value, cells[id(value)])]
             return None
@@ -90,7 +90,7 @@ class Writer:
 
     def _whole(self, backend: Backend, whole: Any, cell: Cell) -> dict[str, Any]:
         """What the file says of a model or optimizer."""
-        prefix = trees.path_text(cell)
+        prefix = key_paths.path_text(cell)
         leaves = [leaf for leaf in backend.leaves(whole) if leaf.kind in KEPT]
         listed = []
         names = [moving.joined(prefix, leaf.path) for leaf in leaves]

@@ -13,7 +13,7 @@ from devshim.cli._ask import ask, installed
 from devshim.cli._console import Column, Grid, say, show, working
 from devshim.cli._touch import failures
 from devshim.devices import nvml
-from devshim.registry import environment
+from devshim.registry import current, environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,7 +70,7 @@ def _about_machine(machine: Machine) -> Grid:
 
 def _told_of(name: str, value: str, meaning: str) -> str:
     """Return the effect of a variable that devshim reads, or what is wrong with it."""
-    problem = environment.wrong(name, value)
+    problem = current.problem_of(name, value)
     if problem is not None:
         return f"WRONG, {problem}"
     if name == "DEVSHIM_SIMULATE_GPUS":

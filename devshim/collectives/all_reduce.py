@@ -21,7 +21,7 @@ from devshim.registry import registry, tracing
 from devshim.tensors import value_hints
 from devshim.transfers import engine, explain
 from devshim.trees import multi_map, trees
-from devshim.trees.multi_map import place_text
+from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
-    from devshim.trees.trees import Cell
+    from devshim.trees.key_paths import Cell
 
     Op = Literal["sum", "mean", "max", "min"]
 
@@ -112,7 +112,7 @@ class _Group:
                 )
 
     def _where(self) -> str:
-        where = place_text(self.cell)
+        where = brackets(self.cell)
         return f" at {where}" if where else ""
 
     def reduce(self, op: Op) -> None:
@@ -126,8 +126,8 @@ class _Group:
         try:
             self.results.extend(self._portable(devices, op))
         except DevshimError as error:
-            if place_text(self.cell):
-                error.add_leaf(place_text(self.cell))
+            if brackets(self.cell):
+                error.add_leaf(brackets(self.cell))
             raise
 
     def has_engine(self, devices: Sequence[Device]) -> bool:
@@ -162,7 +162,7 @@ def _by_engines(groups: list[_Group], op: Op) -> None:
         try:
             made = _by_engine(members[0].backend, [group.xs for group in members], devices, op)
         except DevshimError as error:
-            error.add_leaf(" or ".join(filter(None, [place_text(group.cell) for group in members[:4]])))
+            error.add_leaf(" or ".join(filter(None, [brackets(group.cell) for group in members[:4]])))
             raise
         for group, results in zip(members, made, strict=True):
             group.results.extend(results or ())
@@ -212,7 +212,7 @@ def _groups(tensors: list[Any]) -> list[_Group]:
             groups.setdefault(key, _Group(cell, nodes, backend))
             if any(owner.setdefault(each, key) != key for each in key):
                 raise ArgumentError(
-                    f"ds.all_reduce_ found a tensor at {place_text(cell)} that also stands where another is summed",
+                    f"ds.all_reduce_ found a tensor at {brackets(cell)} that also stands where another is summed",
                     "let a tensor that stands in two places of one tree stand there in all",
                 )
         elif trees.owner_of_whole(nodes[0]) is not None:

@@ -8,44 +8,19 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from devshim.devices import parsing
 from devshim.devices.device import Device
-from devshim.errors import ArgumentError, DeviceSpecError, DevshimError
-from devshim.registry import argument_hints, registry
+from devshim.errors import ArgumentError
 from devshim.tensors import arguments
 from devshim.transfers import engine
-from devshim.trees.multi_map import place_text
+from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from devshim.contract.backend import Backend, Tensor
-    from devshim.trees.trees import Cell
+    from devshim.trees.key_paths import Cell
 
-__all__ = ["at", "axis_of", "bounds_of", "check_devices", "length_of", "listed"]
-
-
-def listed(devices: Any, call: str, first: str, x: object) -> list[Device]:
-    """Return the devices a call was given, parsed; one alone is refused, because there it must be a list of one.
-
-    Args:
-        devices: What the call was given.
-        call: The public call.
-        first: What its documentation calls the argument before the devices.
-        x: That argument.
-    """
-    one = isinstance(devices, (str, bytes, int, Device)) or registry.serving(devices) is not None
-    try:
-        found = None if one else [parsing.device(each) for each in devices]
-    except TypeError:
-        found = None
-    except DeviceSpecError:
-        if argument_hints.devices_in(x) is None:
-            raise
-        found = None  # the two are swapped
-    if not found:
-        raise argument_hints.no_devices(call, first, x, devices)
-    return found
+__all__ = ["axis_of", "bounds_of", "check_devices", "length_of"]
 
 
 def check_devices(backends: Iterable[Backend], targets: Sequence[Device]) -> None:
@@ -60,7 +35,7 @@ def axis_of(axis: Any, shape: tuple[int, ...], cell: Cell, call: str) -> int:
     given = arguments.integer("axis", axis)
     if not -len(shape) <= given < len(shape):
         raise ArgumentError(
-            f"ds.{call} was given axis {given}, and {place_text(cell) or 'the tensor'} has the shape {shape}",
+            f"ds.{call} was given axis {given}, and {brackets(cell) or 'the tensor'} has the shape {shape}",
             "give a tensor without axes one first: reshape it to (1,)"
             if not shape
             else f"write an axis from 0 to {len(shape) - 1}, or from -1 to {-len(shape)} counted from the end",
@@ -73,10 +48,10 @@ def length_of(found: list[tuple[Cell, Tensor, Backend]], axes: list[int]) -> int
     lengths = [backend.shape(x)[along] for (_, x, backend), along in zip(found, axes, strict=True)]
     for (cell, _, _), length in zip(found, lengths, strict=True):
         if length != lengths[0]:
-            first = place_text(found[0][0])
+            first = brackets(found[0][0])
             raise ArgumentError(
                 f"ds.split needs tensors of one length along the axis: {first} has {lengths[0]}, and "
-                f"{place_text(cell)} has {length}",
+                f"{brackets(cell)} has {length}",
                 "split it in a call of its own",
             )
     return lengths[0]
@@ -93,14 +68,3 @@ def bounds_of(length: int, count: int, uneven: str) -> list[tuple[int, int]]:
     sizes = [size + (i < more and uneven == "balance") for i in range(count)]
     stops = list(accumulate(sizes))
     return list(zip([0, *stops], stops, strict=False))
-
-
-def at(cell: Cell, how: Callable[..., Any], *args: Any) -> Any:
-    """Do something for the tensor at a place of a tree; an error says which it was."""
-    try:
-        return how(*args)
-    except DevshimError as error:
-        where = place_text(cell)
-        if where:
-            error.add_leaf(where)
-        raise

@@ -9,7 +9,8 @@ Requirements this module answers:
 * Every tensor goes the one way all copies take (`devshim.transfers.engine`); gradients flow back through it.
 * What went in is never changed. Where something fails, what was made until then is released.
 
-`devshim.collectives.arguments` looks at the arguments, `devshim.collectives.all_reduce` sums over devices, `devshim.collectives.parallel` runs on them.
+`collectives.arguments` checks the arguments, `collectives.all_reduce` sums over devices, and `collectives.parallel`
+runs on them.
 """
 
 from __future__ import annotations
@@ -19,17 +20,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim.collectives import arguments
-from devshim.collectives.all_reduce import all_reduce_
-from devshim.collectives.parallel import parallel
 from devshim.devices import parsing
 from devshim.errors import ArgumentError, NotATensorError
 from devshim.errors.formatting import type_name
 from devshim.registry import argument_hints, registry, tracing
-from devshim.tensors import value_hints
-from devshim.transfers import engine, explain
+from devshim.tensors import placing, value_hints
+from devshim.transfers import device_lists, engine, explain
 from devshim.trees import multi_map
 from devshim.trees import trees as trees_module
-from devshim.trees.multi_map import place_text
+from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,11 +38,11 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
     from devshim.devices.parsing import DeviceLike
-    from devshim.trees.trees import Cell
+    from devshim.trees.key_paths import Cell
 
 T = TypeVar("T")
 
-__all__ = ["all_reduce_", "broadcast", "gather", "parallel", "replicate", "split"]
+__all__ = ["broadcast", "gather", "replicate", "split"]
 
 _UNEVEN = ("balance", "error", "drop")
 
@@ -76,7 +75,7 @@ def split(
         DeviceNotFoundError: The framework of a tensor does not have one of the devices; nothing was copied.
         OutOfMemoryError: A device is full.
     """
-    targets = arguments.listed(devices, "split", "tree", tree)
+    targets = device_lists.parse_devices(devices, "split", "tree", tree)
     if uneven not in _UNEVEN:
         raise value_hints.unknown_choice("uneven", uneven, _UNEVEN)
     done: list[Any] = []
@@ -85,7 +84,7 @@ def split(
     found = list(trees_module.scan(tree, done, wholes, others))
     if wholes:
         raise ArgumentError(
-            f"ds.split cuts tensors up, and {place_text(wholes[0][0]) or 'this'} is a {type_name(wholes[0][1])}",
+            f"ds.split cuts tensors up, and {brackets(wholes[0][0]) or 'this'} is a {type_name(wholes[0][1])}",
             "use ds.replicate(model, devices) for models",
         )
     if not found:
@@ -107,7 +106,7 @@ def split(
             new = {}
             for (cell, x, backend), along in zip(found, axes, strict=True):
                 if id(x) not in new:
-                    new[id(x)] = arguments.at(cell, _part, backend, x, along, start, stop, target)
+                    new[id(x)] = multi_map.locate_errors(cell, _part, backend, x, along, start, stop, target)
             parts.append(trees_module.rebuilt(tree, done, new))
     except BaseException:
         parts.clear()  # the traceback would keep them, and their memory
@@ -178,7 +177,7 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
         for cell, xs, backend, along in found:
             key = tuple(map(id, xs))
             if key not in joined:
-                joined[key] = arguments.at(cell, _joined, backend, xs, along, target)
+                joined[key] = multi_map.locate_errors(cell, _joined, backend, xs, along, target)
         results = iter([joined[tuple(map(id, xs))] for _, xs, _, _ in found])
     except BaseException:
         joined.clear()  # the traceback would keep them, and their memory
@@ -216,12 +215,12 @@ def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
         DeviceNotFoundError: The framework does not have one of the devices; nothing was copied.
         OutOfMemoryError: A device is full; the copies made until then are released.
     """
-    targets = arguments.listed(devices, "broadcast", "tree", tree)
+    targets = device_lists.parse_devices(devices, "broadcast", "tree", tree)
     arguments.check_devices([backend for _, _, backend in trees_module.scan(tree, None, [])], targets)
     copies: list[T] = []
     try:
         for target in targets:
-            copies.append(trees_module.place(tree, target, True, False, "broadcast"))
+            copies.append(placing.place_tree(tree, target, True, False, "broadcast"))
     except BaseException:
         copies.clear()
         raise
@@ -246,7 +245,7 @@ def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
         OutOfMemoryError: A device is full; the replicas made until then are released.
     """
     tracing.refuse_where_read("replicate", "make the replicas outside the compiled function")
-    targets = arguments.listed(devices, "replicate", "model", model)
+    targets = device_lists.parse_devices(devices, "replicate", "model", model)
     wholes: list[Any] = []
     owners = [backend for _, _, backend in trees_module.scan(model, None, wholes)]
     owners += [backend for _, _, backend in wholes]

@@ -8,9 +8,7 @@ Requirements this module answers:
   objects that exist, that shapes are tuples of ints, and that a dtype is the framework's own.
 * What a framework cannot do is a value (`Gap`), from which both the error and the support table come.
 
-Methods stand in the same order in every adapter, in rooms of the same names (``devices.py``,
-``tensors.py``, ``creation.py``, ``draws.py``, ``scopes.py``, ``runtime.py``, ``interop.py``,
-``simulation.py``, ``lines.py``, ``gaps.py``), so that two adapters can be read side by side.
+Methods are in the same order, in files of the same names, in every adapter: two can be read side by side.
 """
 
 from __future__ import annotations
@@ -76,7 +74,7 @@ class Backend(Wholes, ABC):
     """The shortest way to a tensor of what `lenders` give, seen to be on the host in that dtype and shape, or None."""
 
     alignment: ClassVar[int] = 0
-    """The alignment in bytes that every operator needs (see `devshim.transfers.alignment`); 0: of its elements' size."""
+    """The alignment in bytes that every operator needs (see `transfers.alignment`); 0: of its elements' size."""
 
     immutable: ClassVar[bool] = False  # true if the framework's tensors cannot be written to (TensorFlow, JAX)
     freezes: ClassVar[bool] = False
@@ -95,6 +93,8 @@ class Backend(Wholes, ABC):
 
     simulated: int = 0
     """How many simulated GPUs this backend shows; 0 where none are."""
+    simulation_refused: str | None = None
+    """Why it shows no simulated GPUs although they were asked for; None where it shows them, or none were."""
     labelled: int = 0
     """How many simulated GPUs tensors may be on: more than `simulated` while there are some on GPUs taken away."""
     cards: Cards | None = None  # the simulated GPUs' memory and faults; None where none have ever been simulated
@@ -341,7 +341,7 @@ class Backend(Wholes, ABC):
         """Whether an error of the framework's says that a device is full."""
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
-        """Return why counted devices cannot start, if an error says so: `count` is 0 then (see `devshim.devices.startup`)."""
+        """Return why counted devices cannot start, if an error says so: `count` is 0 then (`devices.startup`)."""
         return None
 
     # ------------------------------------------------------------------ simulation

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from devshim.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Backend
 
 FEATURES: Mapping[str, str] = {
     "count": "count devices and describe them without starting the framework",
@@ -61,3 +66,18 @@ class Gap:
 Gap.__module__ = "devshim.contract.backend"
 
 __all__ = ["FEATURES", "Gap"]
+
+
+def unsupported(backend: Backend, feature: str) -> UnsupportedError:
+    """Return the error for a declared gap that was asked for."""
+    gap = backend.gaps.get(feature, Gap("planned", "its adapter has no such room yet"))
+    again = {
+        "planned": "devshim plans this: see CHANGELOG.md",
+        "upstream": f"{backend.title} has to offer this first",
+        "never": "do this step outside devshim, or on another backend: ds.backends() lists them",
+    }
+    return UnsupportedError(f"{backend.title} cannot {_verb(FEATURES[feature])}: {gap.reason}", again[gap.kind])
+
+
+def _verb(feature: str) -> str:
+    return f"keep the promise «{feature}»"

@@ -8,7 +8,7 @@ Requirements this module answers:
   which layer a weight belongs to (`Layer`), so that weights can cross frameworks.
 * A backend without models inherits everything here: each method raises `UnsupportedError` with the gap it declared.
 
-`devshim.contract.backend.Backend` derives from `Wholes`; adapters write these methods in ``models.py`` (`Wholes.leaves` to
+`contract.backend.Backend` derives from `Wholes`; adapters write these methods in ``models.py`` (`Wholes.leaves` to
 `Wholes.clone`), ``layers.py`` (`Wholes.layers`, `Wholes.blocks`) and ``several.py`` (the rest).
 """
 
@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from devshim.contract import capabilities
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -290,9 +292,8 @@ class Wholes:
         return self._unsupported("models")
 
     def _unsupported(self, feature: str) -> Exception:
-        from devshim.errors import messages
 
-        return messages.unsupported(self, feature)  # type: ignore[arg-type]  # only Backend derives from this
+        return capabilities.unsupported(self, feature)  # type: ignore[arg-type]  # only Backend derives from this
 
 
 def _nothing() -> None:

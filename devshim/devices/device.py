@@ -26,7 +26,6 @@ TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from devshim.contract.backend import Backend
     from devshim.registry.discovery import BackendName
 
 KINDS = ("cpu", "gpu", "tpu", "mps", "xpu", "npu", "hpu", "mlu")
@@ -44,6 +43,9 @@ ALIASES = {
 
 MAX_INDEX = 65535
 _INTERNED: dict[tuple[str, int], Device] = {}
+
+FRAMEWORKS: Any = None
+"""What knows the frameworks' own device objects (`devshim.registry.native_devices`); set by the package."""
 
 
 class Device:
@@ -98,10 +100,7 @@ class Device:
             BackendNotFoundError: That framework is not installed, or none is chosen.
             DeviceNotFoundError: The framework can only name devices that exist, and this one does not.
         """
-        from devshim.registry import current, registry
-
-        serving: Backend = current.current() if backend is None else registry.load(backend)
-        return serving.to_native(self if self.text else CPU)
+        return FRAMEWORKS.to_native(self, backend)
 
     def __init_subclass__(cls) -> NoReturn:
         raise TypeError("Device cannot be subclassed: equal devices are the same object")

@@ -11,6 +11,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
+from devshim.devices import device as device_module
 from devshim.devices.device import ALIASES, CPU, MAX_INDEX, Device, as_int
 from devshim.errors import DeviceSpecError
 from devshim.errors.formatting import show
@@ -122,7 +123,7 @@ def _from_object(spec: Any) -> Device:
             return _from_text(str.__getitem__(spec, slice(_LONGEST + 1)))
         found = _from_pair(spec) if type(spec) is tuple else _from_number(spec)
         if found is None:
-            found = _from_framework(spec)
+            found = device_module.FRAMEWORKS.from_native(spec)
     except DeviceSpecError:
         raise
     except Exception as error:  # an object may raise anything from its own attributes
@@ -149,16 +150,6 @@ def _from_pair(spec: tuple[Any, ...]) -> Device | None:
     return None if name is None or index is None else Device(name, index)
 
 
-def _from_framework(spec: object) -> Device | None:
-    """Ask the framework that made the object; it is imported already, or the object would not exist."""
-    from devshim.registry import registry
-
-    maker = registry.maker(type(spec))
-    if maker == "cupy":
-        return Device("gpu", spec.id)  # type: ignore[attr-defined]
-    return None if maker is None else registry.load(maker).from_native(spec)
-
-
 def of_call(call: str, x: object, spec: Any) -> Device:
     """Return the device that an argument of a call names, such as ``ds.place(x, spec)``.
 
@@ -173,9 +164,7 @@ def of_call(call: str, x: object, spec: Any) -> Device:
     try:
         return device(spec)
     except DeviceSpecError as error:
-        from devshim.registry import argument_hints
-
-        raise argument_hints.no_device(call, x, spec, error) from error.__cause__
+        raise device_module.FRAMEWORKS.no_device(call, x, spec, error) from error.__cause__
 
 
 def _refusal(spec: object) -> DeviceSpecError:
@@ -199,12 +188,7 @@ def _hint(spec: object) -> str:
 
 def _instead(spec: object) -> str:
     """The start of a hint, for something that is not text."""
-    from devshim.registry import registry
-
-    try:
-        is_tensor = registry.serving(spec) is not None
-    except Exception:  # a foreign type may raise anything when it is looked at
-        is_tensor = False
+    is_tensor = device_module.FRAMEWORKS.is_tensor(spec)
     return "ds.device_of(x) is the device of a tensor x; else " if is_tensor else ""
 
 

@@ -20,7 +20,6 @@ from devshim.errors import (
     PlacementError,
     SimulationError,
     TracingError,
-    UnsupportedError,
 )
 from devshim.errors.formatting import described, type_name
 
@@ -32,65 +31,11 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 
-def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
-    """The device does not exist here: how many there are, why, and what to type instead."""
-    if backend.name == "numpy" and _chosen() != "numpy":
-        return not_for_numpy(device)
-    count = backend.count(device.kind)
-    have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
-    if backend.simulated and device.kind == "gpu":
-        why = f"devshim simulates {backend.simulated}"
-    else:
-        from devshim.devices import startup
-        from devshim.simulation import simulate
-
-        unable = startup.reason(backend.name, device.kind)
-        why = simulate.why_not(backend) or unable or backend.absence(device.kind)
-    if count:
-        last = f" to {device.kind}:{count - 1}" if count > 1 else ""
-        hint = f"use {device.kind}:0{last}, or ds.try_gpu({device.index}) to fall back to the CPU"
-    else:
-        hint = "use ds.try_gpu() to fall back to the CPU, or run `devshim doctor` to see why"
-        if "simulate" not in backend.gaps:
-            hint += "; ds.simulate(gpus=2) goes on without cards"
-    return DeviceNotFoundError(f"{device} was asked for, and {backend.title} has {have}: {why}", hint)
-
-
 def not_started(backend: Backend, why: str) -> DeviceNotFoundError:
     """The framework starts its GPUs with the host, and they cannot start."""
     return DeviceNotFoundError(
         f"{backend.title} does not start: {why}",
         "set CUDA_VISIBLE_DEVICES='' in the environment to leave the GPUs out; `devshim doctor` says more",
-    )
-
-
-def _chosen() -> str | None:
-    from devshim.registry import current as current_module
-
-    return current_module.chosen()
-
-
-def refuse_for_numpy(device: Device) -> None:
-    """Raise `DeviceNotFoundError` for a NumPy array that is to go to a GPU, unless NumPy is the current framework.
-
-    The simulated GPUs are the current framework's, which would take such an array for one in host memory.
-    """
-    if _chosen() != "numpy":
-        raise not_for_numpy(device)
-
-
-def not_for_numpy(device: Device) -> DeviceNotFoundError:
-    """A NumPy array is to go to a GPU of another framework."""
-    current = _chosen()
-    if current is None:
-        told, first = "no framework is chosen", "choose one, such as ds.use('torch'), then call "
-    else:
-        from devshim.registry.discovery import TITLES
-
-        told, first = f"the current framework is {TITLES.get(current, current)}", ""
-    return DeviceNotFoundError(
-        f"{device} was asked for, and this is a NumPy array: NumPy has no GPUs, and {told}",
-        f"{first}ds.from_numpy(x, {str(device)!r}), which makes a tensor of the current framework there",
     )
 
 
@@ -117,34 +62,15 @@ def misplaced(backend: Backend, asked: Device, found: Device) -> PlacementError:
     )
 
 
-def broken(name: str, error: Exception) -> BackendBrokenError:
+def broken(name: str, title: str, error: Exception) -> BackendBrokenError:
     """A framework is installed, and cannot be imported."""
     from traceback import format_exception
 
-    from devshim.registry.discovery import TITLES
-
     told = "".join(format_exception(error)).rstrip()
     return BackendBrokenError(
-        f"{TITLES.get(name, name)} is installed, and importing it fails:\n\n{told}",
+        f"{title} is installed, and importing it fails:\n\n{told}",
         f"try `python -c 'import {name}'`, then reinstall it; `devshim doctor` shows what is here",
     )
-
-
-def unsupported(backend: Backend, feature: str) -> UnsupportedError:
-    """A declared gap was asked for."""
-    from devshim.contract.backend import FEATURES, Gap
-
-    gap = backend.gaps.get(feature, Gap("planned", "its adapter has no such room yet"))
-    again = {
-        "planned": "devshim plans this: see CHANGELOG.md",
-        "upstream": f"{backend.title} has to offer this first",
-        "never": "do this step outside devshim, or on another backend: ds.backends() lists them",
-    }
-    return UnsupportedError(f"{backend.title} cannot {_verb(FEATURES[feature])}: {gap.reason}", again[gap.kind])
-
-
-def _verb(feature: str) -> str:
-    return f"keep the promise «{feature}»"
 
 
 def tracing(backend: Backend, call: str, instead: str) -> TracingError:

@@ -8,7 +8,7 @@ Requirements this module answers:
 * No device ever holds two copies because of a move: a source keeps what it had until the end, a target gets what it
   shall hold. Beyond that, nothing: a model of more than half a card can go to the card and come back.
 * Ties are moved once and stay ties; state and gradients follow their parameter.
-* What goes to one device is copied in one call (`devshim.transfers.engine.move_many`), so that a model of a thousand small
+* What goes to one device is copied in one call (`transfers.engine.move_many`), so that a model of a thousand small
   parameters needs few transfers where a framework's adapter packs them.
 """
 

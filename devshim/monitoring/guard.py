@@ -169,3 +169,5 @@ def _direction(source: Device | None, target: Device) -> str:
 
 for _public in (TransferWarning, guard):
     _public.__module__ = "devshim"
+
+registry_module.on_load(attend)

@@ -1,6 +1,6 @@
 """The ledger: every copy devshim makes, with its size, its time, and the line of yours that caused it.
 
-Off, it costs the one path all copies take a look at a global (`devshim.transfers.engine.LEDGER`).  On, a log hears of the
+Off, it costs the one path all copies take a look at a global (`transfers.engine.LEDGER`).  On, a log hears of the
 copies of its own thread or task, and of those that `devshim.parallel` starts from it; blocks may be nested, and each
 log hears of all that happens inside it.
 """

@@ -239,9 +239,15 @@ def placement_of(obj: object) -> Placement:
     Returns:
         The device of every tensor, parameter, buffer and state, by its path; a lone tensor's is empty.
     """
+    from devshim.transfers import explain
+    from devshim.trees import explain as tree_lines
     from devshim.trees import trees
 
-    return Placement(trees.placement_of(obj))
+    hook = explain.HOOK
+    found = trees.placement_of(obj)
+    if hook is not None:
+        tree_lines.about(hook, "device_of", obj)
+    return Placement(found)
 
 
 def _table(places: Mapping[str, Device], default: Device | None, sizes: Mapping[str, int]) -> str:
@@ -259,9 +265,9 @@ def _table(places: Mapping[str, Device], default: Device | None, sizes: Mapping[
 
 def _shown(device: Device) -> str:
     """A device in a table; a simulated card is called so."""
-    from devshim.simulation import simulate
+    from devshim.registry import simulation_request
 
-    simulated = device.kind == "gpu" and device.index < simulate.simulated_gpus()
+    simulated = device.kind == "gpu" and device.index < simulation_request.simulated_gpus()
     return f"{device} (simulated)" if simulated else str(device)
 
 

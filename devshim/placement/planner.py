@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim.collectives import arguments
-from devshim.devices import startup
+from devshim.devices import amounts
 from devshim.devices.device import CPU
 from devshim.devices.parsing import device as as_device
 from devshim.errors import ArgumentError, OutOfMemoryError
 from devshim.models.moving import joined
-from devshim.simulation import simulate
-from devshim.transfers import engine
-from devshim.trees import trees
+from devshim.registry import unstarted
+from devshim.transfers import device_lists, engine
+from devshim.trees import key_paths, trees
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +52,7 @@ def plan(
     obj: object, devices: Sequence[DeviceLike], budgets: Mapping[Any, Any] | Sequence[Any] | None
 ) -> tuple[dict[str, Device], dict[str, int]]:
     """Return the device of every leaf of an object, and its bytes; see `Placement.balanced`."""
-    chosen = arguments.listed(devices, "Placement.balanced", "obj", obj)
+    chosen = device_lists.parse_devices(devices, "Placement.balanced", "obj", obj)
     if len(set(chosen)) < len(chosen):
         once = [str(device) for device in dict.fromkeys(chosen)]
         raise ArgumentError(
@@ -80,7 +79,7 @@ def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
     found = [(cell, x, backend) for cell, x, backend in trees.scan(obj, None, wholes)]
     parts, backends = _of_tensors(found), [backend for _, _, backend in found]
     for cell, whole, backend in wholes:
-        parts += _of_whole(trees.path_text(cell), whole, backend)
+        parts += _of_whole(key_paths.path_text(cell), whole, backend)
         backends.append(backend)
     if not parts:
         raise ArgumentError("there is nothing to place in it", "pass a model, or a tree of tensors; build it first")
@@ -95,7 +94,7 @@ def _of_tensors(found: list[tuple[Any, Any, Backend]]) -> list[Part]:
     parts: list[Part] = []
     blocks: dict[int, Part] = {}
     for cell, x, backend in found:
-        path = trees.path_text(cell)
+        path = key_paths.path_text(cell)
         leaf = Part(path, {path: (id(x), backend.nbytes(x))}, [])
         container = cell[0]
         if container is None or container[0] is None:  # the tensor is the tree, or directly in it
@@ -103,7 +102,7 @@ def _of_tensors(found: list[tuple[Any, Any, Backend]]) -> list[Part]:
             continue
         block = blocks.get(id(container))
         if block is None:
-            block = blocks[id(container)] = Part(trees.path_text(container), {}, [])
+            block = blocks[id(container)] = Part(key_paths.path_text(container), {}, [])
             parts.append(block)
         block.leaves.update(leaf.leaves)
         block.inside.append(leaf)
@@ -172,14 +171,14 @@ def _read_budgets(devices: list[Device], budgets: Any, backends: list[Backend]) 
         unknown = [str(key) for key in given if key not in devices]
         if unknown:
             raise ArgumentError(f"budgets name {', '.join(unknown)}, not among the devices", "add them to devices")
-        return [simulate.read_memory(given[d], f"the budget of {d}") if d in given else UNLIMITED for d in devices]
+        return [amounts.read_memory(given[d], f"the budget of {d}") if d in given else UNLIMITED for d in devices]
     listed = list(budgets)
     if len(listed) != len(devices):
         raise ArgumentError(
             f"{len(listed)} budgets for {len(devices)} devices",
             f"budgets={dict.fromkeys(map(str, devices), '4GiB')} names them",
         )
-    return [simulate.read_memory(each, f"the budget of {d}") for d, each in zip(devices, listed, strict=True)]
+    return [amounts.read_memory(each, f"the budget of {d}") for d, each in zip(devices, listed, strict=True)]
 
 
 def _free(device: Device, backends: list[Backend]) -> int:
@@ -188,7 +187,7 @@ def _free(device: Device, backends: list[Backend]) -> int:
     engine.require(backends[0], device)
     if "memory" in backends[0].gaps:
         return UNLIMITED
-    free = startup.ask(backends[0], device, backends[0].memory).free
+    free = unstarted.ask(backends[0], device, backends[0].memory).free
     return UNLIMITED if free is None else free
 
 

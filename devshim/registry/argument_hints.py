@@ -223,17 +223,6 @@ def no_indices(indices: object) -> ArgumentError:
     return bad_argument("indices", indices, "a list of ints", f"ds.set_visible_devices({found})")
 
 
-def is_size(text: str) -> bool:
-    """Return True if text is an amount of memory, such as ``"4GiB"``."""
-    from devshim.simulation.simulate import read_memory
-
-    try:
-        read_memory(text)
-    except ArgumentError:
-        return False
-    return True
-
-
 def swapped_simulate(gpus: str, memory: object) -> ArgumentError:
     """`simulate` was given memory first."""
     if memory is None:

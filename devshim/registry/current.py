@@ -212,3 +212,32 @@ def default_device() -> Device:
 
 for _public in (backends, framework, use, using):
     _public.__module__ = "devshim"
+
+
+def problem_of(name: str, value: str) -> str | None:
+    """Return what is wrong with the value of a variable of the environment that devshim reads, or None."""
+    from devshim.devices import amounts
+    from devshim.errors import DevshimError
+
+    try:
+        if name == "DEVSHIM_BACKEND":
+            using(value)
+        elif name == "DEVSHIM_SIMULATE_GPUS":
+            amounts.read_count(value, name)
+        else:
+            amounts.read_memory(value, name)
+    except DevshimError as error:
+        return error.problem
+    return None
+
+
+def _add_compiler(backend: Backend) -> None:
+    """Ask a backend that has a compiler from now on whether it is compiling the calling code."""
+    from devshim.contract.backend import Backend as Contract
+
+    if type(backend).compiling is not Contract.compiling:
+        # One that reads code is asked first, and is the answer: it could not read how the others find theirs.
+        COMPILERS.insert(0 if backend.reads_code else len(COMPILERS), backend)
+
+
+registry.on_load(_add_compiler)

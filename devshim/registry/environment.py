@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KNOWN", "look", "require_sound", "unread", "wrong"]
+__all__ = ["KNOWN", "look", "require_sound", "unread"]
 
 KNOWN = {
     "DEVSHIM_BACKEND": "the framework to use, such as torch",
@@ -37,29 +37,11 @@ def look() -> None:
         warn(text, stacklevel=_users_level())
 
 
-def wrong(name: str, value: str) -> str | None:
-    """Return what is wrong with the value of a variable that devshim reads, or None."""
-    from devshim.errors import DevshimError
-    from devshim.registry import current
-    from devshim.simulation import simulate
-
-    try:
-        if name == "DEVSHIM_BACKEND":
-            current.using(value)
-        elif name == "DEVSHIM_SIMULATE_GPUS":
-            simulate.read_count(value, name)
-        else:
-            simulate.read_memory(value, name)
-    except DevshimError as error:
-        return error.problem
-    return None
-
-
 def require_sound() -> None:
     """Raise `ArgumentError` where the environment asks for simulated GPUs that make no sense."""
-    from devshim.simulation import simulate
+    from devshim.registry import simulation_request
 
-    simulate.simulated_gpus()
+    simulation_request.current()
 
 
 def unread() -> Iterator[str]:
@@ -74,7 +56,7 @@ def unread() -> Iterator[str]:
             yield f"the environment variable {name} has no effect: devshim reads {', '.join(KNOWN)}"
     memory = environ.get("DEVSHIM_SIMULATE_MEMORY")
     if memory and not environ.get("DEVSHIM_SIMULATE_GPUS"):
-        from devshim.registry.argument_hints import is_size
+        from devshim.devices.amounts import is_size
 
         if not is_size(memory):
             yield (

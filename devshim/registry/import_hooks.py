@@ -20,6 +20,9 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from devshim.registry import simulation_request
+from devshim.registry.discovery import BUILTIN
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
 _WATCHED: dict[str, Around] = {}
 _BEHIND: dict[str, list[Callable[[], None]]] = {}
 """Functions of adapters that run after the import of a library that uses their framework."""
+
+
+load_adapter: Callable[[str], object] | None = None
+"""Loads the adapter of a framework: `devshim.registry.registry.load`, which sets this."""
 
 
 class _Finder:
@@ -75,21 +82,23 @@ def _wrap(spec: ModuleSpec, around: Around) -> None:
 
 def _simulating(name: str) -> AbstractContextManager[None]:
     """What a framework's import needs besides where simulated GPUs are asked for; most need nothing."""
-    from devshim.simulation import simulate
-
     enter = getattr(importing(name), "simulating", None)
-    found: AbstractContextManager[None] = nullcontext() if enter is None or not simulate.simulated_gpus() else enter()
+    found: AbstractContextManager[None] = (
+        nullcontext() if enter is None or not simulation_request.simulated_gpus() else enter()
+    )
     return found
 
 
 def _load_behind(name: str) -> None:
     """Load a framework's adapter where simulated GPUs are asked for, unless it is what imports the framework."""
-    from devshim.registry import discovery, registry
-    from devshim.simulation import simulate
-
-    target = discovery.BUILTIN.get(name)
-    if target is not None and target.partition(":")[0] not in sys.modules and simulate.simulated_gpus():
-        registry.load(name)
+    target = BUILTIN.get(name)
+    if (
+        load_adapter is not None
+        and target is not None
+        and target.partition(":")[0] not in sys.modules
+        and simulation_request.simulated_gpus()
+    ):
+        load_adapter(name)
 
 
 def watch(name: str) -> None:
@@ -122,8 +131,6 @@ def importing(name: str) -> ModuleType | None:
     """Return the adapter's ``importing`` module, or None where it has none; imports no framework."""
     from importlib import import_module
     from importlib.util import find_spec
-
-    from devshim.registry.discovery import BUILTIN
 
     if name not in BUILTIN:
         return None

@@ -5,7 +5,7 @@ backend it serves such an array as its own tensor on ``cpu``: `devshim.place` br
 joins it with what was there.  Elsewhere NumPy serves it, and everywhere what no GPU could hold as it is: arrays of the
 other byte order, of text or objects, masked ones and other subclasses, those on NumPy's simulated GPUs among them.
 
-Once such a backend is loaded, no type of the lender's is remembered in `devshim.registry.registry.TENSORS`: who serves it is a
+Once such a backend is loaded, no type of the lender's is remembered in `registry.registry.TENSORS`: who serves it is a
 question of the moment.
 """
 

@@ -1,4 +1,4 @@
-"""Which backend serves this name, and which serves this object: the only place that loads an adapter.
+"""Which backend serves a name, and which serves an object: the only place that loads an adapter.
 
 Requirements this module answers:
 
@@ -15,10 +15,12 @@ from __future__ import annotations
 import sys
 from _thread import RLock  # threading costs 3 ms to import, and only its lock is wanted
 
-from devshim.errors import BackendBrokenError, BackendConflictError, BackendError, DevshimError
-from devshim.registry import environment
+from devshim._lazy import Later, load_listeners, load_rest
+from devshim.errors import BackendBrokenError, BackendConflictError, BackendError, DevshimError, messages
+from devshim.registry import environment, import_hooks
 from devshim.registry.discovery import (
     BUILTIN,
+    TITLES,
     canonical,
     imported,
     is_imported,
@@ -58,6 +60,7 @@ _OTHERS: dict[type, None] = dict.fromkeys((*ATOMS, list, tuple, dict, set, slice
 """Types known to be no tensors; Python's own stand here from the start. A dictionary, because torch.compile (2.13)
 cannot guard a set that grows while it traces."""
 
+_LENDING: Any = Later("devshim.registry.lending")  # which imports NumPy
 _LOADED: dict[str, Backend] = {}
 _LOCK = RLock()
 
@@ -115,47 +118,39 @@ def load(name: str) -> Backend:
         return found
     name = canonical(name)
     environment.look()
+    load_listeners()
     with _LOCK:
         if name not in _LOADED:
             made = _make(name)
             _adopt(made)
             _LOADED[name] = made
-    from devshim._lazy import load_rest
-
     load_rest()
     return _LOADED[name]
+
+
+_ON_LOAD: list[Callable[[Backend], None]] = []
+
+
+def on_load(notify: Callable[[Backend], None]) -> None:
+    """Call a function with each backend that is loaded from now on, before anything else uses it."""
+    _ON_LOAD.append(notify)
 
 
 def _adopt(backend: Backend) -> None:
     """Give a new backend what the process has asked for before it was there."""
     from devshim.contract.backend import Backend as Contract
-    from devshim.registry import current
-    from devshim.simulation import simulate
-    from devshim.transfers import engine
 
     backend.has_containers = type(backend).flatten_once is not Contract.flatten_once
     if backend.has_containers:
         _CONTAINERS.append(backend)
     backend.hosted = type(backend).hosted  # read on every placement, and on Python 3.11 an instance's own is faster
     if backend.host_tensors:
-        from devshim.registry import lending
-
-        lending.begin(backend)
-    simulate.apply_request(backend)
-    if engine.LEDGER is not None:  # somebody watches: a guard, perhaps
-        from devshim.monitoring import guard
-
-        guard.attend(backend)
-    if type(backend).compiling is not Contract.compiling:
-        from devshim.trees import traced  # noqa: F401 - Paddle's compiler traces even a first import, through its hooks
-
-        # One that reads code is asked first, and is the answer: it could not read how the others find theirs.
-        current.COMPILERS.insert(0 if backend.reads_code else len(current.COMPILERS), backend)
+        _LENDING.begin(backend)
+    for notify in _ON_LOAD:
+        notify(backend)
 
 
 def _make(name: str) -> Backend:
-    from devshim.registry import import_hooks
-
     target = _target(name)
     if not is_installed(name):
         raise not_installed(name)
@@ -168,9 +163,7 @@ def _make(name: str) -> Backend:
     except DevshimError:
         raise
     except Exception as error:
-        from devshim.errors import messages
-
-        raise messages.broken(name, error) from error
+        raise messages.broken(name, TITLES.get(name, name), error) from error
     _check(name, made, target)
     return made
 
@@ -180,9 +173,7 @@ def _check(name: str, made: object, target: str) -> None:
     from devshim.contract.backend import Backend as Contract
 
     if not isinstance(made, Contract) or made.name != name:
-        what = (
-            f"a backend called {made.name!r}" if isinstance(made, Contract) else "no devshim.contract.backend.Backend"
-        )
+        what = f"a backend called {made.name!r}" if isinstance(made, Contract) else "no devshim.backend.Backend"
         raise BackendBrokenError(
             f"the backend name {name!r} is registered for {target}, which is {what}",
             "this is a defect of the distribution that registers it: see backends/README.md",
@@ -253,9 +244,8 @@ def serving(x: object) -> Backend | None:
         return found
     name = _tensor_framework(cls)
     if name in LENT:
-        from devshim.registry import lending
-
-        return lending.serving(_LOADED[name], x)
+        lent: Backend = _LENDING.serving(_LOADED[name], x)
+        return lent
     if name is not None:
         TENSORS[cls] = found = _LOADED[name]
         if name in LENT:  # since a moment ago, in another thread
@@ -301,3 +291,6 @@ def _declared(name: str) -> Any:
     from importlib import import_module
 
     return import_module(BUILTIN[name].replace(".backend:", ".gaps:").partition(":")[0])
+
+
+import_hooks.load_adapter = load

@@ -16,8 +16,6 @@ from devshim.registry import registry
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
-    from typing import NoReturn
-
     from devshim.contract.backend import Backend
 
 
@@ -52,51 +50,6 @@ def refuse_default_where_read() -> None:
             told = f"a function that {backend.title} is compiling cannot know the default device set outside of it"
             instead = "name the device, for example device=ds.device_of(x), or enter ds.on inside the function"
             raise backend.untraceable(TracingError(told, instead))
-
-
-@registry.settled_when_compiled
-def not_found(name: str, device: str) -> NoReturn:
-    """Raise `DeviceNotFoundError`, in a form that a compiler hands on: its arguments are plain for that."""
-    from devshim.devices import parsing
-    from devshim.errors import messages
-
-    backend = registry.load(name)
-    raise backend.untraceable(messages.not_found(backend, parsing.device(device)))
-
-
-@registry.settled_when_compiled
-def copy_needed(name: str, source: str, target: str) -> NoReturn:
-    """Raise `CopyNeededError` likewise."""
-    from devshim.devices import parsing
-    from devshim.errors import messages
-
-    raise registry.load(name).untraceable(messages.copy_needed(parsing.device(source), parsing.device(target)))
-
-
-@registry.settled_when_compiled
-def mismatch(name: str, located: tuple[tuple[str, str, str], ...], call: str) -> NoReturn:
-    """Raise `DeviceMismatchError` likewise."""
-    from devshim.devices import parsing
-    from devshim.registry import mismatches
-
-    devices = {label: parsing.device(device) for label, device, _ in located}
-    frameworks = {label: framework for label, _, framework in located}
-    raise registry.load(name).untraceable(mismatches.mismatch(devices, call, frameworks))
-
-
-@registry.settled_when_compiled
-def not_a_tensor(call: str, name: str) -> NoReturn:
-    """Raise `NotATensorError` likewise, for an object of a class of that name."""
-    from devshim.errors import NotATensorError
-
-    error = NotATensorError(
-        f"ds.{call} takes a tensor, a tree of tensors, a model or an optimizer, and was given an object of type {name}",
-        "pass a tensor, or a dict or list of them; ds.asarray(x) makes one of a number",
-    )
-    for backend in registry.loaded():
-        if backend.tracing():
-            raise backend.untraceable(error)
-    raise error
 
 
 def _raise(backend: Backend, call: str, instead: str) -> None:

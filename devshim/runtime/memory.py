@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from devshim.devices import parsing, startup
+from devshim.contract import capabilities
+from devshim.devices import parsing
 from devshim.devices.device import CPU, Device, as_int
 from devshim.errors import BackendError, DeviceNotFoundError, OutOfMemoryError
-from devshim.errors.messages import already_started, bad_argument, unsupported
-from devshim.registry import argument_hints, current, discovery, registry, tracing
+from devshim.errors.messages import already_started, bad_argument
+from devshim.registry import argument_hints, current, discovery, registry, tracing, unstarted
 from devshim.runtime import visible_devices
 from devshim.tensors import arguments
 from devshim.transfers import engine, explain
@@ -60,7 +61,7 @@ def memory(device: DeviceLike) -> MemoryInfo:
     hook = explain.HOOK
     if hook is not None:
         hook(backend, "memory", target)
-    return startup.ask(backend, target, backend.memory)
+    return unstarted.ask(backend, target, backend.memory)
 
 
 def empty_cache(device: DeviceLike | None = None) -> None:
@@ -87,7 +88,7 @@ def _started(backend: Backend, device: DeviceLike) -> Device:
     """Return a device that is named; one that has only been counted so far is looked at, which may fail."""
     target = engine.require(backend, parsing.device(device))
     if target is not CPU and not backend.simulated:
-        startup.look(backend, target)
+        unstarted.look(backend, target)
     return target
 
 
@@ -95,7 +96,7 @@ def _each(backend: Backend, targets: Iterable[Device], how: Callable[[Device], N
     """Call one of a backend's methods with each device; one that nobody has named may turn out not to start."""
     for target in targets:
         try:
-            startup.ask(backend, target, how)
+            unstarted.ask(backend, target, how)
         except DeviceNotFoundError:
             if named:
                 raise
@@ -127,7 +128,7 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
         )
     backend = current.current()
     if "memory_policy" in backend.gaps:
-        raise unsupported(backend, "memory_policy")
+        raise capabilities.unsupported(backend, "memory_policy")
     concerned = [backend, *(_sharing(backend) if policy == "grow" else ())]
     for each in concerned:
         if ("grow" if policy == "grow" else "fraction") not in each.never_late and each.started():
@@ -141,7 +142,7 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
 
 def _set_policy(backend: Backend, policy: Literal["grow"] | float) -> None:
     """Pass the policy on to a framework, which may start its GPUs for it."""
-    startup.ask(backend, Device("gpu"), lambda _: backend.memory_policy(policy))
+    unstarted.ask(backend, Device("gpu"), lambda _: backend.memory_policy(policy))
 
 
 def _sharing(backend: Backend) -> list[Backend]:

@@ -6,10 +6,10 @@ still ask at import, so write ``devices=None`` there and ask inside.
 
 from __future__ import annotations
 
-from devshim.devices import parsing, startup
+from devshim.devices import parsing
 from devshim.devices.device import ALIASES, CPU, Device, kind_of
 from devshim.errors import DeviceSpecError
-from devshim.registry import current, registry
+from devshim.registry import current, registry, unstarted
 from devshim.transfers import engine, explain
 
 TYPE_CHECKING: bool = False
@@ -68,7 +68,7 @@ def describe(device: DeviceLike) -> DeviceInfo:
     hook = explain.HOOK
     if hook is not None:
         hook(backend, "describe", target)
-    return startup.ask(backend, target, backend.describe)
+    return unstarted.ask(backend, target, backend.describe)
 
 
 def require(device: DeviceLike) -> Device:

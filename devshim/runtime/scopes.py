@@ -12,9 +12,9 @@ import sys
 from _thread import _local
 from contextvars import ContextVar
 
-from devshim.devices import parsing, startup
+from devshim.devices import parsing
 from devshim.devices.device import Device
-from devshim.registry import current, registry
+from devshim.registry import current, registry, traced_errors, unstarted
 from devshim.registry import tracing as tracing_module
 from devshim.tensors.value_hints import given_by_name
 from devshim.transfers import engine, explain
@@ -115,7 +115,7 @@ def _enter(backend: Backend, device: Device, held: bool = False) -> None:
     try:
         scope.__enter__()
     except Exception as error:
-        startup.raise_unstarted(backend, error, device)
+        unstarted.raise_unstarted(backend, error, device)
         raise
     _native.open.append((scope, held))
 
@@ -275,7 +275,7 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
     if any(other is not device for _, other in located.values()):
         if backend.reads_code and backend.compiling():
             found = [(name, str(where), owner.name) for name, (owner, where) in located.items()]
-            tracing_module.mismatch(backend.name, tuple(found), call)
+            traced_errors.mismatch(backend.name, tuple(found), call)
         from devshim.registry import mismatches
 
         frameworks = {name: owner.name for name, (owner, _) in located.items()}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from devshim.errors import AlreadyStartedError, DeviceNotFoundError
 from devshim.errors.messages import already_started
-from devshim.registry import registry
+from devshim.registry import registry, simulation_request
 from devshim.simulation import simulate
 from devshim.transfers import explain
 
@@ -33,7 +33,7 @@ def show(wanted: list[int]) -> None:
     global _before
     call = f"ds.set_visible_devices({wanted})"
     concerned = _require_unused(call)
-    if simulate.simulated_gpus():
+    if simulation_request.simulated_gpus():
         _show_simulated(wanted, call)
         return
     was = {name: os.environ.get(name) for name in _VARIABLES}
@@ -54,7 +54,7 @@ def take_back() -> None:
     simulated, was = _simulated, _before
     if simulated is not None:
         shown, before = simulated
-        if simulate.simulated_gpus() == shown:  # else GPUs were simulated again since
+        if simulation_request.simulated_gpus() == shown:  # else GPUs were simulated again since
             simulate.keep(before)
         _simulated = None
     if was is not None:
@@ -95,7 +95,7 @@ def _explain_line(variable: str, value: str) -> None:
 
 def _show_simulated(wanted: list[int], call: str) -> None:
     global _simulated
-    have = simulate.simulated_gpus()
+    have = simulation_request.simulated_gpus()
     _check(wanted, have, call, f"devshim simulates {have}")
     _explain_line("CUDA_VISIBLE_DEVICES", ",".join(map(str, wanted)))
     simulate.keep(len(wanted))

@@ -259,7 +259,7 @@ class Cards:
 
 
 def watch(backend: Backend, source: Device | None, target: Device, what: str) -> None:
-    """What `devshim.transfers.engine` calls while faults are asked for: before a copy, or (no source) before anything else."""
+    """What `transfers.engine` calls while faults are asked for: before a copy, or (no source) before anything else."""
     cards = backend.cards
     if cards is None or not backend.simulated:
         return

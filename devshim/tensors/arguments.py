@@ -11,13 +11,13 @@ from devshim.devices import parsing
 from devshim.devices.device import CPU, as_int
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ArgumentError, ConversionError
-from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor, refuse_for_numpy
+from devshim.errors.messages import bad_argument, cannot_share, masked, not_a_tensor
 from devshim.registry import current, registry
 from devshim.tensors import value_hints
 from devshim.transfers import engine, explain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from typing import SupportsIndex, TypeAlias
 
     from devshim.contract.backend import Backend, Tensor
@@ -30,13 +30,6 @@ if TYPE_CHECKING:
 def target(backend: Backend, device: DeviceLike | None) -> Device:
     """Return the device asked for, or the default one; it exists."""
     return engine.require(backend, current.default_device() if device is None else parsing.device(device))
-
-
-def reach(backend: Backend, device: Device, xs: Sequence[Any]) -> Device:
-    """Return a device to which tensors of a backend may be copied, or raise `DeviceNotFoundError`."""
-    if backend.name == "numpy" and device is not CPU and any(backend.device_of(x) is CPU for x in xs):
-        refuse_for_numpy(device)
-    return engine.require(backend, device)
 
 
 def plan(call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None) -> tuple[Any, ...]:
@@ -180,7 +173,7 @@ def integer(name: str, value: Any) -> int:
         raise bad_argument(name, value, "an int", value_hints.int_hint(name, value)) from error
 
 
-__all__ = ["dtype", "finite", "integer", "number", "numpy_array", "plan", "planned", "reach", "real", "shape", "steps"]
+__all__ = ["dtype", "finite", "integer", "number", "numpy_array", "plan", "planned", "real", "shape", "steps"]
 
 
 def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:

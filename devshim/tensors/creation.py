@@ -14,12 +14,10 @@ import numpy as np
 from devshim.devices import parsing
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
-from devshim.errors import ConversionError, DevshimError
-from devshim.errors.messages import cannot_share
+from devshim.errors import ConversionError, DevshimError, messages
 from devshim.registry import current, registry
-from devshim.tensors import arguments, stacking, value_hints
-from devshim.tensors.placing import from_array, stays
-from devshim.transfers import engine, explain
+from devshim.tensors import arguments, placing, stacking, value_hints
+from devshim.transfers import decisions, engine, explain
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -29,10 +27,8 @@ if TYPE_CHECKING:
     from devshim.devices.parsing import DeviceLike
     from devshim.tensors.arguments import Shape
 
-__all__ = [
-    *("arange", "asarray", "empty", "empty_like", "eye", "full", "full_like"),
-    *("linspace", "ones", "ones_like", "zeros", "zeros_like"),
-]
+__all__ = ["arange", "asarray", "empty", "empty_like", "eye", "full", "full_like", "linspace"]
+__all__ += ["ones", "ones_like", "zeros", "zeros_like"]
 
 
 def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
@@ -60,7 +56,7 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
         x, copy = _cast(backend, obj, arguments.dtype(backend, dtype), copy)
         if (hook := explain.HOOK) is not None:
             hook(backend, "copy" if copy else "place", target)
-        return x if stays(backend, x, target, copy) else engine.move(backend, x, target)
+        return x if decisions.stays(backend, x, target, copy) else engine.move(backend, x, target)
     if type(obj) is list or type(obj) is tuple:
         found = stacking.tensors_in(obj)
         if found:
@@ -90,10 +86,10 @@ def _reading(obj: Any, dtype: object, device: DeviceLike | None, copy: bool | No
     """The arguments of `engine.make` that give the current framework an object's values."""
     if type(obj) in _NUMBERS:
         if copy is False:
-            raise cannot_share("Python numbers", "a tensor has memory of its own")
+            raise messages.cannot_share("Python numbers", "a tensor has memory of its own")
         return arguments.plan("asarray", (obj,), dtype, device)
     backend = current.current()
-    return from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
+    return placing.from_array(backend, _host_array(backend, obj, copy), arguments.target(backend, device), copy)
 
 
 def _made(ledger: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:
@@ -132,7 +128,7 @@ def _cast(backend: Backend, x: Tensor, wanted: Any, copy: bool | None) -> tuple[
     if backend.dtype_name(cast) == backend.dtype_name(x):
         return x, copy
     if copy is False:
-        raise cannot_share("the tensor", "another dtype needs memory of its own")
+        raise messages.cannot_share("the tensor", "another dtype needs memory of its own")
     return cast, None
 
 
@@ -292,7 +288,7 @@ def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device
 def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value: object) -> tuple[Any, ...]:
     """The arguments of `engine.make` for a tensor in another's shape."""
     backend, x = arguments.tensor_of(x, f"{call}_like")
-    target = backend.device_of(x) if device is None else arguments.reach(backend, parsing.device(device), (x,))
+    target = backend.device_of(x) if device is None else decisions.reach(backend, parsing.device(device), (x,))
     plan = arguments.planned(backend, call, target, (backend.shape(x), *value), dtype)
     return plan if dtype is not None else (*plan[:-2], backend.dtype(backend.dtype_name(x)), target)
 

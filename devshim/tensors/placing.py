@@ -11,16 +11,19 @@ from devshim.devices.device import CPU, Device
 from devshim.errors import SimulationError, TracingError
 from devshim.placement.placement import Placement
 from devshim.registry import registry
-from devshim.transfers import engine, explain
+from devshim.transfers import decisions, engine, explain
+from devshim.trees import explain as tree_lines
+from devshim.trees import traced, trees
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, TypeVar
+    from typing import Any, TypeVar
 
     import numpy as np
 
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.parsing import DeviceLike
+    from devshim.models.moving import Where
 
     T = TypeVar("T")
 
@@ -99,9 +102,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     elif type(device) is str:
         target = (_TEXTS.get(device) if len(device) < 9 else None) or parsing.device(device)
     elif isinstance(device, Placement):
-        from devshim.trees import trees
-
-        return trees.place(x, device.of_leaf, copy, non_blocking)
+        return place_tree(x, device.of_leaf, copy, non_blocking)
     else:
         target = parsing.of_call("place", x, device)
     hook = explain.HOOK
@@ -118,9 +119,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     if backend is None:
         backend = registry.serving(x)
         if backend is None:
-            from devshim.trees import trees
-
-            return trees.place(x, target, copy, non_blocking)
+            return place_tree(x, target, copy, non_blocking)
     if hook is not None:
         hook(backend, "copy" if copy else "place", target)
     if copy is None or copy is False:
@@ -130,58 +129,22 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
         except TracingError as error:
             if copy is False:
                 raise
-            _refuse_untraceable(backend, error)
+            decisions.refuse_untraceable(backend, error)
         if copy is False:
-            _refuse_copy(backend, x, target)
+            decisions.refuse_copy(backend, x, target)
     elif copy is not True:
-        _refuse_flag(copy)
+        decisions.refuse_flag(copy)
     return engine.move(backend, x, target, non_blocking)
 
 
-def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> bool:
-    """Whether ``x`` itself is the answer to a placement."""
-    if copy is not None:
-        return _settled(backend, x, target, copy)
-    try:
-        return backend.device_of(x) is target
-    except TracingError as error:
-        _refuse_untraceable(backend, error)
-        return False
-
-
-def _refuse_untraceable(backend: Backend, error: TracingError) -> None:
-    """Refuse to place what cannot be located, unless the backend can move it all the same (tf.function)."""
-    if "trace_place" in backend.gaps or "trace_device_of" not in backend.gaps:
-        from devshim.errors import messages
-
-        instead = "place the arguments before the compiled function is called, or its results after"
-        raise messages.tracing(backend, "place", instead) from error
-
-
-def _settled(backend: Backend, x: Tensor, target: Device, copy: bool) -> bool:
-    """Whether an explicit ``copy`` lets ``x`` itself be the answer."""
-    if type(copy) is not bool:
-        _refuse_flag(copy)
-    if not copy and backend.device_of(x) is not target:
-        _refuse_copy(backend, x, target)
-    return not copy
-
-
-def _refuse_flag(copy: object) -> NoReturn:
-    from devshim.errors import messages
-
-    raise messages.bad_flag(copy)
-
-
-def _refuse_copy(backend: Backend, x: Tensor, target: Device) -> NoReturn:
-    from devshim.errors import messages
-    from devshim.registry import tracing
-    from devshim.tensors import arguments
-
-    arguments.reach(backend, target, (x,))
-    if backend.reads_code and backend.compiling():
-        tracing.copy_needed(backend.name, str(backend.device_of(x)), str(target))
-    raise messages.copy_needed(backend.device_of(x), target)
+def place_tree(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
+    """Move every tensor of a tree, by the plain way that compilers can follow where one reads along."""
+    if traced.compiling():
+        return traced.place(tree, to, copy, non_blocking)
+    hook = explain.HOOK
+    if hook is not None:
+        tree_lines.placing(hook, "copy" if copy else "place", tree, trees.everywhere(to))
+    return trees.placed(tree, to, copy, non_blocking, call)
 
 
 def copy(x: T, device: DeviceLike) -> T:
@@ -211,9 +174,7 @@ def copy(x: T, device: DeviceLike) -> T:
     target = device if type(device) is Device and device.text else parsing.of_call("copy", x, device)
     backend = _TENSORS.get(type(x)) or registry.serving(x)
     if backend is None:
-        from devshim.trees import trees
-
-        return trees.place(x, target, True, False, "copy")
+        return place_tree(x, target, True, False, "copy")
     if hook is not None:
         hook(backend, "copy", target)
     return engine.move(backend, x, target)
@@ -283,7 +244,7 @@ def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, cop
 def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool | None) -> tuple[Any, ...]:
     """Return the arguments of `devshim.transfers.engine.make` that bring an array of the host's into a tensor."""
     if copy is not None and type(copy) is not bool:
-        _refuse_flag(copy)
+        decisions.refuse_flag(copy)
     hook = explain.HOOK
     if hook is not None:
         hook(backend, "from_numpy", target, (array,))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim._lazy import keep_source
-from devshim.devices import startup
 from devshim.devices.device import CPU
 from devshim.errors import messages
 from devshim.errors.messages import bad_argument
-from devshim.registry import current, tracing
+from devshim.registry import current, tracing, unstarted
 from devshim.tensors import arguments, value_hints
 from devshim.transfers import engine, explain
 
@@ -106,7 +105,7 @@ def seed(n: int) -> None:
     hook = explain.HOOK
     if hook is not None:
         hook(backend, "seed", None, (value,))
-    startup.ask(backend, CPU, lambda _: backend.seed(value))
+    unstarted.ask(backend, CPU, lambda _: backend.seed(value))
 
 
 value_hints.given_by_name(normal)

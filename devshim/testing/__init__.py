@@ -6,7 +6,7 @@ Requirements this package answers:
   copies of it.  The rooms of this package are the contract's tables.
 * What only a framework's owner can write is a hook (`Kit`): how to differentiate, to compile, to write in place.
 * A device that is *not* the default is always among those tested, real or simulated.
-* What a backend declares it cannot do (`devshim.contract.backend.Gap`) is reported as a gap with its reason, never passed over;
+* What a backend declares it cannot do (`contract.backend.Gap`) is reported as a gap with its reason, never passed over;
   where it can be called, it must refuse.  Any other skip is a failure, and so is a backend that was asked for and is
   missing.
 * What ran is written down per feature, and the support table of the docs is made from it (`devshim.testing.table`).

@@ -17,7 +17,7 @@ from devshim.testing.values import feature
 
 PRELUDE = """
 import devshim as ds
-from devshim.registry import discovery as _installed; from devshim.registry import registry as _registry
+from devshim.registry import discovery, registry
 name = {name!r}
 def expect(error, fn, *args):
     try:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 feature = pytest.mark.feature
-"""Names the features (keys of `devshim.contract.backend.FEATURES`) a test is about; a declared gap in one makes it a gap."""
+"""Names the features (keys of `contract.backend.FEATURES`) a test is about; a declared gap in one makes it a gap."""
 
 hook = pytest.mark.hook
 """Names hooks of `Kit` a test needs: it is not collected where the adapter's subclass does not write them."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devshim.errors import DevshimError
-from devshim.transfers import engine
+from devshim.transfers import decisions, engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -70,11 +70,9 @@ class Going:
 
     def copy(self, non_blocking: bool = False) -> dict[Any, Tensor]:
         """Move them all, and return the results by their keys."""
-        from devshim.tensors.arguments import reach
-
         for group in self._groups.values():  # a device that does not exist is refused before anything is copied
             try:
-                reach(group.backend, group.target, group.xs)
+                decisions.reach(group.backend, group.target, group.xs)
             except DevshimError as error:
                 if self._blames or group.backend.name == "numpy":
                     error.add_leaf(self._name(group.places[0]))

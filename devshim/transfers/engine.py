@@ -15,6 +15,7 @@ from operator import attrgetter, is_not
 
 from devshim.devices.device import CPU, Device
 from devshim.errors import DevshimError, TracingError
+from devshim.registry import missing_devices
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
@@ -32,19 +33,17 @@ FAULTS: Callable[[Backend, Device | None, Device, str], None] | None = None
 """Asked before every copy and every allocation while faults are simulated (`devshim.simulation.memory.watch`)."""
 
 LEDGER: Callable[[Backend, Device, Device, int | None, int], AbstractContextManager[None] | None] | None = None
-"""Gives what is entered around a copy while anybody watches (`devshim.transfers.observers`); no bytes: a tensor is made."""
+"""Gives what is entered around a copy while anybody watches (`transfers.observers`); no bytes: a tensor is made."""
 
 
 def require(backend: Backend, device: Device) -> Device:
     """Return the device if the backend has it; else raise `DeviceNotFoundError`."""
     if device is not CPU and device.index >= backend.count(device.kind):
         if backend.reads_code and backend.compiling():
-            from devshim.registry import tracing
+            from devshim.registry import traced_errors
 
-            tracing.not_found(backend.name, device.text)
-        from devshim.errors import messages
-
-        raise messages.not_found(backend, device)
+            traced_errors.not_found(backend.name, device.text)
+        raise missing_devices.not_found(backend, device)
     faults = FAULTS  # here and below read once: another thread may leave its block at any time
     if faults is not None:
         faults(backend, None, device, "a call that names it")
@@ -283,11 +282,11 @@ def raise_if_full(backend: Backend, error: Exception, device: Device, x: Tensor)
 
 def raise_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
     """Do the same where the bytes are known; a simulated card's own error says it already."""
-    from devshim.devices import startup
     from devshim.errors import messages
+    from devshim.registry import unstarted
 
     if isinstance(error, DevshimError):
         return
     if backend.is_out_of_memory(error):
         raise messages.out_of_memory(backend, device, nbytes) from error
-    startup.raise_unstarted(backend, error, device)
+    unstarted.raise_unstarted(backend, error, device)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim.devices import parsing
 from devshim.errors import ArgumentError
-from devshim.placement.placement import Placement
 from devshim.transfers import explain
-from devshim.trees import trees
+from devshim.trees import key_paths, trees
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,11 +40,11 @@ def placing(hook: Hook, call: str, tree: Any, where: Where) -> None:
     wholes: list[Any] = []
     found = list(trees.scan(tree, None, wholes))
     for cell, x, backend in found[:LINES]:
-        device = where(trees.path_text(cell), "", not backend.shape(x))
+        device = where(key_paths.path_text(cell), "", not backend.shape(x))
         hook(backend, call, device, x=_named("x", cell))
     _show_rest(len(found), "tensors")
     for cell, whole, backend in wholes:
-        _place_whole(hook, call, trees.path_text(cell), cell, whole, backend, where)
+        _place_whole(hook, call, key_paths.path_text(cell), cell, whole, backend, where)
 
 
 def _place_whole(hook: Hook, call: str, prefix: str, cell: Any, whole: Any, backend: Backend, where: Where) -> None:
@@ -101,23 +99,19 @@ def about(hook: Hook, call: str, tree: Any, device: Device | None = None, **name
         hook(backend, own if own in backend.lines else call, device, **{"x": _named(kind, cell), **names})
 
 
-def filing(hook: Hook, call: str, tree: Any, path: Any, device: Any = None) -> None:
+def filing(hook: Hook, call: str, tree: Any, path: Any, device: Device | None = None) -> None:
     """Show what `save` or `load` of a tree stands for: a line for its tensors together, and one for each model."""
     wholes: list[Any] = []
     first: dict[Backend, Device] = {}
     for _, x, backend in trees.scan(tree, None, wholes):
         if backend not in first:
-            first[backend] = parsing.device(device) if _is_device(device) else backend.device_of(x)
+            first[backend] = device if device is not None else backend.device_of(x)
     named = {"path": repr(str(path))}
     for backend, target in first.items():
         hook(backend, call, target, **{"x": "tensors", **named})
     for cell, whole, backend in wholes:
         kind = _kind(backend.leaves(whole))
         hook(backend, f"{call}_{kind}", None, **{"x": _named(kind, cell), **named})
-
-
-def _is_device(device: Any) -> bool:
-    return device is not None and not isinstance(device, Placement)
 
 
 def listed(backend: Backend, devices: Sequence[Device]) -> str:
@@ -127,4 +121,4 @@ def listed(backend: Backend, devices: Sequence[Device]) -> str:
 
 def _named(name: str, cell: Any) -> str:
     """Return the source text of something in a tree: the variable's name and the keys to it."""
-    return name + "".join(f"[{key!r}]" for key in trees.path_of(cell))
+    return name + "".join(f"[{key!r}]" for key in key_paths.path_of(cell))

@@ -1,7 +1,7 @@
 """Fast paths for plain trees: is every tensor where it belongs already, and if not, which ones move?
 
 A training loop places every batch, and most are where they belong.  So a tree is first looked at without noting
-paths or how to rebuild it, which is half of what a closer look (`devshim.trees.trees.scan`) costs; whatever is not plain
+paths or how to rebuild it, which is half of what a closer look (`trees.trees.scan`) costs; whatever is not plain
 is left to that.  Where tensors move, they are found a container at a time, and a leaf gets its name when a copy fails.
 """
 

@@ -10,22 +10,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim.errors import ArgumentError
+from devshim.errors import ArgumentError, DevshimError
 from devshim.errors.formatting import article, described, show, type_name
 from devshim.registry import registry
 from devshim.trees import trees as trees_module
 from devshim.trees.containers import children
+from devshim.trees.key_paths import brackets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from devshim.contract.backend import Backend
-    from devshim.trees.trees import Cell
+    from devshim.trees.key_paths import Cell
 
     Visit = Callable[[Cell, list[Any]], Any]
     Unlike = Callable[[Cell, int, str], Exception]
 
-__all__ = ["is_leaf", "mapped", "place_text", "require_equal", "require_same_form", "same_value", "unlike"]
+__all__ = [
+    "is_leaf",
+    "locate_errors",
+    "mapped",
+    "require_equal",
+    "require_same_form",
+    "same_value",
+    "unlike",
+]
 
 
 class _Level:
@@ -114,16 +123,22 @@ _SAME = {
 }
 
 
-def place_text(cell: Cell | None) -> str:
-    """Return where something stands in a tree as Python writes it: ``['a'][0]``; empty for the tree itself."""
-    return "".join(f"[{key!r}]" for key in trees_module.path_of(cell))
+def locate_errors(cell: Cell, how: Callable[..., Any], *args: Any) -> Any:
+    """Do something for the tensor at a place of a tree; an error says which it was."""
+    try:
+        return how(*args)
+    except DevshimError as error:
+        where = brackets(cell)
+        if where:
+            error.add_leaf(where)
+        raise
 
 
 def unlike(call: str, noun: str) -> Unlike:
     """Return the maker of the error for trees of different structure, for a call and what it calls its trees."""
 
     def make(cell: Cell, which: int, why: str) -> Exception:
-        where = place_text(cell)
+        where = brackets(cell)
         at = f" at {where}" if where else ""
         return ArgumentError(
             f"ds.{call} needs trees of one structure: {noun} {which} has {why}{at}, unlike {noun} 0",
@@ -138,7 +153,7 @@ def require_equal(call: str, noun: str, cell: Cell, nodes: Sequence[Any]) -> Non
     for which, node in enumerate(nodes):
         if not same_value(nodes[0], node):
             raise ArgumentError(
-                f"ds.{call} takes what is no tensor from the first {noun}, and at {place_text(cell) or 'the top'} "
+                f"ds.{call} takes what is no tensor from the first {noun}, and at {brackets(cell) or 'the top'} "
                 f"{noun} {which} has {show(node)} where {noun} 0 has {show(nodes[0])}",
                 "make them tensors, with ds.asarray, or leave them out",
             )
@@ -186,5 +201,5 @@ def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
 
 
 def _at(cell: Cell) -> str:
-    where = place_text(cell)
+    where = brackets(cell)
     return f" at {where}" if where else ""

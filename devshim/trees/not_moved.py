@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import NotATensorError
 from devshim.errors.formatting import show, type_name
 from devshim.registry import registry as registry_module
+from devshim.trees import key_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from devshim.trees.trees import Cell
+    from devshim.trees.key_paths import Cell
 
 __all__ = ["NotMovedWarning", "refuse", "warn"]
 
@@ -51,11 +52,10 @@ def warn(call: str, others: Iterable[tuple[Cell, Any]]) -> None:
 
 def _warn(call: str, cell: Cell, leaf: Any, names: list[str]) -> None:
     from devshim.transfers.observers import user_frame
-    from devshim.trees.trees import path_text
 
-    frame = user_frame()
+    frame, where = user_frame(), key_paths.path_text(cell)
     problem = (
-        f"ds.{call} did not move the tensors of the {type_name(leaf)} at {path_text(cell)!r} ({_listed(names)}): "
+        f"ds.{call} did not move the tensors of the {type_name(leaf)} at {where!r} ({_listed(names)}): "
         f"the class is no container that devshim knows\n\n"
         f"Hint: place them one by one, or register the class as a pytree with your framework or with optree"
     )

@@ -1,6 +1,6 @@
 """Trees while a framework's compiler follows this code: plain recursion, which is what compilers can follow.
 
-What `devshim.trees.trees` needs to be fast, to name the leaf that fails, and to move each tensor once (`id`, generators,
+What `trees.trees` needs to be fast, to name the leaf that fails, and to move each tensor once (`id`, generators,
 sets that grow) breaks the graph of torch.compile (2.10 and later).  While a function is compiled none of that is
 needed: nothing is copied before the function runs, and the compiler sees for itself what is one tensor.
 """
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from devshim.devices import parsing
 from devshim.devices.device import Device
-from devshim.registry import current, registry, tracing
-from devshim.transfers import engine
+from devshim.registry import current, registry, traced_errors, tracing
+from devshim.transfers import decisions, engine
 from devshim.trees import trees
 from devshim.trees.containers import children
 
@@ -52,7 +52,7 @@ def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool) ->
         tracing.refuse("place", trees.OUTSIDE)
         return trees.placed(tree, to, copy, non_blocking)
     if tree is not None and registry.serving(tree) is None and _children(tree) is None:
-        tracing.not_a_tensor("place", type(tree).__name__)
+        traced_errors.not_a_tensor("place", type(tree).__name__)
     placed: T = _placed(tree, to, copy, non_blocking, "")[0]
     return placed
 
@@ -79,12 +79,10 @@ def _is_whole(cls: type) -> bool:
 
 def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool, path: str) -> tuple[Any, bool]:
     """The node with its tensors moved, and whether it is another: a compiler may not know ``is``."""
-    from devshim.tensors.placing import stays
-
     backend = registry.serving(node)
     if backend is not None:
         target = to if isinstance(to, Device) else parsing.device(to(path, ""))
-        if stays(backend, node, target, copy):
+        if decisions.stays(backend, node, target, copy):
             return node, False
         return engine.move(backend, node, target, non_blocking), True
     flat = None if type(node) in registry.ATOMS else _children(node)

@@ -17,12 +17,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from devshim.contract import capabilities
 from devshim.devices.device import Device
 from devshim.errors import ArgumentError
 from devshim.registry import registry
-from devshim.transfers import batch, engine, explain
+from devshim.transfers import batch, decisions, engine
+from devshim.trees import not_moved
 from devshim.trees.containers import children
 from devshim.trees.fast_check import moving, settled
+from devshim.trees.key_paths import brackets, path_of, path_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +33,8 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.models.moving import Where
     from devshim.trees.containers import Flat
+    from devshim.trees.key_paths import Cell, Path
 
-    Path = tuple[object, ...]
-    Cell = tuple[Any, object]
-    """Where a tensor stands: the container's own cell and the key in it; a path of 10,000 keys costs nothing so."""
 
 T = TypeVar("T")
 
@@ -106,29 +107,8 @@ def owner_of_whole(node: Any) -> Backend | None:
     if owner is None or not owner.is_model(type(node)):
         return None
     if "models" in owner.gaps:
-        from devshim.errors import messages
-
-        raise messages.unsupported(owner, "models")
+        raise capabilities.unsupported(owner, "models")
     return owner
-
-
-def path_of(cell: Cell | None) -> Path:
-    """Return the keys that lead from the root to where a tensor stands."""
-    keys: list[object] = []
-    while cell is not None:
-        cell, key = cell
-        keys.append(key)
-    return tuple(reversed(keys[:-1]))  # the root itself has no key
-
-
-def path_text(cell: Cell | None) -> str:
-    """Return the keys that lead to where something stands as a `Placement` writes them, joined by dots."""
-    return ".".join(map(str, path_of(cell)))
-
-
-def _brackets(cell: Cell) -> str:
-    """The keys that lead to where something stands, as Python writes them."""
-    return "".join(f"[{part!r}]" for part in path_of(cell))
 
 
 def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
@@ -137,24 +117,8 @@ def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
         yield path_of(cell), x, backend
 
 
-def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
-    """Move every tensor of a tree: `devshim.place` for everything that is not itself a tensor."""
-    from devshim.trees import traced
-
-    if traced.compiling():
-        return traced.place(tree, to, copy, non_blocking)
-    return placed(tree, to, copy, non_blocking, call)
-
-
 def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
-    """Do so where no compiler reads along."""
-    from devshim.tensors.placing import stays
-
-    hook = explain.HOOK
-    if hook is not None:
-        from devshim.trees import explain as explain_module
-
-        explain_module.placing(hook, "copy" if copy else "place", tree, _everywhere(to))
+    """Move every tensor of a tree where no compiler reads along: `devshim.place` for what is not itself a tensor."""
     plain = None
     if isinstance(to, Device):
         there = settled(tree, to) if copy is None or copy is False else False
@@ -166,13 +130,13 @@ def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, c
     done: list[tuple[Any, Flat]] = []
     wholes: list[tuple[Cell, Any, Backend]] = []
     others: list[tuple[Cell, Any]] = []
-    going = batch.Going(_brackets)
+    going = batch.Going(brackets)
     one: Device | None = to if isinstance(to, Device) else None
-    where = _everywhere(to)
+    where = everywhere(to)
     x = None
     for cell, x, backend in scan(tree, done, wholes, others):
         target = one or where(path_text(cell), "", not backend.shape(x))
-        if not stays(backend, x, target, copy):
+        if not decisions.stays(backend, x, target, copy):
             going.add(id(x), backend, x, target, cell)
     if others or (x is None and not done):
         look_at_others(call, tree, bool(done or wholes or x is not None), others, one)
@@ -196,10 +160,10 @@ def _placed_plain(tree: T, plain: Any, to: Any, non_blocking: bool) -> T:
 
 def _brackets_of(tree: Any, x: Tensor) -> str:
     """Return the keys that lead to a tensor of a tree, as Python writes them."""
-    return next((_brackets(cell) for cell, each, _ in scan(tree) if each is x), "")
+    return next((brackets(cell) for cell, each, _ in scan(tree) if each is x), "")
 
 
-def _everywhere(to: Device | Where) -> Where:
+def everywhere(to: Device | Where) -> Where:
     """Return where each leaf goes, as a function, also where all go to one device."""
     return (lambda *_: to) if isinstance(to, Device) else to
 
@@ -216,12 +180,8 @@ def look_at_others(
     """
     if is_tree or tree is None:
         if others:
-            from devshim.trees import not_moved
-
             not_moved.warn(call, others)
         return
-    from devshim.trees import not_moved
-
     raise not_moved.refuse(call, tree, device)
 
 
@@ -279,11 +239,6 @@ def placement_of(tree: Any) -> dict[str, Device]:
     found: dict[str, Device] = {}
     for cell, x, backend in scan(tree, done, wholes):
         found[path_text(cell)] = located(backend, partial(_itself, x))
-    hook = explain.HOOK
-    if hook is not None:
-        from devshim.trees import explain as explain_module
-
-        explain_module.about(hook, "device_of", tree)
     look_at_others("placement_of", tree, bool(done or wholes or found), [])
     for cell, whole, backend in wholes:
         prefix = path_text(cell)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from devshim.cli.app import app
+from devshim.registry import simulation_request
 from devshim.simulation import simulate
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
     yield
     simulate.simulate(0)
-    simulate._asked = None
+    simulation_request.asked = None
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from devshim.cli import _machine, _touch, doctor
 from devshim.cli._ask import Answer
 from devshim.cli._machine import Machine
 from devshim.cli.doctor import copies, verdict
+from devshim.devices import nvml
 from devshim.devices.nvml import Card
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def test_without_the_package_that_asks_the_driver(monkeypatch: pytest.MonkeyPatc
     def absent() -> None:
         raise ModuleNotFoundError("No module named 'pynvml'")
 
-    monkeypatch.setattr("devshim.devices.nvml.driver_version", absent)
+    monkeypatch.setattr(nvml, "driver_version", absent)
     assert "nvidia-ml-py" in _machine.look().why
 
 

@@ -21,8 +21,7 @@ import devshim as ds
 from devshim.contract.backend import Gap
 from devshim.devices.device import CPU, Device
 from devshim.devices.info import DeviceInfo, MemoryInfo
-from devshim.registry import current, discovery, registry
-from devshim.simulation import simulate as simulate_module
+from devshim.registry import current, discovery, registry, simulation_request
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # a busy machine is no finding
@@ -36,14 +35,13 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     ds.use("numpy")
-    simulate_module.simulate(
-        0
-    )  # pytest held the last test's tensors until its fixtures were gone: now they are not in use
-    simulate_module._asked = None
+    ds.simulate(0)  # pytest held the last test's tensors until its fixtures were gone: now they are not in use
+    simulation_request.asked = None
     yield
-    simulate_module.simulate(0)
-    simulate_module._asked = None
-    simulate_module._failed.clear()
+    ds.simulate(0)
+    simulation_request.asked = None
+    for backend in registry.loaded():
+        backend.simulation_refused = None
     current._only = None
     current.DEVICE.set(None)
     ds.use(None)

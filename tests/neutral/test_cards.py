@@ -217,7 +217,7 @@ def test_only_faults_are_faults(faults: Any) -> None:
 
 # ---------------------------------------------------------------------- interrupts
 def interrupted_at(step: int, work: Callable[[], object]) -> bool:
-    """Have Ctrl-C come where Python looks for signals in `devshim.simulation.memory`, at the nth such place; if there is one.
+    """Have Ctrl-C come where Python looks for signals in `simulation.memory`, at the nth such place; if there is one.
 
     That is where a function begins, and where a call of one in C has ended.
     """
@@ -285,7 +285,7 @@ def test_a_handler_or_finalizer_in_the_middle_of_an_update_does_not_wait_for_its
 
 
 def disturbed_at(step: int, work: Callable[[], object], call: Callable[[], object]) -> bool:
-    """Call something at the nth place where Python looks for signals in `devshim.simulation.memory`, if there is one."""
+    """Call something at the nth place where Python looks for signals in `simulation.memory`, if there is one."""
     left = step
 
     def look(frame: FrameType, event: str, _: object) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import devshim as ds
-from devshim.registry import environment
-from devshim.simulation import simulate
+from devshim.registry import current, environment, simulation_request
 
 MISSPELT = {
     "DEVSHIM_SIMULATE_GPU": "DEVSHIM_SIMULATE_GPUS",
@@ -128,9 +127,9 @@ def test_an_amount_of_memory_that_is_none(value: str, monkeypatch: pytest.Monkey
         assert said.endswith("it has no effect while DEVSHIM_SIMULATE_GPUS is not set")
         patch.setenv("DEVSHIM_SIMULATE_GPUS", "2")
         assert list(environment.unread()) == []
-        patch.setattr(simulate, "_asked", None)
+        patch.setattr(simulation_request, "asked", None)
         with pytest.raises(ds.ArgumentError, match="DEVSHIM_SIMULATE_MEMORY is "):
-            simulate.simulated_gpus()
+            simulation_request.simulated_gpus()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +186,7 @@ def test_no_variable_of_the_tests_is_unread() -> None:
     ],
 )
 def test_what_is_wrong_with_a_value_is_one_sentence(name: str, value: str, problem: str | None) -> None:
-    told = environment.wrong(name, value)
+    told = current.problem_of(name, value)
     if problem is None:
         assert told is None
     else:

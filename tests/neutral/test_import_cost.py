@@ -19,6 +19,10 @@ SLOW = ("ctypes", "importlib.metadata", "inspect", "logging", "traceback", "func
 
 FROM_THE_START = {
     "devshim._lazy",
+    "devshim._version",
+    "devshim.devices",
+    "devshim.errors.types",
+    "devshim.transfers",
     "devshim.errors.formatting",
     "devshim.devices.parsing",
     "devshim.devices.device",
@@ -49,7 +53,7 @@ def test_a_call_brings_what_it_needs(python: Callable[..., str], name: str) -> N
         import devshim as ds
         from devshim import {name}
         assert {name} is ds.{name}
-        import devshim.device, devshim.placement, devshim.scopes, devshim.simulation, devshim.random
+        import devshim.devices.device, devshim.placement, devshim.runtime.scopes, devshim.simulation, devshim.random
         assert {name} is ds.{name}
         print(ds.device("cuda:1"))
     """)

@@ -134,7 +134,7 @@ def test_a_claimant_of_a_name_of_ours_is_refused(python: Any, distribution: Any)
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("Backend = object", "which is no devshim.contract.backend.Backend"),
+        ("Backend = object", "which is no devshim.backend.Backend"),
         ("from devshim_backends._numpy.backend import NumpyBackend as Backend", "a backend called 'numpy'"),
         ("", "has no attribute 'Backend'"),
         ("import nothing_of_the_kind", "nothing_of_the_kind"),
@@ -272,7 +272,7 @@ def test_threads_that_load_one_backend_get_one(monkeypatch: pytest.MonkeyPatch) 
 def test_gaps_are_read_without_importing_the_framework(python: Callable[..., str]) -> None:
     python("""
         import sys
-        from devshim.registry import discovery; from devshim.registry import registry
+        from devshim.registry import discovery, registry
         for name in discovery.BUILTIN:
             gaps = registry.gaps(name)
             assert all(gap.reason for gap in gaps.values())

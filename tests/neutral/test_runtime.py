@@ -362,9 +362,8 @@ def test_memory_is_counted(cards: object) -> None:
 
 def test_amd_cards_are_numbered_as_asked() -> None:
     """Nothing light counts them, so the framework refuses what is not there."""
-
-    assert visible_devices("HIP_VISIBLE_DEVICES", [2, 0]) == (["0", "1", "2"], "")
-    assert visible_devices("HIP_VISIBLE_DEVICES", []) == ([], "")
+    assert visible_devices._visible("HIP_VISIBLE_DEVICES", [2, 0]) == (["0", "1", "2"], "")
+    assert visible_devices._visible("HIP_VISIBLE_DEVICES", []) == ([], "")
 
 
 # ---------------------------------------------------------------------- which simulated GPUs are shown

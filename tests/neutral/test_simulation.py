@@ -10,7 +10,7 @@ import pytest
 
 import devshim as ds
 from devshim.errors import messages
-from devshim.simulation import simulate
+from devshim.registry import simulation_request
 
 GIB = 2**30
 
@@ -156,7 +156,7 @@ def test_not_beside_real_cards(fake: Any) -> None:
     with pytest.raises(ds.SimulationError, match="Fakeframe sees 2 real GPUs"):
         ds.simulate(2)
     assert not fake.simulated
-    assert simulate.simulated_gpus() == 0
+    assert simulation_request.simulated_gpus() == 0
     fake.real = 0
     with ds.simulate(3):
         assert ds.device_count() == 3
@@ -172,7 +172,7 @@ def test_too_late_changes_nothing(fake: Any) -> None:
     assert "to the top" in str(caught.value.hint)
     with ds.using("numpy"):
         assert ds.device_count() == 0, "all frameworks or none"
-    assert simulate.simulated_gpus() == 0
+    assert simulation_request.simulated_gpus() == 0
 
 
 def test_a_backend_that_is_not_current_keeps_its_reason(fake: Any) -> None:

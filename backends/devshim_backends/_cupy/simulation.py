@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from devshim.contract import capabilities
 from devshim.contract.backend import Backend
-from devshim.errors import messages
 
 if TYPE_CHECKING:
     from devshim.simulation.memory import Fault
@@ -17,4 +17,4 @@ class CupySimulation(Backend):
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus:
-            raise messages.unsupported(self, "simulate")
+            raise capabilities.unsupported(self, "simulate")

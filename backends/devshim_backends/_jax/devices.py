@@ -29,6 +29,7 @@ from devshim.devices import startup
 from devshim.devices.device import ALIASES, CPU, Device
 from devshim.devices.info import DeviceInfo
 from devshim.errors import DeviceNotFoundError, UnsupportedError, messages
+from devshim.registry import missing_devices
 from devshim_backends._jax import cards
 from devshim_backends._jax.gaps import GAPS, LIMITS
 from devshim_backends._keras.contents import is_variable
@@ -114,7 +115,7 @@ class JaxDevices(Backend):
         simulated = self.simulated and device.kind == "gpu"
         found = _local("cpu")[1 : self.simulated + 1] if simulated else _local(device.kind)
         if device.index >= len(found):
-            raise messages.not_found(self, device)
+            raise missing_devices.not_found(self, device)
         return found[device.index]
 
     def from_native(self, native: object) -> Device | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.core import Tracer
 
-from devshim.models import activations
+from devshim.tensors import activations
 from devshim_backends._jax.models import CONTENTS, HOME, keep
 from devshim_backends._jax.tensors import is_compiling
 from devshim_backends._keras.around import put_around

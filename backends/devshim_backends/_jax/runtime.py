@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 import jax
 
+from devshim.contract import capabilities
 from devshim.contract.backend import Backend
 from devshim.devices import host
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
-from devshim.errors import messages
 from devshim_backends._jax import cards, counting, devices
 from devshim_backends._jax.scopes import JaxScopes
 
@@ -59,7 +59,7 @@ class JaxRuntime(JaxScopes, Backend):
 
     def empty_cache(self, device: Device) -> None:
         if device is not CPU and not self.simulated:  # a simulated card keeps nothing for reuse
-            raise messages.unsupported(self, "empty_cache")
+            raise capabilities.unsupported(self, "empty_cache")
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy == "grow":

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError
-from devshim.models import activations
+from devshim.tensors import activations
 from devshim_backends._keras.contents import is_metric
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ _NOT_SET = frozenset({"name", "learning_rate"})
 
 
 def library_of(backend: Backend, whole: Any) -> str:
-    """Return ``"keras"`` for what is Keras's, whichever framework computes it; see `devshim.contract.models.Wholes.library`."""
+    """Return ``"keras"`` for what is Keras's, whichever framework computes it; see `contract.models.Wholes.library`."""
     return "keras" if is_whole(type(whole)) else backend.name
 
 

@@ -1,6 +1,6 @@
 """Capsules that MXNet's memory goes out and comes in by: MXNet 1.9 makes and takes none, and 2.0 only its own kind.
 
-The interpreter's functions are fetched through a library object of our own, as in `devshim.transfers.dlpack`; those that are
+The interpreter's functions are fetched through a library object of our own, as in `transfers.dlpack`; those that are
 also called while a capsule is being destroyed take its address, because it must not be referenced then.
 """
 

@@ -18,7 +18,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import cuda, host, nvml, startup
 from devshim.devices.device import CPU, Device
 from devshim.devices.info import DeviceInfo
-from devshim.errors import messages
+from devshim.registry import missing_devices
 from devshim_backends._mxnet.native import NATIVE, place_number
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class MxnetDevices(Backend):
         if device is CPU:
             return mx.cpu(0)
         if device.kind != "gpu":
-            raise messages.not_found(self, device)
+            raise missing_devices.not_found(self, device)
         return mx.cpu(device.index + 1) if self.simulated else mx.gpu(device.index)
 
     def from_native(self, native: object) -> Device | None:

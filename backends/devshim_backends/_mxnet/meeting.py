@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from devshim.models import activations
+from devshim.tensors import activations
 from devshim_backends._mxnet import watching
 from devshim_backends._mxnet.exchanging import native_of_array
 from devshim_backends._mxnet.holding import parameters_of, places_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from devshim.contract import capabilities
 from devshim.devices import host
 from devshim.devices.device import CPU, Device
-from devshim.errors import messages
 
 from .simulation import NumpySimulation
 
@@ -31,7 +31,7 @@ class NumpyRuntime(NumpySimulation):
         return None
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
-        raise messages.unsupported(self, "memory_policy")
+        raise capabilities.unsupported(self, "memory_policy")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)

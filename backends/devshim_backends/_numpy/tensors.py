@@ -11,6 +11,7 @@ from devshim.contract.backend import Backend, Tensor
 from devshim.devices.device import CPU, Device
 from devshim.devices.dtypes import dtype_name, is_numpy_dtype, numpy_dtype
 from devshim.errors import ConversionError, messages
+from devshim.registry import missing_devices
 
 from .simulation import SimulatedArray, on_card
 
@@ -34,7 +35,7 @@ class NumpyTensors(Backend):
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if device is not CPU and self.name == "numpy" and type(x) is not SimulatedArray:
-            messages.refuse_for_numpy(device)
+            missing_devices.refuse_for_numpy(device)
         return self.settle(np.array(_host_view(x), copy=True, subok=True), device)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The simulated cards' memory and faults, counted in the plug-in, where Paddle allocates.
 
-`devshim.simulation.memory` has the meaning of it all; here every count is read from ``simulated_gpus.cc``, which sees what
+`simulation.memory` has the meaning of it all; here every count is read from ``simulated_gpus.cc``, which sees what
 Paddle's own operators allocate, in whatever thread.
 """
 

@@ -21,7 +21,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import host, nvml, startup
 from devshim.devices.device import ALIASES, CPU, Device
 from devshim.devices.info import DeviceInfo
-from devshim.errors import messages
+from devshim.registry import missing_devices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ class PaddleDevices(Backend):
         found = _PLACES.get(device)
         if found is None:
             if device.index >= self.count(device.kind):
-                raise messages.not_found(self, device)
+                raise missing_devices.not_found(self, device)
             found = _PLACES[device] = make_place(device)
         return found
 

@@ -21,7 +21,7 @@ from weakref import ref
 
 import paddle
 
-from devshim.models import activations
+from devshim.tensors import activations
 from devshim_backends._paddle.devices import core, device_at
 from devshim_backends._paddle.exchanging import is_made
 from devshim_backends._paddle.lazy import planned

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim.models import activations
+from devshim.tensors import activations
 from devshim_backends._tensorflow.places import COMPOSITES, EAGER
 
 if TYPE_CHECKING:

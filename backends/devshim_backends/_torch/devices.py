@@ -21,7 +21,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import cuda, host, nvml, startup
 from devshim.devices.device import CPU, KINDS, Device
 from devshim.devices.info import DeviceInfo
-from devshim.errors import messages
+from devshim.registry import missing_devices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,7 +152,7 @@ class TorchDevices(Backend):
         try:
             return native(device)
         except RuntimeError as error:  # a type this build has no name for, such as tpu
-            raise messages.not_found(self, device) from error
+            raise missing_devices.not_found(self, device) from error
 
     def from_native(self, native: object) -> Device | None:
         if not isinstance(native, torch.device):

@@ -13,7 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from devshim.models import activations
+from devshim.tensors import activations
 from devshim_backends._torch.devices import DEVICES
 
 if TYPE_CHECKING:

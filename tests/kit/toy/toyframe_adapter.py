@@ -11,6 +11,7 @@ import toyframe
 from toyframe import HOST, Card, Tensor
 
 from devshim import Device, Fault, cpu, errors
+from devshim.contract import capabilities
 from devshim.contract.backend import Backend, Gap
 from devshim.devices import host
 from devshim.devices.info import DeviceInfo, MemoryInfo
@@ -185,14 +186,14 @@ class ToyBackend(Backend):
         return None
 
     def memory_policy(self, policy: Any) -> None:
-        raise messages.unsupported(self, "memory_policy")
+        raise capabilities.unsupported(self, "memory_policy")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if memory is not None:
-            raise messages.unsupported(self, "simulate_memory")
+            raise capabilities.unsupported(self, "simulate_memory")
         toyframe.MIXED[0] = mixed if gpus else toyframe.mixed
         self.simulated = gpus
 

@@ -1,6 +1,6 @@
 """Carrying a split model's activations to the part that needs them: what adapters call from their hooks.
 
-Such a copy takes the one path that every copy takes (`devshim.transfers.engine`), so that it is checked, counted and refused
+Such a copy takes the one path that every copy takes (`transfers.engine`), so that it is checked, counted and refused
 like any other, and gradients flow back through it.
 """
 

@@ -1,0 +1,89 @@
+"""Amounts that a program or its environment gives as numbers or text: how many GPUs, and how many bytes.
+
+Text is plain ASCII: a number without a sign, underscores between its digits at most, then perhaps a unit.
+"""
+
+from __future__ import annotations
+
+from devshim.devices.device import as_int
+from devshim.errors import ArgumentError
+from devshim.errors.formatting import show
+
+__all__ = ["MAX_GPUS", "is_size", "read_count", "read_limit", "read_memory"]
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+MAX_GPUS = 64
+MOST_BYTES = 2**60
+"""More than any memory has; sums of a few of these still fit in 63 bits."""
+
+
+def read_count(gpus: object, name: str = "gpus") -> int:
+    """Return a number of simulated GPUs, given as one or as text; ``name`` is what an error calls it."""
+    try:
+        count = _digits(gpus) if isinstance(gpus, str) else as_int(gpus)
+    except TypeError:
+        count = -1
+    if not 0 <= count <= MAX_GPUS:
+        hint = "ds.simulate(gpus=2)" if name == "gpus" else f"set {name}=2"
+        raise ArgumentError(f"{name} is {show(gpus)}, and it must be 0 to {MAX_GPUS}", hint)
+    return count
+
+
+def _digits(text: str) -> int:
+    """A number written with at most five of the digits 0 to 9 alone; -1 for other text."""
+    plain = text.strip(" ") if len(text) <= 40 else ""
+    return int(plain) if plain.isascii() and plain.isdecimal() and len(plain) <= 5 else -1
+
+
+def read_limit(memory: object, name: str = "memory") -> int | None:
+    """Return a number of bytes as `read_memory` does; None, for no limit, is None."""
+    return None if memory is None else read_memory(memory, name)
+
+
+def read_memory(memory: object, name: str = "memory") -> int:
+    """Return a number of bytes given as such or as text with a unit.
+
+    Text is plain ASCII: a number without a sign, underscores between its digits at most, then perhaps a unit.
+    """
+    if isinstance(memory, str):
+        text = memory.strip(" ").lower() if len(memory) <= 40 else ""
+        number = text.rstrip("bikmgt")
+        size = _times(number.strip(" "), _UNITS.get(text[len(number) :]))
+    else:
+        size = _whole(memory)
+    if size is None or size <= 0 or size > MOST_BYTES:
+        most = f", of at most {MOST_BYTES:,} bytes" if size is not None and size > MOST_BYTES else ""
+        call = {"memory": "ds.simulate(memory='4GiB')"}.get(name, f"set {name} to 4GiB, 512MiB or a number of bytes")
+        raise ArgumentError(
+            f"{name} is {show(memory)}, and it must be a positive number of bytes or text with a unit{most}", call
+        )
+    return size
+
+
+def _whole(number: object) -> int | None:
+    try:
+        return as_int(number)
+    except TypeError:
+        return None
+
+
+def _times(number: str, factor: int | None) -> int | None:
+    digits = number.replace("_", "")
+    if factor is None or not digits or digits.strip("0123456789.e") or not number.isascii():
+        return None
+    try:
+        if digits.isdecimal():
+            return int(number) * factor  # to the last byte; refuses an underscore that is not between digits
+        return int(float(number) * factor)
+    except (ValueError, OverflowError):
+        return None
+
+
+def is_size(text: str) -> bool:
+    """Return True if text is an amount of memory, such as ``"4GiB"``."""
+    try:
+        read_memory(text)
+    except ArgumentError:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""The errors of devices that do not exist here: how many there are, why, and what to type instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devshim.devices import startup
+from devshim.errors import DeviceNotFoundError
+from devshim.registry import current
+from devshim.registry.discovery import TITLES
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Backend
+    from devshim.devices.device import Device
+
+__all__ = ["not_for_numpy", "not_found", "refuse_for_numpy"]
+
+
+def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
+    """The device does not exist here: how many there are, why, and what to type instead."""
+    if backend.name == "numpy" and current.chosen() != "numpy":
+        return not_for_numpy(device)
+    count = backend.count(device.kind)
+    have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
+    if backend.simulated and device.kind == "gpu":
+        why = f"devshim simulates {backend.simulated}"
+    else:
+        why = backend.simulation_refused or startup.reason(backend.name, device.kind) or backend.absence(device.kind)
+    if count:
+        last = f" to {device.kind}:{count - 1}" if count > 1 else ""
+        hint = f"use {device.kind}:0{last}, or ds.try_gpu({device.index}) to fall back to the CPU"
+    else:
+        hint = "use ds.try_gpu() to fall back to the CPU, or run `devshim doctor` to see why"
+        if "simulate" not in backend.gaps:
+            hint += "; ds.simulate(gpus=2) goes on without cards"
+    return DeviceNotFoundError(f"{device} was asked for, and {backend.title} has {have}: {why}", hint)
+
+
+def refuse_for_numpy(device: Device) -> None:
+    """Raise `DeviceNotFoundError` for a NumPy array that is to go to a GPU, unless NumPy is the current framework.
+
+    The simulated GPUs are the current framework's, which would take such an array for one in host memory.
+    """
+    if current.chosen() != "numpy":
+        raise not_for_numpy(device)
+
+
+def not_for_numpy(device: Device) -> DeviceNotFoundError:
+    """A NumPy array is to go to a GPU of another framework."""
+    name = current.chosen()
+    if name is None:
+        told, first = "no framework is chosen", "choose one, such as ds.use('torch'), then call "
+    else:
+        told, first = f"the current framework is {TITLES.get(name, name)}", ""
+    return DeviceNotFoundError(
+        f"{device} was asked for, and this is a NumPy array: NumPy has no GPUs, and {told}",
+        f"{first}ds.from_numpy(x, {str(device)!r}), which makes a tensor of the current framework there",
+    )

@@ -1,0 +1,50 @@
+"""The frameworks' own device objects, for `devshim.devices`, which knows no framework.
+
+`devshim.devices.device.FRAMEWORKS` is this module from its import on, and stands for it before.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from devshim.devices import device as device_module
+from devshim.devices.device import CPU, Device
+from devshim.registry import argument_hints, current, registry
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from devshim.registry.discovery import BackendName
+
+__all__ = ["from_native", "is_tensor", "no_device", "to_native"]
+
+no_device = argument_hints.no_device
+
+
+def to_native(device: Device, backend: BackendName | None) -> Any:
+    """Return a framework's own object for a device; without a name the current framework's."""
+    serving = current.current() if backend is None else registry.load(backend)
+    return serving.to_native(device if device.text else CPU)
+
+
+def from_native(spec: Any) -> Device | None:
+    """Return the device that a framework's own object names, or None.
+
+    The framework is imported already, or the object would not exist.
+    """
+    maker = registry.maker(type(spec))
+    if maker == "cupy":
+        return Device("gpu", spec.id)
+    return None if maker is None else registry.load(maker).from_native(spec)
+
+
+def is_tensor(x: object) -> bool:
+    """Return True if an object is a tensor of a framework; a foreign type may raise anything when it is looked at."""
+    try:
+        return registry.serving(x) is not None
+    except Exception:
+        return False
+
+
+device_module.FRAMEWORKS = sys.modules[__name__]

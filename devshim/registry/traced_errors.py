@@ -1,0 +1,50 @@
+"""Errors that leave a compiled function as they leave any other: each is raised in a form that the compiler hands on.
+
+The arguments are plain text, because a compiler keeps the answer of such a call.
+"""
+
+from __future__ import annotations
+
+from devshim.devices import parsing
+from devshim.errors import NotATensorError, messages
+from devshim.registry import mismatches, missing_devices, registry
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+__all__ = ["copy_needed", "mismatch", "not_a_tensor", "not_found"]
+
+
+@registry.settled_when_compiled
+def not_found(name: str, device: str) -> NoReturn:
+    """Raise `DeviceNotFoundError`, in a form that a compiler hands on: its arguments are plain for that."""
+    backend = registry.load(name)
+    raise backend.untraceable(missing_devices.not_found(backend, parsing.device(device)))
+
+
+@registry.settled_when_compiled
+def copy_needed(name: str, source: str, target: str) -> NoReturn:
+    """Raise `CopyNeededError` likewise."""
+    raise registry.load(name).untraceable(messages.copy_needed(parsing.device(source), parsing.device(target)))
+
+
+@registry.settled_when_compiled
+def mismatch(name: str, located: tuple[tuple[str, str, str], ...], call: str) -> NoReturn:
+    """Raise `DeviceMismatchError` likewise."""
+    devices = {label: parsing.device(device) for label, device, _ in located}
+    frameworks = {label: framework for label, _, framework in located}
+    raise registry.load(name).untraceable(mismatches.mismatch(devices, call, frameworks))
+
+
+@registry.settled_when_compiled
+def not_a_tensor(call: str, name: str) -> NoReturn:
+    """Raise `NotATensorError` likewise, for an object of a class of that name."""
+    error = NotATensorError(
+        f"ds.{call} takes a tensor, a tree of tensors, a model or an optimizer, and was given an object of type {name}",
+        "pass a tensor, or a dict or list of them; ds.asarray(x) makes one of a number",
+    )
+    for backend in registry.loaded():
+        if backend.tracing():
+            raise backend.untraceable(error)
+    raise error

@@ -1,0 +1,49 @@
+"""Calls that may find out that a device cannot start: they raise `DeviceNotFoundError`, and the reason is kept."""
+
+from __future__ import annotations
+
+from devshim.devices import startup
+from devshim.devices.device import CPU
+from devshim.errors import messages
+from devshim.registry import missing_devices
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from devshim.contract.backend import Backend
+    from devshim.devices.device import Device
+
+    T = TypeVar("T")
+
+__all__ = ["ask", "look", "raise_unstarted"]
+
+_LOOKED_AT: set[tuple[str, Device]] = set()
+
+
+def ask(backend: Backend, device: Device, how: Callable[[Device], T]) -> T:
+    """Return what a method of the backend answers about a device; raise `DeviceNotFoundError` if it cannot start."""
+    try:
+        return how(device)
+    except Exception as error:
+        raise_unstarted(backend, error, device)
+        raise
+
+
+def look(backend: Backend, device: Device) -> None:
+    """Look at a device once, for calls that do nothing as long as it has not been used: they would pass silently."""
+    if (backend.name, device) not in _LOOKED_AT:
+        ask(backend, device, backend.describe)
+        _LOOKED_AT.add((backend.name, device))
+
+
+def raise_unstarted(backend: Backend, error: Exception, device: Device) -> None:
+    """Raise `DeviceNotFoundError` if a call failed because the framework cannot start the GPUs that it has counted."""
+    why = backend.why_unable_to_start(error)
+    if why is None:
+        return
+    startup.note(backend.name, "gpu" if device is CPU else device.kind, why)
+    raise (
+        messages.not_started(backend, why) if device is CPU else missing_devices.not_found(backend, device)
+    ) from error

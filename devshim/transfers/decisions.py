@@ -1,0 +1,65 @@
+"""Decide whether a placement copies a tensor, and refuse the ones that cannot be."""
+
+from __future__ import annotations
+
+from devshim.devices.device import CPU
+from devshim.errors import TracingError, messages
+from devshim.registry import missing_devices, traced_errors
+from devshim.transfers import engine
+
+TYPE_CHECKING: bool = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+
+__all__ = ["reach", "refuse_copy", "refuse_flag", "refuse_untraceable", "stays"]
+
+
+def reach(backend: Backend, device: Device, xs: Sequence[Any]) -> Device:
+    """Return a device to which tensors of a backend may be copied, or raise `DeviceNotFoundError`."""
+    if backend.name == "numpy" and device is not CPU and any(backend.device_of(x) is CPU for x in xs):
+        missing_devices.refuse_for_numpy(device)
+    return engine.require(backend, device)
+
+
+def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> bool:
+    """Whether ``x`` itself is the answer to a placement."""
+    if copy is not None:
+        return _settled(backend, x, target, copy)
+    try:
+        return backend.device_of(x) is target
+    except TracingError as error:
+        refuse_untraceable(backend, error)
+        return False
+
+
+def refuse_untraceable(backend: Backend, error: TracingError) -> None:
+    """Refuse to place what cannot be located, unless the backend can move it all the same (tf.function)."""
+    if "trace_place" in backend.gaps or "trace_device_of" not in backend.gaps:
+        instead = "place the arguments before the compiled function is called, or its results after"
+        raise messages.tracing(backend, "place", instead) from error
+
+
+def _settled(backend: Backend, x: Tensor, target: Device, copy: bool) -> bool:
+    """Whether an explicit ``copy`` lets ``x`` itself be the answer."""
+    if type(copy) is not bool:
+        refuse_flag(copy)
+    if not copy and backend.device_of(x) is not target:
+        refuse_copy(backend, x, target)
+    return not copy
+
+
+def refuse_flag(copy: object) -> NoReturn:
+    """Raise the error for a ``copy`` that is neither None nor a bool."""
+    raise messages.bad_flag(copy)
+
+
+def refuse_copy(backend: Backend, x: Tensor, target: Device) -> NoReturn:
+    """Raise the error for a tensor that is elsewhere, where ``copy=False`` was given."""
+    reach(backend, target, (x,))
+    if backend.reads_code and backend.compiling():
+        traced_errors.copy_needed(backend.name, str(backend.device_of(x)), str(target))
+    raise messages.copy_needed(backend.device_of(x), target)

@@ -1,0 +1,38 @@
+"""Lists of devices that a call was given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.devices import parsing
+from devshim.devices.device import Device
+from devshim.errors import DeviceSpecError
+from devshim.registry import argument_hints, registry
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["parse_devices"]
+
+
+def parse_devices(devices: Any, call: str, first: str, x: object) -> list[Device]:
+    """Return the devices a call was given, parsed; one alone is refused, because there it must be a list of one.
+
+    Args:
+        devices: What the call was given.
+        call: The public call.
+        first: What its documentation calls the argument before the devices.
+        x: That argument.
+    """
+    one = isinstance(devices, (str, bytes, int, Device)) or registry.serving(devices) is not None
+    try:
+        found = None if one else [parsing.device(each) for each in devices]
+    except TypeError:
+        found = None
+    except DeviceSpecError:
+        if argument_hints.devices_in(x) is None:
+            raise
+        found = None  # the two are swapped
+    if not found:
+        raise argument_hints.no_devices(call, first, x, devices)
+    return found

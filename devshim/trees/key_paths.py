@@ -1,0 +1,33 @@
+"""Key paths: where something stands in a tree, and how it is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    Path = tuple[object, ...]
+    Cell = tuple[Any, object]
+    """Where a tensor stands: the container's own cell and the key in it; a path of 10,000 keys costs nothing so."""
+
+__all__ = ["brackets", "path_of", "path_text"]
+
+
+def path_of(cell: Cell | None) -> Path:
+    """Return the keys that lead from the root to where a tensor stands."""
+    keys: list[object] = []
+    while cell is not None:
+        cell, key = cell
+        keys.append(key)
+    return tuple(reversed(keys[:-1]))  # the root itself has no key
+
+
+def path_text(cell: Cell | None) -> str:
+    """Return the keys that lead to where something stands as a `Placement` writes them, joined by dots."""
+    return ".".join(map(str, path_of(cell)))
+
+
+def brackets(cell: Cell | None) -> str:
+    """Return the keys that lead to where something stands, as Python writes them: ``['a'][0]``; empty for the tree."""
+    return "".join(f"[{part!r}]" for part in path_of(cell))
