@@ -189,7 +189,7 @@ def _restored(module: str, name: str, public: str, problem: str, hint: str | Non
     """Return a pickled error of a `joined` class: devshim's own alone where the framework is not loaded."""
     from importlib import import_module
 
-    root, *inside = module.split(".")  # devshim_backends._torch.simulated.mixing, or the module of a third party
+    root, *inside = module.split(".")  # devshim_backends._torch.simulation.device_rules, or the module of a third party
     framework = inside[0].lstrip("_") if root == "devshim_backends" else root
     home = import_module(module) if framework in modules else None
     found: DevshimError = getattr(home, name, globals()[public])(problem, hint)

@@ -3,7 +3,7 @@
 Three frameworks need care.  MXNet looks for NumPy names that NumPy removed, TensorFlow before Paddle
 (or, with older versions, Paddle before TensorFlow) ends the process with a segmentation fault unless
 the second is loaded with its own symbols first, and Paddle's simulated GPUs must be announced before it
-is imported.  An adapter's ``importing.py`` says what its framework needs, as a context manager around the
+is imported.  An adapter's ``import_hooks.py`` says what its framework needs, as a context manager around the
 execution of its root module; the finder below puts it there, whoever types the ``import``.
 
 Simulated GPUs must be there before a framework starts its devices, which its first operator does.  A program may
@@ -128,13 +128,13 @@ def behind(name: str, call: Callable[[], None]) -> None:
 
 
 def importing(name: str) -> ModuleType | None:
-    """Return the adapter's ``importing`` module, or None where it has none; imports no framework."""
+    """Return the adapter's ``import_hooks`` module, or None where it has none; imports no framework."""
     from importlib import import_module
     from importlib.util import find_spec
 
     if name not in BUILTIN:
         return None
-    room = BUILTIN[name].partition(":")[0].replace(".backend", ".importing")
+    room = BUILTIN[name].partition(":")[0].replace(".backend", ".import_hooks")
     return import_module(room) if find_spec(room) is not None else None
 
 

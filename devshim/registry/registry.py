@@ -290,7 +290,7 @@ def limits(name: str) -> Mapping[str, str]:
 def _declared(name: str) -> Any:
     from importlib import import_module
 
-    return import_module(BUILTIN[name].replace(".backend:", ".gaps:").partition(":")[0])
+    return import_module(BUILTIN[name].replace(".backend:", ".capabilities:").partition(":")[0])
 
 
 import_hooks.load_adapter = load

@@ -13,7 +13,7 @@ from devshim.testing.values import at_offset
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
-interop = pytest.importorskip("devshim_backends._jax.interop")
+interop = pytest.importorskip("devshim_backends._jax.dlpack")
 
 
 PLAIN = at_offset(np.arange(6, dtype="float32").reshape(2, 3), 0)

@@ -585,14 +585,14 @@ def test_dtypes_numpy_has_not(name):
 @pytest.fixture
 def two_cards(monkeypatch):
     """A machine with two NVIDIA cards, before JAX has started."""
-    from devshim_backends._jax import cards, devices
+    from devshim_backends._jax import devices, visible_gpus
 
     from devshim.devices import nvml
 
     found = [nvml.Card(i, "H200", f"GPU-{i}{i}aa", 2**37, 2**36, (9, 0)) for i in range(2)]
     monkeypatch.setattr(nvml, "cards", lambda: found)
-    monkeypatch.setattr(cards, "gpu_plugin", lambda: "jax_plugins.xla_cuda12")
-    monkeypatch.setattr(cards, "sees_driver", lambda: True)
+    monkeypatch.setattr(visible_gpus, "gpu_plugin", lambda: "jax_plugins.xla_cuda12")
+    monkeypatch.setattr(visible_gpus, "sees_driver", lambda: True)
     monkeypatch.setattr(devices, "started", lambda: False)
     backend = registry.load("jax")
     monkeypatch.setattr(backend, "simulated", 0)
@@ -659,10 +659,10 @@ def test_the_memory_of_a_card_is_the_cards(two_cards, monkeypatch, stats, left, 
 
 def test_without_the_drivers_files_jax_has_no_card(two_cards, monkeypatch):
     """Trap: JAX looks for /dev/nvidia0 before it asks the driver, and a container may have NVML alone."""
-    from devshim_backends._jax import cards
+    from devshim_backends._jax import visible_gpus
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(cards, "sees_driver", lambda: False)
+    monkeypatch.setattr(visible_gpus, "sees_driver", lambda: False)
     assert two_cards.count("gpu") == 0
     assert ds.try_gpu() is ds.cpu()
     with pytest.raises(ds.DeviceNotFoundError, match="there is no /dev/nvidia0 here"):
@@ -806,11 +806,12 @@ def test_values_are_waited_for_without_looking_at_all_arrays(monkeypatch):
 
 def test_the_short_way_over_dlpack_is_open():
     """It ends in a function of JAX's own, whose arguments after the stream have defaults (jaxlib 0.10.2: two)."""
-    from devshim_backends._jax import addresses, interop
+    from devshim_backends._jax import dlpack
+    from devshim_backends._jax.transfers import addresses
 
     x = ds.asarray([[0, 1, 2], [3, 4, 5]], dtype="float32")
     assert ds.device_of(x) is CPU
-    y = interop._borrow(*interop._lend(x, 64))
+    y = dlpack._borrow(*dlpack._lend(x, 64))
     assert y is not None
     assert y is not x
     assert addresses.address_of(y) == addresses.address_of(x)

@@ -14,7 +14,7 @@ if "mxnet" not in ds.backends():
     pytest.skip("MXNet is not installed", allow_module_level=True)
 
 mx = ds.framework("mxnet")
-interop = pytest.importorskip("devshim_backends._mxnet.interop")
+interop = pytest.importorskip("devshim_backends._mxnet.dlpack")
 tensors = pytest.importorskip("devshim_backends._mxnet.tensors")
 
 PLAIN = np.arange(6, dtype="float32").reshape(2, 3)

@@ -271,7 +271,7 @@ def test_what_is_written_stays_where_it_is():
 
 
 def mixing():
-    from devshim_backends._mxnet.meeting import RUN
+    from devshim_backends._mxnet.models.align_devices import RUN
     from mxnet._ffi._ctypes.function import FunctionBase
 
     return FunctionBase.__call__, mx.nd._internal._imperative_invoke, RUN.places, RUN.last

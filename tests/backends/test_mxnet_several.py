@@ -13,7 +13,7 @@ from devshim.registry import registry
 ds.use("mxnet")
 backend = registry.load("mxnet")
 mx = pytest.importorskip("mxnet")
-from devshim_backends._mxnet import several  # noqa: E402  # after MXNet itself, which the adapter mends
+from devshim_backends._mxnet import collectives  # noqa: E402  # after MXNet itself, which the adapter mends
 
 
 def arrays(interface: str, dtype: str) -> list[Any]:
@@ -35,7 +35,7 @@ def test_the_engine_agrees_with_the_portable_way(interface: str, op: str, dtype:
         return  # refused before any engine is asked
     xs = arrays(interface, dtype)
     before = [x.asnumpy() for x in xs]
-    results = several.over_cards(xs, op)
+    results = collectives.over_cards(xs, op)
     assert [native(each) for each in results] == [native(x) for x in xs]
     assert all(type(each) is type(xs[0]) and each.dtype == xs[0].dtype for each in results)
     assert all((x.asnumpy() == old).all() for x, old in zip(xs, before, strict=True)), "they are read, not written"

@@ -204,11 +204,11 @@ def test_each_switch_counts_anew():
 
 def test_another_build_of_mxnet_is_refused(monkeypatch):
     """What is read from MXNet's memory is checked against known arrays first."""
-    from devshim_backends._mxnet import chunks
+    from devshim_backends._mxnet.simulation import storage
 
     ds.simulate(0)
     with monkeypatch.context() as patched:
-        patched.setattr(chunks, "nbytes", lambda chunk: 42)
+        patched.setattr(storage, "nbytes", lambda chunk: 42)
         with pytest.raises(ds.SimulationError, match="lays its arrays out"):
             ds.simulate(2)
     assert ds.device_count() == 0

@@ -207,7 +207,7 @@ def test_between_a_plug_ins_devices_a_copy_waits_for_the_source_as_well(monkeypa
 def test_a_metric_log_waits_for_every_stream(cuda: Cuda, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Values are kept on the stream that is current then; Paddle's streams do not wait for one another."""
     adapter = import_module("devshim.registry.registry").load("paddle")
-    several = import_module("devshim_backends._paddle.several").PaddleSeveral
+    several = import_module("devshim_backends._paddle.collectives").PaddleSeveral
     order: list[str] = []
     own = several._beside
     monkeypatch.setattr(type(adapter), "synchronize", lambda self, device: order.append(str(device)))
@@ -219,7 +219,7 @@ def test_a_metric_log_waits_for_every_stream(cuda: Cuda, monkeypatch: pytest.Mon
 def test_several_compute_on_the_card_of_their_tensors(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """Paddle's operators run on the current card, wherever their arguments are."""
     paddle = import_module("paddle")
-    several = import_module("devshim_backends._paddle.several")
+    several = import_module("devshim_backends._paddle.collectives")
     tensor = type(made("cpu"))
 
     def checked(own: Any) -> Any:
@@ -265,7 +265,7 @@ class Driver:
 @pytest.fixture
 def driver(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """A driver that gives the current context as Paddle's layer has left it: that of the last tensor's card."""
-    current = import_module("devshim_backends._paddle.current")
+    current = import_module("devshim_backends._paddle.current_card")
     backend = type(import_module("devshim.registry.registry").load("paddle"))
     found = Driver()
     monkeypatch.setattr(current, "driver", lambda: found)

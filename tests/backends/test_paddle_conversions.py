@@ -17,7 +17,7 @@ if "paddle" not in ds.backends():
     pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
 
 paddle = ds.framework("paddle")
-interop = pytest.importorskip("devshim_backends._paddle.interop")
+interop = pytest.importorskip("devshim_backends._paddle.dlpack")
 
 PLAIN = np.arange(6, dtype="float32").reshape(2, 3)
 

@@ -216,7 +216,7 @@ def test_state_that_was_left_behind_is_an_error(paddle: Any) -> None:
 
 def test_on_real_cards_all_steps_follow_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     """There nothing simulates: what simulated cards bring with them is put on by the first model that is placed."""
-    paddle, stepping = import_module("paddle"), import_module("devshim_backends._paddle.stepping")
+    paddle, stepping = import_module("paddle"), import_module("devshim_backends._paddle.models.optimizer_step")
     with ds.using("paddle"), ds.simulate(gpus=0):
         backend = registry.load("paddle")
         own = {(cls, name): vars(cls)[name] for cls, name, _ in stepping.methods()}

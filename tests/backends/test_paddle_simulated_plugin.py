@@ -112,7 +112,7 @@ def test_another_plug_in_is_left_alone(cache: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the folder
 def private_folder(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    found: Path = import_module("devshim_backends._paddle.private").private_folder("devshim", "paddle")
+    found: Path = import_module("devshim_backends._paddle.simulation.cache_dir").private_folder("devshim", "paddle")
     return found
 
 
@@ -170,7 +170,7 @@ def test_a_folder_of_its_own_that_is_a_link_is_refused(
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of another user's")
 def test_what_belongs_to_another_user_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    private = import_module("devshim_backends._paddle.private")
+    private = import_module("devshim_backends._paddle.simulation.cache_dir")
     ours = private_folder(cache, monkeypatch)
     library = ours / "library.so"
     library.write_bytes(b"")
@@ -193,7 +193,7 @@ def test_a_library_that_others_can_write_is_refused(cache: Path, monkeypatch: py
     library.write_bytes(b"")
     library.chmod(0o722)
     with pytest.raises(ds.SimulationError, match="not a file that this user alone can write"):
-        import_module("devshim_backends._paddle.private").require_own(library)
+        import_module("devshim_backends._paddle.simulation.cache_dir").require_own(library)
 
 
 def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def adapter() -> Any:
 @pytest.fixture
 def hosted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Kernels as those of a card (2.21's registry): ConcatV2, Pack, AddV2 and Maximum give int32 in host memory."""
-    from devshim_backends._tensorflow import several
+    from devshim_backends._tensorflow import collectives
     from tensorflow.python.ops import gen_array_ops
 
     left: list[Any] = []
@@ -48,8 +48,8 @@ def hosted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     for owner, name in ((tf, "concat"), (tf, "stack"), (gen_array_ops, "pack")):
         monkeypatch.setattr(owner, name, kernel(getattr(owner, name)))
-    for op, own in list(several._OPS.items()):
-        monkeypatch.setitem(several._OPS, op, kernel(own))
+    for op, own in list(collectives._OPS.items()):
+        monkeypatch.setitem(collectives._OPS, op, kernel(own))
     return left
 
 
@@ -308,11 +308,11 @@ def test_cards_are_exchanged_under_cudas_numbers(
     adapter: Any, monkeypatch: pytest.MonkeyPatch, shown: str, index: int, same: bool
 ) -> None:
     """Trap: DLPack's ids are CUDA's, and TensorFlow gives and takes its own, of the cards that tf.config shows."""
-    from devshim_backends._tensorflow import interop
+    from devshim_backends._tensorflow import dlpack as dlpack_module
 
     x = ds.zeros(64)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list("0123"))
-    monkeypatch.setattr(interop, "logical_cards", lambda kind: list(shown))
+    monkeypatch.setattr(dlpack_module, "logical_cards", lambda kind: list(shown))
     monkeypatch.setattr(type(adapter), "is_card", lambda self, device: True)
     monkeypatch.setattr(type(adapter), "device_of", lambda self, x: ds.gpu(index))
     offered = dlpack.Offer(

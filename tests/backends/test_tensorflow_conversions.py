@@ -14,7 +14,7 @@ from devshim.interop import convert
 from devshim.testing.values import at_offset
 
 tf = pytest.importorskip("tensorflow")
-interop = pytest.importorskip("devshim_backends._tensorflow.interop")
+interop = pytest.importorskip("devshim_backends._tensorflow.dlpack")
 
 
 PLAIN = at_offset(np.arange(6, dtype="float32").reshape(2, 3), 0)

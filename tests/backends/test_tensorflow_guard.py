@@ -13,8 +13,8 @@ import devshim as ds
 
 tf = pytest.importorskip("tensorflow")
 
-from devshim_backends._tensorflow import guarding  # noqa: E402
-from devshim_backends._tensorflow.places import EAGER  # noqa: E402
+from devshim_backends._tensorflow.locations import EAGER  # noqa: E402
+from devshim_backends._tensorflow.transfers import operators  # noqa: E402
 from tensorflow.python import pywrap_tfe  # noqa: E402
 
 from devshim.registry import registry  # noqa: E402
@@ -195,7 +195,7 @@ def test_the_line_in_a_function_that_runs_eagerly(x):
 
 
 def test_afterwards_nothing_is_left(x):
-    names = [*guarding._ENTRIES]
+    names = [*operators._ENTRIES]
     before = [getattr(pywrap_tfe, name) for name in names], dict(vars(EAGER))
     with ds.guard("error"):
         assert vars(EAGER)["_numpy"] is not before[1].get("_numpy")

@@ -14,7 +14,7 @@ import devshim as ds
 
 tf = pytest.importorskip("tensorflow")
 
-from devshim_backends._tensorflow import guarding  # noqa: E402
+from devshim_backends._tensorflow.transfers import operators  # noqa: E402
 from tensorflow.python.eager import context  # noqa: E402
 
 from devshim.registry import registry  # noqa: E402
@@ -40,7 +40,7 @@ def told(backend, monkeypatch):
         named = lambda name: next((device for tail, device in names.items() if name.endswith(tail)), ds.cpu())  # noqa: E731
         monkeypatch.setattr(type(backend), "named", lambda self, name: named(name))
         monkeypatch.setattr(type(backend), "device_of", lambda self, x: named(x.backing_device))
-        with guarding.operators_told(backend, lambda *what: found.append(what)):
+        with operators.operators_told(backend, lambda *what: found.append(what)):
             yield found
         monkeypatch.undo()
 

@@ -32,7 +32,7 @@ def tensors(dtype: str) -> list[Any]:
 def test_the_engine_agrees_with_the_portable_way(op: str, dtype: str) -> None:
     if op == "mean" and dtype.startswith("int"):
         return  # refused before any engine is asked
-    from devshim_backends._tensorflow.collectives import TAKES, over_cards
+    from devshim_backends._tensorflow.collective_ops import TAKES, over_cards
 
     xs = tensors(dtype)
     assert xs[0].dtype in TAKES

@@ -130,22 +130,22 @@ def test_other_threads_are_counted(x):
 
 
 def test_everything_is_put_back():
-    from devshim_backends._tensorflow import watching
+    from devshim_backends._tensorflow.simulation import hooks
 
     def entries():
-        return [getattr(owner, name) for owner, name in watching._ENTRIES]
+        return [getattr(owner, name) for owner, name in hooks._ENTRIES]
 
-    assert entries() == list(watching._OURS)
+    assert entries() == list(hooks._OURS)
     before = used()
     kept = ds.ones((1000,), device="gpu:1")
     with ds.simulate(gpus=0):
-        assert entries() != list(watching._THEIRS), "they refuse what was left on the GPU"
+        assert entries() != list(hooks._THEIRS), "they refuse what was left on the GPU"
         with pytest.raises(ds.SimulationError, match="gpu:1 was taken away"):
             kept + kept
-    assert entries() == list(watching._OURS)
+    assert entries() == list(hooks._OURS)
     assert used() - before == 4096
     del kept
     assert used() == before
     with ds.simulate(gpus=0):  # nothing is left there
-        assert entries() == list(watching._THEIRS)
-    assert entries() == list(watching._OURS)
+        assert entries() == list(hooks._THEIRS)
+    assert entries() == list(hooks._OURS)

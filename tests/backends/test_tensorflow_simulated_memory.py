@@ -218,15 +218,15 @@ class Witness:
 
     def uncounted(self):
         """Tensors of numbers on a card that are alive and not counted."""
-        from devshim_backends._tensorflow import cards, counting
+        from devshim_backends._tensorflow.simulation import devices, memory
 
-        counted = {id(held()) for held in list(cards.ALIVE.values())}
+        counted = {id(held()) for held in list(devices.ALIVE.values())}
         alive = [tensor for seen in self.seen if (tensor := seen()) is not None]
         return [
             tensor
             for tensor in alive
             if ds.device_of(tensor) is not ds.cpu()
-            and tensor._datatype_enum() not in counting.UNCOUNTED
+            and tensor._datatype_enum() not in memory.UNCOUNTED
             and 0 not in tensor.shape
             and id(tensor) not in counted
         ]

@@ -483,12 +483,12 @@ print(context.context().config.gpu_options.per_process_gpu_memory_fraction)
 )
 def test_an_import_that_would_crash_is_refused(monkeypatch, ours, paddle, crashes):
     """After Paddle 2.6, importing TensorFlow 2.16 to 2.20 is a segmentation fault."""
-    from devshim_backends._tensorflow import importing
+    from devshim_backends._tensorflow import import_hooks
 
     monkeypatch.delitem(sys.modules, "tensorflow")
     monkeypatch.setitem(sys.modules, "paddle", np)
-    monkeypatch.setattr(importing, "version_of", {"paddle": paddle, "tensorflow": ours}.get)
-    assert bool(importing.clashes()) is crashes
+    monkeypatch.setattr(import_hooks, "version_of", {"paddle": paddle, "tensorflow": ours}.get)
+    assert bool(import_hooks.clashes()) is crashes
     if crashes:
-        with pytest.raises(ds.BackendConflictError, match="segmentation fault"), importing.around():
+        with pytest.raises(ds.BackendConflictError, match="segmentation fault"), import_hooks.around():
             pass

@@ -12,8 +12,8 @@ import devshim as ds
 
 torch = pytest.importorskip("torch")
 
-from devshim_backends._torch import draws as draws_module  # noqa: E402
-from devshim_backends._torch import packing  # noqa: E402
+from devshim_backends._torch import random as draws_module  # noqa: E402
+from devshim_backends._torch.transfers import pinned as pinned_module  # noqa: E402
 
 from devshim.devices import cuda, startup  # noqa: E402
 from devshim.registry.registry import load  # noqa: E402
@@ -73,7 +73,7 @@ def test_buffers_are_pinned_under_the_card_that_they_are_for(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "device", Guard)
     monkeypatch.setattr(torch, "empty", pinned)
-    packing.pinned(8, torch.float32, torch.device("cuda", 3))
+    pinned_module.pinned(8, torch.float32, torch.device("cuda", 3))
     assert pinned_on == [3]
     assert current == [0]
 
@@ -219,8 +219,8 @@ PINNED = {
 @pytest.mark.parametrize("call", PINNED)
 def test_arrays_go_by_the_way_of_large_tensors(backend, monkeypatch, call):
     """`packing.carried` takes what is large through pinned memory: twice as fast, as for `ds.place`."""
-    seen, own = [], packing.carried
-    monkeypatch.setattr(packing, "carried", lambda x, *rest: seen.append(x.numel()) or own(x, *rest))
+    seen, own = [], pinned_module.carried
+    monkeypatch.setattr(pinned_module, "carried", lambda x, *rest: seen.append(x.numel()) or own(x, *rest))
     with ds.simulate(2):
         x = ds.ones(5, device="gpu:1")
         PINNED[call](x, np.arange(5.0))

@@ -13,7 +13,7 @@ from devshim.interop import convert
 from devshim.testing.values import at_offset
 
 torch = pytest.importorskip("torch")
-interop = pytest.importorskip("devshim_backends._torch.interop")
+interop = pytest.importorskip("devshim_backends._torch.dlpack")
 
 PLAIN = np.arange(6, dtype="float32").reshape(2, 3)
 

@@ -12,7 +12,7 @@ import devshim as ds
 
 torch = pytest.importorskip("torch")
 
-from devshim_backends._torch import guarding  # noqa: E402
+from devshim_backends._torch.transfers import operators  # noqa: E402
 
 CARD = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() == 0, reason="hardware: no CUDA or ROCm card")]
 F = torch.nn.functional
@@ -117,7 +117,7 @@ def test_the_line_in_a_module(x):
 
 
 def test_afterwards_nothing_is_left(x):
-    from devshim_backends._torch.simulated import dispatch, kernels
+    from devshim_backends._torch.simulation import dispatch, kernels
 
     before = dispatch._compute, kernels.read, list(warnings.filters)
     with ds.guard("error"):
@@ -168,7 +168,7 @@ def told():
 
 @pytest.fixture
 def watch(told):
-    return lambda: guarding.waits_told(lambda x: None, lambda *what: told.append(what))
+    return lambda: operators.waits_told(lambda x: None, lambda *what: told.append(what))
 
 
 def test_cudas_mode_is_set_and_set_back(monkeypatch, told, watch):
@@ -190,7 +190,7 @@ def test_a_card_is_named_where_it_is_the_only_one_used(monkeypatch):
     from devshim.registry.registry import load
 
     cuda, backend = Cuda(monkeypatch), load("torch")
-    monkeypatch.setattr(type(backend), "watch", lambda self, report: guarding.waits_told(lambda x: None, report))
+    monkeypatch.setattr(type(backend), "watch", lambda self, report: operators.waits_told(lambda x: None, report))
     for used, said in (({1}, "copies from gpu:1 to cpu"), ({1, 3}, "copies from a GPU to cpu")):
         cuda.used = used
         with ds.guard("error"), pytest.raises(ds.TransferError, match=said):
@@ -313,7 +313,7 @@ def test_the_guard_raises_where_cuda_warns(monkeypatch):
 
     cuda = Cuda(monkeypatch)
     backend = load("torch")
-    monkeypatch.setattr(type(backend), "watch", lambda self, report: guarding.waits_told(lambda x: None, report))
+    monkeypatch.setattr(type(backend), "watch", lambda self, report: operators.waits_told(lambda x: None, report))
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         cuda.wait()
     assert " copies from gpu:1 to cpu for an operator that waits for the card, " in caught.value.problem

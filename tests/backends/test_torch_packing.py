@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from devshim_backends._torch import packing, parcels  # noqa: E402
+from devshim_backends._torch.transfers import coalesce, pinned  # noqa: E402
 
 import devshim as ds  # noqa: E402
 
@@ -30,9 +30,9 @@ class Card:
 
 def parcel_of(xs):
     """A parcel of all tensors."""
-    parcel = parcels.Parcel(0)
+    parcel = coalesce.Parcel(0)
     for i, x in enumerate(xs):
-        parcel.add([i], parcels.Form(x.numel(), x.shape, False, 0, []))
+        parcel.add([i], coalesce.Form(x.numel(), x.shape, False, 0, []))
     return parcel
 
 
@@ -43,8 +43,8 @@ def one(x):
 @pytest.fixture
 def card(monkeypatch):
     """A device whose tensors are the host's: everything goes to it."""
-    monkeypatch.setattr(packing, "is_on_the_way", lambda source, place: source.type == "cpu")
-    monkeypatch.setattr(parcels, "send", lambda xs, one, place, late=False, send=parcels.send: send(xs, one, HOST))
+    monkeypatch.setattr(pinned, "is_on_the_way", lambda source, place: source.type == "cpu")
+    monkeypatch.setattr(coalesce, "send", lambda xs, one, place, late=False, send=coalesce.send: send(xs, one, HOST))
     return Card()
 
 
@@ -55,8 +55,8 @@ class Late:
         self.asked, self.copy = [], torch.Tensor.copy_
         monkeypatch.setattr(torch.Tensor, "copy_", self._copy)
         monkeypatch.setattr(torch.Tensor, "to", self._to)
-        monkeypatch.setattr(packing, "wait", lambda card: self.catch_up())
-        monkeypatch.setattr(packing, "_event", lambda card: Event(self, len(self.asked)))
+        monkeypatch.setattr(pinned, "wait", lambda card: self.catch_up())
+        monkeypatch.setattr(pinned, "_event", lambda card: Event(self, len(self.asked)))
 
     def catch_up(self, count=None):
         done = self.asked[:count]
@@ -140,16 +140,16 @@ def same(x, y):
 def test_they_are_what_single_copies_are(card):
     xs = assorted()
     expected = list(map(one, xs))
-    assert all(map(same, parcels.copies(xs, card, one), expected))
+    assert all(map(same, coalesce.copies(xs, card, one), expected))
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 4, 5), (5, 1, 3, 3), (5, 3, 1, 1), ()], ids=str)
 def test_tensors_of_one_shape_are_joined_and_parted_as_they_are(card, shape):
     xs = [torch.rand(shape) for _ in range(50)]
-    (parcel,) = parcels.together(xs, card)
+    (parcel,) = coalesce.together(xs, card)
     assert len(parcel.members) == 50
     assert parcel.shape == (torch.Size(shape) if shape else None)
-    for made in (list(parcels.copies(xs, card, one)), parcels.fetch(xs, parcel)):
+    for made in (list(coalesce.copies(xs, card, one)), coalesce.fetch(xs, parcel)):
         assert all(map(same, made, xs))
         assert all(y._base is None and y.untyped_storage().nbytes() == y.nbytes for y in made)
 
@@ -158,22 +158,22 @@ def test_parameters_are_joined_where_no_gradient_follows_them(card):
     """A copy of a parameter is a plain tensor; one that wants a gradient gets it through a copy of its own."""
     frozen = [torch.nn.Parameter(torch.rand(3, 4), requires_grad=False) for _ in range(20)]
     free = [torch.nn.Parameter(torch.rand(3, 4)) for _ in range(20)]
-    assert len(parcels.together(frozen, card)[0].members) == 20
-    assert parcels.together(free, card) == []
+    assert len(coalesce.together(frozen, card)[0].members) == 20
+    assert coalesce.together(free, card) == []
     with torch.no_grad():
-        assert len(parcels.together(free, card)[0].members) == 20
-        made = list(parcels.copies(free, card, one))
+        assert len(coalesce.together(free, card)[0].members) == 20
+        made = list(coalesce.copies(free, card, one))
         assert all(map(same, made, map(one, free)))
-    assert all(map(same, parcels.copies([*free, *frozen], card, one), map(one, [*free, *frozen])))
-    sum(y.sum() for y in parcels.copies(free, card, one)).backward()
+    assert all(map(same, coalesce.copies([*free, *frozen], card, one), map(one, [*free, *frozen])))
+    sum(y.sum() for y in coalesce.copies(free, card, one)).backward()
     assert all(x.grad.eq(1).all() for x in free)
 
 
 def test_tensors_alike_beside_others_keep_their_order(card):
     """Runs of tensors alike, cut by what travels alone, by another shape, and by the end of a parcel."""
     xs = [torch.rand(4, 3) if i % 5 else torch.rand(3, 4).t() if i % 2 else torch.rand(1, 4) for i in range(60)]
-    assert all(map(same, parcels.copies(xs, card, one), xs))
-    (parcel,) = parcels.together(xs, card)
+    assert all(map(same, coalesce.copies(xs, card, one), xs))
+    (parcel,) = coalesce.together(xs, card)
     assert [i for i in range(60) if i not in parcel.members] == [i for i in range(60) if i % 10 == 5]
 
 
@@ -182,7 +182,7 @@ def test_what_torch_func_follows_is_not_joined(card):
     found = []
 
     def look(x):
-        found.append(parcels.together([x] * 9, card))
+        found.append(coalesce.together([x] * 9, card))
         return x.sum()
 
     torch.func.grad(look)(torch.ones(3))
@@ -190,14 +190,14 @@ def test_what_torch_func_follows_is_not_joined(card):
     with torch.autograd.forward_ad.dual_level():
         look(torch.autograd.forward_ad.make_dual(torch.ones(3), torch.ones(3)))
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
-    found.append(parcels.together([nested] * 9, card))
+    found.append(coalesce.together([nested] * 9, card))
     assert not any(found)
-    assert parcels.together([nested, *[torch.ones(3)] * 9], card)[0].members == list(range(1, 10))
+    assert coalesce.together([nested, *[torch.ones(3)] * 9], card)[0].members == list(range(1, 10))
 
 
 def test_each_has_memory_of_its_own(card):
     xs = [torch.rand(3) for _ in range(50)]
-    made = list(parcels.copies(xs, card, one))
+    made = list(coalesce.copies(xs, card, one))
     assert {y.untyped_storage().nbytes() for y in made} == {12}
     assert len({y.untyped_storage().data_ptr() for y in [*xs, *made]}) == 100
     made[0].zero_()
@@ -205,20 +205,20 @@ def test_each_has_memory_of_its_own(card):
 
 
 def test_one_parcel_for_each_dtype(card, monkeypatch):
-    sent, send = [], parcels.send
-    monkeypatch.setattr(parcels, "send", lambda xs, *given: sent.append(len(xs)) or send(xs, *given))
+    sent, send = [], coalesce.send
+    monkeypatch.setattr(coalesce, "send", lambda xs, *given: sent.append(len(xs)) or send(xs, *given))
     xs = [torch.ones(8, dtype=dtype) for _ in range(100) for dtype in (torch.float32, torch.int64)]
-    assert all(map(torch.equal, parcels.copies(xs, card, one), xs))
+    assert all(map(torch.equal, coalesce.copies(xs, card, one), xs))
     assert sent == [100, 100]
 
 
 def test_parcels_are_bounded_and_worth_it(card, monkeypatch):
-    monkeypatch.setattr(parcels, "PARCEL", 1000)
-    monkeypatch.setattr(parcels, "SMALL", 400)
+    monkeypatch.setattr(coalesce, "PARCEL", 1000)
+    monkeypatch.setattr(coalesce, "SMALL", 400)
     xs = [torch.ones(25) for _ in range(23)]
-    assert [len(each.members) for each in parcels.together(xs, card)] == [10, 10], "three are too few"
-    assert parcels.together([torch.ones(101) for _ in range(20)], card) == []
-    assert all(map(torch.equal, parcels.copies(xs, card, one), xs))
+    assert [len(each.members) for each in coalesce.together(xs, card)] == [10, 10], "three are too few"
+    assert coalesce.together([torch.ones(101) for _ in range(20)], card) == []
+    assert all(map(torch.equal, coalesce.copies(xs, card, one), xs))
 
 
 @pytest.mark.filterwarnings("ignore")  # of what is deprecated in PyTorch itself, of prototypes, of quantized tensors
@@ -227,7 +227,7 @@ def test_what_is_followed_goes_by_itself(card):
     found = []
 
     def look(*xs):
-        found.append([packing.is_plain(x) for x in xs])
+        found.append([pinned.is_plain(x) for x in xs])
         return xs[0].sum()
 
     x = torch.ones(3)
@@ -243,7 +243,7 @@ def test_what_is_followed_goes_by_itself(card):
         made = torch.ones(3)
     look(made)
     assert not any(itertools.chain(*found))
-    assert packing.is_plain(x)
+    assert pinned.is_plain(x)
 
 
 @pytest.mark.parametrize("way", ["send", "fetch"])
@@ -251,21 +251,21 @@ def test_where_a_parcel_finds_no_room_they_go_one_by_one(card, monkeypatch, way)
     def full(*given):
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr(parcels, way, full)
+    monkeypatch.setattr(coalesce, way, full)
     copied = []
     xs = [torch.ones(3) for _ in range(9)]
     place = HOST if way == "fetch" else card
-    assert all(map(torch.equal, parcels.copies(xs, place, lambda x: copied.append(x) or one(x)), xs))
+    assert all(map(torch.equal, coalesce.copies(xs, place, lambda x: copied.append(x) or one(x)), xs))
     assert len(copied) == 9
 
 
 def test_a_default_device_is_not_for_the_buffers(card):
     xs = [torch.arange(9.0) + i for i in range(9)]
     with torch.device("meta"):
-        assert all(map(torch.equal, parcels.copies(xs, card, one), xs))
-        assert all(map(torch.equal, parcels.fetch(xs, parcel_of(xs)), xs))
-        assert torch.equal(packing.in_pieces(xs[0], HOST), xs[0])
-        assert torch.equal(packing.out_in_pieces(xs[0]), xs[0])
+        assert all(map(torch.equal, coalesce.copies(xs, card, one), xs))
+        assert all(map(torch.equal, coalesce.fetch(xs, parcel_of(xs)), xs))
+        assert torch.equal(pinned.in_pieces(xs[0], HOST), xs[0])
+        assert torch.equal(pinned.out_in_pieces(xs[0]), xs[0])
 
 
 def test_memory_that_cannot_be_pinned_does_it_too(monkeypatch):
@@ -279,14 +279,14 @@ def test_memory_that_cannot_be_pinned_does_it_too(monkeypatch):
 
     monkeypatch.setattr(torch, "empty", refuse)
     monkeypatch.setattr(torch.cuda, "device", lambda card: contextlib.nullcontext())  # a CPU build has none
-    assert packing.pinned(3, torch.float32, torch.device("cuda:0")).shape == (3,)
+    assert pinned.pinned(3, torch.float32, torch.device("cuda:0")).shape == (3,)
     assert asked == [(True, "cpu"), (False, "cpu")]
 
 
 def test_what_is_fetched_is_there(monkeypatch):
     late = Late(monkeypatch)
     xs = [torch.arange(9.0) + i for i in range(9)]
-    assert all(map(torch.equal, parcels.fetch(xs, parcel_of(xs)), xs))
+    assert all(map(torch.equal, coalesce.fetch(xs, parcel_of(xs)), xs))
     assert not late.pending
 
 
@@ -294,10 +294,10 @@ def test_what_is_fetched_is_there(monkeypatch):
 def test_what_is_sent_is_there_unless_it_was_not_to_be_waited_for(monkeypatch, non_blocking):
     late = Late(monkeypatch)
     monkeypatch.setattr(
-        parcels, "_parted", lambda joined, xs, parcel: [joined]
+        coalesce, "_parted", lambda joined, xs, parcel: [joined]
     )  # on the card: after what was asked of it
     xs = [torch.arange(9.0) + i for i in range(9)]
-    (parcel,) = parcels.send(xs, parcel_of(xs), HOST, non_blocking)
+    (parcel,) = coalesce.send(xs, parcel_of(xs), HOST, non_blocking)
     assert late.pending is non_blocking
     for x in xs:
         x.zero_()
@@ -308,9 +308,9 @@ def test_what_is_sent_is_there_unless_it_was_not_to_be_waited_for(monkeypatch, n
 @pytest.mark.parametrize("count", [1, 99, 100, 101, 1234])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.complex128])
 def test_pieces_make_the_whole(monkeypatch, count, dtype):
-    monkeypatch.setattr(packing, "PIECE", 50 * dtype.itemsize)
+    monkeypatch.setattr(pinned, "PIECE", 50 * dtype.itemsize)
     x = torch.arange(count * 2).to(dtype).view(2, count)
-    for y in (packing.in_pieces(x, HOST), packing.out_in_pieces(x)):
+    for y in (pinned.in_pieces(x, HOST), pinned.out_in_pieces(x)):
         assert torch.equal(x, y)
         assert y.data_ptr() != x.data_ptr()
         assert y.stride() == x.stride()
@@ -332,21 +332,21 @@ def test_pieces_make_the_whole(monkeypatch, count, dtype):
     ids=lambda x: f"{tuple(x.shape)}, {x.stride()}",
 )
 def test_pieces_of_what_is_not_in_order(monkeypatch, x):
-    monkeypatch.setattr(packing, "PIECE", 240)
-    assert packing._can_be_cut(x)
-    for y in (packing.in_pieces(x, HOST), packing.out_in_pieces(x)):
+    monkeypatch.setattr(pinned, "PIECE", 240)
+    assert pinned._can_be_cut(x)
+    for y in (pinned.in_pieces(x, HOST), pinned.out_in_pieces(x)):
         assert same(y, x.to(HOST, copy=True))
 
 
 def test_gradients_come_back_through_pieces(monkeypatch):
-    cut, in_pieces = [], packing.in_pieces
-    monkeypatch.setattr(packing, "LARGE", 400)
-    monkeypatch.setattr(packing, "PIECE", 240)
-    monkeypatch.setattr(packing, "is_on_the_way", lambda source, place: True)
+    cut, in_pieces = [], pinned.in_pieces
+    monkeypatch.setattr(pinned, "LARGE", 400)
+    monkeypatch.setattr(pinned, "PIECE", 240)
+    monkeypatch.setattr(pinned, "is_on_the_way", lambda source, place: True)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda x: False)
-    monkeypatch.setattr(packing, "in_pieces", lambda x, *given: cut.append(x.requires_grad) or in_pieces(x, *given))
+    monkeypatch.setattr(pinned, "in_pieces", lambda x, *given: cut.append(x.requires_grad) or in_pieces(x, *given))
     x = torch.nn.Parameter(torch.rand(12, 10, dtype=torch.float64))
-    y = packing.carried(x, HOST)
+    y = pinned.carried(x, HOST)
     assert type(y) is torch.Tensor
     assert (y.requires_grad, y.is_leaf) == (True, False)
     (first,) = torch.autograd.grad((y**3).sum(), x, create_graph=True)
@@ -356,18 +356,18 @@ def test_gradients_come_back_through_pieces(monkeypatch):
     assert len(cut) >= 3
     assert not any(cut), "no graph of the pieces"
     with torch.no_grad():
-        assert not packing.carried(x, HOST).requires_grad
+        assert not pinned.carried(x, HOST).requires_grad
 
 
 @pytest.mark.parametrize("count", [1, 49, 100, 101, 333])
 def test_a_buffer_is_not_filled_while_it_is_read(monkeypatch, count):
-    monkeypatch.setattr(packing, "PIECE", 200)
+    monkeypatch.setattr(pinned, "PIECE", 200)
     x = torch.arange(float(count))
     late = Late(monkeypatch)
-    waited = packing.in_pieces(x, HOST)
+    waited = pinned.in_pieces(x, HOST)
     assert not late.pending
     assert torch.equal(waited, x)
-    y = packing.in_pieces(x, HOST, non_blocking=True)
+    y = pinned.in_pieces(x, HOST, non_blocking=True)
     assert late.pending
     kept = x.clone()
     x.zero_()
@@ -377,28 +377,28 @@ def test_a_buffer_is_not_filled_while_it_is_read(monkeypatch, count):
 
 @pytest.mark.parametrize("count", [1, 49, 100, 101, 333])
 def test_nothing_is_taken_out_of_a_buffer_before_it_has_arrived(monkeypatch, count):
-    monkeypatch.setattr(packing, "PIECE", 200)
+    monkeypatch.setattr(pinned, "PIECE", 200)
     x = torch.arange(float(count))
     late = Late(monkeypatch)
-    assert torch.equal(packing.out_in_pieces(x), x)
+    assert torch.equal(pinned.out_in_pieces(x), x)
     assert not late.pending
 
 
 def test_what_goes_in_pieces(card, monkeypatch):
-    monkeypatch.setattr(packing, "LARGE", 4000)
+    monkeypatch.setattr(pinned, "LARGE", 4000)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda x: False)
-    assert packing.is_large(torch.ones(1000), card)
-    monkeypatch.setattr(packing, "PIECE", 400)
+    assert pinned.is_large(torch.ones(1000), card)
+    monkeypatch.setattr(pinned, "PIECE", 400)
     for x in (torch.ones(1000, requires_grad=True), torch.nn.Parameter(torch.ones(1000)), torch.ones(40, 50).t()):
-        assert packing.is_large(x, card)
+        assert pinned.is_large(x, card)
     for x in (torch.ones(999), torch.ones(1000).to_sparse(), torch.ones(2, 2000)[:, ::2], torch.ones(1).expand(1000)):
-        assert packing.is_large(x, card) is (x.layout is torch.strided and x.shape == (1000,))
-    assert packing.can_help(torch.device("cuda", 0))
+        assert pinned.is_large(x, card) is (x.layout is torch.strided and x.shape == (1000,))
+    assert pinned.can_help(torch.device("cuda", 0))
     monkeypatch.setattr(torch._C, "_get_tracing_state", lambda: "a graph")
-    assert not packing.is_large(torch.ones(1000), card)
-    assert not packing.can_help(torch.device("cuda", 0))
+    assert not pinned.is_large(torch.ones(1000), card)
+    assert not pinned.can_help(torch.device("cuda", 0))
     monkeypatch.undo()
-    assert not packing.is_large(torch.ones(1 << 24), HOST), "from the host to the host"
+    assert not pinned.is_large(torch.ones(1 << 24), HOST), "from the host to the host"
 
 
 class TestOnACard:
@@ -415,7 +415,7 @@ class TestOnACard:
             assert same(ds.place([y] * 9, "cpu")[0], x.to("cuda:0").cpu())
         back = ds.place(there, "cpu")
         assert all(same(y, each.cpu()) for y, each in zip(back, there, strict=True))
-        assert all(y.untyped_storage().nbytes() == y.nbytes for y in back if packing.is_plain(y))
+        assert all(y.untyped_storage().nbytes() == y.nbytes for y in back if pinned.is_plain(y))
 
     def test_the_source_may_be_written_to_at_once(self):
         xs = [torch.full((1024,), float(i)) for i in range(500)]
@@ -430,12 +430,12 @@ class TestOnACard:
         for _ in range(20):
             a = a @ a / 4096
         xs = [torch.full((1024,), float(i), device="cuda:0") + 0 * a[0, 0].nan_to_num() for i in range(500)]
-        large = torch.ones(packing.LARGE // 4 + 5, device="cuda:0") + 0 * a[0, 0].nan_to_num()
+        large = torch.ones(pinned.LARGE // 4 + 5, device="cuda:0") + 0 * a[0, 0].nan_to_num()
         made = ds.place([*xs, large], "cpu", non_blocking=True)
         assert [float(y[-1]) for y in made[:-1]] == [float(i) for i in range(500)]
         assert made[-1].eq(1).all()
 
-    @pytest.mark.parametrize("size", [1024, packing.LARGE // 4 + 5])
+    @pytest.mark.parametrize("size", [1024, pinned.LARGE // 4 + 5])
     def test_what_has_arrived_is_there_for_every_stream(self, size):
         xs = [torch.full((size,), float(i)) for i in range(1 if size > 1024 else 500)]
         with torch.cuda.stream(torch.cuda.Stream()):
@@ -453,7 +453,7 @@ class TestOnACard:
     def test_the_card_that_was_named_and_not_the_current_one(self):
         if torch.cuda.device_count() < 2:
             pytest.skip("hardware: this machine has one card, and the test needs two")
-        xs = [torch.arange(9.0) + i for i in range(9)] + [torch.ones(packing.LARGE // 4)]
+        xs = [torch.arange(9.0) + i for i in range(9)] + [torch.ones(pinned.LARGE // 4)]
         made = ds.place(xs, "gpu:1")
         assert {y.device for y in made} == {torch.device("cuda:1")}
         assert all(map(torch.equal, ds.place(ds.place(made, "gpu:0"), "cpu"), xs))
@@ -469,7 +469,7 @@ class TestOnACard:
 
     @pytest.mark.parametrize("device", ["gpu:0", "cpu"])
     def test_a_large_one_arrives_whole(self, device):
-        x = torch.arange((packing.LARGE + 4 * packing.PIECE) // 4 + 7, dtype=torch.float32)
+        x = torch.arange((pinned.LARGE + 4 * pinned.PIECE) // 4 + 7, dtype=torch.float32)
         kept = x.clone()
         source = x.cuda() if device == "cpu" else x
         y = ds.place(source, device, non_blocking=True)
@@ -478,8 +478,8 @@ class TestOnACard:
         assert torch.equal(y.cpu(), kept)
 
     def test_a_model_of_many_small_parameters(self, monkeypatch):
-        sent, send = [], parcels.send
-        monkeypatch.setattr(parcels, "send", lambda xs, *given: sent.append(len(xs)) or send(xs, *given))
+        sent, send = [], coalesce.send
+        monkeypatch.setattr(coalesce, "send", lambda xs, *given: sent.append(len(xs)) or send(xs, *given))
         model = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(500)])
         kept = [p.detach().clone() for p in model.parameters()]
         owners = list(model.parameters())

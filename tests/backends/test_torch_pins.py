@@ -47,7 +47,7 @@ def test_a_capsule_keeps_strides_and_offset():
 
 def test_a_capsule_is_laid_out_as_dlpack_says():
     """`relabel` finds the eight bytes of the device from the capsule's address."""
-    from devshim_backends._torch.simulated import relabel
+    from devshim_backends._torch.simulation import relabel
 
     capsule = _C._to_dlpack(torch.ones(3))
     pointer = relabel._WORDS[(id(capsule) >> 3) + relabel._POINTER]
@@ -174,7 +174,7 @@ def test_kdlextdev_is_read_as_the_device(tmp_path):
         """
 import devshim as ds, torch
 ds.use("torch"); ds.simulate(4)
-from devshim_backends._torch.simulated import relabel
+from devshim_backends._torch.simulation import relabel
 x = torch.ones(3)
 y = relabel.relabel(x, relabel.CODES[3])
 assert y.device == torch.device("sim:3") and y.data_ptr() == x.data_ptr() and type(y) is torch.Tensor

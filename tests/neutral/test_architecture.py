@@ -25,10 +25,12 @@ from devshim.registry import discovery
 NEUTRAL = Path(ds.__file__).parent
 ADAPTERS = Path(sys.modules["devshim_backends"].__path__[0])
 FRAMEWORKS = {"torch", "tensorflow", "mxnet", "paddle", "jax", "jaxlib", "keras", "cupy"}
-ROOMS = {
-    *("__init__.py", "backend.py", "creation.py", "devices.py", "draws.py", "gaps.py", "interop.py", "lines.py"),
-    *("runtime.py", "scopes.py", "simulation.py", "tensors.py"),
+COMMON = {
+    *("__init__.py", "backend.py", "capabilities.py", "collectives.py", "creation.py", "devices.py", "dlpack.py"),
+    *("random.py", "runtime.py", "scopes.py", "simulation/simulate.py", "snippets.py", "tensors.py"),
+    "transfers/implicit.py",
 }
+"""The files that every adapter has: a missing one is a missing feature."""
 FOR_ADAPTERS = (
     *("adapters", "backend", "contract", "devices", "errors", "transfers.dlpack", "transfers.interrupts"),
     *("monitoring.instrumentation", "monitoring.use_checks", "registry.import_hooks", "registry.mismatches"),
@@ -160,7 +162,7 @@ def test_the_neutral_half_knows_no_framework(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", files(ADAPTERS), ids=shown)
-def test_an_adapter_knows_its_own_framework_and_the_rooms_made_for_it(path: Path) -> None:
+def test_an_adapter_knows_its_own_framework_and_what_is_made_for_it(path: Path) -> None:
     package = ".".join(["devshim_backends", *path.relative_to(ADAPTERS).parts[:-1]])
     assert forbidden_to_an_adapter(path.read_text(encoding="utf-8"), package) == []
 
@@ -192,9 +194,9 @@ def test_the_contract_knows_nobody() -> None:
 
 
 @pytest.mark.parametrize("name", discovery.BUILTIN)
-def test_every_adapter_has_the_same_rooms(name: str) -> None:
+def test_every_adapter_has_the_same_files(name: str) -> None:
     folder = ADAPTERS / f"_{name}"
-    assert {path.name for path in files(folder)} >= ROOMS
+    assert {str(path.relative_to(folder)) for path in files(folder)} >= COMMON
 
 
 def test_the_registrys_table_names_the_folders() -> None:

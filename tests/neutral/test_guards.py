@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devshim_backends._numpy.simulation import SimulatedArray
+from devshim_backends._numpy.simulation.simulate import SimulatedArray
 
 import devshim as ds
 from devshim.monitoring import buffer_protocol, guard

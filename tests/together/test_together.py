@@ -91,7 +91,7 @@ print(float(paddle.ones([2]).sum() + 1), int(tensorflow.ones([2])[0]), mxnet.np.
 
 
 def test_without_the_care_tensorflow_before_paddle_still_crashes() -> None:
-    """The trap is real: when this fails, the care in `_paddle/importing.py` can go."""
+    """The trap is real: when this fails, the care in `_paddle/import_hooks.py` can go."""
     done = run_alone("import tensorflow, paddle")
     assert done.returncode == -11, f"exit code {done.returncode}: {done.stderr[-500:]}"
 

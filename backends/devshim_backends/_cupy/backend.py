@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from devshim_backends._cupy.capabilities import GAPS, LIMITS
+from devshim_backends._cupy.collectives import CupySeveral
+from devshim_backends._cupy.dlpack import CupyInterop
+from devshim_backends._cupy.random import CupyDraws
+from devshim_backends._cupy.simulation.simulate import CupySimulation
+from devshim_backends._cupy.snippets import LINES
+from devshim_backends._cupy.transfers.implicit import CupyHidden
+
 from .creation import CupyCreation
 from .devices import CupyDevices
-from .draws import CupyDraws
-from .gaps import GAPS, LIMITS
-from .hidden import CupyHidden
-from .interop import CupyInterop
-from .lines import LINES
 from .runtime import CupyRuntime
 from .scopes import CupyScopes
-from .several import CupySeveral
-from .simulation import CupySimulation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

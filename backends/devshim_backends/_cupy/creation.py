@@ -9,10 +9,10 @@ import numpy as np
 
 from devshim.contract.backend import Tensor
 from devshim.devices.device import CPU, Device
+from devshim_backends._cupy.transfers.peer_copies import to_card
 
 from .scopes import on_card
 from .tensors import CupyTensors
-from .transfers import to_card
 
 
 def library(device: Device) -> Any:

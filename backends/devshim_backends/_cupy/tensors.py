@@ -11,10 +11,10 @@ from devshim.contract.backend import Backend, Tensor
 from devshim.devices.device import CPU, Device
 from devshim.devices.dtypes import dtype_name, is_numpy_dtype, numpy_dtype
 from devshim.errors import messages
+from devshim_backends._cupy.transfers.peer_copies import across, to_card, to_host
 
 from .devices import card, is_used
 from .scopes import on_card
-from .transfers import across, to_card, to_host
 
 
 class CupyTensors(Backend):

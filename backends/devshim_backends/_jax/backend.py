@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import final
 
 from devshim.devices.device import CPU, Device
+from devshim_backends._jax.collectives import JaxSeveral
 from devshim_backends._jax.containers import JaxContainers
-from devshim_backends._jax.hidden import JaxHidden
-from devshim_backends._jax.lines import LINES
-from devshim_backends._jax.models import JaxModels
-from devshim_backends._jax.nnx import JaxNnx
-from devshim_backends._jax.several import JaxSeveral
-from devshim_backends._jax.simulation import JaxSimulation
+from devshim_backends._jax.models.models import JaxModels
+from devshim_backends._jax.models.nnx import JaxNnx
+from devshim_backends._jax.simulation.simulate import JaxSimulation
+from devshim_backends._jax.snippets import LINES
+from devshim_backends._jax.transfers.implicit import JaxHidden
 
 __all__ = ["JaxBackend"]
 

@@ -30,9 +30,9 @@ from devshim.devices.device import ALIASES, CPU, Device
 from devshim.devices.info import DeviceInfo
 from devshim.errors import DeviceNotFoundError, UnsupportedError, messages
 from devshim.registry import missing_devices
-from devshim_backends._jax import cards
-from devshim_backends._jax.gaps import GAPS, LIMITS
-from devshim_backends._keras.contents import is_variable
+from devshim_backends._jax import visible_gpus
+from devshim_backends._jax.capabilities import GAPS, LIMITS
+from devshim_backends._keras.traversal import is_variable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -91,7 +91,7 @@ class JaxDevices(Backend):
 
     # ------------------------------------------------------------------ devices
     def kinds(self) -> Sequence[str]:
-        return ("gpu", "tpu") if cards.has_tpu_library() else ("gpu",)
+        return ("gpu", "tpu") if visible_gpus.has_tpu_library() else ("gpu",)
 
     def count(self, kind: str) -> int:
         if kind == "cpu":
@@ -99,15 +99,15 @@ class JaxDevices(Backend):
         if kind == "gpu":
             if self.simulated:
                 return self.simulated
-            if cards.gpu_plugin() is None or not cards.allowed("gpu") or startup.reason(self.name, kind):
+            if visible_gpus.gpu_plugin() is None or not visible_gpus.allowed("gpu") or startup.reason(self.name, kind):
                 return 0
-            return len(_local("gpu")) if started() else cards.count()
-        if kind == "tpu" and cards.has_tpu_library() and cards.allowed("tpu"):
+            return len(_local("gpu")) if started() else visible_gpus.count()
+        if kind == "tpu" and visible_gpus.has_tpu_library() and visible_gpus.allowed("tpu"):
             return len(_local("tpu"))
         return 0
 
     def absence(self, kind: str) -> str:
-        return cards.absence(kind, self.count(kind))
+        return visible_gpus.absence(kind, self.count(kind))
 
     def to_native(self, device: Device) -> Any:
         if device is CPU:
@@ -138,7 +138,7 @@ class JaxDevices(Backend):
         if self.simulated:
             limit = None if self.cards is None else self.cards[device.index].limit
             return host_module.describe_simulated(self.name, device, limit)
-        card = cards.known(device.index) if device.kind == "gpu" else None
+        card = visible_gpus.known(device.index) if device.kind == "gpu" else None
         if card is None or started():
             return self._describe_native(device, card)
         return DeviceInfo(device, card.name, self.name, card.total_memory, card.capability, uuid=card.uuid)
@@ -214,7 +214,7 @@ def host() -> Any:
     """Return JAX's own device for the host."""
     found = _local("cpu")
     failures = startup.reasons("jax")
-    if not found and cards.allowed("cpu") and failures:
+    if not found and visible_gpus.allowed("cpu") and failures:
         raise DeviceNotFoundError(
             f"JAX does not start: {failures[-1]}",
             "set JAX_PLATFORMS=cpu to leave that out; `devshim doctor` says more",

@@ -16,8 +16,9 @@ from devshim.contract.backend import Backend
 from devshim.devices import host
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
-from devshim_backends._jax import cards, counting, devices
+from devshim_backends._jax import devices, visible_gpus
 from devshim_backends._jax.scopes import JaxScopes
+from devshim_backends._jax.simulation import memory as memory_module
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ class JaxRuntime(JaxScopes, Backend):
         return devices.started()
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
-        if cards.is_rocm():  # CUDA_VISIBLE_DEVICES is NVIDIA's
+        if visible_gpus.is_rocm():  # CUDA_VISIBLE_DEVICES is NVIDIA's
             jax.config.update("jax_rocm_visible_devices", "all" if indices is None else ",".join(map(str, indices)))
 
     def memory(self, device: Device) -> MemoryInfo:
@@ -45,10 +46,10 @@ class JaxRuntime(JaxScopes, Backend):
             return host.memory()
         native = self.to_native(device)
         if self.simulated and self.cards is not None:
-            counting.settle()
+            memory_module.settle()
             return self.cards[device.index].info()
         stats = native.memory_stats() or {}
-        card = cards.known(device.index) if device.kind == "gpu" else None
+        card = visible_gpus.known(device.index) if device.kind == "gpu" else None
         limit = stats.get("bytes_limit")
         return MemoryInfo(
             total=limit if card is None or card.total_memory is None else card.total_memory,

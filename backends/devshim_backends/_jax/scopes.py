@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from devshim.contract.backend import Backend
-from devshim_backends._jax.draws import JaxDraws
+from devshim_backends._jax.random import JaxDraws
 from devshim_backends._jax.tensors import is_compiling
 
 if TYPE_CHECKING:

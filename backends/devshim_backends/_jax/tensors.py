@@ -33,10 +33,10 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import dtype_name
 from devshim.errors import ConversionError, messages
-from devshim_backends._jax import watching
-from devshim_backends._jax.addresses import address_of
 from devshim_backends._jax.buffers import alias, in_order, own_memory
 from devshim_backends._jax.devices import JaxDevices, concrete, is_beside, started
+from devshim_backends._jax.simulation import hooks
+from devshim_backends._jax.transfers.addresses import address_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -145,7 +145,7 @@ class JaxTensors(JaxDevices, Backend):
         ys: list[Tensor] = []
         try:
             if self.simulated and not there and all(type(x) is ArrayImpl for x in ordered):
-                ys = watching.arriving(lambda: jax.device_put(ordered, native), native)
+                ys = hooks.arriving(lambda: jax.device_put(ordered, native), native)
             else:
                 with _kept_wide(ordered):
                     ys = jax.device_put([*map(alias, ordered)] if device is CPU else ordered, native)

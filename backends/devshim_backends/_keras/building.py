@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError
 from devshim.tensors import activations
-from devshim_backends._keras.contents import is_metric
+from devshim_backends._keras.traversal import is_metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from devshim.contract.backend import Backend
     from devshim.devices.device import Device
-    from devshim_backends._keras.contents import Contents
+    from devshim_backends._keras.traversal import Contents
 
 __all__ = ["add_beside", "bring", "bring_beside", "home_of", "settle"]
 

@@ -12,14 +12,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import DevshimError, UnsupportedError, messages
-from devshim_backends._keras.contents import is_optimizer, is_variable
 from devshim_backends._keras.optimizers import trained
+from devshim_backends._keras.traversal import is_optimizer, is_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from devshim.contract.backend import Backend
-    from devshim_backends._keras.contents import Contents
+    from devshim_backends._keras.traversal import Contents
 
 __all__ = ["clones", "remade"]
 

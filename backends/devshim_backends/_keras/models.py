@@ -12,15 +12,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from devshim_backends._keras.contents import is_metric, is_variable
 from devshim_backends._keras.optimizers import of_optimizer
+from devshim_backends._keras.traversal import is_metric, is_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devshim.contract.models import Leaf
-    from devshim_backends._keras.contents import Contents
     from devshim_backends._keras.optimizers import LeavesOf
+    from devshim_backends._keras.traversal import Contents
 
 __all__ = ["leaves_of", "of_model"]
 

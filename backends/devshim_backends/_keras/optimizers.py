@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import UnsupportedError
-from devshim_backends._keras.contents import is_optimizer, is_variable
+from devshim_backends._keras.traversal import is_optimizer, is_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from devshim.contract.models import Leaf
-    from devshim_backends._keras.contents import Contents
+    from devshim_backends._keras.traversal import Contents
 
     LeavesOf = Callable[[str, Any, Any, Any], Iterable[Leaf]]
     """Makes the leaves of a path, kind and variable, beside an owner; none for what has no value or does not move."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from devshim_backends._mxnet.draws import MxnetDraws
-from devshim_backends._mxnet.gaps import GAPS, LIMITS
-from devshim_backends._mxnet.hidden import MxnetHidden
-from devshim_backends._mxnet.interop import MxnetInterop
-from devshim_backends._mxnet.layers import MxnetLayers
-from devshim_backends._mxnet.lines import LINES
-from devshim_backends._mxnet.models import MxnetModels
-from devshim_backends._mxnet.resuming import MxnetResuming
+from devshim_backends._mxnet.capabilities import GAPS, LIMITS
+from devshim_backends._mxnet.collectives import MxnetSeveral
+from devshim_backends._mxnet.dlpack import MxnetInterop
+from devshim_backends._mxnet.models.blocks import MxnetLayers
+from devshim_backends._mxnet.models.extra_state import MxnetResuming
+from devshim_backends._mxnet.models.models import MxnetModels
+from devshim_backends._mxnet.random import MxnetDraws
 from devshim_backends._mxnet.runtime import MxnetRuntime
 from devshim_backends._mxnet.scopes import MxnetScopes
-from devshim_backends._mxnet.several import MxnetSeveral
-from devshim_backends._mxnet.simulation import MxnetSimulation
+from devshim_backends._mxnet.simulation.simulate import MxnetSimulation
+from devshim_backends._mxnet.snippets import LINES
+from devshim_backends._mxnet.transfers.implicit import MxnetHidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,8 @@ from devshim.devices import host, nvml
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim.errors import UnsupportedError
-from devshim_backends._mxnet import counting
 from devshim_backends._mxnet.devices import HAS_CUDA, memory_of
+from devshim_backends._mxnet.simulation import memory as memory_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ class MxnetRuntime(Backend):
         if device is CPU:
             return host.memory()
         if self.simulated and self.cards is not None:
-            counting.settle()
+            memory_module.settle()
             return self.cards[device.index].info()
         free, total = memory_of(device.index)
         return MemoryInfo(total=total, free=free)  # of all processes: MXNet does not tell its own share

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devshim.errors import messages
-from devshim_backends._mxnet import recompiling
+from devshim_backends._mxnet.models import recompiling
 from devshim_backends._mxnet.native import IS_2
 from devshim_backends._mxnet.tensors import MxnetTensors
 from devshim_backends._mxnet.tracing import OUTSIDE, device_of_block, is_deferred, is_symbolic

@@ -27,7 +27,7 @@ from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ConversionError, UnsupportedError, messages
 from devshim_backends._mxnet.capsules import HostArray
 from devshim_backends._mxnet.devices import MxnetDevices, read
-from devshim_backends._mxnet.holding import MODELS
+from devshim_backends._mxnet.models.traversal import MODELS
 from devshim_backends._mxnet.native import (
     BFLOAT16,
     CODES,

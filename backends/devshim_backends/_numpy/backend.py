@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from devshim.devices.device import Device
+from devshim_backends._numpy.capabilities import GAPS, LIMITS
+from devshim_backends._numpy.collectives import NumpySeveral
+from devshim_backends._numpy.dlpack import NumpyInterop
+from devshim_backends._numpy.random import NumpyDraws
+from devshim_backends._numpy.snippets import LINES
+from devshim_backends._numpy.transfers.implicit import NumpyHidden
 
 from .creation import NumpyCreation
 from .devices import NumpyDevices
-from .draws import NumpyDraws
-from .gaps import GAPS, LIMITS
-from .hidden import NumpyHidden
-from .interop import NumpyInterop
-from .lines import LINES
 from .runtime import NumpyRuntime
 from .scopes import NumpyScopes
-from .several import NumpySeveral
 
 
 class NumpyBackend(

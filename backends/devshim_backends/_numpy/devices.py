@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from devshim.devices import host
 from devshim.devices.device import CPU, Device
-
-from .simulation import NumpySimulation
+from devshim_backends._numpy.simulation.simulate import NumpySimulation
 
 if TYPE_CHECKING:
     from devshim.devices.info import DeviceInfo

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from devshim.contract import capabilities
 from devshim.devices import host
 from devshim.devices.device import CPU, Device
-
-from .simulation import NumpySimulation
+from devshim_backends._numpy.simulation.simulate import NumpySimulation
 
 if TYPE_CHECKING:
     from devshim.devices.info import MemoryInfo

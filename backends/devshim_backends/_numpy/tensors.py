@@ -12,8 +12,7 @@ from devshim.devices.device import CPU, Device
 from devshim.devices.dtypes import dtype_name, is_numpy_dtype, numpy_dtype
 from devshim.errors import ConversionError, messages
 from devshim.registry import missing_devices
-
-from .simulation import SimulatedArray, on_card
+from devshim_backends._numpy.simulation.simulate import SimulatedArray, on_card
 
 
 class NumpyTensors(Backend):

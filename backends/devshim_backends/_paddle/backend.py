@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, ClassVar
 
 import paddle
 
-from devshim_backends._paddle import current
+from devshim_backends._paddle import current_card
+from devshim_backends._paddle.capabilities import GAPS, LIMITS
+from devshim_backends._paddle.collectives import PaddleSeveral
 from devshim_backends._paddle.creation import PaddleCreation
 from devshim_backends._paddle.devices import PaddleDevices, core
-from devshim_backends._paddle.draws import PaddleDraws
-from devshim_backends._paddle.gaps import GAPS, LIMITS
-from devshim_backends._paddle.hidden import PaddleHidden
-from devshim_backends._paddle.importing import keep_compilers_out
-from devshim_backends._paddle.interop import PaddleInterop
-from devshim_backends._paddle.layers import PaddleLayers
-from devshim_backends._paddle.lines import LINES
-from devshim_backends._paddle.models import PaddleModels
-from devshim_backends._paddle.resuming import PaddleResuming
+from devshim_backends._paddle.dlpack import PaddleInterop
+from devshim_backends._paddle.import_hooks import keep_compilers_out
+from devshim_backends._paddle.models.blocks import PaddleLayers
+from devshim_backends._paddle.models.extra_state import PaddleResuming
+from devshim_backends._paddle.models.models import PaddleModels
+from devshim_backends._paddle.random import PaddleDraws
 from devshim_backends._paddle.runtime import PaddleRuntime
 from devshim_backends._paddle.scopes import PaddleScopes
-from devshim_backends._paddle.several import PaddleSeveral
-from devshim_backends._paddle.simulation import PaddleSimulation
-from devshim_backends._paddle.taken import PaddleTaken
+from devshim_backends._paddle.simulation.removed_gpus import PaddleTaken
+from devshim_backends._paddle.simulation.simulate import PaddleSimulation
+from devshim_backends._paddle.snippets import LINES
+from devshim_backends._paddle.transfers.implicit import PaddleHidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,4 +56,4 @@ class PaddleBackend(
 
 keep_compilers_out(paddle)  # again, for a Paddle that was imported before devshim was asked for it
 if core.is_compiled_with_cuda():
-    current.keep(PaddleBackend)
+    current_card.keep(PaddleBackend)

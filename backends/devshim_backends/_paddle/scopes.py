@@ -36,7 +36,7 @@ from paddle import _C_ops
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU, Device
 from devshim.errors import messages
-from devshim_backends._paddle import current
+from devshim_backends._paddle import current_card
 from devshim_backends._paddle.devices import is_custom, make_place
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class _Scope:
         self._before = _HERE.get()
         _HERE.set(self._place)
         if self._is_card:
-            self._context = current.context()
+            self._context = current_card.context()
             _compute_on(self, self._place)
         return self
 
@@ -105,7 +105,7 @@ class _Scope:
         _HERE.set(self._before)
         if self._is_card:
             _compute_on(self, None)
-            current.put_back(self._context)
+            current_card.put_back(self._context)
 
 
 class _OnCard(_Scope):

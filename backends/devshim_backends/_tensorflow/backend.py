@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from devshim_backends._tensorflow.capabilities import GAPS, LIMITS
+from devshim_backends._tensorflow.collectives import TensorflowSeveral
 from devshim_backends._tensorflow.containers import TensorflowContainers
 from devshim_backends._tensorflow.creation import TensorflowCreation
-from devshim_backends._tensorflow.draws import TensorflowDraws
-from devshim_backends._tensorflow.gaps import GAPS, LIMITS
-from devshim_backends._tensorflow.hidden import TensorflowHidden
-from devshim_backends._tensorflow.interop import TensorflowInterop
-from devshim_backends._tensorflow.layers import TensorflowLayers
-from devshim_backends._tensorflow.lines import LINES
-from devshim_backends._tensorflow.models import TensorflowModels
-from devshim_backends._tensorflow.resuming import TensorflowResuming
-from devshim_backends._tensorflow.several import TensorflowSeveral
-from devshim_backends._tensorflow.simulation import TensorflowSimulation
-from devshim_backends._tensorflow.taken import TensorflowTaken
+from devshim_backends._tensorflow.dlpack import TensorflowInterop
+from devshim_backends._tensorflow.models.blocks import TensorflowLayers
+from devshim_backends._tensorflow.models.extra_state import TensorflowResuming
+from devshim_backends._tensorflow.models.models import TensorflowModels
+from devshim_backends._tensorflow.random import TensorflowDraws
+from devshim_backends._tensorflow.simulation.removed_gpus import TensorflowTaken
+from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
+from devshim_backends._tensorflow.snippets import LINES
+from devshim_backends._tensorflow.transfers.implicit import TensorflowHidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

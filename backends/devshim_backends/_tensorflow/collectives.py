@@ -1,47 +1,123 @@
-"""Sums over several of TensorFlow's devices, by the engine of ``tf.distribute``: NCCL on NVIDIA's cards.
+"""Cutting TensorFlow's tensors up, joining them, and combining them element by element or by ``tf.distribute``.
 
-It is reached through a ``MirroredStrategy`` alone, one for each set of devices, and quickly only from within a
-``tf.function``; both are kept, as TensorFlow keeps its communicators.
+An operator computes on its thread's default device, wherever its tensors are (2.21): each runs in the scope of theirs.
+On a card operators leave int32 in host memory (2.21: ConcatV2, Pack, AddV2, Maximum, Minimum), which is brought back.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops import gen_array_ops
+
+from devshim.devices.dtypes import widest
+from devshim_backends._tensorflow.collective_ops import TAKES, over_cards
+from devshim_backends._tensorflow.locations import EAGER, ON_HOST
+from devshim_backends._tensorflow.tensors import TensorflowTensors, placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
 
-TAKES = frozenset({tf.float16, tf.float32, tf.float64, tf.int64})
-"""The dtypes of TensorFlow's NCCL operator, without int32: a function hands those over in host memory."""
+_OPS: dict[str, Any] = {"sum": tf.add, "mean": tf.add, "max": tf.maximum, "min": tf.minimum}
 
-
-def over_cards(names: Sequence[str], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
-    """Return the sum or mean of one tensor on each of several of TensorFlow's devices, on each of them.
-
-    Args:
-        names: The devices, as TensorFlow names them, each once.
-        xs: A tensor on each.
-        op: ``"sum"`` or ``"mean"``.
-    """
-    strategy, reduced = _engine(tuple(names), op)
-    values = [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]
-    spread = strategy.experimental_distribute_values_from_function(
-        lambda context: values[context.replica_id_in_sync_group]
-    )
-    found: Sequence[Tensor] = strategy.experimental_local_results(reduced(spread))
-    return found
+_UNPACKED = {"int8", "uint8", "uint16"}
+"""Dtypes for which a card has no operator Pack (2.21), and has Concat."""
 
 
-@lru_cache(maxsize=8)
-def _engine(names: tuple[str, ...], op: str) -> tuple[Any, Callable[[Any], Any]]:
-    strategy = tf.distribute.MirroredStrategy(list(names))
+class TensorflowSeveral(TensorflowTensors):
+    """The room of several devices."""
 
-    def reduce(x: Tensor) -> Tensor:
-        return tf.distribute.get_replica_context().all_reduce(op, x)
+    def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        with self._at(x):
+            part = (slice(None),) * axis + (slice(start, stop),)
+            return self._as_bits(lambda xs: xs[0][part], [tf.convert_to_tensor(x)])
 
-    return strategy, tf.function(lambda spread: strategy.run(reduce, (spread,)), reduce_retracing=True)
+    def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        with self._at(xs[0]):
+            if len(xs) == 1:  # which TensorFlow gives back as it is
+                return self.copy_to(xs[0], self.device_of(xs[0]))
+            whole = self._as_bits(lambda xs: tf.concat(xs, axis), [tf.convert_to_tensor(x) for x in xs])
+            return self._brought(whole, xs[0])
+
+    def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        with self._at(xs[0]):
+            return self._brought(self._as_bits(tf.stack, [tf.convert_to_tensor(x) for x in xs]), xs[0])
+
+    def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        with self._at(xs[0]):
+            values = [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]
+            if len(values) == 1:
+                return self.copy_to(values[0], self.device_of(values[0]))
+            made = reduce(_OPS[op], values)
+            return self._brought(made / tf.cast(len(xs), made.dtype) if op == "mean" else made, xs[0])
+
+    def snapshot(self, x: Tensor) -> Tensor:
+        if type(x) is EAGER:
+            return x  # it cannot change, and tapes hold what they need themselves
+        with self._at(x):
+            return tf.stop_gradient(tf.convert_to_tensor(x))  # a variable's values, which later ones replace
+
+    def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
+        if type(x) is not EAGER or x.dtype in ON_HOST or x.dtype == tf.bfloat16:
+            return None
+        dtype, where = x.dtype, x.backing_device
+        size, form = dtype.size, memoryview(x).format
+
+        def read(x: Tensor) -> bytes | None:
+            if type(x) is not EAGER or x.backing_device != where:
+                return None
+            seen = memoryview(x)
+            return seen.tobytes() if seen.nbytes == size and seen.format == form else None
+
+        return read, np.dtype(dtype.as_numpy_dtype)
+
+    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        with self._at(xs[0]):
+            names = {self.dtype_name(x) for x in xs}
+            name = widest(names)
+            if names == {name} and name not in _UNPACKED and not any(len(x.shape) for x in xs):
+                return gen_array_ops.pack(list(xs))  # one operator for any number of scalars
+            dtype = tf.as_dtype(name)
+            return tf.concat([tf.reshape(tf.cast(x, dtype), [1]) for x in xs], 0)
+
+    def ran_on(self, x: Tensor) -> Device | None:
+        return self.named(x.device) if type(x) is EAGER and x.dtype in ON_HOST else None
+
+    def _as_bits(self, move: Callable[[list[Tensor]], Tensor], xs: list[Tensor]) -> Tensor:
+        """The result of an operator that only moves numbers; int32 of a card go as float32.
+
+        TensorFlow's operators of a card read int32 from host memory, and leave theirs there (2.21).
+        """
+        first = xs[0]
+        if type(first) is not EAGER or first.dtype != tf.int32 or not self.is_card(self.device_of(first)):
+            return move(xs)
+        return tf.bitcast(move([tf.bitcast(x, tf.float32) for x in xs]), tf.int32)
+
+    def _brought(self, made: Tensor, x: Tensor) -> Tensor:
+        """A result in the memory of a tensor's device, whose scope this is."""
+        if type(made) is not EAGER or made.dtype not in ON_HOST or self.device_of(made) is self.device_of(x):
+            return made
+        return placed(made._copy())
+
+    def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
+        if op not in ("sum", "mean") or self.simulated or xs[0].dtype not in TAKES or not tf.executing_eagerly():
+            return None
+        return over_cards([str(self.to_native(self.device_of(x))) for x in xs], xs, op)
+
+    def _at(self, x: Tensor) -> AbstractContextManager[object]:
+        """The scope of a tensor's device; in a ``tf.function`` that of the function."""
+        if self.is_tracer(x):
+            return nullcontext()
+        entered: AbstractContextManager[object] = tf.device(self.to_native(self.device_of(x)))
+        return entered
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        return nullcontext  # a tape records for its own thread alone

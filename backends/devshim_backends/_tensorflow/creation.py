@@ -20,8 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from devshim.errors import ConversionError, messages
-from devshim_backends._tensorflow.counting import LOCAL
 from devshim_backends._tensorflow.scopes import TensorflowScopes
+from devshim_backends._tensorflow.simulation.memory import LOCAL
 from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from tensorflow.python.eager import context
 from devshim.devices import host
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
-from devshim_backends._tensorflow.cards import CARDS
-from devshim_backends._tensorflow.counting import refresh
 from devshim_backends._tensorflow.devices import TensorflowDevices
+from devshim_backends._tensorflow.simulation.devices import CARDS
+from devshim_backends._tensorflow.simulation.memory import refresh
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,12 +22,12 @@ from tensorflow.python.ops import gen_array_ops
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import DTYPES
 from devshim.errors import ConversionError, UnsupportedError, messages
-from devshim_backends._tensorflow import duplicating
-from devshim_backends._tensorflow.counting import BUFFERED, LOCAL, over
 from devshim_backends._tensorflow.devices import PLACES
-from devshim_backends._tensorflow.places import COMPOSITES, EAGER, ON_HOST, PLACED, TensorflowPlaces, parts_of
+from devshim_backends._tensorflow.locations import COMPOSITES, EAGER, ON_HOST, PLACED, TensorflowPlaces, parts_of
 from devshim_backends._tensorflow.scopes import in_xla, refused_in_xla
-from devshim_backends._tensorflow.watching import told
+from devshim_backends._tensorflow.simulation.hooks import told
+from devshim_backends._tensorflow.simulation.memory import BUFFERED, LOCAL, over
+from devshim_backends._tensorflow.transfers import duplicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -135,7 +135,7 @@ class TensorflowTensors(TensorflowPlaces):
                 "place what it leads to, such as the variable",
             )
         try:
-            made = duplicating.on_card(x.dtype)(x) if self.is_card(device) else _DEEP_COPY(x)
+            made = duplicate.on_card(x.dtype)(x) if self.is_card(device) else _DEEP_COPY(x)
         except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError):  # no such kernel: 4- and 8-bit dtypes
             with tf.device("/CPU:0"):
                 made = tf.constant(x.numpy(), x.dtype)

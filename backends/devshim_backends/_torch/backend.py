@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from devshim.registry import import_hooks
-from devshim_backends._torch import keras_wiring
+from devshim_backends._torch.capabilities import GAPS, LIMITS
+from devshim_backends._torch.collectives import TorchSeveral
 from devshim_backends._torch.containers import TorchContainers
 from devshim_backends._torch.creation import TorchCreation
 from devshim_backends._torch.devices import TorchDevices
-from devshim_backends._torch.draws import TorchDraws
-from devshim_backends._torch.gaps import GAPS, LIMITS
-from devshim_backends._torch.hidden import TorchHidden
-from devshim_backends._torch.interop import TorchInterop
-from devshim_backends._torch.layers import TorchLayers
-from devshim_backends._torch.lines import LINES
-from devshim_backends._torch.models import TorchModels
-from devshim_backends._torch.resuming import TorchResuming
+from devshim_backends._torch.dlpack import TorchInterop
+from devshim_backends._torch.models import keras_dispatch
+from devshim_backends._torch.models.blocks import TorchLayers
+from devshim_backends._torch.models.extra_state import TorchResuming
+from devshim_backends._torch.models.models import TorchModels
+from devshim_backends._torch.random import TorchDraws
 from devshim_backends._torch.runtime import TorchRuntime
 from devshim_backends._torch.scopes import TorchScopes
-from devshim_backends._torch.several import TorchSeveral
-from devshim_backends._torch.simulation import TorchSimulation
+from devshim_backends._torch.simulation.simulate import TorchSimulation
+from devshim_backends._torch.snippets import LINES
+from devshim_backends._torch.transfers.implicit import TorchHidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,4 +52,4 @@ class TorchBackend(
     lines: ClassVar[Mapping[str, str]] = LINES
 
     def __init__(self) -> None:
-        import_hooks.behind("keras", lambda: keras_wiring.watch(self))
+        import_hooks.behind("keras", lambda: keras_dispatch.watch(self))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.errors import DevshimError
 
-_OURS = dirname(messages.__file__)
+_OURS = dirname(dirname(messages.__file__))
 _unmended = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
 
 

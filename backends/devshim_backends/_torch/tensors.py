@@ -26,11 +26,11 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ConversionError, UnsupportedError, messages
-from devshim_backends._keras.contents import is_whole
-from devshim_backends._torch import packing, parcels
+from devshim_backends._keras.traversal import is_whole
 from devshim_backends._torch.creation import NUMPY, SMALL, TORCH
 from devshim_backends._torch.devices import DEVICES, NATIVE, TYPES, has_context, module, native
-from devshim_backends._torch.optimizers import OTHERS
+from devshim_backends._torch.models.optimizers import OTHERS
+from devshim_backends._torch.transfers import coalesce, pinned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -124,15 +124,15 @@ class TorchTensors(Backend):
         if not is_grad_enabled() and not is_compiling() and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.no_grad():  # else a model moved here could not be trained any more
                 return x.to(place, None, non_blocking, True)
-        if x.is_cpu is not (place.type == "cpu") and not is_compiling() and packing.is_large(x, place):
-            return packing.carried(x, place, non_blocking)
+        if x.is_cpu is not (place.type == "cpu") and not is_compiling() and pinned.is_large(x, place):
+            return pinned.carried(x, place, non_blocking)
         return x.to(place, None, non_blocking, True)  # dtype, non_blocking, copy: by name they cost a tenth more
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
         place = NATIVE.get(device) or native(device)
-        if torch.is_inference_mode_enabled() or not packing.can_help(place):
+        if torch.is_inference_mode_enabled() or not pinned.can_help(place):
             return super().copy_many(xs, device, non_blocking)
-        return parcels.copies(xs, place, lambda x: self.copy_to(x, device, non_blocking), non_blocking)
+        return coalesce.copies(xs, place, lambda x: self.copy_to(x, device, non_blocking), non_blocking)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if not copy and type(x) is torch.Tensor and x.is_cpu is True and x.dtype in _READ and not x.requires_grad:
@@ -145,7 +145,7 @@ class TorchTensors(Backend):
         if self.device_of(x) is not CPU:
             if not copy:
                 raise messages.copy_needed(self.device_of(x), CPU)
-            seen, copy = packing.carried(seen, NATIVE[CPU]), False  # what arrives is ours alone
+            seen, copy = pinned.carried(seen, NATIVE[CPU]), False  # what arrives is ours alone
         if seen.is_conj() or seen.is_neg():
             if not copy:
                 raise messages.cannot_share("this tensor", "its conjugation or negation is still to be done")
@@ -173,13 +173,13 @@ class TorchTensors(Backend):
         if not copy:
             return self._over(array, name, device)
         if device is not CPU and _torch_reads(array):
-            return packing.carried(self._over(array, name, CPU), native(device))
+            return pinned.carried(self._over(array, name, CPU), native(device))
         made = torch.empty(array.shape, dtype=dtype, device="cpu")
         if name in SMALL:
             made.view(SMALL[name]).numpy()[...] = array.view(_plain(name))
         else:
             made.numpy()[...] = array
-        return made if device is CPU else packing.carried(made, native(device))
+        return made if device is CPU else pinned.carried(made, native(device))
 
     def _over(self, array: np.ndarray, name: str, device: Device) -> Tensor:
         """A tensor over an array's own memory."""

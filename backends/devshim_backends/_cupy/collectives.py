@@ -1,0 +1,78 @@
+"""Cutting arrays up, joining them, and combining them element by element, on the GPU they are on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import reduce
+from typing import Any, Literal
+
+import numpy as np
+
+from devshim.contract.backend import Tensor
+from devshim.devices.dtypes import widest
+from devshim.errors import messages
+from devshim_backends._cupy.creation import library
+from devshim_backends._cupy.scopes import on_card
+from devshim_backends._cupy.tensors import CupyTensors
+
+_OPS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
+
+
+class CupySeveral(CupyTensors):
+    """The mixin for several devices. devshim itself sums over GPUs, because CuPy ships no NCCL."""
+
+    def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        return x[(slice(None),) * axis + (slice(start, stop),)]
+
+    def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        if any(isinstance(x, np.ma.MaskedArray) for x in xs):
+            return np.ma.concatenate(list(xs), axis=axis)  # type: ignore[no-untyped-call]
+        device = self.device_of(xs[0])
+        with on_card(device):
+            return library(device).concatenate(list(xs), axis=axis)
+
+    def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        device = self.device_of(xs[0])
+        with on_card(device):
+            return library(device).stack(list(xs))
+
+    def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        device = self.device_of(xs[0])
+        with on_card(device):
+            functions = library(device)
+            made = reduce(getattr(functions, _OPS[op]), xs[1:], xs[0].copy())
+            if op == "mean":
+                made = functions.divide(made, xs[0].dtype.type(len(xs)))
+            return functions.asarray(made)  # of no axes NumPy makes a scalar
+
+    def snapshot(self, x: Tensor) -> Tensor:
+        if isinstance(x, np.ma.MaskedArray):
+            raise messages.masked()
+        with on_card(self.device_of(x)):
+            return x.copy()
+
+    def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
+        dtype = x.dtype
+        if type(x) is not np.ndarray or not dtype.isnative or self.dtype_name(x) == "bfloat16":
+            return None  # a GPU's number takes an operator
+
+        def read(x: Tensor) -> bytes | None:
+            return x.tobytes() if type(x) is np.ndarray and x.dtype is dtype and x.size == 1 else None
+
+        return read, dtype
+
+    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        device = self.device_of(xs[0])
+        self.synchronize(device)  # taken on whatever stream was current then, and in whatever thread
+        dtype = np.dtype(widest({self.dtype_name(x) for x in xs}))
+        with on_card(device):
+            return library(device).concatenate([x.reshape(1).astype(dtype, copy=False) for x in xs])
+
+    def assign(self, x: Tensor, value: Tensor) -> None:
+        with on_card(self.device_of(x)):
+            x[...] = value
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        errors: Any = np.geterr()  # NumPy's, for arrays of the host's
+        return lambda: np.errstate(**errors)

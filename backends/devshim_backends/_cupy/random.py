@@ -1,0 +1,67 @@
+"""Random arrays, drawn on their device: by CuPy's generator of that GPU, or by NumPy's.
+
+Requirements this module answers:
+
+* CuPy has a generator for each GPU, and ``cupy.random.seed`` restarts that of the current one alone.  Here all that
+  there are start again; one of a GPU that is not used yet would take half a gigabyte there, and is seeded when
+  devshim first draws from it.
+* CuPy draws float32 and float64; narrower numbers are drawn as float32 and rounded.
+* ``[low, high)``: a number that rounding has brought to ``high`` is put back to ``low``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.random import _generator
+
+from devshim.contract.backend import Tensor
+from devshim.devices.device import CPU, Device
+from devshim_backends._cupy.creation import library
+from devshim_backends._cupy.scopes import on_card
+from devshim_backends._cupy.tensors import CupyTensors
+
+_SEED: dict[str, int] = {}
+"""The seed with which the generators start that are made from now on."""
+
+
+class CupyDraws(CupyTensors):
+    """The mixin for random arrays."""
+
+    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        with on_card(device):
+            _start(device)
+            made = _rounded(_drawn(device, "uniform", low, high, shape, dtype), dtype)
+            return library(device).where(made >= high, made.dtype.type(low), made) if low < high else made
+
+    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        with on_card(device):
+            _start(device)
+            return _rounded(_drawn(device, "normal", loc, scale, shape, dtype), dtype)
+
+    def seed(self, value: int) -> None:
+        _SEED["gpu"] = value
+        np.random.seed(value)
+        for index in list(_generator._random_states):
+            with cupy.cuda.Device(index):
+                cupy.random.seed(value)
+
+
+def _start(device: Device) -> None:
+    """Seed a GPU's generator, which is current, if it is made after `seed` was called."""
+    seed = _SEED.get("gpu")
+    if seed is not None and device is not CPU and device.index not in _generator._random_states:
+        cupy.random.seed(seed)
+
+
+def _drawn(device: Device, function: str, a: float, b: float, shape: tuple[int, ...], dtype: Any | None) -> Tensor:
+    draw = getattr(library(device).random, function)
+    if device is CPU:
+        return np.asarray(draw(a, b, shape))
+    return draw(a, b, shape, dtype=np.float64 if dtype is None or dtype == np.float64 else np.float32)
+
+
+def _rounded(x: Tensor, dtype: Any | None) -> Tensor:
+    return x if dtype is None else x.astype(dtype, copy=False)

@@ -1,0 +1,1 @@
+"""Simulated GPUs: how CuPy shows, computes on, counts and refuses them."""

@@ -1,0 +1,34 @@
+"""Implicit copies: values of a GPU that Python reads, and indices that CuPy copies to a GPU.
+
+CuPy itself refuses ``numpy.asarray(x)`` and NumPy operands with a TypeError, so they are not reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import cupy
+
+from devshim.contract.backend import Backend
+from devshim.devices.device import Device
+from devshim.monitoring.instrumentation import meetings_told, reads_told, replaced
+from devshim_backends._cupy.devices import card
+
+_MORE = (("get", "get()"), *((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")))
+_MORE += (("__reduce__", "pickle"),)
+
+
+class CupyHidden(Backend):
+    """The mixin for the guard."""
+
+    @contextmanager
+    def watch(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
+        refusal = cupy.ndarray.__array__
+        indexing = meetings_told(cupy.ndarray, _card, report, names=("__getitem__", "__setitem__"))
+        with reads_told(cupy.ndarray, _card, report, _MORE), indexing, replaced(cupy.ndarray, {"__array__": refusal}):
+            yield
+
+
+def _card(x: cupy.ndarray) -> Device:
+    return card(x.data.device_id)

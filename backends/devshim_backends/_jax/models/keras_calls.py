@@ -1,0 +1,131 @@
+"""Patches of Keras methods that are installed when a Keras model is first placed with JAX."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.core import Tracer
+
+from devshim.tensors import activations
+from devshim_backends._jax.models.models import CONTENTS, HOME, keep
+from devshim_backends._jax.tensors import is_compiling
+from devshim_backends._keras.building import add_beside, bring, bring_beside, home_of
+from devshim_backends._keras.patching import put_around
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.contract.backend import Backend
+
+    Call = Callable[..., Any]
+
+__all__ = ["serve"]
+
+_BACKEND: list[Backend] = []
+"""The adapter, once Keras's methods are exchanged."""
+
+
+def serve(backend: Backend) -> None:
+    """Put what is needed around Keras's methods."""
+    if _BACKEND:
+        return
+    _BACKEND[:] = [backend]
+    import keras
+
+    put_around(keras.Layer, "__call__", _called, is_compiling)
+    put_around(keras.Layer, "_lock_state", _built, is_compiling)
+    put_around(keras.Layer, "add_weight", _added, is_compiling)
+    put_around(keras.Metric, "add_variable", _added, is_compiling)
+    put_around(keras.Sequential, "add", _added, is_compiling)
+    put_around(keras.Model, "compile", _compiled, is_compiling)
+    for name in ("train", "test", "predict"):
+        put_around(keras.Model, f"make_{name}_function", _made, is_compiling)
+    put_around(keras.optimizers.Optimizer, "build", _optimizer_built, is_compiling)
+    put_around(keras.optimizers.Optimizer, "apply", _applied, is_compiling)
+    put_around(keras.Variable, "_direct_assign", _assigned, _never)
+
+
+def _never() -> bool:
+    return False
+
+
+def _called(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
+    """Call a layer; one that was placed unbuilt is built there first, by JAX's default device."""
+    home = home_of(layer)
+    if home is None:
+        return theirs(layer, *args, **kwargs)
+    with jax.default_device(_BACKEND[0].to_native(home)):
+        result = theirs(layer, *args, **kwargs)
+    bring(_BACKEND[0], CONTENTS, layer)
+    return result
+
+
+def _built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
+    """Bring what was just built to where it was placed."""
+    result = theirs(layer, *args, **kwargs)
+    if home_of(layer) is not None:
+        bring(_BACKEND[0], CONTENTS, layer)
+    return result
+
+
+def _added(theirs: Call, whole: Any, args: Any, kwargs: Any) -> Any:
+    """Make a weight or layer where the others are."""
+    return add_beside(_BACKEND[0], CONTENTS, whole, lambda: theirs(whole, *args, **kwargs))
+
+
+def _compiled(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
+    """Bring what ``compile`` has just given a model beside the weights it belongs to."""
+    result = theirs(model, *args, **kwargs)
+    bring_beside(_BACKEND[0], model)
+    _keep_states(model)
+    return result
+
+
+def _made(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
+    """Bring what Keras has made for training there, before it takes it for its first step."""
+    bring(_BACKEND[0], CONTENTS, model)
+    _keep_states(model)
+    return theirs(model, *args, **kwargs)
+
+
+def _optimizer_built(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
+    """Bring an optimizer's state beside the variables it was built for."""
+    result = theirs(optimizer, *args, **kwargs)
+    if optimizer.built:
+        bring_beside(_BACKEND[0], optimizer)
+        _keep_states(optimizer)
+    return result
+
+
+def _keep_states(whole: Any) -> None:
+    """Have states stay beside weights that were placed."""
+    keep(leaf for leaf in _BACKEND[0].leaves(whole) if leaf.beside is not None and hasattr(leaf.beside, HOME))
+
+
+def _applied(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
+    """Apply gradients where the variables are; they may be older than the variables' last move."""
+    gradients = args[0] if args else kwargs["grads"]
+    variables = args[1] if len(args) > 1 else kwargs.get("trainable_variables")
+    variables = optimizer._trainable_variables if variables is None else list(variables)
+    beside = [_beside(*pair) for pair in zip(gradients, variables, strict=False)]
+    return theirs(optimizer, beside, variables)
+
+
+def _beside(gradient: Any, variable: Any) -> Any:
+    if variable._value is None or not _has_values(gradient) or not _has_values(variable._value):
+        return gradient
+    return activations.carry(gradient, _BACKEND[0].device_of(variable._value))
+
+
+def _has_values(x: Any) -> bool:
+    return isinstance(x, jax.Array) and not isinstance(x, Tracer)
+
+
+def _assigned(theirs: Call, variable: Any, args: Any, kwargs: Any) -> Any:
+    """Assign a value, which comes to where the variable was placed if Keras made it from NumPy or numbers."""
+    result = theirs(variable, *args, **kwargs)
+    home, value = vars(variable).get(HOME), variable._value
+    if home is not None and _has_values(value) and value.sharding != home and not value.committed:
+        variable._value = jax.device_put(value, home)
+    return result

@@ -1,0 +1,154 @@
+"""Models on JAX: those of Keras 3 on its JAX backend. JAX itself has none, but trees of arrays.
+
+A Keras variable holds an array, which is exchanged for one on another device; the variable stays itself.  JAX computes
+where committed arrays are, so nothing else has to be done for ``model(x)``, ``fit`` and its compiled steps.
+
+Workarounds:
+
+* What Keras makes later (a layer added to a placed model, a weight added to a layer, too), and values that it assigns
+  from NumPy, are on JAX's default device: they are brought to where the layer or variable was placed.
+* While ``fit`` runs, Keras (3.15.1) takes the arrays out of the variables; asked for leaves, it puts them back.
+* Gradients may be older than the last move of what they belong to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from devshim.contract.models import Leaf
+from devshim.errors import UnsupportedError
+from devshim_backends._jax.dlpack import JaxInterop
+from devshim_backends._keras import extra_state
+from devshim_backends._keras.blocks import blocks_of, layers_of
+from devshim_backends._keras.building import settle
+from devshim_backends._keras.cloning import clones, remade
+from devshim_backends._keras.models import leaves_of
+from devshim_backends._keras.traversal import Contents, is_layer, is_metric, is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from devshim.contract.models import Block, Layer
+    from devshim.devices.device import Device
+
+    Forms = Mapping[str, tuple[tuple[int, ...], str]]
+
+
+HOME = "_devshim_home"
+"""The attribute of a variable that was placed: the sharding it stays on."""
+
+
+class JaxContents(Contents):
+    """Return the variable itself: its array is swapped, so the variable owns the data."""
+
+    def owner(self, variable: Any) -> Any:
+        return None if variable._value is None else variable
+
+
+CONTENTS = JaxContents()
+
+
+class JaxModels(JaxInterop):
+    """The mixin for models, layers and checkpoints."""
+
+    def is_model(self, cls: type) -> bool:
+        return is_whole(cls)
+
+    def leaves(self, whole: Any) -> list[Leaf]:
+        _synchronized(whole)
+        return leaves_of(CONTENTS, self._leaves_of, whole)
+
+    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        from devshim_backends._jax.models import keras_calls
+
+        keras_calls.serve(self)
+        if is_layer(whole):
+            self._require_one_device(whole)
+        keep(self.leaves(whole))
+        return settle(CONTENTS, whole, where) if is_layer(whole) or is_metric(whole) else _nothing
+
+    def clone(self, whole: Any) -> Any:
+        return self.clones([whole])[0]
+
+    def clones(self, wholes: Sequence[Any]) -> list[Any]:
+        return clones(self, CONTENTS, wholes, lambda layer: remade(CONTENTS, layer))
+
+    def blocks(self, model: Any) -> list[Block]:
+        return blocks_of(self, CONTENTS, model)
+
+    def layers(self, model: Any) -> list[Layer]:
+        return layers_of(self, CONTENTS, model)
+
+    def library(self, whole: Any) -> str:
+        return extra_state.library_of(self, whole)
+
+    def facts(self, whole: Any) -> Any:
+        return extra_state.facts_of(whole)
+
+    def begin_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
+        return extra_state.begin_state(optimizer, models, forms)
+
+    def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
+        return extra_state.restore(whole, facts, forms)
+
+    def _leaves_of(self, path: str, kind: Any, variable: Any, beside: Any) -> Iterator[Leaf]:
+        if variable._value is not None:
+            exchange = _Exchange(variable)
+            yield Leaf(path, kind, exchange.read, exchange.write, variable, beside)
+
+    def _require_one_device(self, model: Any) -> None:
+        """Refuse a model over several devices: JAX computes with arrays of one, and Keras carries none."""
+        found: dict[Device, str] = {}
+        for leaf in self.leaves(model):
+            found.setdefault(self.device_of(leaf.read()), leaf.path)
+        if len(found) > 1:
+            (one, first), (other, second), *_ = found.items()
+            raise UnsupportedError(
+                f"{first} would be on {one} and {second} on {other}, and Keras on JAX computes on one device, or "
+                "over all of a keras.distribution",
+                "place the model on one device, or use keras.distribution.DataParallel",
+            )
+
+
+class _Exchange:
+    """The two ways of a leaf."""
+
+    def __init__(self, variable: Any) -> None:
+        self._variable = variable
+
+    def read(self) -> Any:
+        """The array that is there now."""
+        return self._variable._value
+
+    def write(self, new: Any) -> None:
+        """Give the variable another array, on the device of which it stays."""
+        self._variable._value = new
+        setattr(self._variable, HOME, new.sharding)
+
+
+def keep(leaves: Iterable[Leaf]) -> None:
+    """Have variables stay where they are now, whatever is assigned to them.
+
+    JAX computes with uncommitted arrays on its default device, wherever they are: elsewhere they are committed.
+    """
+    default = jax.config.jax_default_device or jax.local_devices()[0]
+    for leaf in leaves:
+        x = leaf.read()
+        if not x.committed and x.sharding.device_set != {default}:
+            leaf.write(jax.device_put(x, x.sharding))
+        setattr(leaf.owner, HOME, x.sharding)
+
+
+def _synchronized(whole: Any) -> None:
+    """Have Keras put the arrays back that ``fit`` has taken out of a model's variables."""
+    if is_layer(whole):
+        for _, model in CONTENTS.compiled_parts(whole):
+            synchronize = getattr(model, "jax_state_sync", None)
+            if synchronize is not None:
+                synchronize()
+
+
+def _nothing() -> None:
+    """Take back nothing."""

@@ -1,0 +1,1 @@
+"""Simulated GPUs: how JAX shows, computes on, counts and refuses them."""

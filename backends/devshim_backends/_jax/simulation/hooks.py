@@ -1,0 +1,217 @@
+"""The places in JAX that arrays on a card are made at, watched while GPUs are simulated.
+
+Requirements this module answers:
+
+* JAX's operators find a card full as devshim's calls do: before they run where their results cannot fit at all, so
+  that the host has not to hold what a card would refuse, and otherwise when the results are there.
+* All there is on the host is as fast as ever.
+
+Two doors: what is compiled, which every operator is, runs in ``ExecuteReplicated.__call__``, and what is moved passes
+``device_put`` in one of three ways.  After its first run an operator takes a short cut in C++, past Python:
+``_get_fastpath_data`` decides that, and refuses it here for what runs on a card.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from jax._src import dispatch, pjit, stages
+from jax._src.interpreters import pxla
+
+from devshim.errors import DeviceMismatchError, messages
+from devshim.simulation.memory import ROUND
+from devshim_backends._jax.simulation import memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from devshim.simulation.memory import Card
+    from devshim_backends._jax.simulation.memory import JaxCards
+
+_fastpath = pjit._get_fastpath_data
+_execute = pxla.ExecuteReplicated.__call__
+_put_impl = dispatch.device_put_p.impl
+_put_many, _put_parts = dispatch._batched_device_put_impl, pxla.batched_device_put
+_CACHES = ("_cpp_pjit_cache", "_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
+"""Where the short cuts are remembered; the first before JAX 0.4.36."""
+
+_SAYS_MIXED = "_device_assignment_mismatch_error"
+_mixed = [(module, getattr(module, _SAYS_MIXED)) for module in (pjit, stages) if hasattr(module, _SAYS_MIXED)]
+"""The function that writes the text of JAX's error for arrays on several devices, right before JAX raises it."""
+
+_moving = threading.local()
+_cards: Mapping[Any, Card] = {}
+_all: JaxCards | None = None
+
+
+def watch(cards: JaxCards, by_native: Mapping[Any, Card]) -> None:
+    """Watch from now on what is made on these cards, by JAX's device."""
+    global _cards, _all
+    if any(native not in _cards for native in by_native):  # what ran there before may have one
+        forget_short_cuts()
+    _cards, _all = by_native, cards
+    pjit._get_fastpath_data = _watched_fastpath
+    pxla.ExecuteReplicated.__call__ = _watched_execute
+    dispatch.device_put_p.def_impl(_watched_put_impl)
+    dispatch._batched_device_put_impl = _watched_put_many
+    pxla.batched_device_put = _watched_put_parts
+    for module, says in _mixed:
+        setattr(module, _SAYS_MIXED, _refusing(says))
+
+
+def unwatch() -> None:
+    """Put everything back."""
+    global _cards
+    _cards = {}
+    for module, says in _mixed:
+        setattr(module, _SAYS_MIXED, says)
+    pxla.batched_device_put = _put_parts
+    dispatch._batched_device_put_impl = _put_many
+    dispatch.device_put_p.def_impl(_put_impl)
+    pxla.ExecuteReplicated.__call__ = _execute
+    pjit._get_fastpath_data = _fastpath
+    forget_short_cuts()
+
+
+def forget_short_cuts() -> None:
+    """Have JAX decide anew which operators take one; nothing is compiled again."""
+    for name in _CACHES:
+        if hasattr(pjit, name):
+            getattr(pjit, name).clear()
+
+
+def _refusing(says: Callable[..., str]) -> Callable[..., str]:
+    """Raise JAX's refusal as devshim's, which is a ``ValueError`` as well, in place of a plain one."""
+
+    def refuse(*args: Any, **kwargs: Any) -> str:
+        raise DeviceMismatchError(
+            _NATIVE.sub(_named, says(*args, **kwargs)), "bring one of them to the other: ds.place(x, ds.device_of(y))"
+        ) from None
+
+    return refuse
+
+
+_NATIVE = re.compile(r"with device ids \[(\d+)\] on platform CPU")
+"""How JAX calls a single device in a refusal; simulated GPUs are its CPUs from 1 on."""
+
+
+def _named(found: re.Match[str]) -> str:
+    index = int(found[1]) - 1
+    return f"on gpu:{index} (simulated)" if index >= 0 else "on cpu"
+
+
+def _watched_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
+    natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
+    return None if any(native in _cards for native in natives) else _fastpath(executable, *args, **kwargs)
+
+
+def _watched_put_impl(*xs: Any, **params: Any) -> Any:
+    return _outermost(lambda: _put_impl(*xs, **params), xs)
+
+
+def _watched_put_many(*xs: Any, **params: Any) -> Any:
+    return _outermost(lambda: _put_many(*xs, **params), xs)
+
+
+def _watched_put_parts(aval: Any, sharding: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+    return _outermost(lambda: [_put_parts(aval, sharding, xs, *args, **kwargs)], xs)[0]
+
+
+def _outermost(put: Callable[[], Any], sources: Any) -> Any:
+    """Count what a move made, and not what the moves it is made of make on the way: they share buffers."""
+    if getattr(_moving, "now", False):
+        return put()
+    for x in map(memory.base, sources):
+        for _, card in () if x is None or x.is_deleted() else memory.cards_of(x):
+            card.require_shown()
+    made = _unseen(put)
+    try:
+        memory.made(made, sources=sources)
+    except BaseException:
+        if isinstance(made, list):
+            made.clear()  # the traceback would keep them, and their memory
+        raise
+    return made
+
+
+def arriving(put: Callable[[], list[Any]], native: Any) -> list[Any]:
+    """Move arrays to a device that none of them is on, and count them there: in a third of the time that `made` takes.
+
+    What comes from elsewhere lies in memory of its own, so nobody needs to look for buffers that it shares.
+    """
+    if native not in _cards or getattr(_moving, "now", False):
+        return put()
+    made: list[Any] = _unseen(put)
+    try:
+        memory.arrived(made, native)
+    except BaseException:
+        made.clear()  # the traceback would keep them, and their memory
+        raise
+    return made
+
+
+def _unseen(work: Callable[[], Any]) -> Any:
+    """Do something without counting what it moves for itself, such as the 2 in ``x * 2``."""
+    before, _moving.now = getattr(_moving, "now", False), True
+    try:
+        return work()
+    finally:
+        _moving.now = before
+
+
+def _watched_execute(executable: Any, *args: Any) -> Any:
+    by_native = _cards  # read once: another thread may take the cards away
+    cards = [(native, by_native[native]) for native in executable._local_devices if native in by_native]
+    if not cards:
+        return _execute(executable, *args)
+    for _, card in cards:
+        card.answer("an operator")
+        if card.limit is not None:
+            _refuse_hopeless(executable, card, args)
+    results = _unseen(lambda: _execute(executable, *args))
+    memory.donated(args)
+    try:
+        memory.made(results)
+    except BaseException:
+        for x in map(memory.base, results):
+            if x is not None:
+                x.delete()  # what raises now may be held by its traceback for long
+        raise
+    return results
+
+
+def _refuse_hopeless(executable: Any, card: Card, args: Any) -> None:
+    """Raise where results cannot fit, even if all arguments' memory were given to them."""
+    sizes = [_result_bytes(*each) for each in zip(*_results(executable), strict=True)]
+    wanted = sum(-(-size // ROUND) * ROUND for size in sizes)
+    free = card.info().free
+    if free is None or wanted <= free:
+        return
+    memory.settle()
+    free, given = card.info().free or 0, sum(_argument_bytes(x) for x in args)
+    if wanted <= free + given:
+        return
+    for size in sizes:
+        if size > free:
+            cards = _all
+            assert cards is not None
+            raise messages.full(card.device, size, free, cards.error_class())
+        free -= -(-size // ROUND) * ROUND
+
+
+def _results(executable: Any) -> tuple[Any, Any]:
+    return executable.out_handler.out_avals, executable.out_handler.out_shardings
+
+
+def _result_bytes(aval: Any, sharding: Any) -> int:
+    """How many bytes a result will take on each of its devices; 0 for what is no array."""
+    shape, itemsize = getattr(aval, "shape", None), getattr(getattr(aval, "dtype", None), "itemsize", None)
+    return 0 if shape is None or itemsize is None else prod(sharding.shard_shape(shape)) * int(itemsize)
+
+
+def _argument_bytes(x: Any) -> int:
+    found = memory.base(x)
+    return 0 if found is None or found.is_deleted() else -(-memory.part_bytes(found) // ROUND) * ROUND

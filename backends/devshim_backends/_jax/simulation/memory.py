@@ -1,0 +1,270 @@
+"""What JAX's arrays take on simulated cards, counted buffer by buffer.
+
+Requirements this module answers:
+
+* What JAX makes is counted as it is made (`watching` tells), without asking JAX about everything alive, which costs 10
+  us per array.  The count goes down when the last array over a buffer is gone: arrays refer to the buffers they lie in,
+  and a card counts a buffer's bytes for as long as the buffer is referred to.
+* The truth is asked for when somebody looks, and before a card is said to be full (`settle`): then arrays that came
+  another way are found, and deleted ones are dropped.
+* A buffer that several arrays share counts once, and one that was donated to an executable no more.
+* What is on a card already is counted, and not refused, when GPUs are simulated anew.
+
+Not counted: what an executable needs while it runs, and arguments of NumPy's that JAX puts on a card for one call.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from collections import deque
+from math import prod
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import jax
+
+from devshim.simulation.memory import Card, Cards
+from devshim_backends._jax.transfers.addresses import addresses_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from devshim.errors import OutOfMemoryError
+
+
+class JaxCards(Cards):
+    """The simulated cards of JAX."""
+
+    def settle(self) -> None:
+        settle()
+
+    def error_class(self) -> type[OutOfMemoryError]:
+        """The class of the error that says a card is full."""
+        return self._full
+
+
+class _Buffer:
+    """Memory on one card, counted there for as long as an array refers to it.
+
+    Args:
+        native: JAX's device.
+        card: The card.
+        nbytes: How much it is.
+        there: As for `Card.hold`, which raises the same errors.
+    """
+
+    __slots__ = ("__weakref__", "card", "native")
+
+    def __init__(self, native: Any, card: Card, nbytes: int, there: bool = False) -> None:
+        self.native, self.card = native, card
+        card.hold(self, nbytes, there=there)
+
+
+class _Counted(ref):  # type: ignore[type-arg]  # generic for the type checker only
+    """A weak reference to an array, and its buffers."""
+
+    __slots__ = ("buffers", "key")
+
+    buffers: list[_Buffer]
+    key: int
+
+
+_lock = allocate_lock()
+_cards: dict[Any, Card] = {}
+"""By JAX's device."""
+_arrays: dict[int, _Counted] = {}
+"""By the array's address, where another array may be by now: see `_counted_of`."""
+_dropped: deque[_Counted] = deque()
+"""Of arrays that are gone: noted by the garbage collector, which takes no lock, and settled by the next."""
+
+
+def begin(cards: Mapping[Any, Card]) -> None:
+    """Count on these cards: what is there already, and what will be; what is on others counts no more."""
+    global _cards
+    with _lock:
+        _drain()
+        for counted in list(_arrays.values()):
+            if any(cards.get(buffer.native) is not buffer.card for buffer in counted.buffers):
+                _forget(counted)
+        _cards = dict(cards)
+    settle()
+
+
+def cards_of(x: Any) -> list[tuple[Any, Card]]:
+    """The cards an array has parts on, with JAX's devices for them."""
+    by_native = _cards
+    return [(native, by_native[native]) for native in x.sharding.device_set if native in by_native]
+
+
+def made(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
+    """Count arrays that have just been made.
+
+    Args:
+        xs: What was made; whatever is no array is left out.
+        sources: Arrays whose buffers they may share.
+
+    Raises:
+        OutOfMemoryError: One does not fit on its card.
+        DeviceFailedError: A card has vanished.
+    """
+    known = _Sources(sources)
+    for x in map(base, xs):
+        if x is None or _counted_of(x) is not None:
+            continue
+        places = cards_of(x)
+        if places:
+            _make(x, places, known.shared_with(x, [native for native, _ in places]))
+
+
+def _make(x: Any, places: list[tuple[Any, Card]], shared: Mapping[Any, _Buffer]) -> None:
+    size = part_bytes(x)
+    taken: list[_Buffer] = []
+    with _lock:
+        _drain()
+        if _counted_of(x) is not None:
+            return
+        try:
+            taken.extend(_Buffer(native, card, size) for native, card in places if native not in shared)
+        except BaseException:
+            taken.clear()  # the traceback would keep them, and they count
+            if not shared:  # else it is somebody else's memory, too
+                x.delete()
+            raise
+        _add(x, [*shared.values(), *taken])
+
+
+def arrived(xs: Iterable[Any], native: Any) -> None:
+    """Count arrays, each whole and in memory of its own, that have just come to a card; raises as `made` does."""
+    card = _cards[native]
+    with _lock:
+        _drain()
+        for x in xs:
+            try:
+                buffer = _Buffer(native, card, prod(x.shape) * int(x.dtype.itemsize))
+            except BaseException:
+                x.delete()
+                raise
+            _add(x, [buffer])
+            del buffer  # it counts as long as it is referred to, and a traceback would refer to it
+
+
+def donated(xs: Iterable[Any]) -> None:
+    """Drop those whose memory was given to an executable, or given back."""
+    for x in map(base, xs):
+        if x is not None and _counted_of(x) is not None and x.is_deleted():
+            with _lock:
+                counted = _counted_of(x)
+                if counted is not None:
+                    _forget(counted)
+
+
+def settle() -> None:
+    """Make the count what JAX itself says is alive."""
+    _forget_donated()
+    for client in {native.client for native in _cards}:
+        alive = client.live_arrays()
+        known: dict[tuple[Any, int], _Buffer] | None = None
+        for x in alive:
+            if _counted_of(x) is None and not x.is_deleted() and cards_of(x):
+                if known is None:
+                    known = _by_address(alive)
+                _adopt(x, known)
+    with _lock:
+        _drain()
+
+
+def _forget_donated() -> None:
+    donated(x for counted in list(_arrays.values()) if (x := counted()) is not None)
+
+
+def _counted_of(x: Any) -> _Counted | None:
+    """The bytes counted for an array; an earlier array may have had the same address."""
+    found = _arrays.get(id(x))
+    return found if found is not None and found() is x else None
+
+
+def base(x: Any) -> Any | None:
+    """The array that holds a value's memory; None for what holds none of its own."""
+    found = getattr(x, "_base_array", x)  # random keys are a shell around one
+    return found if isinstance(found, jax.Array) and hasattr(found, "unsafe_buffer_pointer") else None
+
+
+def part_bytes(x: Any) -> int:
+    """How many bytes an array takes on each of its devices."""
+    shape: tuple[int, ...] = x.sharding.shard_shape(x.shape)
+    return prod(shape) * int(x.dtype.itemsize)
+
+
+def _by_address(alive: Iterable[Any]) -> dict[tuple[Any, int], _Buffer]:
+    """The buffers that are counted, by device and address."""
+    known = {}
+    for x in alive:
+        counted = _counted_of(x)
+        if counted is not None and not x.is_deleted():
+            addresses = addresses_of(x)
+            known.update({(b.native, addresses[b.native]): b for b in counted.buffers if b.native in addresses})
+    return known
+
+
+def _adopt(x: Any, known: dict[tuple[Any, int], _Buffer]) -> None:
+    """Count an array that came a way of its own."""
+    buffers, addresses = [], addresses_of(x)
+    for native, card in cards_of(x):
+        place = (native, addresses[native])
+        if place not in known:
+            known[place] = _Buffer(native, card, part_bytes(x), there=True)
+        buffers.append(known[place])
+    with _lock:
+        _add(x, buffers)
+
+
+class _Sources:
+    """The buffers of arrays that others may turn out to lie in; each is looked at once, however many those are."""
+
+    def __init__(self, sources: Iterable[Any]) -> None:
+        self._sources = sources
+        self._counted: list[tuple[Any, _Counted]] | None = None
+        self._known: dict[Any, dict[int, _Buffer]] = {}
+
+    def shared_with(self, x: Any, natives: list[Any]) -> dict[Any, _Buffer]:
+        """The buffers that an array lies in, by JAX's device."""
+        known = {native: found for native in natives if (found := self._on(native))}
+        mine = addresses_of(x) if known else {}
+        return {native: found[mine[native]] for native, found in known.items() if mine[native] in found}
+
+    def _on(self, native: Any) -> dict[int, _Buffer]:
+        """The buffers on one device, by address."""
+        if native not in self._known:
+            self._known[native] = {
+                addresses_of(source)[native]: buffer
+                for source, counted in self._alive()
+                for buffer in counted.buffers
+                if buffer.native is native
+            }
+        return self._known[native]
+
+    def _alive(self) -> list[tuple[Any, _Counted]]:
+        if self._counted is None:
+            bases = [(source, _counted_of(source)) for source in map(base, self._sources) if source is not None]
+            self._counted = [(x, counted) for x, counted in bases if counted is not None and not x.is_deleted()]
+        return self._counted
+
+
+# ---------------------------------------------------------------------- with the lock held
+def _add(x: Any, buffers: list[_Buffer]) -> None:
+    counted = _Counted(x, _dropped.append)
+    counted.key, counted.buffers = id(x), buffers
+    _arrays[counted.key] = counted
+
+
+def _drain() -> None:
+    """Take note of what is gone; what an interrupt has left half done is done by the next."""
+    while _dropped:
+        _forget(_dropped[0])
+        _dropped.popleft()
+
+
+def _forget(counted: _Counted) -> None:
+    key = getattr(counted, "key", None)  # None: an interrupt came before it had one
+    if key is not None and _arrays.get(key) is counted:
+        del _arrays[key]

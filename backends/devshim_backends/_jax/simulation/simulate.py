@@ -1,0 +1,136 @@
+"""Simulated GPUs: JAX's own CPU devices.  ``cpu:0`` is the host, ``cpu:1`` to ``cpu:N`` are the GPUs.
+
+They hold real data in memory of their own, arrays on different ones refuse to be mixed, and what JAX compiles
+for one runs there.  Memory is counted (`counting`), and JAX's own operators find a card full (`watching`): the error is
+JAX's and devshim's in one.  From JAX 0.5 on the number can change as long as no array is held on the devices; before,
+XLA reads its flags once, so room for several is made at the start.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax
+from jax._src import xla_bridge
+
+from devshim.contract.backend import Backend
+from devshim.errors import OutOfMemoryError, joined, messages
+from devshim_backends._jax import devices
+from devshim_backends._jax.dlpack import JaxInterop
+from devshim_backends._jax.simulation import hooks
+from devshim_backends._jax.simulation import memory as memory_module
+from devshim_backends._jax.simulation.memory import JaxCards
+from devshim_backends._jax.transfers.addresses import JaxError
+
+_FLAG = "--xla_force_host_platform_device_count"
+_ROOM = 8
+"""How many GPUs a JAX whose number cannot change is given at once."""
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.simulation.memory import Fault
+
+
+@joined
+class FullCardError(OutOfMemoryError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
+    """What a simulated card that is full answers in JAX's place."""
+
+
+CARDS = JaxCards(FullCardError)
+
+
+class JaxSimulation(JaxInterop, Backend):
+    """The room "simulation" of the JAX adapter."""
+
+    full_error: ClassVar[type[OutOfMemoryError] | None] = FullCardError
+
+    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
+        real = 0 if self.simulated else self.count("gpu")
+        if gpus and real:
+            raise messages.real_cards(self, real)
+        if gpus:
+            self._provide(gpus + 1)
+        self.simulated = gpus
+        devices.DEVICES.clear()  # what was the host to us may be a card now
+        self._count(gpus, memory, faults)
+
+    def _count(self, gpus: int, memory: int | None, faults: Sequence[Fault]) -> None:
+        """Have cards count what is on them, and be full with so much."""
+        CARDS.begin(gpus, memory, faults)
+        self.cards = CARDS
+        labelled = self.labelled  # on those that were taken away arrays are still counted, and refused
+        natives = jax.local_devices(backend="cpu")[1 : labelled + 1] if labelled else ()
+        by_native = {native: CARDS[i] for i, native in enumerate(natives)}
+        if labelled:
+            hooks.watch(CARDS, by_native)
+        else:
+            hooks.unwatch()
+        memory_module.begin(by_native)
+
+    def _provide(self, wanted: int) -> None:
+        """See to it that JAX has this many CPU devices, the host included."""
+        if not devices.started():
+            _start(wanted)
+        elif len(jax.local_devices(backend="cpu")) < wanted:
+            self._restart(wanted)
+        have = len(jax.local_devices(backend="cpu"))
+        if have < wanted:
+            raise self._too_late(f"it has started with {have} CPU device{'' if have == 1 else 's'}")
+
+    def _restart(self, wanted: int) -> None:
+        """Start JAX's devices anew, which is only safe where nothing is held on the old ones."""
+        if not _adjustable():
+            raise self._too_late("it has started its devices, and this version reads their number once")
+        gc.collect()
+        held = sum(x.committed for x in _client().live_arrays())
+        if held:
+            raise self._too_late(
+                f"it has started its devices, and {held} array{' is' if held == 1 else 's are'} on them"
+            )
+        from jax.extend.backend import clear_backends
+
+        clear_backends()
+        _start(wanted)
+
+    def _too_late(self, why: str) -> Exception:
+        return messages.simulated_too_late(
+            self, why, "call ds.simulate before the first JAX array, or set DEVSHIM_SIMULATE_GPUS in the environment"
+        )
+
+
+def _adjustable() -> bool:
+    return hasattr(jax.config, "jax_num_cpu_devices")
+
+
+def _client() -> Any:
+    return xla_bridge.get_backend("cpu")
+
+
+def _start(wanted: int) -> None:
+    """Start JAX with at least this many CPU devices."""
+    if _adjustable():
+        jax.config.update("jax_num_cpu_devices", max(wanted, _asked()))
+        _client()
+        return
+    # Before JAX 0.5 the environment is the only way; XLA reads it once, and it is put back.
+    flags = os.environ.get("XLA_FLAGS")
+    count = max(wanted, _ROOM + 1, _asked())
+    os.environ["XLA_FLAGS"] = f"{re.sub(_FLAG + r'=[0-9]+', '', flags or '')} {_FLAG}={count}".strip()
+    try:
+        _client()
+    finally:
+        if flags is None:
+            del os.environ["XLA_FLAGS"]
+        else:
+            os.environ["XLA_FLAGS"] = flags
+
+
+def _asked() -> int:
+    """How many CPU devices the user asked for himself."""
+    found = re.search(_FLAG + r"=([0-9]+)", os.environ.get("XLA_FLAGS", ""))
+    by_flag = int(found.group(1)) if found else 1
+    return max(by_flag, getattr(jax.config, "jax_num_cpu_devices", 1))

@@ -1,0 +1,1 @@
+"""Copies: those that JAX makes implicitly, and how devshim makes its own."""

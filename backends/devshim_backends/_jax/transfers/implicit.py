@@ -1,0 +1,56 @@
+"""What of a card's values JAX reads into Python or NumPy without saying that it copies, and carries to a card."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from jax._src.array import ArrayImpl
+
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
+from devshim.monitoring.instrumentation import meetings_told, reads_told
+from devshim.monitoring.use_checks import uses_checked
+from devshim_backends._jax.transfers.operators import arguments_told, asked_for, updates_told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from devshim.devices.device import Device
+
+_MORE = (("_value", "NumPy"), ("tobytes", "tobytes()"))
+"""The first is what all reads go by: pickling, ``hex``, and JAX's own, too."""
+
+
+class JaxHidden(Backend):
+    """The room of hidden transfers: those of arrays' methods, and of arguments; JAX mixes no committed arrays."""
+
+    @contextmanager
+    def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
+        reads = reads_told(ArrayImpl, self._where, report, _MORE, buffers=True)
+        meetings = meetings_told(ArrayImpl, self._where, report, self._carried, indices=False)
+        updates = updates_told(self._where, self._carried, report)
+        with reads, meetings, updates, arguments_told(self._where, self.from_native, report):
+            yield
+
+    @contextmanager
+    def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
+        def check_all(x: Any) -> None:
+            for native in x.sharding.device_set:
+                check(self.from_native(native))
+
+        names = [name for name, _ in _MORE]
+        with uses_checked(ArrayImpl, check_all, lambda _: None, names, buffers=True):  # the rest is `watching`'s
+            yield
+
+    def _carried(self, x: Any) -> Device | None:
+        """Where an array is that JAX takes for committed nowhere, and moves to where it is wanted."""
+        return self._where(x) if type(x) is ArrayImpl and not x._committed and x.ndim else None
+
+    def _where(self, x: Any) -> Device | None:
+        if asked_for():
+            return None
+        if len(x.sharding.device_set) == 1:
+            return self.device_of(x)
+        found = {self.from_native(native) for native in x.sharding.device_set}
+        return min((each for each in found if each not in (None, CPU)), default=CPU)  # the first of its cards

@@ -1,0 +1,123 @@
+"""The parts of a Keras model: what had better stay together on one device, and which weight belongs to which layer.
+
+Requirements this module answers:
+
+* A chain is cut between its links: Sequential and functional models are opened. A layer of the user's own is one block,
+  with what it is made of inside; Keras's own layers, recurrent cells and attention among them, are never cut.
+* Weights are identified by their roles (`kinds`), at the very paths that `leaves` gives them; those of a class that is
+  unknown, or that have more to them than their class makes, are of no kind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.contract.models import Block, Layer, Weight
+from devshim_backends._keras.traversal import is_layer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from devshim.contract.backend import Backend
+    from devshim_backends._keras.layout_inference import Orders
+    from devshim_backends._keras.traversal import Contents
+
+__all__ = ["blocks_of", "layers_of"]
+
+
+class Paths:
+    """The path of each weight of a model, by whose data it is."""
+
+    def __init__(self, backend: Backend, contents: Contents, model: Any) -> None:
+        self._contents = contents
+        self._found: dict[int, str] = {}
+        for leaf in backend.leaves(model):
+            if leaf.kind in ("parameter", "buffer"):
+                self._found.setdefault(id(leaf.owner), leaf.path)
+
+    def all(self) -> tuple[str, ...]:
+        """Return every path."""
+        return tuple(self._found.values())
+
+    def of(self, variables: Iterable[Any]) -> list[str]:
+        """Return the paths of Keras's variables; those without values have none."""
+        owners = (id(self._contents.owner(variable)) for variable in variables)
+        return list(dict.fromkeys(self._found[owner] for owner in owners if owner in self._found))
+
+
+def blocks_of(backend: Backend, contents: Contents, model: Any) -> list[Block]:
+    """Return the parts of a Keras model or a module; see `devshim.contract.models.Wholes.blocks`."""
+    paths = Paths(backend, contents, model)
+    if not is_layer(model):
+        return [Block("", paths.all())] if contents.is_module(model) and paths.all() else []
+    return list(_opened(model, paths)) if _can_be_cut(model) else [Block("", paths.all())]
+
+
+def layers_of(backend: Backend, contents: Contents, model: Any) -> list[Layer]:
+    """Return the layers with weights of a Keras model or a module; see `devshim.contract.models.Wholes.layers`."""
+    paths = Paths(backend, contents, model)
+    if not is_layer(model):
+        return [Layer("other", "", {path: Weight(path) for path in paths.all()})] if paths.all() else []
+    from devshim_backends._keras.layout_inference import (
+        orders_of,  # imports Keras, which a program with a layer has imported
+    )
+
+    return list(_layers(model, paths, orders_of(model), set()))
+
+
+# ---------------------------------------------------------------------- blocks
+def _opened(layer: Any, paths: Paths) -> Iterator[Block]:
+    """The blocks a model is made of: its own weights first, then its layers, chains among them opened."""
+    from devshim_backends._keras.layout_graph import is_graph, parts
+
+    own = tuple(paths.of(_own(layer)))
+    if own:
+        yield Block(own[0], own)
+    for each in parts(layer):
+        if is_graph(each):
+            yield from _opened(each, paths)
+            continue
+        leaves = tuple(paths.of(each.variables))
+        if leaves:
+            inside = tuple(_opened(each, paths)) if _can_be_cut(each) else ()
+            yield Block.of(_prefix(leaves), leaves, inside)
+
+
+def _own(layer: Any) -> list[Any]:
+    """A layer's variables that are in no layer it is made of."""
+    return [*getattr(layer, "_trainable_variables", ()), *getattr(layer, "_non_trainable_variables", ())]
+
+
+def _can_be_cut(layer: Any) -> bool:
+    """True if a layer calls its sublayers as a user would, so that they can be on other devices."""
+    from devshim_backends._keras.layout_graph import is_graph, parts
+
+    return any(parts(layer)) and (is_graph(layer) or not type(layer).__module__.startswith("keras."))
+
+
+def _prefix(paths: tuple[str, ...]) -> str:
+    """Return the prefix of the key paths of a layer's weights."""
+    split = [path.split(".")[:-1] for path in paths]
+    common = [names[0] for names in zip(*split, strict=False) if len(set(names)) == 1]
+    return ".".join(common)
+
+
+# ---------------------------------------------------------------------- layers
+def _layers(layer: Any, paths: Paths, orders: Orders, seen: set[int]) -> Iterator[Layer]:
+    """Yield a layer and its sublayers, each once."""
+    from devshim_backends._keras import layer_specs
+    from devshim_backends._keras.layout_graph import parts
+
+    if id(layer) in seen:
+        return
+    seen.add(id(layer))
+    path_of = {id(variable): path for variable in layer.weights for path in paths.of([variable])}
+    told = layer_specs.told(layer, path_of, orders)
+    if told is not None:
+        yield from told
+        return
+    own = paths.of(_own(layer))
+    if own:
+        yield Layer("other", _prefix(tuple(own)), {path.rpartition(".")[2]: Weight(path) for path in own})
+    for each in parts(layer):
+        yield from _layers(each, paths, orders, seen)

@@ -1,0 +1,168 @@
+"""The extra state of optimizers, and of models that were compiled with one, in a checkpoint.
+
+Settings that are plain numbers come back (``momentum``, ``clipnorm``); rates and counts are variables.  The state of an
+optimizer that has trained nothing yet is made by its own ``build``, for which it must know its variables: a compiled
+model tells it, or the model beside which it is loaded, else ``optimizer.build(model.trainable_variables)`` does.
+A model that is not built yet is built for the shapes that the saved one was built for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim.errors import CheckpointError
+from devshim_backends._keras.input_shapes import build, shapes_of
+from devshim_backends._keras.optimizers import within
+from devshim_backends._keras.traversal import is_optimizer, is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from devshim.contract.backend import Backend
+
+    Forms = Mapping[str, tuple[tuple[int, ...], str]]
+
+__all__ = ["begin_state", "facts_of", "library_of", "restore"]
+
+_NOT_SET = frozenset({"name", "learning_rate"})
+"""Settings that are not restored: learning rates are variables, or schedules, which are code."""
+
+
+def library_of(backend: Backend, whole: Any) -> str:
+    """Return ``"keras"`` for what is Keras's, whichever framework computes it; see `contract.models.Wholes.library`."""
+    return "keras" if is_whole(type(whole)) else backend.name
+
+
+def facts_of(whole: Any) -> Any:
+    """Return what a checkpoint keeps of a Keras object; see `devshim.contract.models.Wholes.facts`."""
+    if is_optimizer(whole):
+        return _facts(whole)
+    facts: dict[str, Any] = {}
+    optimizer = getattr(whole, "optimizer", None)
+    if optimizer is not None:
+        facts["optimizer"] = _facts(optimizer)
+    shapes = shapes_of(whole)
+    if shapes is not None:
+        facts["shapes"] = shapes
+    return facts or None
+
+
+def begin_state(optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
+    """Make the state of an optimizer that has none; see `devshim.contract.models.Wholes.begin_state`."""
+    if not is_optimizer(optimizer) or optimizer.built:
+        return _nothing
+    slots = [path.rpartition("state.")[2] for path in forms if "state." in path]  # of wrapped optimizers, too
+    count = len({slot.partition(".")[0] for slot in slots})
+    known = [list(each.trainable_variables) for each in models if hasattr(each, "trainable_variables")]
+    for variables in (*known, [each for of_one in known for each in of_one]):
+        if count and len(variables) == count:
+            undo = _snapshot(optimizer)
+            optimizer.build(variables)
+            return undo
+    return _nothing
+
+
+def restore(whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
+    """Give a Keras object what a checkpoint kept; see `devshim.contract.models.Wholes.restore`."""
+    if is_optimizer(whole):
+        _require_built(whole, any(path.startswith("state.") for path in forms))
+        return _restored(whole, facts)
+    if facts.get("shapes") is None:
+        return _restored_with_optimizer(whole, facts, forms)
+    unbuild = build(whole, facts["shapes"])
+    try:
+        undo = _restored_with_optimizer(whole, facts, forms)
+    except BaseException:
+        unbuild()
+        raise
+
+    def both() -> None:
+        undo()
+        unbuild()
+
+    return both
+
+
+def _restored_with_optimizer(whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
+    """Give the optimizer of a compiled model what a checkpoint kept of it."""
+    optimizer = getattr(whole, "optimizer", None)
+    if optimizer is None or "optimizer" not in facts:
+        return _nothing  # the weights alone are wanted, or are all there is
+    undo = _snapshot(optimizer)
+    try:
+        if not optimizer.built and any(".state." in path for path in forms):
+            optimizer.build(whole.trainable_variables)
+        _restored(optimizer, facts["optimizer"])
+    except BaseException:
+        undo()
+        raise
+    return undo
+
+
+def _facts(optimizer: Any) -> dict[str, Any]:
+    plain = {
+        name: value
+        for name, value in optimizer.get_config().items()
+        if name not in _NOT_SET and name in vars(optimizer) and isinstance(value, (bool, int, float, type(None)))
+    }
+    return {
+        "class": type(optimizer).__name__,
+        "settings": plain,
+        "within": {name: _facts(inner) for name, inner in within(optimizer)},
+    }
+
+
+def _require_built(optimizer: Any, begun: bool) -> None:
+    if begun and not optimizer.built:
+        raise CheckpointError(
+            f"the {type(optimizer).__name__} has no state yet to load into, and does not know its variables",
+            "call optimizer.build(model.trainable_variables) first",
+        )
+
+
+def _restored(optimizer: Any, facts: Any) -> Callable[[], None]:
+    """Give an optimizer the settings of another."""
+    undo = _snapshot(optimizer)
+    try:
+        _set(optimizer, facts)
+    except BaseException:
+        undo()
+        raise
+    return undo
+
+
+def _set(optimizer: Any, facts: Any) -> None:
+    inner = dict(within(optimizer))
+    if facts["class"] != type(optimizer).__name__ or facts["within"].keys() != inner.keys():
+        raise CheckpointError(
+            f"the file has the state of a {facts['class']}, and the optimizer is a {type(optimizer).__name__}",
+            "load it into an optimizer of the same class",
+        )
+    for name, value in facts["settings"].items():
+        if name in vars(optimizer):
+            setattr(optimizer, name, value)
+    for name, each in inner.items():
+        _set(each, facts["within"][name])
+
+
+def _snapshot(optimizer: Any) -> Callable[[], None]:
+    """Return what makes an optimizer what it is now, its lists and dictionaries the same objects."""
+    before = dict(vars(optimizer))
+    contents = [(x, x.copy()) for x in before.values() if isinstance(x, (list, dict))]
+    deeper = [_snapshot(inner) for _, inner in within(optimizer)]
+
+    def undo() -> None:
+        vars(optimizer).clear()
+        vars(optimizer).update(before)
+        for held, content in contents:
+            if len(held) != len(content):  # they only ever grow
+                held.clear()
+                held.update(content) if isinstance(held, dict) else held.extend(content)
+        for each in deeper:
+            each()
+
+    return undo
+
+
+def _nothing() -> None:
+    """Take back nothing."""

@@ -1,0 +1,129 @@
+"""Independent copies of blocks and trainers, in memory of their own, on the same devices.
+
+Requirements this module answers:
+
+* Ties, hooks and the trainer's references are within the copy what they were within the original.
+* Nothing of the original is in it.  2.0 refers to a block's children weakly, and copies of weak references refer to
+  the originals; so does a parameter to its trainer; and what was compiled belongs to a handle that nobody may copy.
+* In 2.0 a parameter is told by its ``_uuid``, of which a copy gets one of its own; in 1.9 by its name, which it keeps.
+* A trainer is copied with its model: alone it would train parameters that nobody has.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import mxnet as mx
+
+from devshim.errors import DevshimError, UnsupportedError, messages
+from devshim_backends._mxnet.models import optimizer_step
+from devshim_backends._mxnet.models.optimizers import optimizer_of, parameters_by_index, settings_of, updaters_of
+from devshim_backends._mxnet.models.storage_swap import arrays_in
+from devshim_backends._mxnet.models.traversal import (
+    MODELS,
+    blocks_in,
+    children_of,
+    devices_of,
+    parameters_of,
+    wait_for_compiled,
+)
+from devshim_backends._mxnet.native import IS_2, numpy_shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from devshim.contract.backend import Backend
+
+
+def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
+    """Copy blocks and trainers in one go: a trainer's parameters are those of its model's copy."""
+    blocks = [block for whole in wholes if isinstance(whole, mx.gluon.Block) for block in blocks_in(whole)]
+    models = [whole for whole in wholes if isinstance(whole, MODELS)]
+    parameters = {id(each): each for model in models for _, each in parameters_of(model)}
+    _require_together(wholes, parameters)
+    memo: dict[int, Any] = {}
+    try:
+        _prepare(backend, wholes, blocks, list(parameters.values()), memo)
+        with numpy_shapes():
+            made: list[Any] = copy.deepcopy(list(wholes), memo)
+    except (RuntimeError, TypeError) as error:
+        if isinstance(error, DevshimError):
+            raise
+        if backend.is_out_of_memory(error):
+            raise messages.no_room_for_clones(backend, wholes) from error
+        raise UnsupportedError(
+            f"a copy of this cannot be made: {error}", "make another one and load the parameters of the first"
+        ) from error
+    for block in blocks:
+        _mend_block(block, memo)
+    for parameter in parameters.values():
+        _mend_parameter(parameter, memo)
+    for each in made:
+        if isinstance(each, mx.gluon.Block) and len(devices_of(each)) > 1:
+            optimizer_step.allow(parameter for _, parameter in parameters_of(each))
+    return made
+
+
+def _require_together(wholes: Sequence[Any], copied: Mapping[int, Any]) -> None:
+    """Refuse to copy a trainer without its model.
+
+    Raises:
+        UnsupportedError: The copy would train parameters that nobody has.
+    """
+    for whole in wholes:
+        trained = {} if isinstance(whole, MODELS) else parameters_by_index(whole)
+        if any(id(each) not in copied for each in trained.values()):
+            raise UnsupportedError(
+                f"a copy of this {type(whole).__name__} alone would train copies of parameters that no model has",
+                "copy it together with its model: ds.copy([model, trainer], device)",
+            )
+
+
+def _prepare(
+    backend: Backend, wholes: Sequence[Any], blocks: list[Any], parameters: list[Any], memo: dict[int, Any]
+) -> None:
+    """Say what stands in a copy for what Python cannot copy well."""
+    for parameter in parameters:
+        trainer = parameter._trainer
+        if not IS_2 and trainer is not None and all(trainer is not whole for whole in wholes):
+            memo[id(trainer)] = None
+    for whole in wholes:
+        wait_for_compiled(whole)
+    for block in blocks:
+        if isinstance(block, mx.gluon.HybridBlock):
+            memo[id(block._cached_op)] = None
+            if not isinstance(block, mx.gluon.SymbolBlock):
+                memo[id(block._cached_graph)] = ()
+    held = [vars(each) for each in (*blocks, *parameters)]
+    held += [updater.states for whole in wholes for updater in updaters_of(whole)]
+    held += [settings_of(optimizer_of(each)) for each in wholes if not isinstance(each, MODELS)]
+    for each in held:  # copied where they are; by itself an array would go through the host, and stay there
+        for _, array in arrays_in("", each):
+            if id(array) not in memo:
+                memo[id(array)] = backend.copy_to(array.detach(), backend.device_of(array))
+
+
+def _mend_block(block: Any, memo: dict[int, Any]) -> None:
+    made = memo[id(block)]
+    if IS_2:
+        for name, child in children_of(block):
+            made._children[name] = weakref.ref(memo[id(child)])
+    if isinstance(made, mx.gluon.HybridBlock):
+        made._clear_cached_op()
+
+
+def _mend_parameter(parameter: Any, memo: dict[int, Any]) -> None:
+    made = memo[id(parameter)]
+    if IS_2:
+        trainer = parameter._trainer and memo.get(id(parameter._trainer()))
+        made._trainer = None if trainer is None else weakref.ref(trainer)
+        made._uuid = str(uuid.uuid4())
+        if made._var_name is not None and made._var_name.startswith(parameter._uuid.replace("-", "_")):
+            made._var = made._var_name = None
+    if made._grad is not None:
+        for data, new, gradient in zip(parameter._data, made._data, made._grad, strict=True):
+            mx.autograd.mark_variables([new], [gradient], made.grad_req)
+            new._fresh_grad = data._fresh_grad

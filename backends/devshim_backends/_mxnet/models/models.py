@@ -1,0 +1,72 @@
+"""What Gluon's blocks hold, leaf by leaf.
+
+Requirements this module answers:
+
+* Every object stays: parameters, the arrays in them, and the buffers of their gradients.
+* A leaf's name is its name in ``save_parameters``: by the structure, not by the numbers that 1.9 gives to layers.
+* What Gluon itself does not train (running statistics, constants) is a buffer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mxnet as mx
+
+from devshim.contract.backend import Backend
+from devshim.contract.models import Leaf
+from devshim.errors import ArgumentError
+from devshim_backends._mxnet.models import cloning, dispatch, optimizers
+from devshim_backends._mxnet.models.storage_swap import Held
+from devshim_backends._mxnet.models.traversal import MODELS, parameters_of, refuse_replicas, wait_for_compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from devshim.devices.device import Device
+
+
+class MxnetModels(Backend):
+    """The room of models."""
+
+    def leaves(self, whole: Any) -> list[Leaf]:
+        if isinstance(whole, MODELS):
+            return list(_of_block(whole))
+        return list(optimizers.of_optimizer(whole))
+
+    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        if isinstance(whole, MODELS):
+            return dispatch.rewire(self, whole, where)
+        try:
+            target = [self.to_native(where("state"))]
+        except ArgumentError:  # a placement that names parameters alone
+            target = []
+        return optimizers.follow([whole], target)
+
+    def clone(self, whole: Any) -> Any:
+        return self.clones([whole])[0]
+
+    def clones(self, wholes: Sequence[Any]) -> list[Any]:
+        return cloning.clones(self, wholes)
+
+
+def _of_block(block: Any) -> Iterator[Leaf]:
+    """Parameters and what is not trained, each with its gradient behind it."""
+    wait_for_compiled(block)
+    for path, parameter in parameters_of(block):
+        if parameter._data is None:
+            continue
+        refuse_replicas(path, parameter)
+        held, data = Held(parameter), parameter._data[0]
+        trained = parameter._differentiable and not isinstance(parameter, mx.gluon.Constant)
+        yield Leaf(path, "parameter" if trained else "buffer", data.detach, held.write_data, parameter)
+        if parameter._grad is not None:
+            gradient = parameter._grad[0]
+            yield Leaf(
+                f"{path}.grad" if path else "grad",
+                "gradient",
+                gradient.detach,
+                held.write_gradient,
+                gradient,
+                parameter,
+            )

@@ -1,0 +1,66 @@
+"""Letting a `Trainer` train a model over several devices.
+
+Gluon's own refuses, when it is made and before its first step, parameters that are not all on the same devices: it
+means to reduce gradients between replicas.  Where each parameter is on one device there is nothing to reduce, whichever
+it is, and a `Trainer` works as it does on one device, but for updates of several parameters at once: MXNet's operators
+for those compute on one device.  So the two methods that ask are exchanged when a model is split for the first time;
+for all other parameters they do what they did.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import mxnet as mx
+
+from devshim_backends._mxnet.models.traversal import places_of
+from devshim_backends._mxnet.native import IS_2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_CHECK = "_check_devices" if IS_2 else "_check_contexts"
+_check, _init_kvstore = getattr(mx.gluon.Trainer, _CHECK), mx.gluon.Trainer._init_kvstore
+
+_SPLIT: WeakSet[Any] = WeakSet()
+"""The parameters of models that were split; those that have come together again are told by where they are."""
+
+
+def allow(parameters: Iterable[Any]) -> None:
+    """Let these parameters, which are on several devices, be trained by one `Trainer`."""
+    _SPLIT.update(parameters)
+    setattr(mx.gluon.Trainer, _CHECK, _check_split)
+    mx.gluon.Trainer._init_kvstore = _init_kvstore_split
+
+
+def settle(updater: Any, parameters: Iterable[Any]) -> None:
+    """Have an updater take several parameters at once where it would by itself, and all are on one device."""
+    at_once = type(updater)(updater.optimizer).aggregate_updates
+    updater.aggregate_updates = at_once and len({place for each in parameters for place in places_of(each)}) < 2
+
+
+def _is_split(trainer: Any) -> bool:
+    """Whether a trainer's parameters are on several devices, each on one."""
+    places = [places_of(parameter) for parameter in trainer._params if parameter in _SPLIT]
+    return (
+        len(places) == len(trainer._params)
+        and all(len(each) == 1 for each in places)
+        and len(set(map(str, places))) > 1
+    )
+
+
+def _check_split(trainer: Any) -> Any:
+    return list(places_of(trainer._params[0])) if _is_split(trainer) else _check(trainer)
+
+
+def _init_kvstore_split(trainer: Any) -> None:
+    config = trainer._kvstore_params["kvstore"]
+    wanted = config is not None and (not isinstance(config, str) or "dist" in config)
+    if wanted or trainer._contains_sparse_weight or not _is_split(trainer):
+        _init_kvstore(trainer)
+        return
+    for updater in trainer._updaters:
+        settle(updater, trainer._params)
+    trainer._kvstore = trainer._update_on_kvstore = None  # as Gluon does for one device
+    trainer._distributed, trainer._kv_initialized = False, True

@@ -1,0 +1,1 @@
+"""Simulated GPUs: how MXNet shows, computes on, counts and refuses them."""

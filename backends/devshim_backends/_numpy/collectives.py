@@ -1,0 +1,69 @@
+"""Cutting NumPy arrays up, joining them, and combining them element by element.
+
+What computes on a card's array computes through its label (`simulation.SimulatedArray`), so results are on the card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import reduce
+from typing import Any, Literal
+
+import numpy as np
+
+from devshim.contract.backend import Tensor
+from devshim.devices.dtypes import widest
+from devshim.errors import messages
+from devshim_backends._numpy.tensors import NumpyTensors, is_masked
+
+_OPS: dict[str, np.ufunc] = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
+
+
+class NumpySeveral(NumpyTensors):
+    """Views where NumPy gives views; everything else in new memory."""
+
+    def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        return x[(slice(None),) * axis + (slice(start, stop),)]
+
+    def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        # NumPy's own function drops masks.
+        joins = np.ma.concatenate if any(isinstance(x, np.ma.MaskedArray) for x in xs) else np.concatenate
+        return joins(list(xs), axis=axis)
+
+    def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        return self.concatenate([np.expand_dims(x, 0) for x in xs], 0)
+
+    def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        made = reduce(_OPS[op], xs[1:], xs[0].copy())
+        if op == "mean":
+            # By a number of the array's own type: before NumPy 2, float16 of no axes by an int gives float64.
+            made = np.divide(made, xs[0].dtype.type(len(xs)))
+        return np.asanyarray(made)  # of no axes NumPy makes a scalar
+
+    def snapshot(self, x: Tensor) -> Tensor:
+        if is_masked(x):
+            raise messages.masked()
+        return x.copy()
+
+    def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
+        kind, dtype, device = type(x), x.dtype, self.device_of(x)
+        if is_masked(x) or not dtype.isnative or self.dtype_name(x) == "bfloat16":
+            return None
+
+        def read(x: Tensor) -> bytes | None:
+            same = type(x) is kind and x.dtype is dtype and x.size == 1 and self.device_of(x) is device
+            return x.tobytes() if same else None
+
+        return read, dtype
+
+    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        dtype = np.dtype(widest({self.dtype_name(x) for x in xs}))
+        return np.concatenate([x.reshape(1) if x.dtype == dtype else x.reshape(1).astype(dtype) for x in xs])
+
+    def assign(self, x: Tensor, value: Tensor) -> None:
+        x[...] = value
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        errors: Any = np.geterr()  # of a thread, before NumPy 2
+        return lambda: np.errstate(**errors)

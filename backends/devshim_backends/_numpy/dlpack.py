@@ -1,0 +1,147 @@
+"""NumPy and DLPack.
+
+Requirements this module answers:
+
+* What NumPy gives no capsule for, or reads none of, is shared all the same where its bytes are the same under another
+  name: bfloat16 as unsigned integers, bool before NumPy 1.25, memory that is read-only.
+* An array over another framework's memory can be written, unless that memory says otherwise: NumPy makes it read-only
+  where the capsule cannot say it (one without a version; before 2.1 every one).  Who must not write is said by
+  `freeze`.
+* NumPy's own refusal of a dtype comes with its exception set while the capsule is dropped; a capsule whose destructor
+  is Python code (MXNet's) then runs into that exception, and the call ends in `SystemError`.  So dtypes are looked at
+  first.
+* Of a plain array all that matters is in two attributes: its flags, and its dtype.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from devshim.contract.backend import Tensor
+from devshim.devices.dtypes import numpy_dtype
+from devshim.errors import ConversionError, messages
+from devshim.transfers import dlpack
+from devshim_backends._numpy.tensors import NumpyTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_STRANGE = {"bfloat16": "uint16"}
+"""A dtype that NumPy's own DLPack does not know -> the one whose bytes it takes them for."""
+if np.lib.NumpyVersion(np.__version__) < "1.25.0":
+    _STRANGE["bool"] = "uint8"
+_KNOWN = "iufc" if "bool" in _STRANGE else "biufc"
+"""The kinds of dtype that NumPy exports by itself, or refuses."""
+
+_DTYPES = [np.dtype(name) for name in dlpack.FORMS if name not in _STRANGE]
+_PLAIN = {each: (each.name, each.itemsize if each.alignment < each.itemsize else 1) for each in _DTYPES}
+"""The dtypes that NumPy exports natively, in the machine's byte order -> their name; and what an element's address
+is to be a multiple of where NumPy calls less aligned (complex128: it is content with 8, C++ with 16), else 1."""
+_IN_C_ORDER, _ALIGNED, _WRITABLE, _TO_BE_WRITTEN_BACK = 0x1, 0x100, 0x400, 0x2000  # NPY_ARRAY_... of its C interface
+_PLAIN_FLAGS = _IN_C_ORDER | _ALIGNED | _WRITABLE
+_FLAGS = _PLAIN_FLAGS | _TO_BE_WRITTEN_BACK
+
+
+_word, _START = ctypes.c_size_t.from_address, object.__basicsize__
+"""An array's address is its object's first field, which is read in a tenth of the time of ``x.ctypes`` (all NumPys)."""
+
+
+def _lies_first(x: np.ndarray) -> bool:
+    return bool(_word(id(x) + _START).value == x.ctypes.data)
+
+
+_QUICK = sys.implementation.name == "cpython" and _lies_first(np.empty(3)) and _lies_first(np.empty(3)[1:])
+"""Whether that is so in this interpreter."""
+
+
+def _lend(x: np.ndarray, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
+    """A plain array's capsule (see `Backend.lenders`)."""
+    kinds = _PLAIN.get(x.dtype)
+    if kinds is None or x.flags.num & _FLAGS != _PLAIN_FLAGS:
+        return None
+    needed = alignment or kinds[1]
+    if needed > 1 and (_word(id(x) + _START).value if _QUICK else x.ctypes.data) % needed:
+        return None
+    return x.__dlpack__(), kinds[0], x.shape
+
+
+class NumpyInterop(NumpyTensors):
+    """Arrays as they are, and what `numpy.from_dlpack` can read."""
+
+    freezes = True
+    alignment = 1
+    """An array knows whether it is aligned, and NumPy's loops go by that (2.4: all dtypes, at 0 to 64 bytes)."""
+    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {np.ndarray: _lend}
+
+    def to_dlpack(self, x: Tensor) -> Any:
+        if isinstance(x, np.ma.MaskedArray):
+            raise messages.masked()
+        if any(stride < 0 for stride in x.strides):
+            # torch.from_dlpack aborts the process on negative strides (pytorch/pytorch#188023).
+            raise ConversionError("an array with negative strides cannot be shared", "copy it first")
+        if not x.dtype.isnative:
+            raise ConversionError("DLPack has no other byte order than the machine's", "convert the values first")
+        if x.dtype.kind in _KNOWN and x.flags.writeable:
+            return x
+        name = x.dtype.name
+        if name not in dlpack.FORMS:
+            raise ConversionError(f"DLPack has no form for NumPy's dtype {name}", "convert the values first")
+        plain = x.view(_STRANGE[name]) if name in _STRANGE else x
+        plain = plain if plain.flags.writeable else _writable(plain)
+        return dlpack.Exporter((dlpack.CPU, 0), lambda stream: dlpack.label(plain.__dlpack__(), name))
+
+    def from_dlpack(self, source: Any) -> Tensor:
+        try:
+            return _read(source)
+        except Exception as error:
+            raise messages.not_taken(self, source, error) from error
+
+    def freeze(self, x: Tensor) -> None:
+        x.flags.writeable = False
+
+
+class _Memory:
+    """An array's memory as one that can be written, in NumPy's array interface; it keeps the array alive."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    """The same memory without the mark that it is read-only."""
+    return np.asarray(_Memory(array))
+
+
+class _Readable:
+    """A producer whose dtypes NumPy reads, under another name where it has to be."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self.offered: dlpack.Offer | None = None
+
+    def __dlpack_device__(self) -> Any:
+        kind, index = self._source.__dlpack_device__()
+        return (int(kind), int(index or 0))
+
+    def __dlpack__(self, **options: Any) -> Any:
+        capsule = self._source.__dlpack__(**options)
+        self.offered = offered = dlpack.read(capsule, versioned=True)
+        if offered.dtype not in dlpack.FORMS:
+            raise BufferError(f"it reads no {offered.dtype} by DLPack")
+        return dlpack.label(capsule, _STRANGE[offered.dtype]) if offered.dtype in _STRANGE else capsule
+
+
+def _read(source: Any) -> np.ndarray:
+    producer = _Readable(source)
+    array: np.ndarray = np.from_dlpack(producer)
+    offered = producer.offered
+    if offered is None:
+        raise BufferError("it was asked for no capsule")
+    if not (array.flags.writeable or offered.read_only):
+        array = _writable(array)
+    return array.view(numpy_dtype(offered.dtype)) if offered.dtype in _STRANGE else array

@@ -1,0 +1,24 @@
+"""Random NumPy arrays: one generator for every device, restarted by one seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from devshim.contract.backend import Tensor
+from devshim.devices.device import Device
+from devshim_backends._numpy.tensors import NumpyTensors
+
+
+class NumpyDraws(NumpyTensors):
+    """Draws come from NumPy's global generator, so `numpy.random.seed` and `devshim.random.seed` agree."""
+
+    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self.settle(np.asarray(np.random.uniform(low, high, shape), dtype), device)
+
+    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        return self.settle(np.asarray(np.random.normal(loc, scale, shape), dtype), device)
+
+    def seed(self, value: int) -> None:
+        np.random.seed(value)

@@ -1,0 +1,1 @@
+"""Simulated GPUs: how NumPy shows, computes on, counts and refuses them."""

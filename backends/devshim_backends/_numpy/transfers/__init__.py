@@ -1,0 +1,1 @@
+"""Copies: those that NumPy makes implicitly, and how devshim makes its own."""

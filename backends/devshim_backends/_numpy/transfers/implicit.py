@@ -1,0 +1,47 @@
+"""What of a simulated card's values leaves it unasked: by Python's own conversions and by printing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from devshim.contract.backend import Backend
+from devshim.devices.device import Device
+from devshim.monitoring.instrumentation import meetings_told, reads_told, replaced
+from devshim.monitoring.use_checks import uses_checked
+from devshim_backends._numpy.simulation.simulate import SimulatedArray
+
+_MORE = (*((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")), ("__reduce_ex__", "pickle"))
+
+_OPERATORS = ("__array_ufunc__", "__array_function__", "__getitem__", "__setitem__")
+"""The protocols that NumPy's functions, operators and indexing call."""
+_METHODS = tuple(name for name in dir(np.ndarray) if name[0] != "_" and callable(getattr(np.ndarray, name)))
+"""Arrays' own methods: where ``__array_ufunc__`` raises inside of ``x.sum()``, NumPy never lets go of ``x`` (2.4)."""
+
+
+class NumpyHidden(Backend):
+    """The room of hidden transfers."""
+
+    @contextmanager
+    def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
+        indexing = meetings_told(SimulatedArray, _card, report, names=("__getitem__", "__setitem__"))  # else it refuses
+        with reads_told(SimulatedArray, _card, report, _MORE), indexing:
+            yield
+
+    @contextmanager
+    def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
+        own = SimulatedArray.__array_finalize__
+
+        def finalize(x: SimulatedArray, origin: object) -> None:
+            check(getattr(origin, "_card", None))  # a view, or a copy that an array's method in C has made
+            own(x, origin)
+
+        more = ("__reduce_ex__", *_OPERATORS, *_METHODS)
+        with uses_checked(SimulatedArray, _card, check, more), replaced(SimulatedArray, {own.__name__: finalize}):
+            yield
+
+
+def _card(x: SimulatedArray) -> Device:
+    return x._card

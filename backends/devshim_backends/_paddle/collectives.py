@@ -1,0 +1,107 @@
+"""Cutting PaddlePaddle's tensors up, joining them, and combining them element by element.
+
+Paddle computes on its current card, wherever the tensors are (PaddlePaddle/Paddle#51706): each opens a scope of theirs.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from ctypes import string_at
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Literal
+
+import paddle
+
+from devshim_backends._paddle import devices, scopes
+from devshim_backends._paddle.creation import EAGER, NUMPY
+from devshim_backends._paddle.tensors import PaddleTensors
+from devshim_backends._paddle.thread_turns import TakingTurns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    import numpy as np
+
+    from devshim.contract.backend import Tensor
+
+_OPS: dict[str, Any] = {"sum": paddle.add, "mean": paddle.add, "max": paddle.maximum, "min": paddle.minimum}
+_WIDE = {paddle.int8: paddle.int32, paddle.uint8: paddle.int32, paddle.int16: paddle.int32}
+"""PaddlePaddle (3.3) has no kernels for the smaller integers."""
+
+
+class PaddleSeveral(PaddleTensors):
+    """The room of several devices."""
+
+    def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        if not self.is_tracer(x) and not x.is_dense():
+            raise self._unusable(x, "be cut up")
+        with self._beside(x):
+            return x[(slice(None),) * axis + (slice(start, stop),)]
+
+    def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        if len(xs) == 1:
+            return self.copy_to(xs[0], self.device_of(xs[0]))
+        with self._beside(xs[0]):
+            return paddle.concat(list(xs), axis)
+
+    def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        with self._beside(xs[0]):
+            return paddle.stack(list(xs))
+
+    def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        dtype = xs[0].dtype
+        with paddle.no_grad(), self._beside(xs[0]):
+            values = [self.snapshot(x).astype(_WIDE.get(dtype, dtype)) for x in xs]
+            made = reduce(_OPS[op], values)
+            return (made / len(xs) if op == "mean" else made).astype(dtype)
+
+    def snapshot(self, x: Tensor) -> Tensor:
+        return self.copy_to(x.detach(), self.device_of(x))
+
+    def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
+        dtype = NUMPY.get(self.dtype_name(x))
+        if type(x) is not EAGER or dtype is None or not x.is_dense():
+            return None
+        place, theirs, shape, size = x.place, x.dtype, x.shape, dtype.itemsize
+
+        def read(x: Tensor) -> bytes | None:
+            if type(x) is not EAGER or not x.is_dense() or x.shape != shape or x.dtype != theirs:
+                return None
+            # The simulated GPUs of the plugin compute before a call returns, in memory of the host.
+            return string_at(x.data_ptr(), size) if x.place._equals(place) else None
+
+        return read, dtype
+
+    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        if not devices.only_host:  # taken on whatever stream was current then, and in whatever thread
+            self.synchronize(self.device_of(xs[0]))
+        with paddle.no_grad(), self._beside(xs[0]):
+            alike = len({(x.dtype, tuple(x.shape)) for x in xs}) == 1
+            if alike and xs[0].dtype != paddle.bfloat16:
+                return paddle.stack(list(xs)).reshape([-1])  # two operators for any number of scalars
+            dtype = "float32" if all(x.dtype == paddle.bfloat16 for x in xs) else _widest(xs)
+            return paddle.concat([x.reshape([1]).astype(dtype) for x in xs])
+
+    def assign(self, x: Tensor, value: Tensor) -> None:
+        with paddle.no_grad(), self._beside(x):
+            x.copy_(value, True)
+
+    def _beside(self, x: Tensor) -> AbstractContextManager[object]:
+        return nullcontext() if devices.only_host or self.is_tracer(x) else scopes.beside(x.place)
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        return partial(_modes, paddle.is_grad_enabled())
+
+
+@contextmanager
+def _modes(records: bool) -> Iterator[None]:
+    """Record gradients in this thread of `ds.parallel`, or not, and take turns in `paddle.grad`."""
+    with TakingTurns(), paddle.set_grad_enabled(records):
+        yield
+
+
+def _widest(xs: Sequence[Tensor]) -> Any:
+    """The dtype that holds the numbers of all, of those NumPy has: bfloat16 becomes float32."""
+    numbers = [paddle.zeros([1], paddle.float32 if x.dtype == paddle.bfloat16 else x.dtype).numpy() for x in xs]
+    return str(sum(numbers[1:], numbers[0]).dtype)

@@ -1,0 +1,1 @@
+"""Models and optimizers: their leaves, moving them, and splitting them over devices."""

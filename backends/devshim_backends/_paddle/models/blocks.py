@@ -1,0 +1,166 @@
+"""The parts of a Paddle model: what had better stay together on one device, and which weight belongs to which layer.
+
+Requirements this module answers:
+
+* A chain is cut between its links: ``Sequential``, ``LayerList``, ``LayerDict``, wrappers and the model itself are
+  opened. A layer of the user's own is one block, with what it is made of inside; a recurrent layer is never cut.
+* A weight is named by its role in a layer that other frameworks have, too. Paddle's layouts are PyTorch's, but for the
+  weight of ``Linear``, which is (in, out).
+* A layer with weights that its class does not make (``weight_norm``) is of no kind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from paddle import DataParallel, nn
+from paddle.nn.layer.conv import _ConvNd
+from paddle.nn.layer.norm import _BatchNormBase, _InstanceNormBase
+from paddle.nn.layer.rnn import RNNBase
+
+from devshim.contract.backend import Backend
+from devshim.contract.models import Block, Layer, Weight
+from devshim_backends._paddle.models.storage_swap import is_made
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_PLAIN = {"weight": "weight", "bias": "bias"}
+_RUNNING = {**_PLAIN, "_mean": "mean", "_variance": "variance"}
+_CELL = {f"{name}_{way}": f"{name}_{way}" for name in ("weight", "bias") for way in ("ih", "hh")}
+_CELLS = {nn.LSTMCell: "lstm", nn.GRUCell: "gru", nn.SimpleRNNCell: "rnn"}
+_CHAINS = (nn.Sequential, nn.LayerList, nn.LayerDict, DataParallel)
+_KINDS: dict[Any, tuple[str, Mapping[str, str]]] = {
+    nn.Linear: ("linear", _PLAIN),
+    nn.Embedding: ("embedding", _PLAIN),
+    nn.LayerNorm: ("layer_norm", _PLAIN),
+    nn.GroupNorm: ("group_norm", _PLAIN),
+    _InstanceNormBase: ("group_norm", {"scale": "weight", "bias": "bias"}),
+    (_BatchNormBase, nn.BatchNorm): ("batch_norm", _RUNNING),
+    (nn.Conv1DTranspose, nn.Conv2DTranspose, nn.Conv3DTranspose): ("conv_transpose", _PLAIN),
+    _ConvNd: ("conv", _PLAIN),
+}
+"""The nearest class first: a transposed convolution is a `_ConvNd`, too."""
+_TURNED = {("linear", "weight"), ("lstm", "weight_ho")}
+_FACTS = {"epsilon": "_epsilon", "groups": "_groups"}
+_UNCLEAR = (
+    "a layer of this Paddle model has channels last (data_format), so that it cannot be told in which order features "
+    "reach it (in models with channels first it can)"
+)
+
+
+class PaddleLayers(Backend):
+    """The room of layers."""
+
+    def blocks(self, model: Any) -> list[Block]:
+        if not isinstance(model, nn.Layer):  # an optimizer's state is one block
+            return []
+        return list(_opened("", model)) if _can_be_cut(model) else [_block("", model)]
+
+    def layers(self, model: Any) -> list[Layer]:
+        each = [layer for _, layer in _parts("", model)]
+        channels_last = any(str(getattr(layer, "_data_format", "")).endswith("C") for layer in each)
+        told: set[int] = set()
+        found: list[Layer] = []
+        for path, layer in _parts("", model):
+            if id(layer) not in told and not isinstance(layer, RNNBase):  # whose weights are its cells', too
+                told.add(id(layer))
+                found += _told(path, layer, unclear=_UNCLEAR if channels_last else "")
+            if isinstance(layer, (nn.BiRNN, nn.RNN)):
+                found += _recurrent(path, layer, told)
+        return found
+
+
+# ---------------------------------------------------------------------- blocks
+def _opened(path: str, layer: Any) -> Iterator[Block]:
+    """The blocks a layer is made of: its own tensors first, then its parts, lists and chains among them opened."""
+    own = tuple(_joined(path, name) for name in _own(layer))
+    if own:
+        yield Block(own[0], own)
+    for name, child in layer._sub_layers.items():
+        below = _joined(path, name)
+        if isinstance(child, _CHAINS) and not isinstance(child, RNNBase):
+            yield from _opened(below, child)
+        elif child is not None:
+            block = _block(below, child)
+            if block.leaves:
+                yield block
+
+
+def _block(path: str, layer: Any) -> Block:
+    leaves = tuple(_joined(prefix, name) for prefix, each in _parts(path, layer) for name in _own(each))
+    inside = tuple(_opened(path, layer)) if _can_be_cut(layer) else ()
+    return Block.of(path, leaves, inside)
+
+
+def _can_be_cut(layer: Any) -> bool:
+    """Whether a layer calls its parts, so that they can be on other devices than it is."""
+    return bool(layer._sub_layers) and not isinstance(layer, (RNNBase, nn.RNN, nn.BiRNN, nn.MultiHeadAttention))
+
+
+def _parts(path: str, layer: Any) -> Iterator[tuple[str, Any]]:
+    """A layer and all in it, by the names of ``state_dict``; a shared one under each of them."""
+    yield path, layer
+    for name, child in layer._sub_layers.items():
+        if child is not None:
+            yield from _parts(_joined(path, name), child)
+
+
+def _own(layer: Any) -> Iterator[str]:
+    """The names of a layer's own parameters and buffers."""
+    for held in (layer._parameters, layer._buffers):
+        yield from (name for name, tensor in held.items() if tensor is not None and is_made(tensor))
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path and name else path or name
+
+
+# ---------------------------------------------------------------------- layers
+def _told(path: str, layer: Any, unclear: str) -> Iterator[Layer]:
+    """A layer's own tensors in canonical terms."""
+    names = list(_own(layer))
+    if not names:
+        return
+    kind, roles, facts = _known(layer)
+    unused = tuple(name for name in names if _is_constant(layer, name)) if kind == "batch_norm" else ()
+    if not set(names) <= roles.keys():
+        kind, roles, facts, unused = "other", {}, {}, ()
+    weights = {}
+    for name in names:
+        axes = (1, 0) if (kind, name) in _TURNED else None
+        if name not in unused:
+            place = unclear if kind in ("linear", "batch_norm", "layer_norm") else ""
+            weights[roles.get(name, name)] = Weight(_joined(path, name), axes, unclear=place)
+    yield Layer(kind, path, weights, facts, tuple(_joined(path, name) for name in unused))
+
+
+def _known(layer: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
+    """What a layer of this class is."""
+    for cls, (kind, roles) in _KINDS.items():
+        if isinstance(layer, cls):
+            facts = {word: getattr(layer, name) for word, name in _FACTS.items() if hasattr(layer, name)}
+            if kind == "group_norm":
+                facts["groups"] = layer._num_groups if hasattr(layer, "_num_groups") else layer._num_features
+            return kind, roles, facts
+    kind = _CELLS.get(type(layer), "other")
+    facts = {"activation": layer.activation} if kind == "rnn" else {}
+    return kind, ({**_CELL, "weight_ho": "weight_hr"} if kind == "lstm" else _CELL if kind != "other" else {}), facts
+
+
+def _is_constant(layer: Any, name: str) -> bool:
+    """Whether a scale or shift was asked not to be there, and Paddle 2.6 made one that changes nothing."""
+    asked = {"weight": "_weight_attr", "bias": "_bias_attr"}.get(name, "")
+    return getattr(layer, asked, None) is False
+
+
+def _recurrent(path: str, layer: Any, told: set[int]) -> Iterator[Layer]:
+    """The cells of a recurrent layer, each told once; one that runs from the end is another layer."""
+    for name in ("cell", "cell_fw", "cell_bw"):
+        cell = layer._sub_layers.get(name)
+        if cell is None or id(cell) in told or type(cell) not in _CELLS:
+            continue
+        told.add(id(cell))
+        reverse = {"reverse": True} if name == "cell_bw" or getattr(layer, "is_reverse", False) else {}
+        for each in _told(_joined(path, name), cell, ""):
+            yield Layer(each.kind, each.path, each.weights, {**each.facts, **reverse})

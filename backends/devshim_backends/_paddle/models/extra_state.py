@@ -1,0 +1,234 @@
+"""What a checkpoint keeps of optimizers, schedulers and scalers besides their tensors, and state for those to go to.
+
+Requirements this module answers:
+
+* The learning rate or its scheduler, LBFGS's counts and lists, a scaler's counts.
+* An optimizer that has not begun gets the state that the saved one had, where its parameters are, under the names that
+  PaddlePaddle's own step looks for; one that has gone further gets rid of what that one had not.
+* Nothing is computed for it: a first step on zeros would count.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import paddle
+from paddle.base import unique_name
+
+from devshim.contract.backend import Backend
+from devshim.devices.device import CPU
+from devshim.errors import CheckpointError
+from devshim_backends._paddle.models.optimizers import MASTER, accumulators_of, inner_of, parameters_of
+from devshim_backends._paddle.models.storage_swap import is_made
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
+
+    Forms = Mapping[str, tuple[tuple[int, ...], str]]
+    Make = Callable[[str, Any], Any]
+
+_LEAF = "(a leaf)"
+"""What stands for a tensor that is saved by itself."""
+_STATE = re.compile(r"state\.(\d+)\.(.+)")
+"""The path of a parameter's state: its number, and what it is."""
+_COUNTS = (
+    *("_incr_ratio", "_decr_ratio", "_incr_every_n_steps", "_decr_every_n_nan_or_inf"),
+    *("_incr_count", "_decr_count"),
+    *("_sign", "learning_rate"),
+)
+"""What a scaler counts; whether Rprop has not begun; LBFGS's rate."""
+
+
+class PaddleResuming(Backend):
+    """Settings, counts, and the state of an optimizer that has not begun yet."""
+
+    def facts(self, whole: Any) -> Any:
+        if isinstance(whole, paddle.nn.Layer):
+            return None
+        paths = {leaf.path for leaf in self.leaves(whole)}
+        rate = _rate_of(whole)
+        scheduled = isinstance(rate, paddle.optimizer.lr.LRScheduler)
+        own = [] if whole is rate else [path for path in paths if not _STATE.fullmatch(path)]
+        inner = inner_of(whole)
+        names = {path.partition(".")[0] for path in own} - {"_learning_rate", *inner}
+        held = {name: _outline(name, vars(whole)[name], paths) for name in names if name in vars(whole)}
+        counts = [] if whole is rate else [name for name in _COUNTS if name in vars(whole)]
+        return {
+            "class": type(whole).__name__,
+            "rate": None if scheduled or rate is None else float(rate),
+            "scheduler": _plain(rate.state_dict()) if scheduled else None,
+            "counts": {name: _plain(vars(whole)[name]) for name in counts},
+            "held": held,
+            "inner": {name: self.facts(each) for name, each in inner.items()},
+        }
+
+    def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
+        if type(whole).__name__ != facts["class"]:
+            raise CheckpointError(
+                f"the file has the state of {facts['class']}, and this is {type(whole).__name__}",
+                "load it into one made in the same way, for a model with the same parameters",
+            )
+        return _Restoring(self, whole, forms).apply(facts)
+
+
+class _Restoring:
+    """One restoring: everything that is replaced is replaced by a new object, so that the old attributes take it back.
+
+    Args:
+        backend: The backend.
+        whole: What gets the facts of another.
+        forms: Shape and dtype of the leaves there shall be.
+    """
+
+    def __init__(self, backend: Backend, whole: Any, forms: Forms) -> None:
+        self._backend = backend
+        self._whole = whole
+        self._forms = forms
+        self._old = {leaf.path: leaf.owner for leaf in backend.leaves(whole)}
+        self._before = [(whole, dict(vars(whole)))]
+        self._inner: list[Callable[[], None]] = []
+
+    def apply(self, facts: Any) -> Callable[[], None]:
+        own = vars(self._whole)
+        try:
+            if facts["scheduler"] is not None:
+                self._schedule(facts["scheduler"])
+            if isinstance(self._whole, paddle.optimizer.Optimizer):
+                self._give_state()
+                self._give_rate(facts["rate"])
+            own.update(facts["counts"])
+            own.update({name: _filled(name, held, self._make) for name, held in facts["held"].items()})
+            for name, inner in inner_of(self._whole).items():
+                start = f"{name}."
+                forms = {path.removeprefix(start): form for path, form in self._forms.items() if path.startswith(start)}
+                self._inner.append(self._backend.restore(inner, facts["inner"][name], forms))
+        except BaseException:
+            self._undo()
+            raise
+        return self._undo
+
+    def _undo(self) -> None:
+        for undo in self._inner:
+            undo()
+        for each, before in reversed(self._before):
+            vars(each).clear()
+            vars(each).update(before)
+
+    def _give_rate(self, rate: float | None) -> None:
+        own = vars(self._whole)
+        if rate is None:
+            return
+        if isinstance(own["_learning_rate"], paddle.optimizer.lr.LRScheduler):
+            raise CheckpointError(
+                "the file has an optimizer whose learning rate is a number, and this one's is a scheduler",
+                "make the optimizer with a number",
+            )
+        own["_learning_rate"], own["_learning_rate_map"] = rate, {}
+
+    def _schedule(self, state: Any) -> None:
+        scheduler = _rate_of(self._whole)
+        if not isinstance(scheduler, paddle.optimizer.lr.LRScheduler):
+            raise CheckpointError(
+                "the file has an optimizer with a scheduler, and this one's learning rate is a number",
+                "make the optimizer with a scheduler of the same class",
+            )
+        self._before.extend((each, dict(vars(each))) for each in _schedulers_in(scheduler))
+        with warnings.catch_warnings():  # LinearWarmup's own warns of what it goes on to use
+            warnings.filterwarnings("ignore", "There are some unused values in state_dict", UserWarning)
+            scheduler.set_state_dict(state)
+        prefix = "" if scheduler is self._whole else "_learning_rate."
+        for path in self._forms:  # such as the best loss there was, whose state is its number
+            if path.startswith(prefix) and not _STATE.fullmatch(path):
+                *names, last = path[len(prefix) :].split(".")
+                vars(reduce(getattr, names, scheduler))[last] = self._make(path, _LEAF)
+
+    # ------------------------------------------------------------------ state
+    def _give_state(self) -> None:
+        """Give an optimizer the state whose forms the file has, and no other."""
+        optimizer: Any = self._whole
+        parameters: list[Any] = parameters_of(optimizer)
+        masters: dict[str, Tensor] = {}
+        accumulators = type(optimizer._accumulators)(getattr(optimizer._accumulators, "default_factory", None))
+        for path in sorted(self._forms, key=lambda path: not path.endswith(f".{MASTER}")):  # these have others' names
+            found = _STATE.fullmatch(path)
+            if found is None or int(found[1]) >= len(parameters):
+                continue
+            parameter, name = parameters[int(found[1])], found[2]
+            tensor = self._tensor(path, self._backend.device_of(parameter))
+            if tensor is not self._old.get(path):
+                tensor.name = unique_name.generate(f"{parameter.name}_{name}")
+                tensor.persistable = True
+            if name == MASTER:
+                masters[parameter.name] = tensor
+            else:
+                accumulators[name][masters.get(parameter.name, parameter).name] = tensor
+        own = vars(optimizer)
+        own["_master_weights"], own["_accumulators"], own["_accumulators_holder"] = masters, accumulators, {}
+        state: list[Any] = list(accumulators_of(optimizer))
+        own["_opti_name_list"] = [tensor.name for _, name, tensor in state if name != MASTER]
+        if hasattr(optimizer, "_already_create_accumulator"):  # from 3.0 on
+            own["_already_create_accumulator"] = {parameter.name for parameter, *_ in state}
+
+    def _make(self, path: str, mark: Any) -> Any:
+        if mark != _LEAF:
+            return mark
+        parameters = parameters_of(self._whole) if isinstance(self._whole, paddle.optimizer.Optimizer) else []
+        there = [parameter for parameter in parameters if is_made(parameter)]
+        device = self._backend.device_of(there[0]) if there else CPU
+        return self._tensor(path, device)
+
+    def _tensor(self, path: str, device: Device) -> Tensor:
+        """The leaf of a path where it is as it shall be, else a new tensor."""
+        shape, dtype = self._forms[path]
+        old = self._old.get(path)
+        if old is not None and (self._backend.shape(old), self._backend.dtype_name(old)) == (tuple(shape), dtype):
+            return old
+        return self._backend.zeros(tuple(shape), self._backend.dtype(dtype), device)
+
+
+def _rate_of(whole: Any) -> Any:
+    """An optimizer's learning rate, a number or a scheduler; a scheduler itself."""
+    return whole if isinstance(whole, paddle.optimizer.lr.LRScheduler) else getattr(whole, "_learning_rate", None)
+
+
+def _schedulers_in(scheduler: Any) -> Iterator[Any]:
+    """A scheduler and those that it is made of."""
+    yield scheduler
+    for held in vars(scheduler).values():
+        if isinstance(held, paddle.optimizer.lr.LRScheduler):
+            yield from _schedulers_in(held)
+
+
+# ---------------------------------------------------------------------- outlines
+def _outline(path: str, held: Any, leaves: set[str]) -> Any:
+    """What is held, with marks for leaves, and text for keys."""
+    if isinstance(held, paddle.Tensor):
+        return _LEAF if path in leaves else held.detach()
+    if isinstance(held, dict):
+        return {str(key): _outline(f"{path}.{key}", value, leaves) for key, value in held.items()}
+    if isinstance(held, (list, tuple)):
+        return [_outline(f"{path}.{i}", value, leaves) for i, value in enumerate(held)]
+    return _plain(held)
+
+
+def _filled(path: str, outline: Any, make: Make) -> Any:
+    if isinstance(outline, dict):
+        return {key: _filled(f"{path}.{key}", value, make) for key, value in outline.items()}
+    if isinstance(outline, list):
+        return [_filled(f"{path}.{i}", value, make) for i, value in enumerate(outline)]
+    return make(path, outline)
+
+
+def _plain(value: Any) -> Any:
+    """A value of Python's, of NumPy's numbers, too."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value.item() if hasattr(value, "item") and not isinstance(value, paddle.Tensor) else value

@@ -1,0 +1,75 @@
+"""What layers hold, leaf by leaf, and copies of them.
+
+Requirements this module answers:
+
+* Every object stays, as with PaddlePaddle's own ``Layer.to``: parameters, their gradients, buffers.
+* A leaf's name is its name in ``state_dict``; buffers that are not saved have one as well, and weights that
+  ``weight_norm`` computes are among those.  A recurrent layer names its weights twice: ties.
+* What has no memory yet (under ``LazyGuard``, a state of dropout before its use) has no leaf.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from devshim.contract.backend import Backend
+from devshim.contract.models import Leaf
+from devshim_backends._paddle.models import cloning, dispatch, optimizer_step, optimizers
+from devshim_backends._paddle.models.storage_swap import exchange, is_made, of_gradient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from devshim.devices.device import Device
+
+
+_DROPOUT = "_dropout_state"
+"""A recurrent layer's generator on a card, made by its first call there."""
+
+
+class PaddleModels(Backend):
+    """The room of models."""
+
+    def leaves(self, whole: Any) -> list[Leaf]:
+        if isinstance(whole, paddle.nn.Layer):
+            return list(_of_layer("", whole))
+        return list(optimizers.leaves_of(whole))
+
+    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        if isinstance(whole, paddle.nn.Layer):
+            return dispatch.rewire(self, whole, where)
+        if isinstance(whole, paddle.optimizer.Optimizer):
+            return optimizer_step.rewire(self, whole)
+        return _nothing
+
+    def clone(self, whole: Any) -> Any:
+        return self.clones([whole])[0]
+
+    def clones(self, wholes: Sequence[Any]) -> list[Any]:
+        return cloning.clones(self, wholes)
+
+
+def _of_layer(prefix: str, layer: Any) -> Iterator[Leaf]:
+    """Parameters, each with its gradient behind it, then buffers, then those of what is in the layer."""
+    for name, tensor in layer._parameters.items():
+        yield from _of_tensor(prefix + name, tensor, "parameter")
+    for name, tensor in layer._buffers.items():
+        yield from _of_tensor(prefix + name, tensor, "random" if name == _DROPOUT else "buffer")
+    for name, child in layer._sub_layers.items():
+        if child is not None:
+            yield from _of_layer(f"{prefix}{name}.", child)
+
+
+def _of_tensor(path: str, tensor: Any, kind: Any) -> Iterator[Leaf]:
+    if tensor is None or not is_made(tensor):
+        return
+    yield Leaf(path, kind, *exchange(tensor), tensor)
+    # Asked for its gradient, a weight that is computed from others warns that it has none.
+    if tensor.is_leaf and tensor.grad is not None:
+        yield Leaf(f"{path}.grad", "gradient", *of_gradient(tensor), tensor, tensor)
+
+
+def _nothing() -> None:
+    """Take back nothing."""

@@ -1,0 +1,189 @@
+"""Having an optimizer's step compute where its parameters are, whatever PaddlePaddle's current place is.
+
+Requirements this module answers:
+
+* On real cards Paddle computes on the process-wide card, and gives the result new memory there: an optimizer's step
+  drags weights that were moved back to it (2.6 to 3.3).  Here a step runs in a scope of its parameters' device, and
+  what is done for one parameter in one of that parameter's: also in an optimizer that was made after its model had
+  been split.
+* State that was left behind when the model moved is an error, and not a computation across devices.
+* The tensor of the learning rate, of which there is one for all parameters, goes from one to the next.
+* What computes with the parameters of several devices at once is refused, and the move with it.
+* On a machine without cards, and before a model or optimizer is placed on one that has some, all is as Paddle made it.
+"""
+
+from __future__ import annotations
+
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from devshim.errors import DeviceMismatchError, UnsupportedError
+from devshim_backends._paddle.devices import core, device_at
+from devshim_backends._paddle.models.optimizers import parameters_of
+from devshim_backends._paddle.scopes import open_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+
+__all__ = ["attach", "methods", "rewire"]
+
+_WHOLE = ("step", "minimize")
+"""Methods that compute where the first parameter is."""
+_EACH = ("_append_optimize_op", "_add_accumulator")
+"""Methods whose second argument is, or has in it, the parameter that they are about."""
+
+_attached = False
+
+
+def rewire(backend: Backend, optimizer: Any) -> Callable[[], None]:
+    """Refuse what cannot compute where its parameters are now; see `devshim.contract.models.Wholes.rewire`."""
+    attach(backend)
+    found = dict.fromkeys(backend.device_of(each) for each in parameters_of(optimizer) if each._is_initialized())
+    if len(found) > 1:
+        _refuse_together(optimizer, list(found))
+    return lambda: None
+
+
+def attach(backend: Backend) -> None:
+    """Have the steps of all optimizers follow their parameters from now on, if this machine has cards.
+
+    Simulated ones bring that with them, and take it with them.
+    """
+    global _attached
+    if not _attached and not backend.simulated and any(backend.count(kind) for kind in backend.kinds()):
+        _attached = True
+        for cls, name, made in list(methods()):
+            setattr(cls, name, made)
+
+
+def methods() -> Iterator[tuple[type, str, Any]]:
+    """Yield the classes of Paddle's optimizers, methods of theirs, and what is to be there instead."""
+    for cls in (paddle.optimizer.Optimizer, *_subclasses(paddle.optimizer.Optimizer)):
+        for name in (*_WHOLE, *_EACH):
+            if name in vars(cls):
+                yield cls, name, (_whole if name in _WHOLE else _each)(vars(cls)[name])
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    found: list[type] = type.__subclasses__(cls)
+    for each in found:
+        yield each
+        yield from _subclasses(each)
+
+
+# ---------------------------------------------------------------------- what is put in place
+def _whole(own: Any) -> Any:
+    """A step, in a scope of the first parameter's device."""
+
+    def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        device = _device_of(next(iter(parameters_of(optimizer)), None))
+        if device is None:
+            return own(optimizer, *args, **kwargs)
+        _bring_rate(optimizer, device)
+        with open_scope(device):
+            return own(optimizer, *args, **kwargs)
+
+    return update_wrapper(step, own)
+
+
+def _each(own: Any) -> Any:
+    """What is done for one parameter, in a scope of its device."""
+
+    def follow(optimizer: Any, first: Any, second: Any, *args: Any, **kwargs: Any) -> Any:
+        parameter = _parameter_in(second)
+        device = _device_of(parameter)
+        if device is None:
+            return own(optimizer, first, second, *args, **kwargs)
+        _require_state(optimizer, parameter, device)
+        _bring_rate(optimizer, device)
+        with open_scope(device):
+            return own(optimizer, first, second, *args, **kwargs)
+
+    def named(optimizer: Any, name: Any = None, param: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return follow(optimizer, name, param, *args, **kwargs)
+
+    return update_wrapper(named if own.__name__ == "_add_accumulator" else follow, own)
+
+
+def _parameter_in(found: Any) -> Any:
+    """The parameter of a pair of it and its gradient, and of a group's settings with such a pair."""
+    if isinstance(found, dict):
+        found = found.get("params")
+    return found[0] if isinstance(found, (tuple, list)) and found else found
+
+
+def _device_of(parameter: Any) -> Device | None:
+    """A parameter's device; None where there is none to follow, in a program that is being built, say."""
+    if not isinstance(parameter, core.eager.Tensor) or not parameter._is_initialized():
+        return None
+    return device_at(parameter.place)
+
+
+def _state_of(optimizer: Any, parameter: Tensor) -> Iterator[Tensor]:
+    """The state of one parameter, by its name or that of its master weight."""
+    master = (optimizer._master_weights or {}).get(parameter.name)
+    if master is not None:
+        yield master
+    for tensors in optimizer._accumulators.values():
+        found = tensors.get(parameter.name if master is None else master.name)
+        if found is not None:
+            yield found
+
+
+def _require_state(optimizer: Any, parameter: Tensor, device: Device) -> None:
+    """Refuse state that stayed behind; single numbers may be anywhere, as Paddle has them.
+
+    Raises:
+        DeviceMismatchError: Some did.
+    """
+    for tensor in _state_of(optimizer, parameter):
+        found = _device_of(tensor)
+        if found is not None and found is not device and tensor.size > 1:
+            raise DeviceMismatchError(
+                f"the state of this {type(optimizer).__name__} is on {found}, and its parameter {parameter.name} is on "
+                f"{device}: the model was moved without its optimizer",
+                "move both: ds.place([model, optimizer], device)",
+            )
+
+
+def _bring_rate(optimizer: Any, device: Device) -> None:
+    """Bring the tensor of the learning rate to where it is used next: on a card it would draw the host's weights there.
+
+    Made anew, from the number that Paddle made it of.
+    """
+    rates = optimizer._learning_rate_map
+    for program, rate in list(rates.items()):
+        found = _device_of(rate)
+        if found is not None and found is not device:
+            with open_scope(device):
+                rates[program] = paddle.full(rate.shape, float(optimizer.get_lr()), rate.dtype)
+
+
+# ---------------------------------------------------------------------- refusals
+def _refuse_together(optimizer: Any, devices: list[Device]) -> None:
+    """Refuse parameters on several devices where a step computes with all of them at once.
+
+    Raises:
+        UnsupportedError: It does.
+    """
+    told = " and ".join(map(str, devices))
+    what = type(optimizer).__name__
+    if isinstance(optimizer, paddle.optimizer.LBFGS):
+        raise UnsupportedError(
+            f"{what} has one vector for all parameters, and these are on {told}", "place them on one device"
+        )
+    if getattr(optimizer, "_use_multi_tensor", None):
+        raise UnsupportedError(
+            f"{what}(use_multi_tensor=True) computes with all parameters at once, and these are on {told}",
+            "leave use_multi_tensor out, or place them on one device",
+        )
+    if isinstance(optimizer._grad_clip, paddle.nn.ClipGradByGlobalNorm):
+        raise UnsupportedError(
+            f"ClipGradByGlobalNorm adds the gradients of all parameters up, and these are on {told}",
+            "clip with paddle.nn.ClipGradByNorm or ClipGradByValue, or place them on one device",
+        )

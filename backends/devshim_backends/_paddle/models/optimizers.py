@@ -1,0 +1,107 @@
+"""What optimizers, learning-rate schedulers and gradient scalers hold on devices.
+
+Requirements this module answers:
+
+* Every tensor of an optimizer's state follows its parameter: accumulators, which PaddlePaddle keeps by the parameter's
+  name (by that of its master weight in mixed precision), master weights, LBFGS's lists, and tensors among the settings.
+* Powers of beta, which Paddle makes on the host, move along: its kernels take them from there and from a card.
+* A leaf's name has the parameter's number, which an equal optimizer has, too, and never its name, which none has.
+* The tensor of the learning rate is none of them: it is made anew from the number when it is missing (``stepping.py``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from devshim.contract.models import Leaf
+from devshim_backends._paddle.devices import core
+from devshim_backends._paddle.models.storage_swap import exchange, is_made
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devshim.contract.backend import Tensor
+
+__all__ = ["MASTER", "accumulators_of", "inner_of", "leaves_of", "parameters_of"]
+
+MASTER = "master_weight"
+"""What the leaf of a parameter's copy in full precision is called."""
+
+_KEPT = frozenset({"_accumulators", "_accumulators_holder", "_master_weights", "_learning_rate_map"})
+"""Attributes of an optimizer that are not looked through: its state, listed by parameters, and the learning rate."""
+_TRAINED = frozenset({"_parameter_list", "_param_groups", "_params", "_param_dict"})
+
+
+def leaves_of(whole: Any) -> Iterator[Leaf]:
+    """The leaves of an optimizer, a scheduler or a scaler."""
+    if isinstance(whole, paddle.optimizer.Optimizer):
+        yield from _of_optimizer("", whole)
+        return
+    for path, tensor in _tensors("", vars(whole), set()):
+        yield _leaf(path, tensor, None)
+
+
+def parameters_of(optimizer: Any) -> list[Tensor]:
+    """The parameters that an optimizer trains, in their order."""
+    found: list[Tensor] = []
+    for each in optimizer._parameter_list or ():
+        found.extend(each["params"] if isinstance(each, dict) else (each,))
+    return found
+
+
+def inner_of(optimizer: Any) -> dict[str, Any]:
+    """The optimizers that one wraps (``paddle.incubate.LookAhead``), by the names of its attributes."""
+    return {name: held for name, held in vars(optimizer).items() if isinstance(held, paddle.optimizer.Optimizer)}
+
+
+def accumulators_of(optimizer: Any) -> Iterator[tuple[Any, str, Tensor]]:
+    """The parameter that each tensor of the state belongs to (None: none any more), its name, and the tensor."""
+    named = {parameter.name: parameter for parameter in parameters_of(optimizer)}
+    masters = optimizer._master_weights or {}
+    for name, master in masters.items():
+        yield named.get(name), MASTER, master
+        named[master.name] = named.get(name)
+    for name, tensors in optimizer._accumulators.items():
+        for owner, tensor in tensors.items():
+            yield named.get(owner), name, tensor
+
+
+def _of_optimizer(prefix: str, optimizer: Any) -> Iterator[Leaf]:
+    parameters = parameters_of(optimizer)
+    numbers = {id(parameter): i for i, parameter in enumerate(parameters)}
+    first = parameters[0] if parameters else None
+    seen = set(numbers)
+    for parameter, name, tensor in accumulators_of(optimizer):
+        seen.add(id(tensor))
+        number = numbers.get(id(parameter), len(numbers))
+        if is_made(tensor):
+            yield _leaf(f"{prefix}state.{number}.{name}", tensor, first if parameter is None else parameter)
+    settings = {name: held for name, held in vars(optimizer).items() if name not in _KEPT | _TRAINED}
+    for path, tensor in _tensors(prefix.rstrip("."), settings, seen):
+        yield _leaf(path, tensor, first)
+    for name, inner in inner_of(optimizer).items():
+        yield from _of_optimizer(f"{prefix}{name}.", inner)
+
+
+def _leaf(path: str, tensor: Tensor, beside: Any) -> Leaf:
+    return Leaf(path, "state", *exchange(tensor), tensor, beside)
+
+
+def _tensors(path: str, held: Any, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in nested dictionaries, lists and tuples, and in schedulers among them, but those that are seen."""
+    if isinstance(held, core.eager.Tensor):
+        if id(held) not in seen and is_made(held):
+            yield path, held
+        return
+    if isinstance(held, paddle.optimizer.lr.LRScheduler):
+        held = vars(held)
+    if isinstance(held, dict):
+        items = iter(held.items())
+    elif isinstance(held, (list, tuple)):
+        items = iter(enumerate(held))
+    else:
+        return
+    for key, value in items:
+        yield from _tensors(f"{path}.{key}" if path else str(key), value, seen)

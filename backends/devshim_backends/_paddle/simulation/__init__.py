@@ -1,0 +1,1 @@
+"""Simulated GPUs: how PaddlePaddle shows, computes on, counts and refuses them."""

@@ -1,0 +1,47 @@
+"""Sums over several of TensorFlow's devices, by the engine of ``tf.distribute``: NCCL on NVIDIA's cards.
+
+It is reached through a ``MirroredStrategy`` alone, one for each set of devices, and quickly only from within a
+``tf.function``; both are kept, as TensorFlow keeps its communicators.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from devshim.contract.backend import Tensor
+
+TAKES = frozenset({tf.float16, tf.float32, tf.float64, tf.int64})
+"""The dtypes of TensorFlow's NCCL operator, without int32: a function hands those over in host memory."""
+
+
+def over_cards(names: Sequence[str], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
+    """Return the sum or mean of one tensor on each of several of TensorFlow's devices, on each of them.
+
+    Args:
+        names: The devices, as TensorFlow names them, each once.
+        xs: A tensor on each.
+        op: ``"sum"`` or ``"mean"``.
+    """
+    strategy, reduced = _engine(tuple(names), op)
+    values = [tf.stop_gradient(tf.convert_to_tensor(x)) for x in xs]
+    spread = strategy.experimental_distribute_values_from_function(
+        lambda context: values[context.replica_id_in_sync_group]
+    )
+    found: Sequence[Tensor] = strategy.experimental_local_results(reduced(spread))
+    return found
+
+
+@lru_cache(maxsize=8)
+def _engine(names: tuple[str, ...], op: str) -> tuple[Any, Callable[[Any], Any]]:
+    strategy = tf.distribute.MirroredStrategy(list(names))
+
+    def reduce(x: Tensor) -> Tensor:
+        return tf.distribute.get_replica_context().all_reduce(op, x)
+
+    return strategy, tf.function(lambda spread: strategy.run(reduce, (spread,)), reduce_retracing=True)

@@ -1,0 +1,148 @@
+"""DLPack: other frameworks over TensorFlow's memory, and TensorFlow over theirs.
+
+Requirements this module answers:
+
+* Never an abort.  TensorFlow ends the process when a string tensor is exported, and when an operator reads an imported
+  tensor whose memory is not aligned to 64 bytes, as most of NumPy's and every other slice is (2.16 to 2.21:
+  ``Check failed: IsAligned()``).  Both are looked at first: the capsule's header is read before TensorFlow gets it.
+* The true device: a simulated card's memory is the host's, and ``CPU:3`` is no device of anybody else.
+* 2.16 to 2.19 have no ``__dlpack__``, and no version takes an object that has one: `tf.experimental.dlpack` knows
+  capsules alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.experimental.dlpack import to_dlpack
+from tensorflow.python.eager.context import context
+from tensorflow.python.pywrap_tfe import TFE_FromDlpackCapsule
+
+from devshim.devices.device import CPU
+from devshim.errors import ConversionError, messages
+from devshim.transfers import dlpack
+from devshim_backends._tensorflow.devices import PLACES, logical_cards
+from devshim_backends._tensorflow.locations import EAGER
+from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
+
+_PLAIN = {tf.as_dtype(name).as_datatype_enum: (name, np.dtype(name)) for name in NAMES - {"bfloat16"}}
+"""The number of a plain tensor's dtype, which is faster had than the dtype -> its name, and NumPy's dtype."""
+_NUMBERS = {name: number for number, (name, _) in _PLAIN.items()}
+
+
+def _view(x: Tensor) -> np.ndarray | None:
+    """NumPy over a plain tensor (see `Backend.viewers`): what ``x.numpy()`` makes, and then copies."""
+    kinds = _PLAIN.get(x._datatype_enum())
+    if kinds is None or PLACES.get(x.backing_device) is not CPU:
+        return None
+    array = x._numpy_internal()
+    if type(array) is not np.ndarray or array.dtype is not kinds[1] or array.shape != x._shape_tuple():
+        return None  # a scalar, if there are no axes
+    array.setflags(False)  # type: ignore[call-arg]  # which by its name takes twice the time
+    return array
+
+
+def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
+    """A plain tensor's capsule (see `Backend.lenders`)."""
+    kinds, where = _PLAIN.get(x._datatype_enum()), x.backing_device
+    if kinds is None or PLACES.get(where) is not CPU or not where.endswith("CPU:0"):
+        return None
+    capsule = to_dlpack(x)
+    return None if dlpack.address(capsule) % (alignment or kinds[1].itemsize) else (capsule, kinds[0], x._shape_tuple())
+
+
+def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
+    """A tensor over a plain capsule (see `Backend.borrower`)."""
+    handle = context()._context_handle
+    if handle is None:  # TensorFlow has not started yet; given nothing, the function below ends the process
+        return None
+    # What `tf.experimental.dlpack.from_dlpack` does, without its two wrappers, which take a third of its time.
+    x = TFE_FromDlpackCapsule(capsule, handle)
+    faithful = x._datatype_enum() == _NUMBERS.get(dtype) and x._shape_tuple() == shape
+    return x if faithful and PLACES.get(x.backing_device) is CPU else None
+
+
+def _has_cuda_number(index: int) -> bool:
+    """True if TensorFlow's card of this number is CUDA's: DLPack's ids are CUDA's, and TensorFlow gives its own (2.21).
+
+    They differ after ``tf.config.set_visible_devices``, and where a card is split into several.
+    """
+    shown = logical_cards("gpu")[: index + 1]
+    return bool(shown == tf.config.list_physical_devices("GPU")[: index + 1])
+
+
+class TensorflowInterop(TensorflowTensors):
+    """The room of interop."""
+
+    viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {EAGER: _view}
+    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {EAGER: _lend}
+    borrower = staticmethod(_borrow)
+    alignment = 64
+    """The alignment that its operators check (``IsAligned``): Eigen's largest, with AVX-512 (2.16 to 2.21)."""
+
+    def to_dlpack(self, x: Tensor) -> Any:
+        if self.is_tracer(x):
+            raise messages.tracing(self, "convert", "convert before or after the compiled function")
+        self._require_dense(x, "DLPack")
+        if self.dtype_name(x) not in NAMES:
+            raise ConversionError(
+                f"DLPack has no dtype for TensorFlow's {self.dtype_name(x)}", "cast it first: tf.cast(x, 'float32')"
+            )
+        where, value = self.device_of(x), tf.convert_to_tensor(x)
+        if self.is_card(where) and not _has_cuda_number(where.index):
+            raise ConversionError(
+                f"TensorFlow gives {where} out under its own number, and CUDA has another card of that number",
+                "leave copy out to copy it, and choose cards by ds.set_visible_devices, for all frameworks alike",
+            )
+        if not self.is_card(where):
+            where = CPU
+            if not value.backing_device.endswith("CPU:0"):
+                with tf.device("/CPU:0"):
+                    value = value._copy()  # shares the memory, under the host's name
+        cards = dlpack.CUDA if tf.test.is_built_with_cuda() else dlpack.ROCM
+        device = (dlpack.CPU, 0) if where is CPU else (cards, where.index)
+        return dlpack.Exporter(device, lambda stream: self._capsule(value, where))
+
+    def _capsule(self, value: Tensor, where: Device) -> Any:
+        """An unversioned capsule; work pending on a card is waited for."""
+        self.synchronize(where)
+        return tf.experimental.dlpack.to_dlpack(value)
+
+    def from_dlpack(self, source: Any) -> Tensor:
+        try:
+            return self._taken(source.__dlpack__())
+        except Exception as error:
+            raise messages.not_taken(self, source, error) from error
+
+    def _taken(self, capsule: Any) -> Tensor:
+        offered = dlpack.read(capsule)
+        self._check(offered)
+        made = tf.experimental.dlpack.from_dlpack(capsule)
+        if made.dtype.name != offered.dtype:
+            raise BufferError(f"its {offered.dtype} would be read as {made.dtype.name}")
+        return made
+
+    def _check(self, offered: dlpack.Offer) -> None:
+        """Refuse memory that TensorFlow cannot live on."""
+        if offered.dtype not in NAMES:
+            raise BufferError(f"TensorFlow has no dtype {offered.dtype}")
+        kind, index = offered.device
+        card = kind in (dlpack.CUDA, dlpack.ROCM) and not self.simulated
+        if kind != dlpack.CPU and not (card and index < self.count("gpu")):
+            raise BufferError(f"TensorFlow has no DLPack device {offered.device}")
+        if card and not _has_cuda_number(index):
+            raise BufferError(f"tf.config shows other cards than CUDA, and takes {offered.device} for another")
+        if 0 in offered.shape:
+            return
+        if not offered.is_contiguous:
+            raise BufferError("TensorFlow's tensors are contiguous, and it has other strides")
+        if card and offered.address % self.alignment:
+            raise BufferError(f"TensorFlow's operators need a multiple of {self.alignment} bytes as its address")

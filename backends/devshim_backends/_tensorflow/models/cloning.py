@@ -1,0 +1,26 @@
+"""Independent copies: Keras's in Keras's way, and those of a ``tf.Module`` by Python."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from devshim_backends._keras.cloning import remade
+from devshim_backends._tensorflow.models.traversal import CONTENTS, inside, is_layer, parts
+
+__all__ = ["made_again"]
+
+
+def made_again(model: Any) -> Any:
+    """Return a model like another, whose values are still to be copied."""
+    return remade(CONTENTS, model) if is_layer(model) else copy.deepcopy(model, _remade_within(model))
+
+
+def _remade_within(module: Any) -> dict[int, Any]:
+    """Return the Keras objects in a module, which Python cannot copy, by `id`, with copies that Keras makes."""
+    made: dict[int, Any] = {}
+    for _, part in parts(module):
+        if not is_layer(part):
+            made.update((id(x), remade(CONTENTS, x)) for _, x in inside(part) if is_layer(x) and id(x) not in made)
+            made.update((id(x), type(x).from_config(x.get_config())) for x in CONTENTS.configured_in(part))
+    return made

@@ -1,0 +1,40 @@
+"""The variables of Keras models and ``tf.Module`` objects: `devshim_backends._keras.traversal`, and TensorFlow's.
+
+``tf.Module.variables`` leaves Keras layers out, which are not modules in Keras 3; this module finds them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from devshim_backends._keras.traversal import Contents, Held, is_keras, is_layer, is_optimizer
+
+__all__ = ["CONTENTS", "compiled_parts", "held", "inside", "is_keras", "is_layer", "is_optimizer", "native", "parts"]
+
+
+class TensorflowContents(Contents):
+    """With ``tf.Module``, ``tf.Variable`` and ``tf.random.Generator``."""
+
+    def is_module(self, x: object) -> bool:
+        return isinstance(x, tf.Module)
+
+    def is_native(self, x: object) -> bool:
+        return isinstance(x, tf.Variable)
+
+    def owner(self, variable: Any) -> Any:
+        return native(variable)
+
+    def states(self, name: str, x: object) -> list[Held]:
+        return [Held(name, x.state, "buffer")] if isinstance(x, tf.random.Generator) else []
+
+
+CONTENTS = TensorflowContents()
+parts, held, inside = CONTENTS.parts, CONTENTS.held, CONTENTS.inside
+compiled_parts = CONTENTS.compiled_parts
+
+
+def native(variable: Any) -> Any:
+    """Return the ``tf.Variable`` of a TensorFlow or Keras variable; None for one that has no value yet."""
+    return variable if isinstance(variable, tf.Variable) else variable._value

@@ -1,0 +1,53 @@
+"""Random draws on the device itself, and one seed for all of them.
+
+`tf.random.set_seed` restarts the stream from which every stateful operator of every device takes its own seed; the
+global `tf.random.Generator`, where the user has made one, goes by itself and is restarted beside it.  A draw can be
+rounded up to ``high``, which the contract excludes, in the low-precision dtypes and for narrow ranges: such a value is
+put back to ``low``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.ops import stateful_random_ops
+
+from devshim.errors import ConversionError
+from devshim_backends._tensorflow.scopes import TensorflowScopes
+from devshim_backends._tensorflow.simulation.memory import LOCAL
+from devshim_backends._tensorflow.tensors import TensorflowTensors
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
+
+
+class TensorflowDraws(TensorflowTensors, TensorflowScopes):
+    """The room of draws."""
+
+    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        with self.making(device), LOCAL.aside:
+            made = tf.random.uniform(shape, low, high, _floating(dtype))
+            if low < high and (low, high) != (0, 1):
+                bound = tf.constant(low, made.dtype)
+                made = tf.where(made < tf.constant(high, made.dtype), made, bound)
+            return self.made(made, device)
+
+    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        with self.making(device), LOCAL.aside:
+            made = tf.random.normal(shape, loc, scale, _floating(dtype))
+            return self.made(made, device)
+
+    def seed(self, value: int) -> None:
+        tf.random.set_seed(value)
+        if stateful_random_ops.global_generator is not None:  # asking tf.random for it would make one, on a card
+            stateful_random_ops.global_generator.reset_from_seed(value)
+
+
+def _floating(dtype: Any | None) -> Any:
+    if dtype is None:
+        return tf.float32
+    if not dtype.is_floating:
+        raise ConversionError(f"TensorFlow draws no {dtype.name}", "draw a floating dtype and cast it")
+    return dtype

@@ -1,0 +1,1 @@
+"""Simulated GPUs: how TensorFlow shows, computes on, counts and refuses them."""

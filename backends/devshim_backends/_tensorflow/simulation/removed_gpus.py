@@ -1,0 +1,74 @@
+"""Refusing tensors and variables on simulated GPUs that were taken away: in reads, operators and compiled functions.
+
+While such a GPU was shown its operators passed `.watching`, which may be gone with it.  Every eager operator and every
+call of a ``tf.function`` passes one of three functions of `tensorflow.python.pywrap_tfe`, and copies have an entry of
+their own; while something is left on a GPU taken away, each of them looks at its inputs first.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.framework import ops
+
+from devshim.monitoring.instrumentation import replaced
+from devshim.monitoring.use_checks import uses_checked
+from devshim_backends._tensorflow.locations import EAGER, TensorflowPlaces
+from devshim_backends._tensorflow.simulation.memory import LOCAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from devshim.devices.device import Device
+
+    Check = Callable[[Device | None], None]
+
+_ENTRIES = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
+"""Functions that run every eager operator: the first takes inputs from its fourth argument on, the others a list."""
+
+_QUESTIONS = frozenset({"VarIsInitializedOp", "DestroyResourceOp"})
+"""Operators on a variable's handle that do not touch its value."""
+
+
+class TensorflowTaken(TensorflowPlaces):
+    """The mixin for GPUs that were taken away."""
+
+    @contextmanager
+    def refuse_taken(self, check: Check) -> Iterator[None]:
+        def use(x: Any) -> Device | None:
+            return None if LOCAL.is_counting() else TensorflowPlaces.device_of(self, x)
+
+        def copy(x: Any, *args: Any, **kwargs: Any) -> Any:
+            check(use(x))
+            return theirs(x, *args, **kwargs)
+
+        theirs = ops._EagerTensorBase._copy_nograd
+        entries = {name: self._checking(getattr(pywrap_tfe, name), check) for name in _ENTRIES}
+        with ExitStack() as stack:
+            stack.enter_context(uses_checked(EAGER, use, check, ("_numpy",), buffers=True))
+            stack.enter_context(replaced(ops._EagerTensorBase, {"_copy_nograd": copy}))
+            stack.enter_context(replaced(pywrap_tfe, entries))
+            yield
+
+    def _checking(self, theirs: Any, check: Check) -> Any:
+        """An entry that looks where its inputs are; a variable's handle is named for where its value is."""
+
+        def run(*args: Any) -> Any:
+            if not LOCAL.is_counting() and _QUESTIONS.isdisjoint(args[1:3]):
+                for x in _tensors(args[3:]):
+                    check(self.named(x.device if x.dtype is tf.resource else x.backing_device))
+            return theirs(*args)
+
+        return run
+
+
+def _tensors(inputs: Sequence[Any]) -> Iterator[Any]:
+    """Yield eager tensors among an operator's inputs; attributes behind them do no harm."""
+    for x in inputs:
+        if type(x) is EAGER:
+            yield x
+        elif isinstance(x, (list, tuple)):
+            yield from _tensors(x)

@@ -1,0 +1,79 @@
+"""Simulated GPUs: logical CPUs, of which ``CPU:0`` stays the host.
+
+Requirements this module answers:
+
+* TensorFlow partitions its CPU once, when it starts; so room is made for at least eight cards, and the first N are
+  shown.  N can then change at any time, up to that room.
+* A logical CPU counts no memory, and TensorFlow copies what is elsewhere: `.watching` counts and refuses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from devshim.errors import messages
+from devshim_backends._tensorflow.devices import PLACES
+from devshim_backends._tensorflow.failures import FullCardError
+from devshim_backends._tensorflow.locations import TensorflowPlaces
+from devshim_backends._tensorflow.runtime import TensorflowRuntime
+from devshim_backends._tensorflow.simulation import device_rules, hooks
+from devshim_backends._tensorflow.simulation.devices import CARDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devshim.errors import OutOfMemoryError
+    from devshim.simulation.memory import Fault
+
+ROOM = 8
+"""Cards to make room for, at least."""
+
+
+class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
+    """The room of simulation."""
+
+    full_error: ClassVar[type[OutOfMemoryError] | None] = FullCardError
+
+    _policy: Any = None
+
+    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
+        if gpus:
+            if not self.simulated and (real := self.count("gpu")):
+                raise messages.real_cards(self, real)
+            self._make_room(gpus)
+        CARDS.begin(gpus, memory, faults)
+        self.cards = CARDS
+        before, self.simulated = self.simulated, gpus
+        PLACES.clear()  # a logical CPU's name means another device now
+        if gpus:
+            hooks.start(self)
+        elif before:
+            hooks.stop()
+        self._set_policy(bool(before), bool(gpus))
+
+    def _set_policy(self, before: bool, now: bool) -> None:
+        """Give this thread TensorFlow's device policy; others get theirs with their first operator (`.watching`)."""
+        chosen = context.context()
+        if now and not before:
+            self._policy = chosen.device_policy
+            chosen._device_policy = context.DEVICE_PLACEMENT_EXPLICIT  # all there is to set before the start
+        elif before and not now:
+            chosen._device_policy = self._policy
+        if self.started():
+            device_rules.set_policy(chosen._device_policy)
+
+    def _make_room(self, gpus: int) -> None:
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        room = len(tf.config.get_logical_device_configuration(cpu) or (None,)) - 1
+        if room >= gpus:
+            return
+        if self.started():
+            have = f"it has started with room for {room}" if room > 0 else "it has already started its devices"
+            raise messages.simulated_too_late(
+                self, f"{have}", f"move ds.simulate(gpus={gpus}) to the top of the program, before the first tensor"
+            )
+        logical = [tf.config.LogicalDeviceConfiguration() for _ in range(max(ROOM, gpus) + 1)]
+        tf.config.set_logical_device_configuration(cpu, logical)

@@ -1,0 +1,83 @@
+"""What TensorFlow's eager operators carry between real devices, asked of TensorFlow's own device policy.
+
+The policy (``tf.config.experimental.set_device_policy``) refuses an operator one of whose inputs is elsewhere.  It is
+a thread's, which tasks share, and it can raise, or write to the standard error stream.  So it is set around each single
+operator while somebody watches, and what it refuses is told, and then done.  Where a program has set a policy of its
+own, that one holds, and nothing is told.
+
+Numbers, and int32, which TensorFlow keeps on the host by itself, are no transfers.  Of what a call of a ``tf.function``
+carries the policy knows nothing.  On simulated cards no operator mixes devices (`.mixing`).
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context
+
+from devshim.devices.device import CPU
+from devshim.monitoring.instrumentation import quiet, replaced
+from devshim_backends._tensorflow.failures import FAILURES
+from devshim_backends._tensorflow.locations import EAGER, ON_HOST
+from devshim_backends._tensorflow.simulation.device_rules import set_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from devshim.devices.device import Device
+    from devshim_backends._tensorflow.locations import TensorflowPlaces
+
+    Report = Callable[[Device, Device, str], None]
+
+__all__ = ["operators_told"]
+
+_CONFLICT = re.compile(r"Tensors on conflicting devices: cannot compute (\S+) as .* was expected to be on (\S+) but ")
+_ENTRIES = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
+"""What runs every eager operator; from the fourth argument on its inputs are, in the first, and else as one list."""
+
+
+@contextmanager
+def operators_told(backend: TensorflowPlaces, report: Report) -> Iterator[None]:
+    """Have TensorFlow tell of what its eager operators carry between devices, while the block is open."""
+    entries = {name: _telling(getattr(pywrap_tfe, name), backend, report) for name in _ENTRIES}
+    with replaced(pywrap_tfe, entries):
+        yield
+
+
+def _telling(theirs: Any, backend: TensorflowPlaces, report: Report) -> Any:
+    def run(*args: Any) -> Any:
+        context.ensure_initialized()
+        if quiet() or context.context().device_policy != context.DEVICE_PLACEMENT_SILENT:
+            return theirs(*args)
+        set_policy(context.DEVICE_PLACEMENT_SILENT_FOR_INT32)
+        try:
+            return theirs(*args)
+        except FAILURES as error:
+            conflict = _CONFLICT.search(str(getattr(error, "message", "")))
+            if conflict is None:
+                raise
+        finally:
+            set_policy(context.DEVICE_PLACEMENT_SILENT)
+        target = backend.named(conflict[2])
+        if target is not None:
+            for source in _sources(backend, args[3:], target):
+                report(source, target, conflict[1])
+        return theirs(*args)
+
+    return run
+
+
+def _sources(backend: TensorflowPlaces, inputs: Sequence[Any], target: Device) -> Iterator[Device]:
+    """Where the tensors and arrays are that are carried to a device; attributes behind them do no harm."""
+    for x in inputs:
+        if isinstance(x, (list, tuple)):
+            yield from _sources(backend, x, target)
+        elif isinstance(x, np.ndarray):
+            if x.ndim and target is not CPU:
+                yield CPU
+        elif type(x) is EAGER and x.ndim and x.dtype not in ON_HOST and backend.device_of(x) is not target:
+            yield backend.device_of(x)

@@ -1,0 +1,175 @@
+"""Cutting PyTorch tensors up, joining them, and combining them element by element.
+
+Requirements this module answers:
+
+* Sums over several CUDA or ROCm cards are NCCL's (RCCL's). It promises nothing about what is not a number in a maximum;
+  for that, and everywhere else, simulated cards among it, devshim's own way is taken.
+* A call of NCCL has its price: small tensors of a dtype are joined for it, in parcels of a bounded size.
+* PyTorch adds and compares no unsigned integers wider than a byte, and no 8-bit floats (2.13): those are combined in a
+  wider dtype and cast back.
+* Modes of a thread (gradients, inference, autocast) can be entered in another.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from ctypes import string_at
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from devshim.devices.dtypes import widest
+from devshim_backends._torch.tensors import TorchTensors
+from devshim_backends._torch.transfers import coalesce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from devshim.contract.backend import Tensor
+
+_WIDE: dict[Any, Any] = {torch.uint16: torch.int32, torch.uint32: torch.int64}
+_WIDE.update({getattr(torch, name): torch.float32 for name in dir(torch) if name.startswith("float8_")})
+_NCCL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_NCCL |= {torch.int8, torch.uint8, torch.int32, torch.int64}
+_LOOKED_AT = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
+"""The dtypes of which a number is in memory as NumPy's is; a complex one's conjugation can still be to be done."""
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_OPS = {"sum": torch.Tensor.add_, "mean": torch.Tensor.add_, "max": torch.maximum, "min": torch.minimum}
+
+
+class TorchSeveral(TorchTensors):
+    """The room of several devices."""
+
+    def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+        return x.narrow(axis, start, stop - start)
+
+    def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        return torch.cat(list(xs), dim=axis)
+
+    def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(xs))
+
+    def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
+        dtype = xs[0].dtype
+        with torch.no_grad():
+            if dtype is torch.uint64:
+                return _combined_uint64(xs, op)
+            return _combined([x.to(_WIDE.get(dtype, dtype)) for x in xs], op).to(dtype)
+
+    def snapshot(self, x: Tensor) -> Tensor:
+        self._require_dense(x, "NumPy")
+        return x.detach().clone()
+
+    def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
+        kind, dtype, device, strided = type(x), x.dtype, x.device, torch.strided
+        name = self.dtype_name(x)
+        if kind not in _PLAIN or x.layout is not strided:
+            return None
+
+        def read(x: Tensor) -> Any:
+            same = type(x) is kind and x.dtype is dtype and x.numel() == 1 and x.device == device
+            return x.item() if same and x.layout is strided else None
+
+        def look(x: Tensor) -> bytes | None:
+            same = type(x) is kind and x.dtype is dtype and x.numel() == 1 and x.device == device
+            return string_at(x.data_ptr(), size) if same and x.layout is strided else None
+
+        if x.is_cpu or name not in _LOOKED_AT:
+            return read, np.dtype(widest([name]))
+        size = dtype.itemsize
+        return look, np.dtype(name)  # a simulated GPU computes before a call returns, and its memory is the host's
+
+    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+        if xs[0].is_cpu is not True:  # taken on whatever stream was current then, and in whatever thread
+            self.synchronize(self.device_of(xs[0]))
+        with torch.no_grad():
+            names = {self.dtype_name(x) for x in xs}
+            name = widest(names)
+            if names == {name} and len({x.shape for x in xs}) == 1:
+                return torch.stack(tuple(xs)).reshape(-1)  # two operators for any number of scalars
+            dtype = self.dtype(name)
+            if dtype is torch.float64 and xs[0].is_mps:  # which has none
+                dtype = torch.float32
+            return torch.cat([x.reshape(1).to(dtype) for x in xs])
+
+    def assign(self, x: Tensor, value: Tensor) -> None:
+        with torch.no_grad():
+            x.copy_(value)
+
+    def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
+        if op not in ("sum", "mean") or not _nccl_takes(xs):
+            return None
+        sources = [x.detach().contiguous() for x in xs]
+        results = [torch.empty_like(x) for x in sources]
+        torch.cuda.nccl.all_reduce(sources, results)
+        return [each.div_(len(xs)) for each in results] if op == "mean" else results
+
+    def all_reduce_many(
+        self, groups: Sequence[Sequence[Tensor]], op: Literal["sum", "mean", "max", "min"]
+    ) -> Sequence[Sequence[Tensor] | None]:
+        made: list[Sequence[Tensor] | None] = [None] * len(groups)
+        for members in _parcels(groups) if op in ("sum", "mean") else ():
+            ranks = zip(*(groups[i] for i in members), strict=True)
+            joined = [torch.cat([x.detach().reshape(-1) for x in xs]) for xs in ranks]
+            torch.cuda.nccl.all_reduce(joined)
+            sizes = [groups[i][0].numel() for i in members]
+            parts = [(each.div_(len(joined)) if op == "mean" else each).split(sizes) for each in joined]
+            for i, results in zip(members, zip(*parts, strict=True), strict=True):
+                made[i] = [result.view(groups[i][0].shape) for result in results]
+        return [self.all_reduce(xs, op) if each is None else each for xs, each in zip(groups, made, strict=True)]
+
+    def assignable(self, x: Tensor) -> bool:
+        return torch.is_inference_mode_enabled() or not x.is_inference()
+
+    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+        gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        accelerator = torch.accelerator.current_accelerator()
+        kinds = ["cpu"] if accelerator is None else ["cpu", accelerator.type]
+        casts = {kind: torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)}
+        return lambda: _entered(gradients, inference, casts)
+
+
+def _parcels(groups: Sequence[Sequence[Tensor]]) -> list[list[int]]:
+    """Return which leaves NCCL sums in one call, by number: small ones of one dtype, a bounded number of bytes."""
+    found: dict[tuple[Any, int], list[int]] = {}
+    filled: dict[Any, int] = {}
+    for i, xs in enumerate(groups):
+        if _nccl_takes(xs) and xs[0].nbytes <= coalesce.SMALL:
+            dtype = xs[0].dtype
+            filled[dtype] = filled.get(dtype, 0) + xs[0].nbytes
+            found.setdefault((dtype, filled[dtype] // coalesce.PARCEL), []).append(i)
+    return [members for members in found.values() if len(members) > 1]
+
+
+def _combined(xs: Sequence[Tensor], op: str) -> Tensor:
+    """The reduction of tensors in their own dtype, in the order given."""
+    made = reduce(_OPS[op], xs[1:], xs[0].clone())
+    return made.div_(len(xs)) if op == "mean" else made
+
+
+def _combined_uint64(xs: Sequence[Tensor], op: str) -> Tensor:
+    """The same of 64-bit integers without a sign, read as ones with it: equal sums, and shifted, equal order."""
+    shift = 0 if op == "sum" else -(2**63)
+    signed = [x.view(torch.int64) + shift for x in xs]
+    return (_combined(signed, op) - shift).view(torch.uint64)
+
+
+def _nccl_takes(xs: Sequence[Tensor]) -> bool:
+    """Whether tensors are something for NCCL: plain ones, each on a card of its own."""
+    if not hasattr(torch._C, "_nccl_all_reduce") or not all(x.is_cuda and x.dtype in _NCCL for x in xs):
+        return False
+    dense = all(x.layout is torch.strided and not x.is_nested for x in xs)
+    return dense and len({x.device for x in xs}) == len(xs)
+
+
+@contextmanager
+def _entered(gradients: bool, inference: bool, casts: dict[str, Any]) -> Iterator[None]:
+    """Enter a thread's modes in another."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode() if inference else torch.set_grad_enabled(gradients))
+        for kind, dtype in casts.items():
+            stack.enter_context(torch.autocast(kind, dtype=dtype))
+        yield

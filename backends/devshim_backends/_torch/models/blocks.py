@@ -1,0 +1,175 @@
+"""The parts of a PyTorch model: what had better stay together on one device, and which weight belongs to which layer.
+
+Requirements this module answers:
+
+* A chain is cut between its links: ``Sequential``, ``ModuleList``, ``ModuleDict``, wrappers and the model itself are
+  opened. A module of the user's own is one block, with what it is made of inside.
+* A weight is named by its role in a layer that other frameworks have, too; the canonical layouts are PyTorch's.
+* A layer that is not as its class makes it (its weight is computed from others) is no such layer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.modules.module import _forward_unimplemented
+from torch.nn.parameter import is_lazy
+
+from devshim.contract.backend import Backend
+from devshim.contract.models import Block, Layer, Weight
+from devshim_backends._keras.blocks import blocks_of, layers_of
+from devshim_backends._keras.traversal import is_whole
+from devshim_backends._torch.models.keras_traversal import CONTENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel, torch.optim.swa_utils.AveragedModel)
+_PLAIN = {"weight": "weight", "bias": "bias"}
+_RUNNING = {**_PLAIN, "running_mean": "mean", "running_var": "variance"}
+_RECURRENT = {"RNN_TANH": "rnn", "RNN_RELU": "rnn", "LSTM": "lstm", "GRU": "gru"}
+_CELLS = {nn.RNNCell: "rnn", nn.LSTMCell: "lstm", nn.GRUCell: "gru"}
+_GATED = {name: name for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
+_KINDS = {
+    nn.Linear: "linear",
+    _ConvTransposeNd: "conv_transpose",
+    _ConvNd: "conv",
+    _BatchNorm: "batch_norm",
+    nn.LayerNorm: "layer_norm",
+    nn.GroupNorm: "group_norm",
+    nn.Embedding: "embedding",
+    nn.EmbeddingBag: "embedding",
+}
+"""The nearest class first: a transposed convolution is a `_ConvNd`, too."""
+_NORMS = frozenset({"batch_norm", "layer_norm", "group_norm"})
+_EPSILON = {"epsilon": "eps"}
+_FACTS = {
+    "conv": {"groups": "groups"},
+    "conv_transpose": {"groups": "groups"},
+    "batch_norm": _EPSILON,
+    "layer_norm": _EPSILON,
+    "group_norm": {**_EPSILON, "groups": "num_groups"},
+}
+_COUNTER = "num_batches_tracked"
+"""A count of batches in batch normalisation, no weight: it decides something where momentum is None alone."""
+
+
+class TorchLayers(Backend):
+    """The room of layers."""
+
+    def blocks(self, model: Any) -> list[Block]:
+        if is_whole(type(model)):
+            return blocks_of(self, CONTENTS, model)
+        if not isinstance(model, nn.Module):  # an optimizer's state is one block
+            return []
+        return list(_opened("", model)) if _can_be_cut(model) else [_block("", model)]
+
+    def layers(self, model: Any) -> list[Layer]:
+        if is_whole(type(model)):
+            return layers_of(self, CONTENTS, model)
+        found: list[Layer] = []
+        for path, module in model.named_modules():  # one that is in two places is told once, as elsewhere
+            held = {**module._parameters, **module._buffers}
+            names = [name for name, tensor in held.items() if tensor is not None and not is_lazy(tensor)]
+            names = [name for name in names if name != _COUNTER or not isinstance(module, _BatchNorm)]
+            if isinstance(module, nn.RNNBase) and "parametrizations" not in module._modules:
+                found += _recurrent(module, path)
+            elif names:
+                kind, roles, facts = _kind(module, names)
+                weights = {roles.get(name, name): Weight(_joined(path, name)) for name in names}
+                found.append(Layer(kind, path, weights, facts))
+        return found
+
+
+# ---------------------------------------------------------------------- blocks
+def _opened(path: str, module: Any) -> Iterator[Block]:
+    """The blocks a module is made of: its own tensors first, then its parts, lists and chains among them opened."""
+    own = tuple(_joined(path, name) for name in _own(module))
+    if own:
+        yield Block(own[0], own)
+    for name, child in module._modules.items():
+        if child is None:
+            continue
+        below = _joined(path, name)
+        if _is_chain(child):
+            yield from _opened(below, child)
+        else:
+            block = _block(below, child)
+            if block.leaves:
+                yield block
+
+
+def _block(path: str, module: Any) -> Block:
+    parts = module.named_modules(remove_duplicate=False)
+    leaves = tuple(_joined(path, _joined(prefix, name)) for prefix, each in parts for name in _own(each))
+    inside = tuple(_opened(path, module)) if _can_be_cut(module) else ()
+    return Block.of(path, leaves, inside)
+
+
+def _own(module: Any) -> Iterator[str]:
+    """The names of a module's own parameters and buffers."""
+    for held in (module._parameters, module._buffers):
+        yield from (name for name, tensor in held.items() if tensor is not None and not is_lazy(tensor))
+
+
+def _is_chain(module: Any) -> bool:
+    """Whether a module computes nothing itself."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return False
+    if isinstance(module, _WRAPPERS) or "_orig_mod" in module._modules:  # the second is torch.compile's
+        return True
+    return type(module).forward in (_forward_unimplemented, nn.Sequential.forward)
+
+
+def _can_be_cut(module: Any) -> bool:
+    """Whether a module calls its parts, so that they can be on other devices than it is."""
+    computes_with_parts = isinstance(module, (nn.MultiheadAttention, torch.jit.ScriptModule))
+    return bool(module._modules) and not computes_with_parts and "parametrizations" not in module._modules
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path and name else path or name
+
+
+# ---------------------------------------------------------------------- layers
+def _kind(module: Any, names: list[str]) -> tuple[str, Mapping[str, str], dict[str, Any]]:
+    """A layer's kind, the roles of its tensors by their names, and what must agree besides the shapes."""
+    kind, roles, facts = _known(module)
+    if kind not in _NORMS and "weight" in roles and "weight" not in names:
+        kind = "other"
+    if kind == "other" or "parametrizations" in module._modules or not set(names) <= roles.keys():
+        return "other", {}, {}
+    return kind, roles, facts
+
+
+def _known(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
+    """What a layer of this class is."""
+    if isinstance(module, nn.RNNCellBase):
+        kind = next((kind for cls, kind in _CELLS.items() if isinstance(module, cls)), "other")
+        return kind, _GATED, {"activation": module.nonlinearity} if isinstance(module, nn.RNNCell) else {}
+    if isinstance(module, _InstanceNorm):  # the same as a group for each channel, unless it keeps statistics
+        facts = {"epsilon": module.eps, "groups": module.num_features}
+        return ("other" if module.track_running_stats else "group_norm"), _PLAIN, facts
+    for cls, kind in _KINDS.items():
+        if isinstance(module, cls):
+            facts = {word: getattr(module, name) for word, name in _FACTS.get(kind, {}).items()}
+            return kind, (_RUNNING if kind == "batch_norm" else _PLAIN), facts
+    return "other", {}, {}
+
+
+def _recurrent(module: Any, path: str) -> Iterator[Layer]:
+    """Each layer and direction of a recurrent module as one of its own, as Keras has them."""
+    ways = ("", "_reverse") if module.bidirectional else ("",)
+    units = [f"l{number}{way}" for number in range(module.num_layers) for way in ways]
+    for unit in units:
+        roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        weights = {role: Weight(_joined(path, f"{role}_{unit}")) for role in roles if hasattr(module, f"{role}_{unit}")}
+        facts = {"activation": module.nonlinearity} if isinstance(module, nn.RNN) else {}
+        if unit.endswith("_reverse"):
+            facts["reverse"] = True
+        yield Layer(_RECURRENT[module.mode], _joined(path, unit) if len(units) > 1 else path, weights, facts)

@@ -1,0 +1,197 @@
+"""Making a model compute where its tensors are: lazy parts, recurrent weights, and what carries activations.
+
+Requirements this module answers:
+
+* A model on one device is as PyTorch made it: whatever was put on it here is taken off again.
+* On a model over several devices, each part on one device carries its inputs there (`splitting.carry_inputs`), and each
+  module that has such parts lets their results meet (`splitting.Spanning`).
+* What cannot compute over several devices is refused, and the move with it.
+* Modules whose parameters have no shape yet make them where they were placed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules.module import _forward_unimplemented
+from torch.nn.parameter import is_lazy
+
+from devshim.errors import UnsupportedError
+from devshim_backends._torch.devices import native
+from devshim_backends._torch.models.split_forward import Spanning, carry_inputs, devices_of, own_devices_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from devshim.contract.backend import Backend, Tensor
+    from devshim.devices.device import Device
+
+    Undo = Callable[[], None]
+
+
+def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
+    """Have a model compute where its tensors are; see `devshim.contract.models.Wholes.rewire`."""
+    undo: list[Undo] = [_put_back_wires(module) for module in model.modules()]
+
+    def take_back() -> None:
+        for each in reversed(undo):
+            each()
+
+    try:
+        for path, tensor in _lazy(model):
+            undo.append(_place_lazy(tensor, native(where(path))))
+        _refuse_engines(backend, model)
+        for module in model.modules():
+            _take_off_wires(module)
+            if isinstance(module, torch.nn.RNNBase):
+                _flatten(backend, module)
+        if len(devices_of(model)) > 1:
+            _wire(backend, "", model, set())
+    except BaseException:
+        take_back()
+        raise
+    return take_back
+
+
+# ---------------------------------------------------------------------- what is not built, and what is recurrent
+def _lazy(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers without a shape."""
+    for prefix, module in model.named_modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                if tensor is not None and is_lazy(tensor):
+                    yield (f"{prefix}.{name}" if prefix else name), tensor
+
+
+def _place_lazy(tensor: Tensor, device: Any) -> Undo:
+    """Have a tensor without a shape become one on a device: that of its empty data."""
+    before = tensor.data
+
+    def put(data: Tensor) -> None:
+        tensor.data = data
+
+    put(torch.empty(0, dtype=before.dtype, device=device))
+    return lambda: put(before)
+
+
+def _flatten(backend: Backend, module: Any) -> None:
+    """Bring recurrent weights into one block, as cuDNN wants them and `Module.to` leaves them.
+
+    For a moment this takes room for a second copy. A card that has none is no failure: cuDNN then makes the block at
+    each call, and PyTorch says so.
+    """
+    weights = [each for each in module._flat_weights if isinstance(each, torch.Tensor) and not is_lazy(each)]
+    if any(each.is_cuda for each in weights) and len({each.untyped_storage().data_ptr() for each in weights}) > 1:
+        try:
+            module.flatten_parameters()
+        except RuntimeError as error:
+            if not backend.is_out_of_memory(error):
+                raise
+
+
+# ---------------------------------------------------------------------- wires
+def _wire(backend: Backend, path: str, module: Any, seen: set[int]) -> None:
+    """Have a module's parts carry their inputs, and the modules that have such parts let them meet."""
+    if id(module) in seen:
+        return
+    seen.add(id(module))
+    found = devices_of(module)
+    called = _is_called(module)
+    if len(found) < 2 and called:
+        if found:
+            _add_hook(module)
+        return
+    if len(found) > 1:
+        _refuse_torn(backend, path, module)
+        if called:
+            module.forward = Spanning(module, vars(module).get("forward"))
+    for name, child in module.named_children():
+        _wire(backend, f"{path}.{name}" if path else name, child, seen)
+
+
+def _is_called(module: Any) -> bool:
+    """Whether a module computes something; torch.compile's wrapper has what it wraps do it."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return True
+    return type(module).forward is not _forward_unimplemented and "_orig_mod" not in module._modules
+
+
+def _add_hook(module: Any) -> None:
+    """What ``register_forward_pre_hook(carry_inputs, prepend=True, with_kwargs=True)`` does.
+
+    TorchScript modules refuse that, because their own code would not see it; who calls them from Python does.
+    """
+    handle = torch.utils.hooks.RemovableHandle(
+        module._forward_pre_hooks, extra_dict=module._forward_pre_hooks_with_kwargs
+    )
+    module._forward_pre_hooks[handle.id] = carry_inputs
+    module._forward_pre_hooks_with_kwargs[handle.id] = True
+    module._forward_pre_hooks.move_to_end(handle.id, last=False)
+
+
+def _take_off_wires(module: Any) -> None:
+    forward = vars(module).get("forward")
+    if isinstance(forward, Spanning):
+        forward.take_off()
+    for key in [key for key, hook in module._forward_pre_hooks.items() if hook is carry_inputs]:
+        del module._forward_pre_hooks[key]
+        module._forward_pre_hooks_with_kwargs.pop(key, None)
+
+
+def _put_back_wires(module: Any) -> Undo:
+    """Remember what can have wires on it; the dictionaries stay the same, which handles of hooks refer to."""
+    own = vars(module)
+    forward = own.get("forward")
+    hooks = [(held, list(held.items())) for held in (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs)]
+
+    def take_back() -> None:
+        for held, items in hooks:
+            held.clear()
+            held.update(items)
+        if own.get("forward") is not forward:
+            own.pop("forward", None) if forward is None else own.update(forward=forward)
+
+    return take_back
+
+
+# ---------------------------------------------------------------------- refusals
+def _refuse_torn(backend: Backend, path: str, module: Any) -> None:
+    """Refuse to tear a module whose own tensors meet in one operator."""
+    what = f"{path or 'the model'} ({type(module).__name__})"
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UnsupportedError(
+            f"{what} is compiled to TorchScript, which carries nothing between devices",
+            "place it on one device, or split the model before torch.jit.script",
+        )
+    found = own_devices_of(module)
+    if len(found) > 1:
+        told = " and ".join(str(backend.from_native(device)) for device in found)
+        raise UnsupportedError(
+            f"the tensors of {what} would be on {told}, and it computes with them together",
+            f"place all of {path or 'it'} on one device",
+        )
+
+
+def _refuse_engines(backend: Backend, model: Any) -> None:
+    """Refuse to move what settled on its devices when it was made, unless it is there."""
+    for path, module in model.named_modules():
+        what = f"{path or 'the model'} ({type(module).__name__})"
+        home = _home(module)
+        if home is not None and set(devices_of(module)) != {home}:
+            raise UnsupportedError(
+                f"{what} settled on its devices when it was made, and works from {backend.from_native(home)} only",
+                "place the module inside it (its attribute module), and wrap it again",
+            )
+        if hasattr(module, "_hf_hook"):
+            raise UnsupportedError(
+                f"{what} has hooks of accelerate's, which bring inputs to where it was before",
+                "call accelerate.hooks.remove_hook_from_submodules(model) first",
+            )
+
+
+def _home(module: Any) -> Any:
+    """The device that a wrapper for several devices works from, or None for anything else."""
+    if isinstance(module, torch.nn.DataParallel):
+        return module.src_device_obj if module.device_ids else None
+    return module.device if isinstance(module, torch.nn.parallel.DistributedDataParallel) else None

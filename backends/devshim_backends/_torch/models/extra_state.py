@@ -1,0 +1,105 @@
+"""What a checkpoint keeps of optimizers, schedulers and scalers besides the tensors they have on devices.
+
+It is their ``state_dict``, in which a mark stands for every tensor that is a leaf: PyTorch's own ``load_state_dict``
+makes the state of an optimizer that has not begun, wherever its parameters are, and the leaves' values follow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from devshim import errors
+from devshim.contract.backend import Backend
+from devshim_backends._keras import extra_state
+from devshim_backends._keras.traversal import is_whole
+from devshim_backends._torch.models.optimizers import COUNTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Forms = Mapping[str, tuple[tuple[int, ...], str]]
+
+_LEAF = "(a leaf)"
+"""What stands for a tensor that is saved by itself."""
+
+
+class TorchResuming(Backend):
+    """Settings, counts, and the state of an optimizer that has not begun yet."""
+
+    def library(self, whole: Any) -> str:
+        return extra_state.library_of(self, whole)
+
+    def facts(self, whole: Any) -> Any:
+        if is_whole(type(whole)):
+            return extra_state.facts_of(whole)
+        if isinstance(whole, (torch.nn.Module, torch.Generator)):
+            return None
+        leaves = {leaf.path for leaf in self.leaves(whole)}
+        return _outline("", whole.state_dict(), leaves)
+
+    def begin_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
+        return extra_state.begin_state(optimizer, models, forms)  # PyTorch's own know their parameters
+
+    def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
+        if is_whole(type(whole)):
+            return extra_state.restore(whole, facts, forms)
+        before = dict(vars(whole))
+        filled = _filled("", facts, forms, self)
+        if isinstance(whole, torch.optim.Optimizer):
+            filled["state"] = {int(number): state for number, state in filled["state"].items()}
+
+        def undo() -> None:
+            vars(whole).clear()
+            vars(whole).update(before)
+
+        try:
+            whole.load_state_dict(filled)
+            if isinstance(whole, torch.optim.Optimizer):
+                _keep_on_host(whole, forms)
+            if "_scale" in forms and whole._scale is None:  # a scaler that has scaled nothing yet
+                whole._lazy_init_scale_growth_tracker(torch.device(whole._device))
+        except (KeyError, RuntimeError, ValueError) as error:
+            undo()
+            raise errors.CheckpointError(
+                f"the file does not fit the {type(whole).__name__}: {error}",
+                "load it into one made in the same way, for a model with the same parameters",
+            ) from error
+        return undo
+
+
+def _keep_on_host(optimizer: Any, forms: Forms) -> None:
+    """Bring counts back that were on the host: PyTorch (2.13) lets only ``step`` stay there, not NAdam's."""
+    numbers = {id(p): i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+    for parameter, state in optimizer.state.items():
+        for name in COUNTS & set(state):
+            if isinstance(state[name], torch.Tensor) and f"state.{numbers[id(parameter)]}.{name}" not in forms:
+                state[name] = state[name].cpu()
+
+
+def _outline(path: str, held: Any, leaves: set[str]) -> Any:
+    """A state_dict with marks for leaves, and text for keys."""
+    if isinstance(held, torch.Tensor):
+        return _LEAF if path in leaves else held.detach()
+    if isinstance(held, dict):
+        return {str(key): _outline(_below(path, key), value, leaves) for key, value in held.items()}
+    if isinstance(held, (list, tuple)):
+        return type(held)(_outline(_below(path, i), value, leaves) for i, value in enumerate(held))
+    return held
+
+
+def _filled(path: str, outline: Any, forms: Forms, backend: Backend) -> Any:
+    """The state_dict that an outline is of, with new tensors of the forms given for its marks."""
+    if isinstance(outline, str) and outline == _LEAF:
+        shape, dtype = forms[path]
+        return torch.zeros(shape, dtype=backend.dtype(dtype))
+    if isinstance(outline, dict):
+        return {key: _filled(_below(path, key), value, forms, backend) for key, value in outline.items()}
+    if isinstance(outline, (list, tuple)):
+        return type(outline)(_filled(_below(path, i), value, forms, backend) for i, value in enumerate(outline))
+    return outline
+
+
+def _below(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)

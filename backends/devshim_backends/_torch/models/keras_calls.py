@@ -1,0 +1,201 @@
+"""Patches around the calls of Keras layers, losses, metrics, optimizers and training steps with PyTorch.
+
+Each takes Keras's own method, the object, and the arguments.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from devshim_backends._keras.building import add_beside, bring, bring_beside, home_of
+from devshim_backends._keras.patching import THEIRS
+from devshim_backends._torch.devices import native
+from devshim_backends._torch.models import keras_split_forward
+from devshim_backends._torch.models.align_devices import RUN, carry
+from devshim_backends._torch.models.keras_scopes import FOLLOWING, Within, found_in, value_of
+from devshim_backends._torch.models.keras_traversal import CONTENTS, device_of, first_device_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from devshim.contract.backend import Backend
+
+    Call = Callable[..., Any]
+
+__all__ = [
+    "added",
+    "applied",
+    "batches_found",
+    "compiled",
+    "drawn",
+    "layer_built",
+    "layer_called",
+    "loss_called",
+    "metric_called",
+]
+__all__ += ["optimizer_built", "serve", "step_made"]
+
+_BACKEND: list[Backend] = []
+"""The adapter."""
+
+
+def serve(backend: Backend) -> None:
+    """Note the adapter, which brings variables where they belong."""
+    _BACKEND[:] = [backend]
+
+
+def carried(tree: Any, device: torch.device) -> Any:
+    """Return a tree of arguments with its tensors on a device."""
+    return pytree.tree_map_only(torch.Tensor, lambda x: carry(x, device), tree)
+
+
+# ---------------------------------------------------------------------- layers
+def layer_called(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
+    """Call a layer where its inputs are, or, if those have no device, where its weights are."""
+    if RUN.devices is not None or keras_split_forward.spans(layer):
+        return keras_split_forward.called(theirs, layer, args, kwargs)
+    if FOLLOWING.device is not None:
+        return theirs(layer, *args, **kwargs)
+    home = home_of(layer)
+    device = found_in((args, kwargs)) if home is None else native(home)
+    if device is None:
+        device = first_device_of(layer)
+    if device is None:
+        return theirs(layer, *args, **kwargs)
+    with Within(device, carries=False):
+        result = theirs(layer, *args, **kwargs)
+    if home is not None:
+        bring(_BACKEND[0], CONTENTS, layer)
+    return result
+
+
+def layer_built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
+    """Bring what was just built to where it was placed."""
+    result = theirs(layer, *args, **kwargs)
+    if home_of(layer) is not None:
+        bring(_BACKEND[0], CONTENTS, layer)
+    return result
+
+
+def added(theirs: Call, whole: Any, args: Any, kwargs: Any) -> Any:
+    """Make a weight or layer where the others are."""
+    return add_beside(_BACKEND[0], CONTENTS, whole, lambda: theirs(whole, *args, **kwargs))
+
+
+# ---------------------------------------------------------------------- losses, metrics, random numbers
+def loss_called(theirs: Call, loss: Any, args: Any, kwargs: Any) -> Any:
+    """Compute a loss where the predictions are, else where the labels are."""
+    predicted = args[1:2] or (kwargs.get("y_pred"),)
+    device = None if FOLLOWING.device is not None else found_in((predicted, args, kwargs))
+    if device is None:
+        return theirs(loss, *args, **kwargs)
+    with Within(device, carries=False):
+        return theirs(loss, *args, **kwargs)
+
+
+def metric_called(theirs: Call, metric: Any, args: Any, kwargs: Any) -> Any:
+    """Compute a metric where its own variables are, or, of one without any, where its arguments are."""
+    device = found_in(metric.variables)
+    if device is not None:
+        args, kwargs = carried((args, kwargs), device)
+    else:
+        device = found_in((args, kwargs))
+    if device is None:
+        return theirs(metric, *args, **kwargs)
+    with Within(device, carries=True):
+        return theirs(metric, *args, **kwargs)
+
+
+def drawn(theirs: Call, seeds: Any, args: Any, kwargs: Any) -> Any:
+    """Draw the next seed where the state of the seeds is."""
+    device = found_in([seeds.state])
+    if device is None:
+        return theirs(seeds, *args, **kwargs)
+    with Within(device, carries=True):
+        return theirs(seeds, *args, **kwargs)
+
+
+# ---------------------------------------------------------------------- training
+def compiled(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
+    """Bring what ``compile`` has just given a model to the device of the weights it belongs to."""
+    result = theirs(model, *args, **kwargs)
+    bring_beside(_BACKEND[0], model)
+    return result
+
+
+def step_made(name: str, theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
+    """Have the step that Keras has just made find its batch on the model's device: Keras's data come from the host."""
+    bring(_BACKEND[0], CONTENTS, model)
+    result = theirs(model, *args, **kwargs)
+    made = getattr(model, name)
+    if made is None or hasattr(made, THEIRS):
+        return result
+
+    def step(data: Any) -> Any:
+        device = device_of(model)
+        if device is None:
+            return made(data)
+        with Within(device, carries=True):
+            return made(data if keras_split_forward.spans(model) else carried(data, device))
+
+    setattr(step, THEIRS, made)
+    setattr(model, name, step)
+    return result if result is None else step
+
+
+def batches_found(theirs: Call, batches: Any, args: Any, kwargs: Any) -> Any:
+    """Have batches be made on the host, whatever the scope: PyTorch (2.13) would shuffle them on the scope's device.
+
+    It fails there, because the generator is the host's. The training step brings each batch to the model.
+    """
+    with torch.device("cpu"):
+        return _OnHost(theirs(batches, *args, **kwargs))
+
+
+class _OnHost:
+    """Batches that are made on the host, inside a scope of another device, too."""
+
+    def __init__(self, batches: Any) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        with torch.device("cpu"):
+            batches = iter(self._batches)
+        while True:
+            with torch.device("cpu"):  # not around `yield`: the caller's scope is another
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+            yield batch
+
+
+def optimizer_built(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
+    """Have an optimizer make its state where the variables are, and bring what it had before there."""
+    variables = args[0] if args else kwargs.get("variables", ())
+    device = found_in(variables)
+    if device is None:
+        return theirs(optimizer, *args, **kwargs)
+    with Within(device, carries=True):
+        result = theirs(optimizer, *args, **kwargs)
+    if optimizer.built:
+        bring_beside(_BACKEND[0], optimizer)
+    return result
+
+
+def applied(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
+    """Apply gradients where the variables are; they may be older than the variables' last move."""
+    given = list(args)
+    gradients = given[0] if given else kwargs["grads"]
+    variables = given[1] if len(given) > 1 else kwargs.get("trainable_variables")
+    variables = optimizer._trainable_variables if variables is None else list(variables)
+    device = found_in(variables)
+    if device is None:
+        return theirs(optimizer, *args, **kwargs)
+    tensors = [value_of(each) for each in variables]
+    gradients = [g if g is None or x is None else carry(g, x.device) for g, x in zip(gradients, tensors, strict=False)]
+    with Within(device, carries=True):
+        return theirs(optimizer, gradients, variables)

@@ -1,0 +1,55 @@
+"""Having Keras's models compute where they were placed, with PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devshim_backends._keras.building import settle
+from devshim_backends._keras.traversal import is_layer
+from devshim_backends._torch.models.keras_calls import serve
+from devshim_backends._torch.models.keras_patches import follow_data
+from devshim_backends._torch.models.keras_split_forward import settle_spans
+from devshim_backends._torch.models.keras_traversal import CONTENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devshim.contract.backend import Backend
+    from devshim.devices.device import Device
+
+    Undo = Callable[[], None]
+
+__all__ = ["rewire", "watch"]
+
+
+def watch(backend: Backend) -> None:
+    """Have Keras, which has been imported, compute where its data is."""
+    serve(backend)
+    follow_data()
+
+
+def rewire(backend: Backend, whole: Any, where: Callable[[str], Device]) -> Undo:
+    """Have a layer or model compute where its variables are; see `devshim.contract.models.Wholes.rewire`."""
+    watch(backend)
+    if not is_layer(whole):
+        return _nothing
+    unsettle = settle(CONTENTS, whole, where)
+    try:
+        unspan = settle_spans(backend, whole)
+    except BaseException:
+        unsettle()
+        raise
+    for _, model in CONTENTS.compiled_parts(whole):
+        for name in ("train", "test", "predict") if model.jit_compile else ():
+            if getattr(model, f"{name}_function") is not None:
+                getattr(model, f"make_{name}_function")(force=True)
+
+    def undo() -> None:
+        unspan()
+        unsettle()
+
+    return undo
+
+
+def _nothing() -> None:
+    """Take back nothing."""

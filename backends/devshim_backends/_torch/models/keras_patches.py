@@ -1,0 +1,158 @@
+"""Making Keras compute where its data is, where it computes with PyTorch.
+
+Keras decides on a device in each operator (`devshim_backends._torch.models.keras_scopes`).  Here its operators, layers,
+losses, metrics, optimizers and training steps are put into the scope of what they are given, once, when Keras and this
+adapter are both there.  The outermost call decides; inside ``keras.device`` nothing is changed.
+
+* An operator follows its arguments: the first tensor on a card, else the host. What has no device, such as a NumPy
+  array, goes there; tensors of several devices are left where they are, for PyTorch to refuse.
+* A layer follows its inputs, and where those have no device, its weights.
+* A metric, an optimizer and a training step carry what they are given to where their own variables are, as Keras does.
+
+Measured with Keras 3.15.1, of which the names are; what another version has not, is left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from torch.compiler import is_compiling
+
+from devshim_backends._keras.patching import THEIRS, put_around
+from devshim_backends._torch.models import keras_calls, keras_scopes, keras_split_forward
+from devshim_backends._torch.models.keras_scopes import FOLLOWING, Within, explicit, found_in, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Call = Callable[..., Any]
+
+__all__ = ["follow_data"]
+
+_OPERATORS = ("core", "numpy", "nn", "math", "image", "linalg", "random", "rnn")
+"""Modules of ``keras.src.backend.torch``."""
+
+
+def follow_data() -> None:
+    """Have Keras compute where its data is from now on; nothing where it does already, or computes with another."""
+    config: Any = sys.modules.get("keras.src.backend.config")
+    core: Any = sys.modules.get("keras.src.backend.torch.core")
+    if config is None or core is None or config.backend() != "torch" or hasattr(core.get_device, THEIRS):
+        return
+    keras_scopes.attach(core.global_state.GLOBAL_STATE_TRACKER)
+    ours = {core.get_device: _asked(core), core.convert_to_tensor: _converted(core.convert_to_tensor)}
+    for name in (*(f"keras.src.backend.torch.{room}" for room in _OPERATORS), *_namespaces()):
+        for function in _functions(sys.modules.get(name)):
+            ours.setdefault(function, _following(function))
+    _exchange(ours)
+    _put_on_classes()
+
+
+def _namespaces() -> list[str]:
+    """The modules of Keras's own operators and losses that are loaded."""
+    return [name for name in sys.modules if name.startswith(("keras.src.ops.", "keras.src.losses.losses"))]
+
+
+def _functions(module: Any) -> Iterator[Call]:
+    """The public functions that a module defines, without those about devices and scopes."""
+    for name, each in list(vars(module).items()) if module is not None else ():
+        if name.startswith("_") or name in _NOT_FOLLOWING or not inspect.isfunction(each):
+            continue
+        if each.__module__ == module.__name__ and not hasattr(each, "__wrapped__"):
+            yield each
+
+
+_NOT_FOLLOWING = {
+    *("device_scope", "get_device", "to_torch_dtype", "is_tensor", "shape", "compute_output_spec", "convert_to_numpy"),
+    *("name_scope", "device", "any_symbolic_tensors", "torch_seed_generator", "custom_gradient", "remat", "dtype"),
+}
+
+
+def _exchange(ours: dict[Any, Any]) -> None:
+    """Put our functions where Keras has its own, under every name."""
+    by_id = {id(theirs): mine for theirs, mine in ours.items()}
+    for module_name, module in list(sys.modules.items()):
+        if module_name.partition(".")[0] == "keras" and module is not None:
+            for name, each in list(vars(module).items()):
+                if id(each) in by_id:
+                    setattr(module, name, by_id[id(each)])
+
+
+# ---------------------------------------------------------------------- operators
+def _asked(core: Any) -> Call:
+    theirs = core.get_device
+
+    def get_device() -> str:
+        return keras_scopes.device_asked(theirs)
+
+    setattr(get_device, THEIRS, theirs)
+    return get_device
+
+
+def _following(theirs: Call) -> Call:
+    @functools.wraps(theirs)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if FOLLOWING.device is None and not is_compiling() and explicit() is None:
+            device = found_in((*args, *kwargs.values()) if kwargs else args)
+            if device is not None:
+                with Within(device, carries=False):
+                    return theirs(*args, **kwargs)
+        return theirs(*args, **kwargs)
+
+    return call
+
+
+def _converted(theirs: Call) -> Call:
+    """``convert_to_tensor``, which leaves what is on a card there, unless a scope carries."""
+
+    @functools.wraps(theirs)
+    def convert_to_tensor(x: Any, *args: Any, **kwargs: Any) -> Any:
+        tensor = value_of(x)
+        if tensor is None or tensor.is_meta or explicit() is not None or (FOLLOWING.carries and not is_compiling()):
+            return theirs(x, *args, **kwargs)
+        with Within(tensor.device, carries=False):
+            return theirs(x, *args, **kwargs)
+
+    return convert_to_tensor
+
+
+# ---------------------------------------------------------------------- classes
+def _put_on_classes() -> None:
+    """Put what `keras_calls` does around the methods of Keras's classes."""
+    import keras
+    import keras.src.backend.torch.optimizers as of_pytorch
+    from keras.src.backend.torch import trainer
+
+    for room in pkgutil.iter_modules(of_pytorch.__path__):  # Keras loads each when one of its class is made
+        importlib.import_module(f"{of_pytorch.__name__}.{room.name}")
+    optimizer = keras.optimizers.Optimizer
+    put_around(keras.Layer, "__call__", keras_calls.layer_called, _passes)
+    put_around(keras.Layer, "_lock_state", keras_calls.layer_built, _passes)
+    put_around(keras.Layer, "add_weight", keras_calls.added, _passes)
+    put_around(keras.Sequential, "add", keras_calls.added, _passes)
+    put_around(keras.Loss, "__call__", keras_calls.loss_called, _passes)
+    for name in ("__call__", "update_state", "result"):
+        put_around(keras.Metric, name, keras_calls.metric_called, _passes)
+    put_around(keras.random.SeedGenerator, "next", keras_calls.drawn, _passes)
+    put_around(keras.Model, "compile", keras_calls.compiled, _passes)
+    for name in ("train", "test", "predict"):
+        put_around(
+            keras.Model, f"make_{name}_function", functools.partial(keras_calls.step_made, f"{name}_function"), _passes
+        )
+    put_around(trainer.TorchEpochIterator, "_get_iterator", keras_calls.batches_found, _passes)
+    put_around(optimizer, "build", keras_calls.optimizer_built, _passes)
+    put_around(optimizer, "apply", keras_calls.applied, _passes)
+    for name in ("_parallel_update_step", "update_step"):
+        put_around(optimizer, name, keras_split_forward.updated, _passes)
+    put_around(optimizer, "_apply_weight_decay", keras_split_forward.decayed, _passes)
+    put_around(optimizer, "_clip_gradients", keras_split_forward.clipped, _passes)
+
+
+def _passes() -> bool:
+    """True where a call is left to Keras: in compiled code, and where ``keras.device`` or Keras itself says where."""
+    return is_compiling() or explicit() is not None

@@ -1,0 +1,86 @@
+"""The leaves of Keras models where Keras computes with PyTorch.
+
+A Keras layer is a ``torch.nn.Module`` then, whose parameters are in dictionaries under names that Keras numbers on
+and on in a process; and Keras's optimizers, metrics and states of random numbers are not modules.  So they are listed
+as Keras has them, under the names they have on its other backends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from devshim.contract.models import Leaf
+from devshim_backends._keras.traversal import Contents, Held, is_layer, is_variable
+from devshim_backends._torch.models.storage_swap import WithGradient, exchange, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["CONTENTS", "leaves_of_variable"]
+
+
+class TorchContents(Contents):
+    """Keras contents, with the native PyTorch modules that Keras wraps (``TorchModuleWrapper``), and their buffers."""
+
+    def owner(self, variable: Any) -> Any:
+        return variable._value if is_variable(variable) else variable
+
+    def held(self, whole: Any) -> list[Held]:
+        found = super().held(whole)
+        wrapped = list(_wrapped(whole)) if is_layer(whole) else []
+        known = {id(each.variable) for each in wrapped}
+        return [each for each in found if id(self.owner(each.variable)) not in known] + wrapped
+
+
+def _wrapped(layer: Any) -> Iterator[Held]:
+    """Yield the tensors of native PyTorch modules in a layer; Keras lists their parameters without names."""
+    for name, module in layer._modules.items():
+        if module is None or name == "_torch_params" or is_layer(module):
+            continue
+        for path, tensor in module.named_parameters():
+            yield Held(f"{name}.{path}", tensor, "parameter")
+        for path, tensor in module.named_buffers():
+            yield Held(f"{name}.{path}", tensor, "buffer")
+
+
+CONTENTS = TorchContents()
+
+
+def leaves_of_variable(path: str, kind: Any, variable: Any, beside: Any) -> Iterator[Leaf]:
+    """Yield the leaf of a Keras variable, and that of its gradient behind it."""
+    tensor = CONTENTS.owner(variable)
+    if tensor is None:
+        return
+    refuse(path, tensor)
+    if tensor.grad is None:
+        yield Leaf(path, kind, tensor.detach, exchange(tensor), tensor, beside)
+        return
+    both = WithGradient(tensor, None)
+    yield Leaf(path, kind, tensor.detach, both.write_tensor, tensor, beside)
+    yield Leaf(f"{path}.grad", "gradient", tensor.grad.detach, both.write_gradient, tensor.grad, tensor)
+
+
+def device_of(whole: Any) -> torch.device | None:
+    """Return the device of the last of a model's weights; None of what has none."""
+    found = None
+    for _, part in CONTENTS.parts(whole):
+        for each in CONTENTS.held(part):
+            tensor = CONTENTS.owner(each.variable)
+            found = found if tensor is None else tensor.device
+    return found
+
+
+def first_device_of(layer: Any) -> torch.device | None:
+    """Return the device of the first of a layer's weights, found at a glance; None of what has none."""
+    for held in (layer._trainable_variables, layer._non_trainable_variables):
+        for variable in held:
+            if variable._value is not None:
+                device: torch.device = variable._value.device
+                return device
+    for each in layer._layers:
+        found = first_device_of(each)
+        if found is not None:
+            return found
+    return None

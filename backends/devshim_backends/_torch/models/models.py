@@ -1,0 +1,134 @@
+"""What modules hold, leaf by leaf, and copies of them.
+
+Requirements this module answers:
+
+* Every object stays: parameters, gradients, and buffers too, in the place of which PyTorch's own ``Module.to`` puts new
+  tensors, so that two names for one buffer come apart.
+* A leaf's name is its name in ``state_dict``; buffers that are not saved have one as well.
+* What cannot be exchanged is refused while leaves are listed, before anything is copied.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from devshim.contract.backend import Backend
+from devshim.contract.models import Leaf
+from devshim.errors import ArgumentError, UnsupportedError, messages
+from devshim_backends._keras.cloning import clones, remade
+from devshim_backends._keras.models import leaves_of
+from devshim_backends._keras.traversal import is_whole
+from devshim_backends._torch.models import dispatch, keras_dispatch, optimizers
+from devshim_backends._torch.models.keras_traversal import CONTENTS, leaves_of_variable
+from devshim_backends._torch.models.storage_swap import WithGradient, exchange, refuse, refuse_frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from devshim.devices.device import Device
+
+
+class TorchModels(Backend):
+    """The room of models."""
+
+    def leaves(self, whole: Any) -> list[Leaf]:
+        if is_whole(type(whole)):
+            return leaves_of(CONTENTS, leaves_of_variable, whole)
+        if isinstance(whole, torch.nn.Module):
+            return list(_of_model(whole))
+        if isinstance(whole, torch.optim.Optimizer):
+            return list(optimizers.of_optimizer(whole))
+        return list(optimizers.of_others(whole))
+
+    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        if is_whole(type(whole)):
+            return keras_dispatch.rewire(self, whole, where)
+        if isinstance(whole, torch.nn.Module):
+            return dispatch.rewire(self, whole, where)
+        if isinstance(whole, torch.Generator):
+            _require_there(self, whole, where(""))
+        return _nothing
+
+    def clone(self, whole: Any) -> Any:
+        return self.clones([whole])[0]
+
+    def clones(self, wholes: Sequence[Any]) -> list[Any]:
+        of_keras = [each for each in wholes if is_whole(type(each))]
+        if of_keras:
+            made_there = dict(zip(map(id, of_keras), self._clones_of_keras(of_keras), strict=True))
+            others = [each for each in wholes if id(each) not in made_there]
+            made_there.update(zip(map(id, others), self.clones(others) if others else (), strict=True))
+            return [made_there[id(each)] for each in wholes]
+        optimizers.require_together(wholes)
+        try:
+            made: list[Any] = copy.deepcopy(list(wholes))  # in one go: an optimizer's parameters are its model's
+            for old, new in zip(wholes, made, strict=True):
+                if isinstance(old, torch.nn.Module):
+                    _copy_gradients(old, new)
+        except (RuntimeError, TypeError) as error:
+            if self.is_out_of_memory(error):
+                raise messages.no_room_for_clones(self, wholes) from error
+            raise UnsupportedError(
+                f"PyTorch cannot make a copy of this: {error}", "make another one and load the state_dict of the first"
+            ) from error
+        return made
+
+    def _clones_of_keras(self, wholes: Sequence[Any]) -> list[Any]:
+        made = clones(self, CONTENTS, wholes, lambda layer: remade(CONTENTS, layer))
+        for new in made:
+            keras_dispatch.rewire(self, new, _nowhere)
+        return made
+
+
+def _nowhere(path: str) -> Device:
+    """Prepare a copy, whose unbuilt parts were never placed."""
+    raise ArgumentError(f"the copy's unbuilt part {path!r} was placed nowhere", "place the copy on a device")
+
+
+def _of_model(model: Any) -> Iterator[Leaf]:
+    """Parameters and buffers of every module, each with its gradient behind it."""
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        refuse_frozen(module)
+        for name, tensor in module._parameters.items():
+            yield from _of_tensor(module, prefix, name, tensor, "parameter")
+        for name, tensor in module._buffers.items():
+            yield from _of_tensor(module, prefix, name, tensor, "buffer")
+
+
+def _of_tensor(module: Any, prefix: str, name: str, tensor: Any, kind: Any) -> Iterator[Leaf]:
+    if tensor is None or is_lazy(tensor):
+        return
+    path = f"{prefix}.{name}" if prefix else name
+    refuse(path, tensor)
+    # TorchScript holds its tensors in C++, and has to be told where `data =` makes another of one (simulated cards).
+    after = (lambda: module._c.setattr(name, tensor)) if isinstance(module, torch.jit.ScriptModule) else None
+    if tensor.grad is None:
+        yield Leaf(path, kind, tensor.detach, exchange(tensor, after), tensor)
+        return
+    both = WithGradient(tensor, after)
+    yield Leaf(path, kind, tensor.detach, both.write_tensor, tensor)
+    yield Leaf(f"{path}.grad", "gradient", tensor.grad.detach, both.write_gradient, tensor.grad, tensor)
+
+
+def _require_there(backend: Backend, generator: Any, device: Device) -> None:
+    found = backend.from_native(generator.device)
+    if found is not device:
+        raise UnsupportedError(
+            f"a torch.Generator is bound to its device: this one draws on {found}, and cannot draw on {device}",
+            f"make one there: torch.Generator({backend.native_text(device)})",
+        )
+
+
+def _copy_gradients(old: Any, new: Any) -> None:
+    """Give a copy's parameters gradients of their own, which PyTorch's ``deepcopy`` leaves out."""
+    for source, target in zip(old.parameters(), new.parameters(), strict=True):
+        if not is_lazy(source) and source.grad is not None:
+            target.grad = source.grad.detach().clone()
+
+
+def _nothing() -> None:
+    """Take back nothing."""

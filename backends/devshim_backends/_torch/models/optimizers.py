@@ -1,0 +1,121 @@
+"""What optimizers, learning-rate schedulers and gradient scalers hold on devices.
+
+Requirements this module answers:
+
+* Every tensor of an optimizer's state follows its parameter, whatever it is called and however deep it is nested
+  (LBFGS keeps lists of them); each stays the same object.
+* What PyTorch itself keeps on the host stays there: ``step`` (and NAdam's ``mu_product``), unless the optimizer is
+  ``capturable`` or ``fused``, and a learning rate that is a 0-d tensor of the host's.  It is the rule by which
+  ``Optimizer.load_state_dict`` decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from devshim.contract.models import Leaf
+from devshim.errors import UnsupportedError
+from devshim_backends._torch.models.storage_swap import exchange, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from devshim.contract.backend import Tensor
+
+OTHERS = (torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler, torch.Generator)
+"""What moves besides modules and optimizers; a generator only to be refused."""
+
+COUNTS = frozenset({"step", "mu_product"})
+"""Scalars of the state that ``torch.optim`` makes on the host where nothing asks for them on the device."""
+
+
+def of_optimizer(optimizer: Any) -> Iterator[Leaf]:
+    """The state by the numbers of the parameters in ``state_dict``, then tensors among the groups' settings."""
+    groups: dict[Tensor, Any] = {}
+    numbers: dict[Tensor, int] = {}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            numbers[parameter] = len(numbers)
+            groups[parameter] = group
+    for key, state in optimizer.state.items():
+        follows = key if isinstance(key, torch.Tensor) else None
+        # ASGD makes its counts beside its parameters always.
+        on_device = _on_device(groups.get(key, {})) or isinstance(optimizer, torch.optim.ASGD)
+        for path, tensor in _tensors(f"state.{numbers.get(key, key if follows is None else len(numbers))}", state):
+            if on_device or not (path.rpartition(".")[2] in COUNTS and _is_hosts(tensor)):
+                yield _leaf(path, tensor, follows)
+    for i, group in enumerate(optimizer.param_groups):
+        settings = {name: value for name, value in group.items() if name != "params"}
+        beside = group["params"][0] if group["params"] else None
+        for path, tensor in _tensors(f"param_groups.{i}", settings):
+            if _on_device(group) or not _is_hosts(tensor):
+                yield _leaf(path, tensor, beside)
+
+
+def of_others(whole: Any) -> Iterator[Leaf]:
+    """The tensors among the attributes of a scheduler (and of those it is made of) or a scaler; a generator has none.
+
+    A scaler's are on the device of the losses; those that a scheduler has on the host stay there.
+    """
+    if isinstance(whole, torch.Generator):
+        return
+    held = dict(vars(whole))
+    scaler = isinstance(whole, torch.amp.GradScaler)
+    if scaler and whole.is_enabled():  # its optimizers by their order, not by their addresses
+        held["_per_optimizer_states"] = list(whole._per_optimizer_states.values())
+    for path, tensor in _tensors("", held):
+        if scaler or not _is_hosts(tensor):
+            yield _leaf(path, tensor, None)
+
+
+def require_together(wholes: Sequence[Any]) -> None:
+    """Refuse to copy an optimizer without its model, or a scheduler without its optimizer.
+
+    Raises:
+        UnsupportedError: The copy would train parameters that nobody has.
+    """
+    copied = {id(p) for whole in wholes if isinstance(whole, torch.nn.Module) for p in whole.parameters()}
+    copied |= {id(whole) for whole in wholes}
+    for whole in wholes:
+        optimizer = getattr(whole, "optimizer", whole)
+        trained = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
+        if any(id(each) not in copied for each in (optimizer, *trained)):
+            raise UnsupportedError(
+                f"a copy of this {type(whole).__name__} alone would train copies of parameters that no model has",
+                "copy it together with its model: ds.copy([model, optimizer], device)",
+            )
+
+
+def _on_device(group: Any) -> bool:
+    """Whether an optimizer wants its counts where its parameters are."""
+    return bool(group.get("capturable") or group.get("fused"))
+
+
+def _is_hosts(tensor: Tensor) -> bool:
+    """Whether a tensor is a number on the host, which PyTorch lets meet tensors of every device."""
+    return bool(tensor.dim() == 0 and tensor.device.type == "cpu")
+
+
+def _leaf(path: str, tensor: Tensor, beside: Any) -> Leaf:
+    refuse(path, tensor)
+    return Leaf(path, "state", tensor.detach, exchange(tensor), tensor, beside)
+
+
+def _tensors(path: str, held: Any) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in nested dictionaries, lists and tuples, and in schedulers among them, but in no optimizer."""
+    if isinstance(held, torch.Tensor):
+        if not isinstance(held, torch.nn.Parameter):
+            yield path, held
+        return
+    if isinstance(held, torch.optim.lr_scheduler.LRScheduler):
+        held = vars(held)
+    if isinstance(held, dict):
+        items = iter(held.items())
+    elif isinstance(held, (list, tuple)):
+        items = iter(enumerate(held))
+    else:
+        return
+    for key, value in items:
+        yield from _tensors(f"{path}.{key}" if path else str(key), value)

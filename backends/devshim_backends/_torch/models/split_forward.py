@@ -1,0 +1,127 @@
+"""How a model over several devices computes: inputs are carried to each part, and what meets is brought together.
+
+Requirements this module answers:
+
+* A part on one device gets its inputs there, whatever tree of tensors they are in, and gradients flow back.
+* Parts' results can meet in the code of the module that has the parts (a residual connection, a concatenation, a weight
+  used without its module): see `devshim_backends._torch.models.align_devices`.
+* The result is on the device of the part that ran last.
+* Nothing is remembered of where parts are: `copy.deepcopy`, `pickle` and PyTorch's own ``to`` give a model that works.
+* An exception, Ctrl-C included, leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from devshim_backends._torch.models.align_devices import RUN, Meeting, carry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devshim.contract.backend import Tensor
+
+
+# ---------------------------------------------------------------------- where a module's tensors are
+def devices_of(module: Any) -> dict[Any, None]:
+    """Return the devices of the parameters and buffers of a module and of all in it, in their order."""
+    return {tensor.device: None for tensor in _tensors(module)}
+
+
+def own_devices_of(module: Any) -> dict[Any, None]:
+    """Return the devices of the tensors that a module itself computes with."""
+    if isinstance(module, torch.nn.MultiheadAttention):  # it uses the weight of its part, and never calls it
+        return devices_of(module)
+    found = {tensor.device: None for tensor in _direct(module)}
+    parametrized = module._modules.get("parametrizations")
+    return found if parametrized is None else {**found, **devices_of(parametrized)}
+
+
+def _direct(module: Any) -> Iterator[Tensor]:
+    for held in (module._parameters, module._buffers):
+        yield from (tensor for tensor in held.values() if tensor is not None)
+
+
+def _tensors(module: Any) -> Iterator[Tensor]:
+    for each in module.modules():
+        yield from _direct(each)
+
+
+# ---------------------------------------------------------------------- parts on one device
+def carry_inputs(module: Any, args: Any, kwargs: Any) -> Any:
+    """Carry the inputs of a part to its device: a forward pre-hook."""
+    device = next(_tensors(module)).device
+    if not torch.compiler.is_compiling():
+        RUN.ran(device)
+    if all(_stays(x, device) for x in args) and all(_stays(x, device) for x in kwargs.values()):
+        return None  # as it is for most parts, whose input comes from the same device
+    return pytree.tree_map_only(torch.Tensor, lambda x: carry(x, device), (args, kwargs))
+
+
+def _stays(x: Any, device: Any) -> bool:
+    """Whether an argument is seen at a glance to need no carrying."""
+    return x.device == device if isinstance(x, torch.Tensor) else x is None or isinstance(x, (bool, int, float, str))
+
+
+# ---------------------------------------------------------------------- modules that have parts on several
+class Spanning:
+    """The ``forward`` of a module whose parts are on several devices.
+
+    Args:
+        module: The module.
+        inner: A ``forward`` of its own that the module had before, or None for its class's.
+    """
+
+    def __init__(self, module: Any, inner: Any = None) -> None:
+        self._module = module
+        self._inner = inner
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The signature of what it stands for, by which libraries learn what a model takes."""
+        return inspect.signature(self._inner or type(self._module).forward.__get__(self._module))
+
+    def take_off(self) -> None:
+        """Give the module its own ``forward`` back."""
+        del self._module.forward
+        if self._inner is not None:
+            self._module.forward = self._inner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self._forward(*args, **kwargs)
+        if RUN.devices is not None:
+            with self._meeting():
+                return self._forward(*args, **kwargs)
+        found = devices_of(self._module)
+        if len(found) < 2:  # it was moved by other means than devshim's
+            return self._forward(*args, **kwargs)
+        RUN.devices = found
+        try:
+            with self._meeting():
+                result = self._forward(*args, **kwargs)
+            return self._together(result, RUN.last)
+        finally:
+            RUN.devices = RUN.last = None
+
+    def _forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self._inner is not None:
+            return self._inner(*args, **kwargs)
+        return type(self._module).forward(self._module, *args, **kwargs)
+
+    def _meeting(self) -> Any:
+        """What lets tensors meet in the module's own code; a chain of modules has none."""
+        chain = self._inner is None and type(self._module).forward is torch.nn.Sequential.forward
+        return nullcontext() if chain or RUN.meeting else Meeting()
+
+    def _together(self, result: Any, device: Any) -> Any:
+        """The result on one device; what is on no part's device was not computed by the model."""
+        found = RUN.devices or {}
+        return pytree.tree_map_only(
+            torch.Tensor, lambda x: x if device is None or x.device not in found else carry(x, device), result
+        )

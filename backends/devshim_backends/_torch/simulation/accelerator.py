@@ -1,0 +1,62 @@
+"""What `torch.accelerator` asks PyTorch's C++ for, which knows one card of a device made in Python, with index 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulation import module
+from devshim_backends._torch.simulation.state import CURRENT, NAME, SHOWN, checked, current, make_current
+from devshim_backends._torch.simulation.streams import current_stream
+
+
+def _maybe_exchange(index: int) -> int:
+    """Make a card current again on leaving a block, if it is still there."""
+    before = current()
+    CURRENT.index = max(index, 0)
+    return before
+
+
+def _set_current(index: int) -> None:
+    make_current(index)
+
+
+def _stats(index: int) -> dict[str, Any]:
+    """The figures in the nested form that `torch.accelerator.memory_stats` flattens."""
+    return dict(module.memory_stats(index))
+
+
+def _capability(index: int) -> dict[str, Any]:
+    checked(index)
+    names = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+    return {"supported_dtypes": {getattr(torch, name) for name in (*names, "complex64", "complex128")}}
+
+
+HOOKS: Mapping[str, Callable[..., Any]] = {
+    "_accelerator_getDeviceIndex": current,
+    "_accelerator_setDeviceIndex": _set_current,
+    "_accelerator_exchangeDevice": make_current,
+    "_accelerator_maybeExchangeDevice": _maybe_exchange,
+    "_accelerator_getStream": current_stream,
+    "_accelerator_setStream": module.set_stream,
+    "_accelerator_synchronizeDevice": module.synchronize,
+    "_accelerator_getDeviceCapability": _capability,
+    "_accelerator_isAllocatorInitialized": lambda: True,
+    "_accelerator_emptyCache": module.empty_cache,
+    "_accelerator_emptyHostCache": module.empty_cache,
+    "_accelerator_getDeviceStats": _stats,
+    "_accelerator_resetAccumulatedStats": module.reset_accumulated_memory_stats,
+    "_accelerator_resetPeakStats": module.reset_peak_memory_stats,
+    "_accelerator_getMemoryInfo": module.mem_get_info,
+}
+"""Function of ``torch._C`` -> what stands in for it while cards are shown."""
+
+
+def guard(before: Any) -> None:
+    """Have PyTorch name its accelerator from now on: the cards while there are any, else what it was before.
+
+    C++ says ``sim`` for the rest of the process, and a program that asks for an accelerator would go on to use it.
+    """
+    torch._C._accelerator_getAccelerator = lambda: torch.device(NAME) if SHOWN.count else before

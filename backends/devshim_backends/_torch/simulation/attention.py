@@ -1,0 +1,107 @@
+"""Attention as the CPU computes it, by its fused kernel where it would take that: the same bits.
+
+For a device it does not know PyTorch takes the formula, softmax(QK')V, unless the device has a kernel of its own to
+offer under the name of "overrideable".  The CPU's is offered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulation.dispatch import run
+from devshim_backends._torch.simulation.schemas import plan_of
+
+aten = torch.ops.aten
+_FORMULA, _FLASH = 0, 1  # torch.nn.attention.SDPBackend
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_attention, _fused = aten.scaled_dot_product_attention.default, aten._scaled_dot_product_fused_attention_overrideable
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """``aten::scaled_dot_product_attention``, which asks a table in C++ whether the device has a kernel to offer."""
+    given = (query, key, value, attn_mask, dropout_p, is_causal)
+    options = {"scale": scale, "enable_gqa": enable_gqa}
+    if _is_plain(query, key, value):
+        mask = _added(attn_mask, query)
+        if _chosen((query, key, value, mask, dropout_p, is_causal), options) == _FLASH:
+            return _fused(query, key, value, mask, dropout_p, is_causal, scale=scale)[0]
+    return _attention._op_dk(_COMPOSITE, *given, **options)
+
+
+def _is_plain(query: Any, key: Any, value: Any) -> bool:
+    """Whether these hold data, on one card: what the compiler and ``torch.func`` pass is taken apart as elsewhere."""
+    if torch._C._len_torch_dispatch_stack() or not query.get_device() == key.get_device() == value.get_device():
+        return False
+    return not any(map(torch._C._functorch.is_functorch_wrapped_tensor, (query, key, value)))
+
+
+def _added(mask: Any, query: Any) -> Any:
+    """A mask of what to look at as one to add, as PyTorch makes it."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+
+
+def _chosen(given: tuple[Any, ...], options: dict[str, Any]) -> int:
+    """What the CPU would choose; its kernel has no gradient for the mask."""
+    mask = given[3]
+    if mask is not None and (mask.requires_grad or mask.get_device() != given[0].get_device()):
+        return _FORMULA
+    return int(run(plan_of(aten._fused_sdp_choice.default), given, options))
+
+
+def attend(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    debug: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Any, ...]:
+    """``aten::_scaled_dot_product_fused_attention_overrideable``."""
+    flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu.default)
+    out, sums = run(flash, (query, key, value, dropout, causal), {"attn_mask": bias, "scale": scale})
+    none = query.new_empty(0)  # what CUDA's kernels keep of sequences' ends and of draws
+    return out, sums, none, none, query.shape[-2], key.shape[-2], none, none, none
+
+
+def attend_backward(
+    grad: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    wanted: Any,
+    out: Any,
+    sums: Any,
+    *rest: Any,
+    scale: float | None = None,
+) -> tuple[Any, ...]:
+    """``aten::_scaled_dot_product_fused_attention_overrideable_backward``."""
+    _, _, _, _, dropout, causal, *_ = rest
+    flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+    given = (grad, query, key, value, out, sums, dropout, causal)
+    return (*run(flash, given, {"attn_mask": bias, "scale": scale}), None)
+
+
+ATTENTION: Mapping[str, Callable[..., Any]] = {
+    "_scaled_dot_product_fused_attention_overrideable": attend,
+    "_scaled_dot_product_fused_attention_overrideable_backward": attend_backward,
+}
+"""Operator -> its kernel at PrivateUse1."""

@@ -1,0 +1,73 @@
+"""`torch.nn.parallel.comm`, on which DataParallel is built: CUDA's primitives, by copies from card to card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.parallel import comm
+
+from devshim_backends._torch.simulation.patches import put
+from devshim_backends._torch.simulation.state import NAME
+
+
+def _device(given: Any) -> Any:
+    return torch.device(NAME, given) if isinstance(given, int) else torch.device(given)
+
+
+def broadcast(tensor: Any, devices: Any = None, *, out: Any = None) -> Any:
+    """Copies of a tensor on every device; the tensor itself where it is already."""
+    if out is not None:
+        for each in out:
+            each.copy_(tensor)
+        return tuple(out)
+    return tuple(tensor.to(_device(each)) for each in devices)
+
+
+def broadcast_coalesced(tensors: Any, devices: Any, buffer_size: int = 0) -> Any:
+    """`broadcast` of several tensors, by device."""
+    return tuple([each.detach().to(_device(device)) for each in tensors] for device in devices)
+
+
+def reduce_add(inputs: Any, destination: Any = None) -> Any:
+    """The sum of tensors on several devices."""
+    target = inputs[0].device if destination is None else _device(destination)
+    total = inputs[0].to(target, copy=True)
+    for each in inputs[1:]:
+        total += each.to(target)
+    return total
+
+
+def reduce_add_coalesced(inputs: Any, destination: Any = None, buffer_size: int = 0) -> Any:
+    """`reduce_add` of several tensors."""
+    return tuple(reduce_add(list(each), destination) for each in zip(*inputs, strict=True))
+
+
+def scatter(
+    tensor: Any, devices: Any = None, chunk_sizes: Any = None, dim: int = 0, streams: Any = None, *, out: Any = None
+) -> Any:
+    """Parts of a tensor, one per device."""
+    count = len(devices if out is None else out)
+    parts = tensor.chunk(count, dim) if chunk_sizes is None else tensor.split(list(chunk_sizes), dim)
+    if out is not None:
+        for target, part in zip(out, parts, strict=True):
+            target.copy_(part)
+        return tuple(out)
+    return tuple(part.to(_device(each)) for part, each in zip(parts, devices, strict=False))
+
+
+def gather(tensors: Any, dim: int = 0, destination: Any = None, *, out: Any = None) -> Any:
+    """Tensors of several devices, one after the other on one; ``-1`` is the host."""
+    if out is not None:
+        return torch.cat([each.to(out.device) for each in tensors], dim, out=out)
+    if destination == -1:
+        target = torch.device("cpu")
+    else:
+        target = tensors[0].device if destination is None else _device(destination)
+    return torch.cat([each.to(target) for each in tensors], dim)
+
+
+def patch() -> None:
+    """Replace what a build without CUDA lacks, and one with CUDA has for its own cards alone."""
+    for function in (broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather):
+        put(comm, function.__name__, function)

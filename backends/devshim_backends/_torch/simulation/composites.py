@@ -1,0 +1,114 @@
+"""Operators that go to the CPU whole, although PyTorch would take them apart first.
+
+For a device it does not know PyTorch runs most operators as two or more smaller ones, each of which would come to the
+dispatcher: ``x + y`` as an allocation and an addition with ``out=``, ``layer_norm`` as a dozen, and some it takes apart
+only after a look at the kind of device.  Whole, they cost one call, and round as the CPU does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulation import sparse
+from devshim_backends._torch.simulation.device_rules import MixedDevicesError
+from devshim_backends._torch.simulation.dispatch import compute_sparse, run, unseen
+from devshim_backends._torch.simulation.kernels import KERNELS, sparse_mm_reduce, to_copy
+from devshim_backends._torch.simulation.schemas import Plan, plan_of, sparse_plan_of
+
+COMPOSED = (
+    *("_stack", "addr", "all.dims", "any.dims", "linalg__powsum", "native_group_norm", "native_layer_norm"),
+    *("mish_backward", "silu_backward", "native_channel_shuffle", "convolution", "convolution_backward"),
+    *("clone", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"),
+    *("scalar_tensor", "mean", "sum", "mv", "stack", "constant_pad_nd", "repeat", "embedding", "count_nonzero"),
+    *("masked_fill.Scalar", "masked_fill.Tensor", "index_put", "index_put_", "index_fill.int_Scalar", "celu"),
+    *("logical_and", "logical_or", "logical_not", "logical_xor", "isinf", "abs", "nan_to_num", "logsumexp", "dist"),
+    *(
+        "sort",
+        "mode.values",
+        "norm.Scalar",
+        "norm.ScalarOpt_dtype",
+        "select_backward",
+        "slice_backward",
+        "diagonal_backward",
+    ),
+    *(
+        "conj_physical_",
+        "_unsafe_view",
+        "binary_cross_entropy_with_logits",
+        "smooth_l1_loss_backward",
+        "huber_loss_backward",
+    ),
+)
+"""Operators that PyTorch takes apart for the CPU as well; these are common, or want to know the device."""
+
+
+def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the name of each operator that goes whole, with its kernel, which reads the schema when first called."""
+    known = {name for name in COMPOSED if torch._C._dispatch_has_kernel(f"aten::{name}")}
+    for name in sorted((_structured() | known | _foreach()) - set(KERNELS)):
+        yield name, _listwise(name) if name.startswith("_foreach_") else _whole(name)
+
+
+def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the kernels of a form of sparse tensors, where PyTorch would take its way for dense ones."""
+    found = {name: unseen(kernel) for name, kernel in sparse.looks()}
+    composed = _registered("CompositeExplicitAutograd") | _registered("CompositeImplicitAutograd")
+    composed |= _registered("CompositeExplicitAutogradNonFunctional")
+    for name in sorted(_registered(f"{form}CPU") & composed - set(found)):
+        found[name] = _whole(name, compute_sparse, sparse_plan_of)
+    if form == "Sparse":
+        found["_sparse_coo_tensor_with_dims_and_tensors"] = unseen(sparse.make_coo)
+    if form == "SparseCsr":
+        found["_sparse_mm_reduce_impl"] = unseen(sparse_mm_reduce)
+    found["_to_copy"] = unseen(to_copy)
+    yield from found.items()
+
+
+def operator(name: str) -> Any:
+    """Return the operator of a name such as ``pow.Tensor_Scalar``, or None where this PyTorch has none."""
+    base, _, which = name.partition(".")
+    return getattr(getattr(torch.ops.aten, base, None), which or "default", None)
+
+
+def _registered(key: str) -> set[str]:
+    found = torch._C._dispatch_get_registrations_for_dispatch_key(key)
+    return {name.removeprefix("aten::") for name in found if name.startswith("aten::")}
+
+
+def _structured() -> set[str]:
+    """Operators that are an allocation and a call with ``out=`` for devices without a kernel of their own."""
+    return _registered("CompositeExplicitAutogradNonFunctional") & _registered("CPU")
+
+
+def _foreach() -> set[str]:
+    """Operators on lists of tensors, which are one call for each tensor."""
+    found = {name for name in _registered("CompositeExplicitAutograd") if name.startswith("_foreach_")}
+    return {name for name in found if not name.endswith("out")}
+
+
+def _whole(name: str, compute: Callable[..., Any] = run, read: Callable[[Any], Plan] = plan_of) -> Callable[..., Any]:
+    plan: Plan | None = None
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        nonlocal plan
+        if plan is None:
+            plan = read(operator(name))
+        return compute(plan, args, kwargs)
+
+    return kernel
+
+
+def _listwise(name: str) -> Callable[..., Any]:
+    """A kernel for lists, which on a real card may hold tensors of several: those are taken one by one."""
+    whole, composite = _whole(name), torch._C.DispatchKey.CompositeExplicitAutograd
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return whole(*args, **kwargs)
+        except MixedDevicesError:
+            return operator(name)._op_dk(composite, *args, **kwargs)
+
+    return kernel

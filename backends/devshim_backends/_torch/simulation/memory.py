@@ -1,0 +1,35 @@
+"""What is on which card: every storage is counted once, until the last tensor over it is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devshim.simulation.memory import Cards
+from devshim_backends._torch.failures import FullDeviceError
+from devshim_backends._torch.simulation import sparse
+from devshim_backends._torch.simulation.relabel import CODES, lazily, not_simulated, relabel
+from devshim_backends._torch.simulation.state import NAME
+
+CARDS = Cards(FullDeviceError)
+
+
+def adopt(tensor: Any, index: int) -> Any:
+    """Return a host tensor with memory of its own as a card's, which takes it over and counts it.
+
+    Raises:
+        OutOfMemoryError: The card has no room for it.
+        NotImplementedError: It has no plain block of memory.
+    """
+    try:
+        storage = tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError) as error:
+        if tensor.layout not in sparse.LAYOUTS:
+            raise not_simulated(tensor) from error
+        return sparse.moved(tensor, torch.device(NAME, index), lambda part: adopt(part, index))
+    nbytes = storage.nbytes()
+    if nbytes:
+        CARDS[index].hold(storage, nbytes)  # PyTorch keeps the object for as long as it keeps the storage
+    seen = relabel(tensor, CODES[index])
+    return lazily(seen, tensor) if tensor.is_conj() or tensor.is_neg() else seen

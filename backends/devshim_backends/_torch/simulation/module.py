@@ -1,0 +1,269 @@
+"""``torch.sim``: what ``torch.cuda`` is for real cards, as far as there is something to say.
+
+PyTorch itself asks this module: `torch.manual_seed`, `torch.get_device_module`, `torch.accelerator`, checkpointing,
+DataParallel, autocast and `torch.load` among others.  A card without a limit has as much memory as the host.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import torch
+
+from devshim.devices import host
+from devshim_backends._torch.failures import FullDeviceError
+from devshim_backends._torch.simulation import generators, state
+from devshim_backends._torch.simulation.memory import CARDS
+from devshim_backends._torch.simulation.state import index_of, make_current
+from devshim_backends._torch.simulation.streams import Event, Stream, current_stream
+
+OutOfMemoryError = FullDeviceError
+default_stream = current_stream
+default_generators = generators.DEFAULTS
+_initialized = True
+"""Asked by `torch.utils.checkpoint`, which keeps no card's generator of a device that has not started."""
+
+__all__ = [
+    "Event",
+    "OutOfMemoryError",
+    "Stream",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "empty_cache",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "is_available",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "stream",
+    "synchronize",
+]
+
+
+# ---------------------------------------------------------------------- devices
+def is_available() -> bool:
+    """Whether cards are shown."""
+    return state.SHOWN.count > 0
+
+
+def is_initialized() -> bool:
+    """Whether cards are shown: there is nothing to start."""
+    return state.SHOWN.count > 0
+
+
+def init() -> None:
+    """Return at once: there is nothing to start."""
+
+
+_lazy_init = init
+
+
+def _is_in_bad_fork() -> bool:
+    """Return False: the memory is the host's, so that a forked process can use its copy."""
+    return False
+
+
+def device_count() -> int:
+    """Return how many cards are shown."""
+    return state.SHOWN.count
+
+
+def current_device() -> int:
+    """Return the index of this thread's current card."""
+    return state.current()
+
+
+def set_device(device: Any) -> None:
+    """Make a card the current one of this thread."""
+    make_current(index_of(device))
+
+
+class device:  # the name of torch.cuda.device
+    """A block in which a card is this thread's current one; with None nothing changes."""
+
+    def __init__(self, device: Any) -> None:
+        self.idx = -1 if device is None else index_of(device)
+        self.prev_idx = -1
+
+    def __enter__(self) -> device:
+        self.prev_idx = make_current(self.idx)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self.idx >= 0 and self.prev_idx < state.SHOWN.count:
+            make_current(self.prev_idx)
+
+
+class _Properties:
+    """What `get_device_properties` returns."""
+
+    name = "Simulated GPU"
+    major = minor = 0
+    multi_processor_count = 1
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        limit = state.SHOWN.limit
+        self.total_memory = host.memory().total or 0 if limit is None else limit
+
+    def __repr__(self) -> str:
+        return f"SimulatedDeviceProperties(name='{self.name}', total_memory={self.total_memory >> 20}MB)"
+
+
+def get_device_properties(device: Any = None) -> _Properties:
+    """Return a card's name, total memory in bytes and what else PyTorch asks for."""
+    return _Properties(index_of(device))
+
+
+def get_device_name(device: Any = None) -> str:
+    """Return ``"Simulated GPU"``."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """Return ``(0, 0)``: there is no compute capability."""
+    found = get_device_properties(device)
+    return found.major, found.minor
+
+
+def synchronize(device: Any = None) -> None:
+    """Check that the card is there, and return at once."""
+    index_of(device)
+
+
+class stream:  # the name of torch.cuda.stream
+    """A block in which a stream's card is current; with None nothing changes."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> Any:
+        return self.stream if self.stream is None else self.stream.__enter__()
+
+    def __exit__(self, *failure: object) -> None:
+        if self.stream is not None:
+            self.stream.__exit__(*failure)
+
+
+def set_stream(stream: Any) -> None:
+    """Make a stream's card the current one."""
+    make_current(stream.device_index)
+
+
+# ---------------------------------------------------------------------- memory
+def memory_allocated(device: Any = None) -> int:
+    """Return the bytes that tensors take on a card."""
+    return CARDS[index_of(device)].info().used or 0
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """Return the most bytes that tensors have taken on a card."""
+    return CARDS[index_of(device)].info().peak or 0
+
+
+memory_reserved = memory_allocated
+max_memory_reserved = max_memory_allocated
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Make what is used now the most so far."""
+    CARDS[index_of(device)].reset_peak()
+
+
+reset_accumulated_memory_stats = reset_peak_memory_stats
+
+
+def memory_stats(device: Any = None) -> OrderedDict[str, int]:
+    """Return what is known of the figures that PyTorch's own allocators keep."""
+    found = CARDS[index_of(device)].info()
+    figures = OrderedDict[str, int]()
+    for kind in ("active_bytes", "allocated_bytes", "reserved_bytes"):
+        figures[f"{kind}.all.current"] = found.used or 0
+        figures[f"{kind}.all.peak"] = found.peak or 0
+    return figures
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Return a card's free and total bytes."""
+    index = index_of(device)
+    total = get_device_properties(index).total_memory
+    free = CARDS[index].info().free
+    return (max(total - memory_allocated(index), 0) if free is None else free), total
+
+
+def empty_cache() -> None:
+    """Return at once: nothing is cached."""
+
+
+# ---------------------------------------------------------------------- random numbers
+def manual_seed(seed: int) -> None:
+    """Restart the current card's generator."""
+    generators.DEFAULTS[index_of()].manual_seed(int(seed))
+
+
+def manual_seed_all(seed: int) -> None:
+    """Restart every card's generator."""
+    for each in generators.DEFAULTS:
+        each.manual_seed(int(seed))
+
+
+def seed() -> None:
+    """Restart the current card's generator with a seed from the system."""
+    generators.DEFAULTS[index_of()].seed()
+
+
+def initial_seed() -> int:
+    """Return the seed of the current card's generator."""
+    return int(generators.DEFAULTS[index_of()].initial_seed())
+
+
+def get_rng_state(device: Any = None) -> Any:
+    """Return the state of a card's generator, as a tensor of bytes on the host."""
+    return generators.DEFAULTS[index_of(device)].get_state()
+
+
+def set_rng_state(new_state: Any, device: Any = None) -> None:
+    """Put a card's generator into a state that `get_rng_state` returned."""
+    generators.DEFAULTS[index_of(device)].set_state(new_state)
+
+
+def get_rng_state_all() -> list[Any]:
+    """Return the state of every card's generator."""
+    return [each.get_state() for each in generators.DEFAULTS]
+
+
+def set_rng_state_all(new_states: Any) -> None:
+    """Put every card's generator into a state."""
+    for each, new_state in zip(generators.DEFAULTS, new_states, strict=True):
+        each.set_state(new_state)
+
+
+# ---------------------------------------------------------------------- mixed precision
+def get_amp_supported_dtype() -> list[Any]:
+    """Return the types `torch.autocast` may lower to."""
+    return [torch.float16, torch.bfloat16]
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Return True: the CPU computes with bfloat16."""
+    return True

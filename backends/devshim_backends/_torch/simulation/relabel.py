@@ -1,0 +1,124 @@
+"""The same memory as a tensor of another device: nothing is copied.
+
+A tensor's DLPack capsule names its device in eight bytes, which are rewritten before PyTorch reads the capsule back
+in: ``(kDLCPU, 0)`` becomes ``(kDLExtDev, i)``, which PyTorch reads as ``sim:i``, and the other way round.  What comes
+out has its own storage, which keeps the first one alive; strides and offsets are kept as they are.
+
+PyTorch offers no other way to give memory to a device of its own without compiled code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulation import sparse
+from devshim_backends._torch.simulation.state import NAME
+
+_export, _read = torch._C._to_dlpack, torch._C._from_dlpack
+
+_WORDS = memoryview((ctypes.c_char * (1 << 62)).from_address(0)).cast("B").cast("q")
+"""This process's memory by words of eight bytes: reading one is a tenth of what `ctypes` takes."""
+
+_DEVICE = 1
+"""Where a ``DLTensor { void* data; DLDevice { int32 type; int32 id; } device; ... }`` has its device, in words."""
+
+
+def _code(kind: int, index: int) -> int:
+    """A DLDevice as one number, in this machine's byte order."""
+    return int(struct.unpack("=q", struct.pack("=ii", kind, index))[0])
+
+
+HOST = _code(1, 0)
+"""DLPack's code of the host."""
+CODES = [_code(12, index) for index in range(64)]
+"""DLPack's code (kDLExtDev) of each simulated card."""
+
+
+def _word_of_pointer() -> int:
+    """In which word of a PyCapsule its pointer is, asked of Python once."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsule = _export(torch.empty((), device="cpu"))
+    here = pointer(capsule, b"dltensor")
+    for word in range(1, 8):
+        if _WORDS[(id(capsule) >> 3) + word] == here and _WORDS[(here >> 3) + _DEVICE] == HOST:
+            return word
+    raise RuntimeError("Python's capsules are not laid out as expected")
+
+
+_POINTER = _word_of_pointer()
+
+CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Element size -> a dtype that DLPack knows, for those it does not."""
+_COMPOSITE = torch._C.DispatchKey.CompositeExplicitAutograd
+_STRIDED = torch.strided
+_conj, _negated = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
+_view_dtype = torch.ops.aten.view.dtype._op_dk
+
+
+def relabel(tensor: Any, code: int) -> Any:
+    """Return a tensor over the same memory that is on the device of a code.
+
+    Raises:
+        NotImplementedError: The tensor has no plain block of memory.
+    """
+    try:
+        capsule = _export(tensor)
+    except (BufferError, RuntimeError) as error:
+        return _carried(tensor, code, error)
+    _WORDS[(_WORDS[(id(capsule) >> 3) + _POINTER] >> 3) + _DEVICE] = code
+    return _read(capsule)
+
+
+def _carried(tensor: Any, code: int, error: Exception) -> Any:
+    """`relabel` for a dtype that DLPack does not know, by way of an integer of its width, and for sparse tensors."""
+    if tensor.layout in sparse.LAYOUTS:
+        device = torch.device("cpu") if code == HOST else torch.device(NAME, CODES.index(code))
+        return sparse.moved(tensor, device, lambda part: relabel(part, code))
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise not_simulated(tensor) from error
+    carrier = CARRIERS.get(tensor.element_size())
+    if carrier is None or tensor.dtype is carrier:
+        raise error
+    seen = relabel(_view_dtype(_COMPOSITE, tensor, carrier), code)
+    return _view_dtype(_COMPOSITE, seen, tensor.dtype)
+
+
+def not_simulated(tensor: Any, asked: str = "") -> NotImplementedError:
+    """The error for a tensor that no simulated card holds, or for an operator (``asked``) that would make one."""
+    if tensor is None:
+        what = f"{asked} is for another kind"
+    else:
+        kind = "nested" if tensor.is_nested else tensor.dtype if tensor.is_quantized else tensor.layout
+        what = f"this one is {kind}"
+    return NotImplementedError(
+        f"a simulated GPU holds dense and sparse tensors, and {what}\n\n"
+        "Hint: compute with it on the CPU, or use x.dequantize() or x.to_padded_tensor(0.0)"
+    )
+
+
+def to_host(tensor: Any) -> Any:
+    """Return a card's tensor as the host sees it: the same memory."""
+    return relabel(tensor, HOST)
+
+
+def to_host_lazily(tensor: Any) -> Any:
+    """`to_host` of what may be sparse, or conjugated or negated lazily, of which a capsule knows nothing.
+
+    A capsule is not tried for a sparse tensor, because PyTorch 2.10 loses a reference to one that wants a gradient
+    when it refuses.
+    """
+    if tensor.layout is not _STRIDED:
+        return _carried(tensor, HOST, not_simulated(tensor))
+    return lazily(relabel(tensor, HOST), tensor)
+
+
+def lazily(seen: Any, tensor: Any) -> Any:
+    """Return what was relabelled with the conjugation or negation that its original still has to be done."""
+    if tensor.is_conj():
+        seen = _conj(seen)
+    return _negated(seen) if tensor.is_neg() else seen

@@ -1,0 +1,72 @@
+"""Operators on a tensor's storage: resizing, and putting another storage under a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulation.memory import adopt
+from devshim_backends._torch.simulation.relabel import to_host
+from devshim_backends._torch.simulation.state import checked
+
+aten = torch.ops.aten
+_CPU = torch.device("cpu")
+_META = torch.device("meta")
+_set = aten.set_.source_Storage_storage_offset._op_dk
+_KEY = torch._C.DispatchKey.CPU
+
+
+def _strides(size: Any, memory_format: Any = None) -> Any:
+    """The strides PyTorch gives a new tensor of a size."""
+    return aten.empty.memory_format(size, device=_META, memory_format=memory_format).stride()
+
+
+def set_storage(tensor: Any, storage: Any, offset: int, size: Any, stride: Any = ()) -> Any:
+    """``aten::set_.source_Storage_storage_offset``."""
+    checked(tensor.get_device())
+    return _set(_KEY, tensor, storage, offset, size, stride or _strides(size))
+
+
+def resize(tensor: Any, size: Any, *, memory_format: Any = None) -> Any:
+    """``aten::resize_``: in the memory there is, or in new memory that begins with the old values."""
+    card = checked(tensor.get_device())
+    storage, offset, width = tensor.untyped_storage(), tensor.storage_offset(), tensor.element_size()
+    wanted = offset + prod(size)
+    if prod(size) and wanted * width > storage.nbytes():
+        grown = adopt(aten.empty.memory_format((wanted,), dtype=tensor.dtype, device=_CPU), card)
+        kept = storage.nbytes() // width
+        if kept:
+            flat = aten.alias.default(tensor)
+            old = to_host(_set(_KEY, flat.detach(), storage, 0, (kept,), (1,)))
+            aten.copy_.default(aten.slice.Tensor(to_host(grown), 0, 0, kept), old)
+        storage = grown.untyped_storage()
+    return _set(_KEY, tensor, storage, offset, size, _strides(size, memory_format))
+
+
+def set_tensor(tensor: Any, source: Any) -> Any:
+    """``aten::set_.source_Tensor``."""
+    return set_storage(tensor, source.untyped_storage(), source.storage_offset(), source.size(), source.stride())
+
+
+def set_whole_storage(tensor: Any, storage: Any) -> Any:
+    """``aten::set_.source_Storage``."""
+    return set_storage(tensor, storage, 0, (storage.nbytes() // tensor.element_size(),), (1,))
+
+
+def set_nothing(tensor: Any) -> Any:
+    """``aten::set_``."""
+    nothing = aten.empty.memory_format((0,), dtype=tensor.dtype, device=_CPU)
+    return set_tensor(tensor, adopt(nothing, checked(tensor.get_device())))
+
+
+STORAGES: Mapping[str, Callable[..., Any]] = {
+    "resize_": resize,
+    "set_.source_Storage_storage_offset": set_storage,
+    "set_.source_Tensor": set_tensor,
+    "set_.source_Storage": set_whole_storage,
+    "set_": set_nothing,
+}
+"""Operator -> its kernel at PrivateUse1."""

@@ -1,0 +1,102 @@
+"""Streams and events of simulated cards: everything is done when the call returns, so there is nothing to wait for."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from devshim_backends._torch.simulation.patches import put
+from devshim_backends._torch.simulation.state import NAME, current, index_of, make_current
+
+RealStream: Any = torch.Stream
+RealEvent: Any = torch.Event
+TYPE = 20
+"""PrivateUse1 as ``c10::DeviceType`` numbers it, which is part of every stream that is rebuilt."""
+
+
+class _StandsIn(type(RealStream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
+    """While a class of ours stands in for PyTorch's, instances of PyTorch's are its instances."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__bases__[0])
+
+
+def _done(self: Any, other: Any = None) -> None:
+    """Return at once."""
+
+
+def _nothing_pending(self: Any) -> bool:
+    """Return True: nothing is ever pending."""
+    return True
+
+
+def _is_cards(device: Any) -> bool:
+    """Whether a device-like argument, or None for the accelerator, means a card."""
+    return device is None or isinstance(device, int) or torch.device(device).type == NAME
+
+
+class Stream(RealStream, metaclass=_StandsIn):  # type: ignore[misc]
+    """A card's only stream; in a ``with`` block its card is current. PyTorch's own class makes those of card 0."""
+
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
+        if "stream_id" in kwargs or not _is_cards(device):
+            return RealStream(**kwargs) if device is None else RealStream(device, priority=priority, **kwargs)
+        return RealStream.__new__(cls, stream_id=0, device_index=index_of(device), device_type=TYPE)
+
+    synchronize = wait_event = wait_stream = _done
+    query = _nothing_pending
+
+    def record_event(self, event: Any = None) -> Any:
+        """Record an event, a new one if none is given, and return it."""
+        event = Event(enable_timing=True) if event is None else event
+        event.record(self)
+        return event
+
+    def __enter__(self) -> Stream:
+        self._before = make_current(self.device_index)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        make_current(self._before)
+
+
+class Event(RealEvent, metaclass=_StandsIn):  # type: ignore[misc]
+    """A moment on a card; the time between two is the host's."""
+
+    _at: float | None = None
+    _timed: bool = False
+
+    def __new__(cls, device: Any = None, *, enable_timing: bool = False, **kwargs: Any) -> Any:
+        if not _is_cards(device):
+            return RealEvent(device, enable_timing=enable_timing, **kwargs)
+        made = RealEvent.__new__(cls, torch.device(NAME, 0), enable_timing=enable_timing)
+        made._timed = enable_timing
+        return made
+
+    synchronize = wait = _done
+    query = _nothing_pending
+
+    def record(self, stream: Any = None) -> None:
+        """Note the time."""
+        self._at = time.perf_counter()
+
+    def elapsed_time(self, end_event: Any) -> float:
+        """Return milliseconds from this event to another."""
+        if not (self._timed and end_event._timed):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self._at is None or end_event._at is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        return float(end_event._at - self._at) * 1e3
+
+
+def current_stream(device: Any = None) -> Any:
+    """Return a card's only stream."""
+    return Stream(current() if device is None else device)
+
+
+def patch() -> None:
+    """Put these in place: PyTorch's own know card 0 alone, and cannot wait for an event or take the time."""
+    put(torch, "Stream", Stream)
+    put(torch, "Event", Event)

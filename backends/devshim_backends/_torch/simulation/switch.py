@@ -1,0 +1,151 @@
+"""On, off, and what PyTorch lets a process do only once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devshim.errors import SimulationError
+from devshim_backends._torch.simulation import (
+    accelerator,
+    attention,
+    autocast,
+    comm,
+    composites,
+    cuda_dtypes,
+    defaults,
+    engine,
+    generators,
+    indices,
+    module,
+    patches,
+    streams,
+    tensors,
+)
+from devshim_backends._torch.simulation.dispatch import fallback, fallback_sparse, refuse, unseen
+from devshim_backends._torch.simulation.engine import NOTHING, PENDING
+from devshim_backends._torch.simulation.kernels import KERNELS
+from devshim_backends._torch.simulation.state import NAME, SHOWN
+from devshim_backends._torch.simulation.untraced import keep_compiler_out
+
+_KEPT: list[Any] = []
+"""What must live as long as the process: PyTorch takes kernels back when their library goes."""
+
+
+def show(count: int, limit: int | None) -> None:
+    """Show this many cards from now on, 0 for none.
+
+    Raises:
+        SimulationError: This PyTorch is too old, or another package has the device key.
+    """
+    if count:
+        _register()
+    if count and SHOWN.count:  # patched already, and other threads may be in the middle of that
+        SHOWN.count, SHOWN.limit = count, limit
+        generators.begin(count)
+        return
+    patches.remove_all()
+    SHOWN.count, SHOWN.limit, SHOWN.on_leaving = count, limit, indices.patch
+    generators.begin(count)
+    remembered = getattr(torch.accelerator, "get_device_capability", None)  # from 2.11 on
+    if remembered is not None:
+        remembered.cache_clear()
+    if count:
+        try:
+            _patch()
+        except BaseException:
+            patches.remove_all()
+            SHOWN.count = 0
+            raise
+
+
+def _patch() -> None:
+    engine.patch()
+    tensors.patch()
+    comm.patch()
+    defaults.patch()
+    streams.patch()
+    for name, hook in accelerator.HOOKS.items():
+        if hasattr(torch._C, name):
+            patches.put(torch._C, name, hook)
+
+
+def _register() -> None:
+    """Name the device and give it kernels: once, and for the life of the process."""
+    if _KEPT:
+        return
+    setup = getattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend", None)
+    if setup is None:
+        raise SimulationError(
+            f"PyTorch {torch.__version__} cannot simulate GPUs: a device in Python is possible from 2.10 on",
+            "pip install 'torch>=2.10'",
+        )
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken != "privateuseone":
+        raise SimulationError(
+            f"PyTorch cannot simulate GPUs now: a package has made the place for another device its own: {taken!r}",
+            f"simulate in a process that does not import the package for {taken!r}",
+        )
+    engine.start_without_threads()
+    before = torch._C._accelerator_getAccelerator()
+    setup(NAME, backend_module=module, hook=_Hook(), device_guard=_Guard())
+    torch.utils.generate_methods_for_privateuse1_backend(
+        for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
+    )
+    tensors.guard()
+    accelerator.guard(before)
+    _KEPT.extend(_kernels())
+    keep_compiler_out(__package__)
+
+
+class _Hook(torch._C._acc.PrivateUse1Hooks):  # type: ignore[misc]  # PyTorch is Any to the type checker
+    """What PyTorch's C++ asks about the device."""
+
+    def is_available(self) -> bool:
+        return SHOWN.count > 0
+
+    def has_primary_context(self, index: int) -> bool:
+        return True
+
+    def is_built(self) -> bool:
+        return True
+
+
+class _Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc]
+    """What PyTorch's C++ calls the device by."""
+
+    def type_(self) -> Any:
+        try:
+            for _ in NOTHING:  # raises an error that is pending, with which no call of this may end
+                pass
+        except BaseException as error:
+            PENDING.error = error
+        return torch._C._autograd.DeviceType.PrivateUse1
+
+
+def _kernels() -> list[Any]:
+    """Register every kernel."""
+    every = torch.library.Library("_", "IMPL")
+    every.fallback(fallback, "PrivateUse1")
+    every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    for form in ("Quantized", "NestedTensor"):
+        every.fallback(refuse, f"{form}PrivateUse1")
+    aten = torch.library.Library("aten", "IMPL")
+    for form in ("Sparse", "SparseCsr"):
+        every.fallback(fallback_sparse, f"{form}PrivateUse1")
+        for name, kernel in composites.sparse_kernels(form):
+            aten.impl(name, kernel, f"{form}PrivateUse1")
+    for name, kernel in KERNELS.items():
+        aten.impl(name, unseen(kernel), "PrivateUse1")
+    for name, kernel in composites.kernels():
+        aten.impl(name, kernel, "PrivateUse1")
+    for key in ("PrivateUse1", "AutogradPrivateUse1"):  # the second in place of the CPU's way to take it apart
+        aten.impl("scaled_dot_product_attention", attention.attention, key)
+        for name, kernel in cuda_dtypes.transforms().items():
+            aten.impl(name, kernel, key)
+    for key in ("Conjugate", "Negative"):  # else C++ resolves these bits by a copy, which resolves them by a copy, ...
+        aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
+    for name, kernel in autocast.kernels().items():
+        aten.impl(name, kernel, "AutocastPrivateUse1")
+    return [every, aten]

@@ -1,0 +1,235 @@
+"""Many small tensors on their way between the host and a CUDA card: one transfer, in pinned memory.
+
+Requirements this module answers:
+
+* A thousand tensors of 4 KiB cost a thousand transfers of some 10 us, most of it waiting.  Small ones of a dtype are
+  joined on their own side, sent at once through a pinned buffer, and parted on the other side, into memory of their
+  own: a tensor that stays keeps no other's memory.
+* Nothing else can be told from one tensor at a time: strides, flags, order, and what has happened when the call
+  returns.  What a plain block of memory cannot carry (gradients, other layouts, subclasses) is copied alone.
+* A card that has no room for the parcel beside its contents gets, or gives, the tensors one by one.
+* Looking at the tensors costs less than sending them: what they have in common is read once for all that are alike.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from devshim_backends._torch.transfers import pinned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from devshim.contract.backend import Tensor
+
+SMALL = 1 << 18
+"""Bytes: above, a transfer's own time is not seen beside the data's."""
+PARCEL = 1 << 24
+"""Bytes: what a card must have room for beside the tensors themselves."""
+FEW = 4
+"""Tensors of a dtype: up to so many, a parcel saves nothing."""
+
+
+class Parcel:
+    """Tensors that travel together.
+
+    Attributes:
+        members: Which, by number.
+        sizes: The elements of each.
+        room: How many more elements fit.
+        is_flat: True if each has one axis.
+        shape: The shape of each where that is one shape with an axis, else None.
+    """
+
+    __slots__ = ("is_flat", "members", "room", "shape", "sizes")
+
+    def __init__(self, room: int) -> None:
+        self.members: list[int] = []
+        self.sizes: list[int] = []
+        self.room, self.is_flat = room, True
+        self.shape: Any = None
+
+    def add(self, numbers: Sequence[int], form: Form) -> None:
+        """Take tensors alike, which fit."""
+        if not self.members and form.shape:
+            self.shape = form.shape
+        elif self.shape != form.shape:
+            self.shape = None
+        self.is_flat = self.is_flat and len(form.shape) == 1
+        self.members.extend(numbers)
+        self.sizes.extend([form.size] * len(numbers))
+        self.room -= form.size * len(numbers)
+
+
+def together(xs: Sequence[Tensor], place: Any) -> list[Parcel]:
+    """Return which tensors travel together: small ones of one dtype and device, a bounded number of bytes.
+
+    Lazy conjugation and negation, zeros without memory, and inference tensors are no obstacle: of these, a single copy
+    is a plain tensor of the values, too.
+
+    Args:
+        xs: Tensors.
+        place: The ``torch.device`` they go to.
+    """
+    if pinned.is_followed():
+        return []
+    lanes: dict[Any, list[Parcel]] = {}
+    forms: dict[Any, Form] = {}
+    stop = 0
+    for facts, run in groupby(_facts_of(xs)):  # tensors alike are looked at together: a call for each would be seen
+        start, stop = stop, stop + len(list(run))
+        form = forms.get(facts)
+        if form is None:
+            form = forms[facts] = _form(facts, place, lanes)
+        if form.size:
+            numbers = range(start, stop)
+            if form.has_one or not all(map(torch.Tensor.is_contiguous, xs[start:stop])):
+                _fill([i for i in numbers if xs[i].is_contiguous() and pinned.has_plain_strides(xs[i])], form)
+            else:
+                _fill(numbers, form)
+    return [parcel for lane in lanes.values() for parcel in lane if len(parcel.members) > FEW]
+
+
+class Form(NamedTuple):
+    """Of tensors alike, what a parcel needs to know.
+
+    Attributes:
+        size: The elements of each; 0 if they do not travel in a parcel.
+        shape: The shape of each.
+        has_one: True if an axis has the length 1.
+        most: The elements a parcel has room for.
+        lane: The parcels for such tensors, of which the last is being filled.
+    """
+
+    size: int
+    shape: Any
+    has_one: bool
+    most: int
+    lane: list[Parcel]
+
+
+_FACTS = attrgetter("dtype", "device", "layout", "requires_grad", "shape")
+_KINDS = {torch.Tensor, torch.nn.Parameter}
+"""The classes of which a copy is a plain tensor."""
+
+
+def _facts_of(xs: Sequence[Tensor]) -> list[Any]:
+    """Return `_FACTS` of each tensor; None for a subclass, which may answer anything, and for a nested one."""
+    if _KINDS.issuperset(map(type, xs)):
+        with suppress(RuntimeError):  # a nested tensor has no shape
+            return list(map(_FACTS, xs))
+    return [_FACTS(x) if type(x) in _KINDS and not x.is_nested else None for x in xs]
+
+
+def _form(facts: Any, place: Any, lanes: dict[Any, list[Parcel]]) -> Form:
+    """Return what `_FACTS` decide."""
+    if facts is None:
+        return Form(0, None, False, 0, [])
+    dtype, device, layout, requires_grad, shape = facts
+    size = shape.numel()
+    is_block = dtype in pinned.PLAIN and layout is torch.strided and not (requires_grad and torch.is_grad_enabled())
+    if not pinned.is_on_the_way(device, place) or not is_block or size * dtype.itemsize > SMALL:
+        size = 0
+    lane = lanes.setdefault((dtype, device), [Parcel(0)])
+    return Form(size, shape, 1 in shape, PARCEL // dtype.itemsize, lane)
+
+
+def _fill(numbers: Sequence[int], form: Form) -> None:
+    """Put tensors alike into parcels, by number."""
+    while numbers:
+        parcel = form.lane[-1]
+        count = parcel.room // form.size
+        if not count:
+            form.lane.append(Parcel(form.most))
+            continue
+        taken, numbers = numbers[:count], numbers[count:]
+        parcel.add(taken, form)
+
+
+def send(xs: Sequence[Tensor], parcel: Parcel, place: Any, non_blocking: bool = False) -> list[Tensor]:
+    """Return copies on a card of the host's tensors that travel together, each in memory of its own."""
+    host = pinned.pinned(sum(parcel.sizes), xs[0].dtype, place)
+    if parcel.is_flat:
+        torch.cat(xs, out=host)
+    elif parcel.shape:
+        torch.cat(xs, out=host.view(-1, *parcel.shape[1:]))
+    else:  # a view of each in Python would take longer
+        host.copy_(torch._C._nn.flatten_dense_tensors(xs))
+    made = _parted(host.to(place, non_blocking=True, copy=True), xs, parcel)
+    if not non_blocking:
+        pinned.wait(place)  # else only work on this stream would find it there
+    return made
+
+
+def fetch(xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
+    """Return copies on the host of a card's tensors that travel together, each in memory of its own."""
+    source = xs[0].device
+    alike = parcel.is_flat or parcel.shape
+    joined = torch.cat(xs).reshape(-1) if alike else torch._C._nn.flatten_dense_tensors(xs)
+    host = pinned.pinned(joined.numel(), joined.dtype, source)
+    host.copy_(joined, non_blocking=True)
+    pinned.wait(source)
+    return _parted(host, xs, parcel)
+
+
+def _parted(joined: Tensor, xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
+    """Return what a parcel holds, each tensor in memory of its own where the parcel is."""
+    if parcel.shape:
+        parts = joined.view(-1, *parcel.shape).unbind()
+    elif parcel.is_flat:
+        parts = joined.split(parcel.sizes)
+    else:
+        parts = torch._C._nn.unflatten_dense_tensors(joined, xs)
+    if hasattr(torch, "_foreach_clone"):
+        return list(torch._foreach_clone(parts))
+    made = [torch.empty_like(part) for part in parts]  # before PyTorch 2.13
+    torch._foreach_copy_(made, list(parts))
+    return made
+
+
+def copies(
+    xs: Sequence[Tensor], place: Any, copy: Callable[[Tensor], Tensor], non_blocking: bool = False
+) -> Iterable[Tensor]:
+    """Return a copy of each tensor in order; what does not travel in a parcel is copied alone.
+
+    Args:
+        xs: Tensors.
+        place: The ``torch.device`` they go to.
+        copy: Copies one.
+        non_blocking: True if copies to a card may still be under way when they are given.
+    """
+    taken = list(xs)
+    if len(taken) <= FEW:
+        return map(copy, taken)
+    found = together(taken, place)
+    if len(found) == 1 and len(found[0].members) == len(taken):
+        return _carried_together(taken, found[0], place, non_blocking) or map(copy, taken)
+    return _in_order(taken, found, place, copy, non_blocking)
+
+
+def _in_order(
+    taken: list[Tensor], found: list[Parcel], place: Any, copy: Callable[[Tensor], Tensor], non_blocking: bool
+) -> Iterator[Tensor]:
+    """Yield a copy of each tensor; a parcel is carried when the turn of the first in it has come."""
+    first = {parcel.members[0]: parcel for parcel in found}
+    made: dict[int, Tensor] = {}
+    for i, x in enumerate(taken):
+        if i in first:
+            members = first[i].members
+            arrived = _carried_together([taken[j] for j in members], first[i], place, non_blocking)
+            made.update(zip(members, arrived, strict=False))
+            del arrived  # else it would keep the last of them
+        yield made.pop(i) if i in made else copy(x)
+
+
+def _carried_together(xs: list[Tensor], parcel: Parcel, place: Any, non_blocking: bool) -> list[Tensor]:
+    """Return copies of the tensors of a parcel; none where it was too much: what fits without it shall fit."""
+    try:
+        return fetch(xs, parcel) if place.type == "cpu" else send(xs, parcel, place, non_blocking)
+    except torch.OutOfMemoryError:
+        return []

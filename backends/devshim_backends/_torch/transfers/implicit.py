@@ -1,0 +1,52 @@
+"""What of a card's values PyTorch reads into Python or NumPy without saying that it copies."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from devshim.contract.backend import Backend
+from devshim.monitoring.instrumentation import MEETINGS, meetings_told, reads_told
+from devshim.monitoring.use_checks import uses_checked
+from devshim_backends._torch.scopes import run_as_they_are
+from devshim_backends._torch.transfers.c_slots import items_of, put_back
+from devshim_backends._torch.transfers.operators import waits_told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from devshim.devices.device import Device
+
+
+class TorchHidden(Backend):
+    """The room of hidden transfers: those of tensors' methods, and of operators that wait for a card."""
+
+    @contextmanager
+    def watch(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
+        items = items_of(torch.Tensor)
+        met = [name for name in MEETINGS if name != "__getitem__" or items is not None]
+        with ExitStack() as stack:
+            if items is not None:
+                stack.callback(put_back, torch.Tensor, items)
+            stack.enter_context(reads_told(torch.Tensor, self._where, report))
+            stack.enter_context(waits_told(self._where, report))
+            stack.enter_context(meetings_told(torch.Tensor, self._where, report, names=met))
+            if items is not None:
+                put_back(torch.Tensor, items)
+            run_as_they_are(torch.Tensor)
+            yield
+
+    @contextmanager
+    def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
+        with uses_checked(torch.Tensor, self._where, check):  # operators refuse it in their kernels
+            run_as_they_are(torch.Tensor)
+            yield
+
+    def _where(self, x: Any) -> Device | None:
+        """Where a tensor's values are; None where it has none: on ``meta``, in a trace, under a ``FakeTensorMode``."""
+        if self.is_tracer(x) or self.compiling() or self.tracing():  # in this order: a compiler reads no further
+            return None
+        return None if isinstance(x, FakeTensor) else self.from_native(x.device)
