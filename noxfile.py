@@ -27,7 +27,7 @@ TESTS = Path("tests/backends")
 EXAMPLES = "tests/examples"
 RESULTS = Path("build/results")
 TOURS = Path("build/tours")
-CONVERSIONS = "tests/together/conversions"
+CONVERSIONS = "tests/multi_framework/conversions"
 BENCH = Path("build/bench")
 STUB = "STUB_CUPY_GPUS=2"
 STUB_TESTS = [STUB, "tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py"]
@@ -111,13 +111,14 @@ def conform(session: nox.Session, name: str) -> None:
     """Run a backend's part of the conformance kit, plain and on simulated cards, and the tests that are its own."""
     backend = backend_of(name)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    kits = [TESTS / f"test_{backend}.py", *TESTS.glob(f"test_keras_{backend}.py")]
+    folder = TESTS / backend
+    kits = sorted(folder.glob("test_conformance*.py"))
     kit = ["-p", "devshim.testing.plugin", *kits, f"--devshim-stress={STRESS}"]
     runs = [[*kit, f"--devshim-gpus={n}", f"--devshim-results={RESULTS / name}-{n}.json"] for n in (2, 0)]
     runs[1] += ["-m", "not fresh"]  # the same as with two
     runs.append([*kit, "--devshim-gpus=3", "-m", "cards"])
-    rooms = sorted(TESTS.glob(f"test_{backend}_*.py"))  # traps, simulated cards, models, what is relied on
-    runs += [*([own] for own in rooms), pages(backend), [f"DEVSHIM_BACKEND={backend}", EXAMPLES]]
+    rest = [each for each in sorted(folder.glob("test_*.py")) if each not in kits]  # traps, simulated GPUs, models
+    runs += [*([own] for own in rest), pages(backend), [f"DEVSHIM_BACKEND={backend}", EXAMPLES]]
     pytests(session, runs)
 
 
@@ -130,8 +131,14 @@ def install_revived(session: nox.Session, name: str) -> None:
 def conform_again(session: nox.Session, name: str) -> None:
     """Run the kit on simulated cards, and what a backend's tests say of traps, on other versions than the pinned."""
     backend = backend_of(name)
-    kit = ["-p", "devshim.testing.plugin", TESTS / f"test_{backend}.py", "--devshim-gpus=2", "--devshim-stress=3"]
-    pytests(session, [kit, [TESTS / f"test_{backend}_traps.py"]])
+    kit = [
+        "-p",
+        "devshim.testing.plugin",
+        TESTS / backend / "test_conformance.py",
+        "--devshim-gpus=2",
+        "--devshim-stress=3",
+    ]
+    pytests(session, [kit, [TESTS / backend / "test_traps.py"]])
 
 
 @nox.session(python=DEFAULT, tags=["quick"])
@@ -158,21 +165,21 @@ def typing(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Test the neutral half and the command line with NumPy alone, and on one Python the kit itself."""
     install(session, *group("test", "kit", "plot"), ".")
-    neutral, cli = ["tests/neutral", EXAMPLES], ["tests/cli"]
+    neutral, cli = ["tests/unit", EXAMPLES], ["tests/cli"]
     if session.python != DEFAULT:
         pytests(session, [[*neutral, "-m", "not slow"], cli])
         return
-    slow = "tests/kit/test_kit_can_fail.py"
-    shared = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "test_numpy.py", "--devshim-gpus=2"]
+    slow = "tests/conformance/test_kit_can_fail.py"
+    shared = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "numpy/test_conformance.py", "--devshim-gpus=2"]
     # What takes minutes, and is the same on every Python, comes here alone; `shared`: the kit as others share it out.
-    pytests(session, [neutral, ["tests/kit", f"--ignore={slow}"], cli, [slow], STUB_TESTS, shared])
+    pytests(session, [neutral, ["tests/conformance", f"--ignore={slow}"], cli, [slow], STUB_TESTS, shared])
 
 
 @nox.session(python=BETWEEN, default=False)
 def between(session: nox.Session) -> None:
     """Test the neutral half, the command line, the kit itself and both MXNets on the Python that `nox` leaves out."""
     install(session, *group("test", "kit", "plot"), ".")
-    pytests(session, [["tests/kit"], ["tests/cli"], ["tests/neutral", EXAMPLES]])
+    pytests(session, [["tests/conformance"], ["tests/cli"], ["tests/unit", EXAMPLES]])
     for name in ("mxnet1", "mxnet2"):
         install_revived(session, name)
         conform_again(session, name)
@@ -203,8 +210,8 @@ def free_threaded(session: nox.Session) -> None:
     install(session, "--no-deps", ".")
     unlocked = ["python", "-X", "gil=0", "-m", "pytest", "-q"]
     without = "not loaded_into_an_array_there and not computed_in_order_and_in_the_dtype and not the_picture"
-    neutral = ["tests/neutral", "-m", "not slow", "--ignore-glob=*/test_checkpoints*", "-k", without]
-    kit = ["-p", "devshim.testing.plugin", str(TESTS / "test_numpy.py"), "--devshim-gpus=2"]
+    neutral = ["tests/unit", "-m", "not slow", "--ignore=tests/unit/checkpoints", "-k", without]
+    kit = ["-p", "devshim.testing.plugin", str(TESTS / "numpy/test_conformance.py"), "--devshim-gpus=2"]
     threads = "thread or task or observers or guard or memory_is or a_card"
     session.run(*unlocked, *neutral, *session.posargs)
     session.run(*unlocked, *kit, f"--devshim-stress={STRESS}", "-k", threads, *session.posargs)
@@ -235,14 +242,14 @@ def mxnet_revived(session: nox.Session) -> None:
     install_revived(session, "mxnet1")
     conform_again(session, "mxnet1")
     install_revived(session, "mxnet2")
-    session.run("pytest", "-q", str(TESTS / "test_mxnet_traps.py"))
+    session.run("pytest", "-q", str(TESTS / "mxnet/test_traps.py"))
 
 
 @nox.session(python=DEFAULT)
 def together(session: nox.Session) -> None:
     """Test all frameworks in one interpreter, MXNet included, in the import orders that crash by themselves."""
     install_all(session)
-    pytests(session, [[file] for file in sorted(Path("tests/together").glob("test_*.py"))])
+    pytests(session, [[file] for file in sorted(Path("tests/multi_framework").glob("test_*.py"))])
 
 
 @nox.session(python=DEFAULT)
@@ -373,7 +380,7 @@ def fake_cuda(session: nox.Session, framework: str) -> None:
     here |= {"DISABLE_ADDMM_CUDA_LT": "1", "FAKE_CUDA_MEMORY": str(1 << 31)}  # cuBLASLt is not there
     marked = ["-m", "gpu", "-p", "devshim.testing.plugin", "-p", "needs_kernels"]
     plain = ["--assert=plain", "--tb=short"]  # else pytest prints tensors of garbage, which can take all memory
-    files = sorted(map(str, TESTS.glob("test_torch*.py")))
+    files = sorted(map(str, (TESTS / "torch").glob("test_*.py")))
     for count in ("1", "4"):
         env = {**here, "FAKE_CUDA_GPUS": count}
         some = [0, 5] if session.posargs else [0]  # 5: of these tests, `-- -k words` has chosen none
@@ -386,7 +393,7 @@ def cupy(session: nox.Session) -> None:
     """Run the conformance kit on CuPy without a card, which is its half in host memory, and on the stub of CuPy."""
     install(session, *group("cupy", "test"), ".")
     RESULTS.mkdir(parents=True, exist_ok=True)
-    plugin, kit = ["-p", "devshim.testing.plugin"], str(TESTS / "test_cupy.py")
+    plugin, kit = ["-p", "devshim.testing.plugin"], str(TESTS / "cupy/test_conformance.py")
     on_host = [*plugin, kit, "--devshim-gpus=0", f"--devshim-results={RESULTS}/cupy-0.json"]
     on_stub = [STUB, *plugin, "tests/stub_cupy/test_kit.py", "-m", "gpu and not fresh"]
     pytests(session, [on_host, on_stub, STUB_TESTS])

@@ -1,7 +1,7 @@
 """Mutation testing of the neutral half: ``python tests/mutants --sample 300``.
 
 A mutant is a copy of the package with one small fault in a comparison, boolean operator, constant or returned value.
-The tests of ``tests/neutral`` and the conformance kit on NumPy's two simulated GPUs that run its line judge it: one
+The tests of ``tests/unit`` and the conformance kit on NumPy's two simulated GPUs that run its line judge it: one
 that fails, and passes without the fault, kills the mutant.  A mutant that survives shows what no test would notice.
 
 Which mutants are made is drawn with a seed, so that a run can be repeated.  ``--keep FOLDER`` stores each outcome as it

@@ -26,7 +26,7 @@ class Selection:
     Attributes:
         lines: Suite -> file and line -> its tests.
         chosen: Suite -> tests that judge every line in their place, or None.
-        named: File -> the tests of `tests/neutral` that are named after it: some run it in processes of their own.
+        named: File -> the tests of `tests/unit` that are named after it: some run it in processes of their own.
     """
 
     lines: Mapping[str, Lines]
@@ -76,9 +76,8 @@ def select(trees: Sequence[Path], folder: Path, chosen: Sequence[str] | None) ->
 
 
 def _named_after(path: str, tests: Iterable[str]) -> list[str]:
-    """Return the tests of a file of the package, by the name of theirs: test_imports.py is about _imports.py."""
-    name = f"tests/neutral/test_{Path(path).stem.strip('_')}.py::"
-    return sorted(test for test in tests if test.startswith(name))
+    """Return the tests of a file of the package, by the name of theirs: test_parsing.py is about parsing.py."""
+    return sorted(test for test in tests if f"/test_{Path(path).stem}.py::" in test)
 
 
 class Judge:

@@ -9,7 +9,7 @@ from typing import Any
 HEAD = """# Mutation testing
 
 `nox -s mutants` makes small faults in the neutral half of devshim, one at a time, and runs the tests that reach the
-faulty line: `tests/neutral`, and the conformance kit on two simulated GPUs of NumPy. A fault that no test notices
+faulty line: `tests/unit`, and the conformance kit on two simulated GPUs of NumPy. A fault that no test notices
 survives. A test that fails counts only if it passes without the fault.
 
 This page is generated from {total} faults, drawn at random with seed {seed} from the {possible} that can be made,

@@ -175,8 +175,8 @@ def test_a_line_that_all_tests_run_is_judged_by_some_of_them(count):
 
 
 def test_tests_are_named_after_files():
-    tests = ["tests/neutral/test_a.py::x", "tests/neutral/test_a_b.py::x", "tests/neutral/test_b.py::x"]
-    assert judge._named_after("devshim/_a.py", tests) == tests[:1]
+    tests = ["tests/unit/test_a.py::x", "tests/unit/test_a_b.py::x", "tests/unit/test_b.py::x"]
+    assert judge._named_after("devshim/trees/a.py", tests) == tests[:1]
 
 
 def test_a_line_is_judged_by_the_tests_that_run_it_in_each_suite():

