@@ -143,11 +143,12 @@ def conform_again(session: nox.Session, name: str) -> None:
 
 @nox.session(python=DEFAULT, tags=["quick"])
 def lint(session: nox.Session) -> None:
-    """Check style and formatting, and that the stub of the package is up to date."""
-    install(session, *group("lint"))
+    """Check style and formatting, that prose is plain, and that the stub of the package is up to date."""
+    install(session, *group("lint", "test"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("python", "tests/typing/stub.py", "--check")
+    session.run("pytest", "-q", "tests/prose")
 
 
 @nox.session(python=DEFAULT, tags=["quick"])
