@@ -38,7 +38,9 @@ class Later:
     __slots__ = ("backend", "place", "target", "tensor")
 
     def __init__(self, backend: Backend, target: Device, place: str) -> None:
-        self.backend, self.target, self.place = backend, target, place
+        self.backend: Backend = backend
+        self.target: Device = target
+        self.place: str = place
         self.tensor: Tensor = None
 
 

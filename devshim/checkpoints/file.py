@@ -157,8 +157,10 @@ class Opened:
     """
 
     def __init__(self, path: str, handle: Any, header: Mapping[str, Any], told: Any) -> None:
-        self.path, self.told, self._handle = path, told, handle
-        self.forms = {
+        self.path: str = path
+        self.told: Any = told
+        self._handle = handle
+        self.forms: dict[str, tuple[str, tuple[int, ...]]] = {
             name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items() if name != "__metadata__"
         }
 

@@ -37,6 +37,7 @@ class Contents:
         self._file = file
         self._told = file.told
         self.found: list[tuple[Any, Cell]]
+        self.tree: Any
         if file.told is None:
             self.tree = {name: _foreign(file, name) for name in file.forms}
             self.found = [(tensor, ((None, None), name)) for name, tensor in self.tree.items()]

@@ -26,7 +26,10 @@ class StoredTensor:
     __slots__ = ("crc32", "dtype", "name", "shape")
 
     def __init__(self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None) -> None:
-        self.name, self.dtype, self.shape, self.crc32 = name, dtype, shape, crc32
+        self.name: str = name
+        self.dtype: str = dtype
+        self.shape: tuple[int, ...] = shape
+        self.crc32: int | None = crc32
 
     def in_words(self) -> str:
         """Return what it is called in a message."""
@@ -48,9 +51,13 @@ class StoredWhole:
         facts: Any,
         library: str | None = None,
     ) -> None:
-        self.framework, self.title, self.cls = framework, title, cls
-        self.library = framework if library is None else library  # Keras's are the same on several frameworks
-        self.leaves, self.layers, self.facts = leaves, layers, facts
+        self.framework: str = framework
+        self.title: str = title
+        self.cls: str = cls
+        self.library: str = framework if library is None else library  # Keras's are the same on several frameworks
+        self.leaves: Mapping[str, tuple[str, StoredTensor]] = leaves
+        self.layers: Sequence[Mapping[str, Any]] = layers
+        self.facts: Any = facts
 
     def in_words(self) -> str:
         """Return what it is called in a message."""

@@ -13,13 +13,15 @@ from devshim.registry import argument_hints, current, registry
 
 TYPE_CHECKING: bool = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
+    from devshim.errors import DeviceSpecError
     from devshim.registry.discovery import BackendName
 
 __all__ = ["from_native", "is_tensor", "no_device", "to_native"]
 
-no_device = argument_hints.no_device
+no_device: Callable[[str, object, object, DeviceSpecError], DeviceSpecError] = argument_hints.no_device
 
 
 def to_native(device: Device, backend: BackendName | None) -> Any:

@@ -57,7 +57,8 @@ class Block:
     __slots__ = ("open", "what")
 
     def __init__(self, what: Any) -> None:
-        self.what, self.open = what, True
+        self.what: Any = what
+        self.open: bool = True
 
 
 def enter(contexts: ContextVar[tuple[Block, ...]], what: Any, opened: list[Block]) -> None:
