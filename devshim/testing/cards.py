@@ -103,7 +103,7 @@ class SimulatedCards(Fresh):
         """The error names the card, the bytes asked and the bytes free, word for word; nothing is taken."""
         self.without_cards("""
 import gc, numpy as np
-from devshim.errors import messages as _refusals
+from devshim.errors import messages
 ds.use(name)
 ds.simulate(gpus=2, memory=2**20)
 kept = ds.zeros(2**17, dtype="float32", device="gpu:1")
@@ -122,8 +122,8 @@ for call in calls:
     assert error.problem.partition(" (at the leaf")[0] == (
         "gpu:1 has no room for 1,048,576 bytes: 524,288 bytes are free"), error.problem
     assert "ds.shrink_batch" in error.hint
-    assert _registry.load(name).is_out_of_memory(error) or isinstance(error, MemoryError)
-    full = _refusals.out_of_memory(_registry.load(name), ds.cpu(), 8)
+    assert registry.load(name).is_out_of_memory(error) or isinstance(error, MemoryError)
+    full = messages.out_of_memory(registry.load(name), ds.cpu(), 8)
     assert type(error) is type(full), "whoever catches a simulated GPU's error catches a real one's, too"
     del error
     gc.collect()

@@ -61,13 +61,13 @@ class Fresh(Kit):
         """Counting, asking and describing the host start no device and import no other framework."""
         self.fresh("""
 import sys
-assert not {"numpy", *_installed.BUILTIN} & set(sys.modules), "import devshim imports a framework"
+assert not {"numpy", *discovery.BUILTIN} & set(sys.modules), "import devshim imports a framework"
 ds.use(name)
 assert name == "numpy" or name not in sys.modules, "use imports the framework"
 assert ds.device_count() >= 0
 ds.devices(), ds.try_gpu(), ds.try_all_gpus(), ds.device_count("tpu")
-assert _registry.load(name).started() is False, "counting started the devices"
-others = [other for other in _installed.imported() if other not in (name, "numpy")]
+assert registry.load(name).started() is False, "counting started the devices"
+others = [other for other in discovery.imported() if other not in (name, "numpy")]
 mine = __import__(name)
 assert others == [] or name == "tensorflow", others  # Keras imports JAX or PyTorch where it is told to
 """)
@@ -93,9 +93,9 @@ ds.set_visible_devices([])
 assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 assert ds.device_count() == 0
 ds.zeros(2)
-if _registry.load(name).started():
+if registry.load(name).started():
     late = expect(ds.AlreadyStartedError, ds.set_visible_devices, [])
-    assert _registry.load(name).title in late.problem
+    assert registry.load(name).title in late.problem
 """)
 
     @pytest.mark.fresh
@@ -115,7 +115,7 @@ ds.set_visible_devices([2])
 x = ds.ones(3, device="gpu:0")
 for late in ([], [0], None):
     error = expect(ds.AlreadyStartedError, ds.set_visible_devices, late)
-    assert _registry.load(name).title in error.problem and str(late) in error.problem, error.problem
+    assert registry.load(name).title in error.problem and str(late) in error.problem, error.problem
 del error
 assert ds.device_count() == 1 and ds.to_numpy(x + 1).tolist() == [2, 2, 2]
 ds.simulate(2)
@@ -137,7 +137,7 @@ try:
 except ds.UnsupportedError as error:
     assert error.hint and "fraction" in error.problem
 ds.zeros(2)
-backend = _registry.load(name)
+backend = registry.load(name)
 if "grow" in backend.never_late:
     ds.memory_policy("grow")
 elif backend.started():

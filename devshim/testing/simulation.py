@@ -67,7 +67,7 @@ x = ds.zeros(2)
 try:
     ds.simulate(gpus=2)
 except ds.SimulationError as error:
-    assert error.hint and _registry.load(name).title in error.problem
+    assert error.hint and registry.load(name).title in error.problem
     assert ds.device_count() == 0
 else:
     assert ds.device_count() == 2

@@ -142,9 +142,9 @@ def test_saving_and_loading_many_small_leaves_is_one_copy_and_one_wait(run_on_ea
 def test_the_driver_says_which_cards_are_used(run):
     """What the adapter of CuPy asks, whose runtime tells of no contexts."""
     run("""
-    from devshim.devices import cuda as _cuda
+    from devshim.devices import cuda
     def used():
-        return [card for card in range(LAST + 1) if _cuda.has_context(card)]
+        return [card for card in range(LAST + 1) if cuda.has_context(card)]
     assert ds.device_count() == 4 and used() == []
     x = ds.place(torch.ones(3), CARD)
     assert used() == [LAST] == contexts()

@@ -100,8 +100,8 @@ def test_cards_that_are_unlike(run, order):
         numbers = [3, 0, 1, 2] if {order is None} else [0, 1, 2, 3]
         assert [info.uuid[-2:] for info in seen] == [f"{{n:02x}}" for n in numbers], seen
         assert [info.name == "Fake fast card" for info in seen] == [n == 3 for n in numbers]
-        from devshim.devices import nvml as _nvml
-        known = [_nvml.known(i) for i in range(4)]
+        from devshim.devices import nvml
+        known = [nvml.known(i) for i in range(4)]
         assert known == [None] * 4 or [card.uuid for card in known] == [info.uuid for info in seen]
         assert (known[0] is None) == {order is None}
         """,

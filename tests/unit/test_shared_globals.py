@@ -154,7 +154,7 @@ def test_the_hooks_of_copies_are_among_them() -> None:
 
 
 BAD = """
-from devshim.transfers import engine as _transfer
+from devshim.transfers import engine
 
 _hook = None
 _cards: dict[int, int] = {}
@@ -162,7 +162,7 @@ _cards: dict[int, int] = {}
 def assign(hook):
     global _hook
     _hook = hook
-    _transfer.LEDGER = hook
+    engine.LEDGER = hook
     _cards.clear()
 
 def tests_and_calls(x):
@@ -170,8 +170,8 @@ def tests_and_calls(x):
         _hook(x)
 
 def tests_both(x):
-    if x and _transfer.LEDGER is not None:
-        return _transfer.LEDGER(x)
+    if x and engine.LEDGER is not None:
+        return engine.LEDGER(x)
 
 def looks_up(x):
     return [_cards[each] for each in x if each in _cards]
@@ -180,12 +180,12 @@ def truth(x):
     return _hook(x) if _hook else x
 """
 GOOD = """
-from devshim.transfers import engine as _transfer
+from devshim.transfers import engine
 
 _LOCK = allocate_lock()
 
 def reads_once(x):
-    hook, ledger = _hook, _transfer.LEDGER
+    hook, ledger = _hook, engine.LEDGER
     if hook is not None and ledger is not None:
         hook(ledger(x))
     return None if _cards.get(x) is None else x
