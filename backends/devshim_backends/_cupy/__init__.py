@@ -1,1 +1,1 @@
-"""CuPy behind the contract of `devshim.contract.backend`. `backend.py` combines its mixins."""
+"""The CuPy adapter: it implements the contract of `devshim.contract.backend`. `backend.py` combines its mixins."""

@@ -1,4 +1,4 @@
-"""The CuPy adapter: a class made of its mixins."""
+"""The CuPy adapter's class, which combines the mixins of the modules beside this one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CupyBackend(
     CupyInterop,
     CupySeveral,
 ):
-    """CuPy, 14 and newer: its arrays on CUDA and ROCm cards, and NumPy's arrays in host memory."""
+    """The adapter for CuPy 14 and newer: CuPy's arrays on CUDA and ROCm GPUs, NumPy's arrays in host memory."""
 
     name: ClassVar[str] = "cupy"
     title: ClassVar[str] = "CuPy"

@@ -1,4 +1,4 @@
-"""The features that CuPy or this adapter lacks, with reasons. No framework is imported: the support table reads it."""
+"""The gaps of CuPy and of this adapter, with reasons. Imports no framework, because the support table reads it."""
 
 from __future__ import annotations
 

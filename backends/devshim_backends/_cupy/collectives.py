@@ -1,4 +1,4 @@
-"""Cutting arrays up, joining them, and combining them element by element, on the GPU they are on."""
+"""Functions that split, join and combine arrays, on the GPU that they are on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OPS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
 
 
 class CupySeveral(CupyTensors):
-    """The mixin for several devices. devshim itself sums over GPUs, because CuPy ships no NCCL."""
+    """The mixin for collectives. devshim itself adds up over GPUs, because CuPy does not ship NCCL."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         return x[(slice(None),) * axis + (slice(start, stop),)]
@@ -44,7 +44,7 @@ class CupySeveral(CupyTensors):
             made = reduce(getattr(functions, _OPS[op]), xs[1:], xs[0].copy())
             if op == "mean":
                 made = functions.divide(made, xs[0].dtype.type(len(xs)))
-            return functions.asarray(made)  # of no axes NumPy makes a scalar
+            return functions.asarray(made)  # NumPy returns a scalar for 0-d arrays
 
     def snapshot(self, x: Tensor) -> Tensor:
         if isinstance(x, np.ma.MaskedArray):
@@ -55,7 +55,7 @@ class CupySeveral(CupyTensors):
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
         dtype = x.dtype
         if type(x) is not np.ndarray or not dtype.isnative or self.dtype_name(x) == "bfloat16":
-            return None  # a GPU's number takes an operator
+            return None  # reading a number from a GPU takes an operator
 
         def read(x: Tensor) -> bytes | None:
             return x.tobytes() if type(x) is np.ndarray and x.dtype is dtype and x.size == 1 else None
@@ -64,7 +64,7 @@ class CupySeveral(CupyTensors):
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
         device = self.device_of(xs[0])
-        self.synchronize(device)  # taken on whatever stream was current then, and in whatever thread
+        self.synchronize(device)  # the arrays were copied on the stream and in the thread that were current then
         dtype = np.dtype(widest({self.dtype_name(x) for x in xs}))
         with on_card(device):
             return library(device).concatenate([x.reshape(1).astype(dtype, copy=False) for x in xs])
@@ -74,5 +74,5 @@ class CupySeveral(CupyTensors):
             x[...] = value
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
-        errors: Any = np.geterr()  # NumPy's, for arrays of the host's
+        errors: Any = np.geterr()  # NumPy's error state, for arrays in host memory
         return lambda: np.errstate(**errors)

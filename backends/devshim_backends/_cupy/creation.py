@@ -1,4 +1,4 @@
-"""New arrays: by CuPy on a GPU, by NumPy, which has the same functions, in host memory."""
+"""Functions that create arrays: CuPy's on a GPU, and NumPy's functions of the same names in host memory."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class CupyCreation(CupyTensors):
             return getattr(library(device), function)(*args, **options)
 
     def _range(self, device: Device, function: str, dtype: Any | None, *args: Any, **options: Any) -> Tensor:
-        """Return a range on a device; CuPy has no ranges of bool, complex and bfloat16, so NumPy makes those."""
+        """Return a range on a device. CuPy has no ranges of bool, complex or bfloat16, so NumPy makes those."""
         plain = all(isinstance(each, (int, float)) for each in args) and (dtype is None or dtype.kind in "iuf")
         made: Tensor = self._make(device if plain else CPU, function, *args, dtype=dtype, **options)
         return made if plain or device is CPU else to_card(made, device)
 
 
 def _float(dtype: Any | None) -> Any:
-    """Return a dtype, or the default of both libraries: CuPy takes no None for it everywhere."""
+    """Return a dtype, or the default of both libraries, because some CuPy functions do not accept None."""
     return np.dtype(float) if dtype is None else dtype

@@ -1,6 +1,6 @@
-"""CuPy's devices: counting them without starting CUDA, naming and describing them.
+"""CuPy's devices: their number, which is found without starting CUDA, their names and their properties.
 
-CuPy has arrays on GPUs alone, so the host is NumPy's: its device is the text ``"cpu"``, as NumPy calls it.
+CuPy has arrays on GPUs only, so NumPy serves the host: its device is the text ``"cpu"``, as in NumPy.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from devshim.devices.device import CPU, Device
 from devshim.devices.info import DeviceInfo
 
 _COMMON = 16
-"""GPUs whose `Device` is found with one dictionary lookup from the start; others are added as they are met."""
+"""The number of GPUs whose `Device` exists from the start; one dictionary lookup finds it. Others are added on use."""
 _DEVICES = {index: Device("gpu", index) for index in range(_COMMON)}
 
 _SHOWN: dict[str, int] = {}
-"""How many GPUs CUDA shows, once it is started: that does not change in a process."""
+"""The number of GPUs that CUDA reports after it has started. It does not change during a process."""
 
 _UNABLE = tuple(
     f"cudaError{name}:"
@@ -29,17 +29,17 @@ _UNABLE = tuple(
         *("NoDevice", "InitializationError", "SystemNotReady", "StubLibrary"),
     )
 )
-"""How errors begin where CUDA cannot start: the driver is too old, or no driver answers."""
+"""The beginnings of errors that say that CUDA cannot start: the driver is too old, or does not answer."""
 
 
 def card(index: int) -> Device:
-    """Return the `Device` of one of CuPy's numbers."""
+    """Return the `Device` for a CuPy device number."""
     found = _DEVICES.get(index)
     return found if found is not None else _DEVICES.setdefault(index, Device("gpu", index))
 
 
 def cards() -> int:
-    """Return how many GPUs CuPy has, or will have; starts no CUDA."""
+    """Return the number of GPUs that CuPy has, or will have, without starting CUDA."""
     if startup.reason("cupy", "gpu"):  # CUDA cannot start in this process any more
         return 0
     shown = _SHOWN.get("gpu")
@@ -59,7 +59,7 @@ def _unable(error: BaseException) -> str:
 
 
 def is_used(index: int) -> bool:
-    """Return False if this process has asked nothing of a GPU, which most calls that name it would change."""
+    """Return False if this process has not used a GPU yet; most calls that name the GPU would start using it."""
     return runtime.is_hip or cuda.has_context(index)
 
 
@@ -110,7 +110,7 @@ class CupyDevices(Backend):
 
 
 def _uuid(found: object) -> str | None:
-    """Return a UUID as NVML writes it, from CUDA's 16 bytes."""
+    """Return a UUID in NVML's notation from CUDA's 16 bytes."""
     if not isinstance(found, bytes) or len(found) < 16 or runtime.is_hip:
         return None
     text = found[:16].hex()

@@ -1,13 +1,13 @@
-"""CuPy and DLPack, in the order of streams.
+"""DLPack for CuPy: sharing arrays with other frameworks, in the order of CUDA streams.
 
 Requirements this module answers:
 
-* A producer makes its consumer's stream wait for its own; CuPy asks for that, and does it, on the current GPU's
-  streams, so the array's own GPU is current for the moment.
-* Memory that must not be written is not taken: CuPy's arrays can be written, all of them (14.2).
-* Host memory is NumPy's to share, and what NumPy does not share as it is goes by a copy: bfloat16, the other byte
-  order, negative strides, on which `torch.from_dlpack` ends the process (pytorch/pytorch#188023), arrays that are
-  read-only.
+* A producer makes its consumer's stream wait for its own. CuPy does this on the streams of the current GPU, so the
+  array's own GPU is made current during the call.
+* Read-only memory is refused, because all CuPy arrays can be written (14.2).
+* NumPy shares host memory. What NumPy cannot share as it is needs a copy: bfloat16, a byte order other than the
+  machine's, read-only arrays, and negative strides, on which `torch.from_dlpack` ends the process
+  (pytorch/pytorch#188023).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CupyInterop(CupyTensors):
     """The mixin for DLPack."""
 
     alignment = 1
-    """On the host, where NumPy's arrays know whether they are aligned; on a GPU see `_check_on_card`."""
+    """The alignment on the host, where NumPy arrays know whether they are aligned; for GPUs see `_check_on_card`."""
 
     def to_dlpack(self, x: Tensor) -> Any:
         here = self.device_of(x)
@@ -58,7 +58,7 @@ class CupyInterop(CupyTensors):
 
 
 class _OnItsCard:
-    """An array that is exported with its own GPU current."""
+    """An array whose own GPU is current while it is exported."""
 
     def __init__(self, x: Tensor, device: Device) -> None:
         self._x = x
@@ -73,7 +73,7 @@ class _OnItsCard:
 
 
 def _check(offered: dlpack.Offer) -> None:
-    """Refuse what could be written through against its owner's word, and what no array can be made of."""
+    """Refuse memory that its owner declares read-only, and dtypes that CuPy has no arrays of."""
     if offered.read_only:
         raise BufferError("it is read-only, and CuPy has no read-only arrays")
     if offered.dtype not in dlpack.FORMS:
@@ -81,14 +81,14 @@ def _check(offered: dlpack.Offer) -> None:
 
 
 def _check_on_card(offered: dlpack.Offer) -> None:
-    """Refuse as `_check`, and memory on whose address a kernel would fail, with all that this process has there."""
+    """Refuse what `_check` refuses, and unaligned memory: a kernel would fail on it and break the CUDA context."""
     _check(offered)
     if offered.address % offered.itemsize:
         raise BufferError(f"its address is not a multiple of {offered.itemsize}, the bytes of an element")
 
 
 def _writable(array: np.ndarray) -> np.ndarray:
-    """Return an array that can be written, or refuse one that NumPy has made read-only: its capsule cannot tell."""
+    """Return a writable array; refuse one that NumPy made read-only because its capsule is silent about it."""
     if not array.flags.writeable:
         raise BufferError("it does not say whether it may be written")
     return array

@@ -1,4 +1,4 @@
-"""The error of a full device: devshim's and CuPy's in one."""
+"""The error for a full device, which is both devshim's and CuPy's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["FullDeviceError"]
 
 
 class _Told(memory.OutOfMemoryError):  # type: ignore[misc]  # CuPy is Any
-    """CuPy's error with a text in place of the numbers it is made of."""
+    """CuPy's error with a text, without the numbers that CuPy's constructor takes."""
 
     def __init__(self, text: str) -> None:
         MemoryError.__init__(self, text)
@@ -18,4 +18,4 @@ class _Told(memory.OutOfMemoryError):  # type: ignore[misc]  # CuPy is Any
 
 @joined
 class FullDeviceError(OutOfMemoryError, _Told):
-    """A device is full; ``except cupy.cuda.memory.OutOfMemoryError`` catches it, too."""
+    """The error for a full device; ``except cupy.cuda.memory.OutOfMemoryError`` also catches it."""

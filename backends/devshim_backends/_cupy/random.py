@@ -1,12 +1,12 @@
-"""Random arrays, drawn on their device: by CuPy's generator of that GPU, or by NumPy's.
+"""Random arrays, drawn on their device by CuPy's generator for that GPU, or by NumPy's on the host.
 
 Requirements this module answers:
 
-* CuPy has a generator for each GPU, and ``cupy.random.seed`` restarts that of the current one alone.  Here all that
-  there are start again; one of a GPU that is not used yet would take half a gigabyte there, and is seeded when
-  devshim first draws from it.
+* CuPy has one generator for each GPU, and ``cupy.random.seed`` restarts only the current GPU's. devshim restarts all
+  that exist. Creating one on a GPU that is not used yet would take half a gigabyte there, so that GPU's generator is
+  seeded when devshim first draws from it.
 * CuPy draws float32 and float64; narrower numbers are drawn as float32 and rounded.
-* ``[low, high)``: a number that rounding has brought to ``high`` is put back to ``low``.
+* The interval is ``[low, high)``: a number that was rounded to ``high`` is replaced with ``low``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from devshim_backends._cupy.scopes import on_card
 from devshim_backends._cupy.tensors import CupyTensors
 
 _SEED: dict[str, int] = {}
-"""The seed with which the generators start that are made from now on."""
+"""The seed for generators that are created from now on."""
 
 
 class CupyDraws(CupyTensors):
@@ -50,7 +50,7 @@ class CupyDraws(CupyTensors):
 
 
 def _start(device: Device) -> None:
-    """Seed a GPU's generator, which is current, if it is made after `seed` was called."""
+    """Seed the current GPU's generator if it does not exist yet but `seed` was called."""
     seed = _SEED.get("gpu")
     if seed is not None and device is not CPU and device.index not in _generator._random_states:
         cupy.random.seed(seed)

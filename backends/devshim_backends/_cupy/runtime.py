@@ -1,4 +1,4 @@
-"""CuPy's runtime: whether CUDA has started, the GPUs' memory, and CuPy's pool of it."""
+"""CuPy at run time: whether CUDA has started, the memory of the GPUs, and CuPy's memory pool."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FULL = (
     "CUFFT_ALLOC_FAILED",
     "CUTENSOR_STATUS_ALLOC_FAILED",
 )
-"""Texts for a full GPU in the RuntimeErrors that CuPy raises for errors of CUDA's libraries."""
+"""Texts that mean a full GPU, in the RuntimeErrors that CuPy raises for errors in CUDA libraries."""
 _LIMIT = "CUPY_GPU_MEMORY_LIMIT"
 
 
@@ -51,12 +51,12 @@ class CupyRuntime(Backend):
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
         if runtime.is_hip and indices is not None:
-            os.environ.pop("ROCR_VISIBLE_DEVICES", None)  # it would win over HIP_VISIBLE_DEVICES
+            os.environ.pop("ROCR_VISIBLE_DEVICES", None)  # it would take precedence over HIP_VISIBLE_DEVICES
 
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
             return host.memory()
-        if not is_used(device.index):  # CUDA would make one only to answer
+        if not is_used(device.index):  # asking CUDA would create a context only to answer
             known = nvml.known(device.index)
             if known is not None:
                 return MemoryInfo(total=known.total_memory, used=0, free=known.free_memory)
@@ -64,7 +64,7 @@ class CupyRuntime(Backend):
             free, total = runtime.memGetInfo()
             pool = cupy.get_default_memory_pool()
             used, spare = pool.used_bytes(), pool.free_bytes()
-        # The free memory in CuPy's pool is available, and so is what the driver has left.
+        # The free memory in CuPy's pool is available, and so is the driver's free memory.
         return MemoryInfo(total=total, used=used, free=free + spare)
 
     def empty_cache(self, device: Device) -> None:
@@ -74,13 +74,13 @@ class CupyRuntime(Backend):
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy == "grow":
-            return  # what CuPy does anyway
-        os.environ[_LIMIT] = f"{float(policy):%}"  # read for each GPU when CuPy first allocates there
+            return  # CuPy does this anyway
+        os.environ[_LIMIT] = f"{float(policy):%}"  # CuPy reads it for each GPU when it first allocates there
         for index in filter(is_used, range(cards())):
             with cupy.cuda.Device(index):
                 cupy.get_default_memory_pool().set_limit(fraction=float(policy))
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        if isinstance(error, MemoryError):  # CuPy's own error, and NumPy's
+        if isinstance(error, MemoryError):  # CuPy's own error and NumPy's are subclasses
             return True
         return isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)

@@ -1,4 +1,4 @@
-"""CuPy's current GPU: every operator, copy and new array is on it, in the thread that chose it."""
+"""CuPy's current GPU, on which all operators, copies and new arrays of a thread are."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from devshim.devices.device import CPU, Device
 
 
 def on_card(device: Device) -> AbstractContextManager[Any]:
-    """Return a context in which a GPU is this thread's current one; on the host nothing."""
+    """Return a context that makes a GPU the current one of this thread; for the host it does nothing."""
     return nullcontext() if device is CPU else cupy.cuda.Device(device.index)
 
 
 class CupyScopes(Backend):
-    """The mixin for scopes: CuPy's own ``with cupy.cuda.Device(1):``, which holds for one thread and nests."""
+    """The mixin for scopes. They are CuPy's own ``with cupy.cuda.Device(1):``, which apply to one thread and nest."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         return on_card(device)

@@ -1,4 +1,4 @@
-"""The line each devshim call stands for, as a CuPy user writes it. Imports no framework."""
+"""For each devshim call, the code that a CuPy user would write without devshim. Imports no framework."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class _Line(str):
-    """A template for GPUs, and another for the host, whose arrays are NumPy's."""
+    """A template for GPUs, with a second template for the host, where arrays are NumPy's."""
 
     host: str
 
@@ -26,7 +26,7 @@ def _line(card: str, host: str) -> _Line:
 
 
 def _made(function: str, arguments: str = "{args}{dtype}") -> _Line:
-    """The line of a function that both libraries have."""
+    """Return the snippet of a function that both libraries have."""
     return _line(f"with {{device}}: x = cp.{function}({arguments})", f"np.{function}({arguments})")
 
 

@@ -1,4 +1,4 @@
-"""CuPy's arrays on GPUs and NumPy's in host memory: where they are, and copies of them."""
+"""The device, the properties and copies of arrays: CuPy's arrays on GPUs, NumPy's in host memory."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class CupyTensors(Backend):
         return int(x.nbytes)
 
     def synchronize(self, device: Device) -> None:
-        if device is not CPU and is_used(device.index):  # else nothing was ever asked of it
+        if device is not CPU and is_used(device.index):  # a GPU that was never used has nothing to finish
             cupy.cuda.Device(device.index).synchronize()
 
     def dtype(self, name: str) -> Any:

@@ -1,1 +1,1 @@
-"""NumPy behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""
+"""The NumPy adapter: it implements the contract of `devshim.contract.backend`. `backend.py` combines its mixins."""

@@ -1,4 +1,4 @@
-"""NumPy's rooms put together."""
+"""The NumPy adapter's class, which combines the mixins of the modules beside this one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .scopes import NumpyScopes
 class NumpyBackend(
     NumpyDevices, NumpyCreation, NumpyDraws, NumpyScopes, NumpyRuntime, NumpyHidden, NumpyInterop, NumpySeveral
 ):
-    """NumPy: the host, and simulated cards for those who have nothing else installed."""
+    """The adapter for NumPy: the host, and simulated GPUs for users who have no other framework installed."""
 
     name = "numpy"
     title = "NumPy"

@@ -1,4 +1,4 @@
-"""What NumPy cannot do, with the reason; read without importing NumPy's adapter."""
+"""The gaps of NumPy, with reasons. Reading them does not import the rest of the adapter."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Cutting NumPy arrays up, joining them, and combining them element by element.
+"""Functions that split, join and combine NumPy arrays.
 
-What computes on a card's array computes through its label (`simulation.SimulatedArray`), so results are on the card.
+Arrays on simulated GPUs are `simulation.simulate.SimulatedArray`, so results of computations stay on the same device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPS: dict[str, np.ufunc] = {"sum": np.add, "mean": np.add, "max": np.maximum, "
 
 
 class NumpySeveral(NumpyTensors):
-    """Views where NumPy gives views; everything else in new memory."""
+    """The mixin for collectives. It returns views where NumPy does, and new memory otherwise."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         return x[(slice(None),) * axis + (slice(start, stop),)]
@@ -37,9 +37,9 @@ class NumpySeveral(NumpyTensors):
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         made = reduce(_OPS[op], xs[1:], xs[0].copy())
         if op == "mean":
-            # By a number of the array's own type: before NumPy 2, float16 of no axes by an int gives float64.
+            # Divide by a number of the array's own type: before NumPy 2, a 0-d float16 divided by an int is float64.
             made = np.divide(made, xs[0].dtype.type(len(xs)))
-        return np.asanyarray(made)  # of no axes NumPy makes a scalar
+        return np.asanyarray(made)  # NumPy returns a scalar for 0-d arrays
 
     def snapshot(self, x: Tensor) -> Tensor:
         if is_masked(x):
@@ -65,5 +65,5 @@ class NumpySeveral(NumpyTensors):
         x[...] = value
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
-        errors: Any = np.geterr()  # of a thread, before NumPy 2
+        errors: Any = np.geterr()  # it is thread-local before NumPy 2
         return lambda: np.errstate(**errors)

@@ -1,4 +1,4 @@
-"""New NumPy arrays, on the host or labelled as a simulated card's."""
+"""Functions that create NumPy arrays on the host or on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .tensors import NumpyTensors
 
 
 class NumpyCreation(NumpyTensors):
-    """NumPy's own functions, and the label."""
+    """The mixin for creation functions. NumPy makes the array, and `settle` labels it with its simulated GPU."""
 
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
         try:
             array = np.array(values, dtype=dtype)
-        except Warning as warning:  # NumPy 1.23 warns of ragged values, which with -W error is raised
+        except Warning as warning:  # NumPy 1.23 warns about ragged values; -W error turns the warning into an error
             raise ValueError(str(warning)) from warning
         if array.dtype.hasobject or array.dtype.kind in "SU":
             raise ValueError(f"they make an array of dtype {array.dtype}")

@@ -1,4 +1,4 @@
-"""NumPy's devices: the host, and simulated cards where they were asked for."""
+"""NumPy's devices: the host, and simulated GPUs if the user asked for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NumpyDevices(NumpySimulation):
-    """Counting, naming and describing."""
+    """The mixin for counting, naming and describing devices."""
 
     def kinds(self) -> Sequence[str]:
         return ("gpu",) if self.simulated else ()
@@ -29,7 +29,7 @@ class NumpyDevices(NumpySimulation):
         return str(device)
 
     def from_native(self, native: object) -> Device | None:
-        return None  # NumPy's device is the text "cpu", which the parser knows
+        return None  # NumPy's device is the text "cpu", which devshim's parser knows
 
     def describe(self, device: Device) -> DeviceInfo:
         return host.describe(self.name) if device is CPU else self.describe_card(device)

@@ -1,16 +1,17 @@
-"""NumPy and DLPack.
+"""DLPack for NumPy: sharing arrays with other frameworks.
 
 Requirements this module answers:
 
-* What NumPy gives no capsule for, or reads none of, is shared all the same where its bytes are the same under another
-  name: bfloat16 as unsigned integers, bool before NumPy 1.25, memory that is read-only.
-* An array over another framework's memory can be written, unless that memory says otherwise: NumPy makes it read-only
-  where the capsule cannot say it (one without a version; before 2.1 every one).  Who must not write is said by
-  `freeze`.
-* NumPy's own refusal of a dtype comes with its exception set while the capsule is dropped; a capsule whose destructor
-  is Python code (MXNet's) then runs into that exception, and the call ends in `SystemError`.  So dtypes are looked at
-  first.
-* Of a plain array all that matters is in two attributes: its flags, and its dtype.
+* NumPy's DLPack does not support some dtypes, and some versions do not export read-only memory. Such an array is
+  still shared if its bytes have another name that NumPy supports: bfloat16 as unsigned integers, bool before
+  NumPy 1.25, read-only memory as writable memory.
+* An array over another framework's memory is writable, unless that memory is declared read-only. NumPy makes the array
+  read-only if its capsule cannot say (a capsule without a version; before 2.1, every capsule). `freeze` marks arrays
+  that are read-only.
+* When NumPy refuses a dtype, it drops the capsule while its exception is set. If the capsule's destructor is Python
+  code (as in MXNet), the destructor fails on that exception and the call ends in `SystemError`. So devshim checks the
+  dtype first.
+* For a plain array, two attributes say all that matters: its flags and its dtype.
 """
 
 from __future__ import annotations
@@ -31,23 +32,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _STRANGE = {"bfloat16": "uint16"}
-"""A dtype that NumPy's own DLPack does not know -> the one whose bytes it takes them for."""
+"""Maps a dtype that NumPy's DLPack does not support to the dtype under which NumPy exports its bytes."""
 if np.lib.NumpyVersion(np.__version__) < "1.25.0":
     _STRANGE["bool"] = "uint8"
 _KNOWN = "iufc" if "bool" in _STRANGE else "biufc"
-"""The kinds of dtype that NumPy exports by itself, or refuses."""
+"""The kinds of dtype that NumPy exports or refuses correctly without devshim's help."""
 
 _DTYPES = [np.dtype(name) for name in dlpack.FORMS if name not in _STRANGE]
 _PLAIN = {each: (each.name, each.itemsize if each.alignment < each.itemsize else 1) for each in _DTYPES}
-"""The dtypes that NumPy exports natively, in the machine's byte order -> their name; and what an element's address
-is to be a multiple of where NumPy calls less aligned (complex128: it is content with 8, C++ with 16), else 1."""
+"""Maps each dtype that NumPy exports natively, in the machine's byte order, to its name and to an alignment in bytes.
+
+The alignment is that of an element where NumPy accepts less (complex128: NumPy accepts 8 bytes, C++ needs 16), else 1.
+"""
 _IN_C_ORDER, _ALIGNED, _WRITABLE, _TO_BE_WRITTEN_BACK = 0x1, 0x100, 0x400, 0x2000  # NPY_ARRAY_... of its C interface
 _PLAIN_FLAGS = _IN_C_ORDER | _ALIGNED | _WRITABLE
 _FLAGS = _PLAIN_FLAGS | _TO_BE_WRITTEN_BACK
 
 
 _word, _START = ctypes.c_size_t.from_address, object.__basicsize__
-"""An array's address is its object's first field, which is read in a tenth of the time of ``x.ctypes`` (all NumPys)."""
+"""An array's address is the first field of its object (in all NumPy versions); `x.ctypes` takes ten times as long."""
 
 
 def _lies_first(x: np.ndarray) -> bool:
@@ -55,11 +58,11 @@ def _lies_first(x: np.ndarray) -> bool:
 
 
 _QUICK = sys.implementation.name == "cpython" and _lies_first(np.empty(3)) and _lies_first(np.empty(3)[1:])
-"""Whether that is so in this interpreter."""
+"""True if an array's address is the first field of its object in this interpreter."""
 
 
 def _lend(x: np.ndarray, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """A plain array's capsule (see `Backend.lenders`)."""
+    """Return a plain array's capsule, dtype name and shape, or None for other arrays (see `Backend.lenders`)."""
     kinds = _PLAIN.get(x.dtype)
     if kinds is None or x.flags.num & _FLAGS != _PLAIN_FLAGS:
         return None
@@ -70,11 +73,11 @@ def _lend(x: np.ndarray, alignment: int) -> tuple[Any, str, tuple[int, ...]] | N
 
 
 class NumpyInterop(NumpyTensors):
-    """Arrays as they are, and what `numpy.from_dlpack` can read."""
+    """The mixin for DLPack. It exports arrays, and imports what `numpy.from_dlpack` can read."""
 
     freezes = True
     alignment = 1
-    """An array knows whether it is aligned, and NumPy's loops go by that (2.4: all dtypes, at 0 to 64 bytes)."""
+    """An array knows whether it is aligned, and NumPy's loops respect that (2.4: all dtypes, at 0 to 64 bytes)."""
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {np.ndarray: _lend}
 
     def to_dlpack(self, x: Tensor) -> Any:
@@ -105,7 +108,7 @@ class NumpyInterop(NumpyTensors):
 
 
 class _Memory:
-    """An array's memory as one that can be written, in NumPy's array interface; it keeps the array alive."""
+    """An array's memory as writable memory in NumPy's array interface. It keeps the array alive."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
@@ -113,12 +116,12 @@ class _Memory:
 
 
 def _writable(array: np.ndarray) -> np.ndarray:
-    """The same memory without the mark that it is read-only."""
+    """Return an array over the same memory that is not marked as read-only."""
     return np.asarray(_Memory(array))
 
 
 class _Readable:
-    """A producer whose dtypes NumPy reads, under another name where it has to be."""
+    """A producer that gives NumPy a dtype that it can read, under another name where necessary."""
 
     def __init__(self, source: Any) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""Random NumPy arrays: one generator for every device, restarted by one seed."""
+"""Random NumPy arrays: one generator serves all devices, and one seed restarts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from devshim_backends._numpy.tensors import NumpyTensors
 
 
 class NumpyDraws(NumpyTensors):
-    """Draws come from NumPy's global generator, so `numpy.random.seed` and `devshim.random.seed` agree."""
+    """The mixin for random arrays. NumPy's global generator draws them, so both libraries' `seed` restarts it."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         return self.settle(np.asarray(np.random.uniform(low, high, shape), dtype), device)

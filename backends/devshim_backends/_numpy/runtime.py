@@ -1,4 +1,4 @@
-"""NumPy at run time: the host's memory, and that of simulated cards."""
+"""NumPy at run time: the memory of the host and of simulated GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NumpyRuntime(NumpySimulation):
-    """Nothing is started, cached or reserved."""
+    """The mixin for memory and start-up. NumPy starts no driver, and it neither caches nor reserves memory."""
 
     def started(self) -> bool:
         return False

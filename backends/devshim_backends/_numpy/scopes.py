@@ -1,4 +1,4 @@
-"""NumPy has no scope of its own: its operators follow their arguments."""
+"""NumPy's device scope, which does nothing, because NumPy's operators follow their arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from devshim.devices.device import Device
 
 
 class NumpyScopes(Backend):
-    """A context that does nothing (gap ``op_scope``)."""
+    """The mixin for scopes: a context that does nothing (gap ``op_scope``)."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         return nullcontext()

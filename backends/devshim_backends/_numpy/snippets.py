@@ -1,4 +1,4 @@
-"""The NumPy line each devshim call stands for."""
+"""For each devshim call, the code that a NumPy user would write without devshim."""
 
 from __future__ import annotations
 

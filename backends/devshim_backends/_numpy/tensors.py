@@ -1,4 +1,4 @@
-"""NumPy arrays: where they are, and copies of them."""
+"""The device, the properties and copies of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from devshim_backends._numpy.simulation.simulate import SimulatedArray, on_card
 
 
 class NumpyTensors(Backend):
-    """Plain arrays are on the host, `SimulatedArray` on its card."""
+    """The mixin for tensors. Plain arrays are on the host, a `SimulatedArray` is on its simulated GPU."""
 
     copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {np.ndarray: np.ndarray.__copy__}
 
@@ -71,7 +71,7 @@ class NumpyTensors(Backend):
         return x.astype(dtype)
 
     def settle(self, array: np.ndarray, device: Device) -> np.ndarray:
-        """The array itself on the host, or labelled as a card's; what a card cannot hold is refused."""
+        """Return the array itself for the host, or a labelled one; refuse what a GPU cannot store."""
         if device is CPU:
             return array
         masked = is_masked(array)
@@ -85,10 +85,10 @@ class NumpyTensors(Backend):
 
 
 def _host_view(x: np.ndarray) -> np.ndarray:
-    """The array without a card's label; other subclasses (masked arrays, memory maps) as they are."""
+    """Return a view without the device's label; other subclasses (masked arrays, memory maps) are returned as is."""
     return x.view(np.ndarray) if type(x) is SimulatedArray else x
 
 
 def is_masked(x: np.ndarray) -> bool:
-    """Whether an array is a masked one, asked without importing ``numpy.ma`` (20 ms) for those that cannot be."""
+    """Return True if an array is masked, without importing ``numpy.ma`` (20 ms) if its type already says no."""
     return type(x) not in (np.ndarray, SimulatedArray) and isinstance(x, np.ma.MaskedArray)

@@ -1,1 +1,1 @@
-"""Simulated GPUs: how CuPy shows, computes on, counts and refuses them."""
+"""Simulated GPUs, which CuPy does not support: the package refuses them."""

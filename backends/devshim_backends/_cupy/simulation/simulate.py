@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CupySimulation(Backend):
-    """The mixin that refuses to simulate."""
+    """The mixin for simulation, which refuses to simulate GPUs."""
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus:

@@ -1,1 +1,1 @@
-"""Copies: those that CuPy makes implicitly, and how devshim makes its own."""
+"""Copies of CuPy arrays: the implicit transfers that CuPy makes, and the copies that devshim asks for."""

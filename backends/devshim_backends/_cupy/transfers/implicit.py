@@ -1,6 +1,6 @@
-"""Implicit copies: values of a GPU that Python reads, and indices that CuPy copies to a GPU.
+"""Implicit transfers of CuPy: Python reads values from a GPU, and CuPy copies indices to a GPU.
 
-CuPy itself refuses ``numpy.asarray(x)`` and NumPy operands with a TypeError, so they are not reported.
+CuPy refuses ``numpy.asarray(x)`` and NumPy operands with a TypeError, so these need no report.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MORE += (("__reduce__", "pickle"),)
 
 
 class CupyHidden(Backend):
-    """The mixin for the guard."""
+    """The mixin for implicit transfers."""
 
     @contextmanager
     def watch(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:

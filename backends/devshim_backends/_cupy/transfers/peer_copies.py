@@ -1,14 +1,14 @@
-"""Copies between host memory and GPUs, and from GPU to GPU, in the order of CuPy's streams.
+"""Copies between host memory and GPUs, and from GPU to GPU, in the order of CUDA streams.
 
 Requirements this module answers:
 
-* Each copy is asked for with its GPU current, on the stream that this thread has chosen there; afterwards the GPU that
-  was current is so again.
-* A copy from host memory is made before the call returns, unless ``non_blocking`` is asked for: CuPy itself returns
-  while it still reads (``cupy.array(..., blocking=False)``, its default, 14.2).
-* A copy to host memory is complete on return.
-* From GPU to GPU two streams work: that of the target waits for what the source's was asked before, and the source's
-  waits for the copy before its memory serves again.  CuPy's own ``copy()`` waits for neither (14.2).
+* The GPU of a copy is current while devshim asks for the copy, and the copy uses the stream that this thread has
+  chosen there. Afterwards the previous GPU is current again.
+* A copy from host memory is complete when the call returns, unless ``non_blocking`` is asked for. CuPy returns while
+  it still reads (``cupy.array(..., blocking=False)``, its default, 14.2).
+* A copy to host memory is complete when the call returns.
+* A copy from GPU to GPU uses two streams. The target's stream waits for earlier work on the source's stream, and the
+  source's stream waits for the copy before its memory is reused. CuPy's own ``copy()`` waits for neither (14.2).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from devshim_backends._cupy.scopes import on_card
 
 
 def to_card(array: np.ndarray, device: Device, non_blocking: bool = False) -> Any:
-    """Return a GPU's copy of an array of the host's."""
+    """Copy an array from host memory to a GPU."""
     if isinstance(array, np.ma.MaskedArray):
         raise messages.masked()
     if array.dtype.hasobject or array.dtype.fields is not None or array.dtype.kind in "SUMm":
@@ -37,19 +37,19 @@ def to_card(array: np.ndarray, device: Device, non_blocking: bool = False) -> An
 
 
 def to_host(x: Any, device: Device) -> np.ndarray:
-    """Return a copy of a GPU's array in host memory."""
+    """Copy an array from a GPU to host memory."""
     with on_card(device):
         found: np.ndarray = x.get()
     return found
 
 
 def across(x: Any, source: Device, target: Device) -> Any:
-    """Return a copy of a GPU's array on the same GPU or on another."""
+    """Copy an array from a GPU to the same GPU or to another."""
     if source is target:
         with on_card(source):
             return x.copy()
     with on_card(source):
-        whole = x.astype(x.dtype, order="C", copy=False)  # CuPy copies no gaps from GPU to GPU
+        whole = x.astype(x.dtype, order="C", copy=False)  # from GPU to GPU, CuPy copies only contiguous arrays
         asked = _now()
     with on_card(target):
         cupy.cuda.get_current_stream().wait_event(asked)
@@ -61,7 +61,7 @@ def across(x: Any, source: Device, target: Device) -> Any:
 
 
 def _now() -> Any:
-    """Return an event that comes when the current stream has done what it was asked until now."""
+    """Return an event that occurs when the current stream has finished the work that it was given until now."""
     event = cupy.cuda.Event(disable_timing=True)
     event.record()
     return event

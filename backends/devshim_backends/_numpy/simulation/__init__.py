@@ -1,1 +1,1 @@
-"""Simulated GPUs: how NumPy shows, computes on, counts and refuses them."""
+"""Simulated GPUs for NumPy: arrays with a device, whose memory is counted."""

@@ -1,16 +1,16 @@
-"""Simulated cards for NumPy: a labelled subclass of `numpy.ndarray` whose mixed arithmetic raises.
+"""Simulated GPUs for NumPy: a subclass of `numpy.ndarray` with a device, which refuses operands on other devices.
 
 Requirements this module answers:
 
-* A simulated card's array holds real data, says where it is, and gives results that are there too; a single
-  element is a 0-d array on the card, as on real ones.
-* What a real card refuses is refused: an operand on another card, or a host array of one dimension or more.  Python
-  numbers and 0-d host arrays mix, and host arrays may index, as they do on real cards.
-* Memory is counted (`devshim.simulation.memory`), and a card runs out.
+* An array on a simulated GPU has real data, reports its device, and gives results on that device. A single element is
+  a 0-d array on the device, as on real GPUs.
+* The simulation refuses what a real GPU refuses: an operand on another GPU, or a host array with one or more
+  dimensions. Python numbers and 0-d host arrays are accepted as operands, and host arrays as indices, as on real GPUs.
+* Memory is counted (`devshim.simulation.memory`), and a simulated GPU can run out of it.
 
-Any NumPy function reaches the check through ``__array_ufunc__`` (operators and ufuncs) or ``__array_function__``
-(everything else); methods of arrays that take other arrays are led there.  What NumPy gives a subclass no say in
-stays as NumPy does it: ``host[...] = card`` and ``numpy.array(card)`` read a card's values without a word.
+NumPy calls ``__array_ufunc__`` for operators and ufuncs, and ``__array_function__`` for other functions; both check
+the devices. Array methods that take other arrays call the NumPy function of the same name, which is checked. NumPy
+gives a subclass no hook for ``host[...] = gpu_array`` and ``numpy.array(gpu_array)``: they read the values silently.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CARDS = Cards()
 
 
 class SimulatedArray(np.ndarray):
-    """An array on a simulated card: a NumPy array in all respects but its label and what it refuses."""
+    """An array on a simulated GPU: a NumPy array with a device, which refuses what a real GPU would refuse."""
 
     _card: Device
 
@@ -45,12 +45,12 @@ class SimulatedArray(np.ndarray):
         card = getattr(origin, "_card", None)
         if card is not None:
             self._card = card
-            if self.flags.owndata:  # made by a method in C, such as copy() or astype(); a view counts nothing
+            if self.flags.owndata:  # a method in C such as copy() or astype() made it; a view is not counted
                 CARDS[card.index].hold(self, self.nbytes)
 
     @property
     def device(self) -> str:  # type: ignore[override]
-        """The card's label, such as ``"gpu:1 (simulated)"``."""
+        """The device's label, such as ``"gpu:1 (simulated)"``."""
         return f"{self._card} (simulated)"
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -66,7 +66,7 @@ class SimulatedArray(np.ndarray):
         return _label(result, card)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if func in (np.may_share_memory, np.shares_memory):  # a question about memory, asked of any two
+        if func in (np.may_share_memory, np.shares_memory):  # these compare memory and accept any two arrays
             return func(*_plain(args), **_plain(kwargs))
         out = kwargs.get("out")
         card = _common((args, kwargs), func.__name__, () if out is None else (out,))
@@ -75,7 +75,7 @@ class SimulatedArray(np.ndarray):
 
     def __getitem__(self, key: Any) -> Any:
         _same_card(self._card, key, "__getitem__")
-        # Not by super(): an index array's result would own nothing, and what owns it would be counted nowhere.
+        # super() is not used: the result of an index array would not own its memory, and its owner is not counted.
         return _label(_plain(self)[_plain(key)], self._card)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -92,7 +92,7 @@ class SimulatedArray(np.ndarray):
         return f"{np.asarray(_plain(self))!r} on {self.device}"
 
     def __reduce__(self) -> Any:
-        # A label names a card of this process: what is pickled is the data, as a host array.
+        # The label names a simulated GPU of this process, so the data are pickled as a host array.
         return np.array(_plain(self)).__reduce__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -100,7 +100,7 @@ class SimulatedArray(np.ndarray):
 
 
 def _through_function(name: str) -> Any:
-    """An array's method as NumPy's function of the same name, which is checked; the method itself is not."""
+    """Return a method that calls the NumPy function of the same name, which is checked; NumPy's method is not."""
     function = getattr(np, name)
 
     def method(self: SimulatedArray, *args: Any, **kwargs: Any) -> Any:
@@ -116,7 +116,7 @@ for _name in ("argmax", "argmin", "choose", "dot", "nonzero", "put", "repeat", "
 
 
 def _located(values: Any) -> Iterator[Device]:
-    """Where every array among arguments is; 0-d host arrays mix with any card and are left out."""
+    """Yield the device of each array among arguments, without 0-d host arrays, which every device accepts."""
     for value in values.values() if isinstance(values, dict) else values:
         if isinstance(value, SimulatedArray):
             yield value._card
@@ -127,10 +127,10 @@ def _located(values: Any) -> Iterator[Device]:
 
 
 def _common(values: Any, call: str, out: Any = ()) -> Device:
-    """The one device of a call's arguments, which is that of its results too, or `DeviceMismatchError`."""
+    """Return the one device of a call's arguments, also its results' device, or raise `DeviceMismatchError`."""
     found = list(_located(values))
     for each in out:
-        if isinstance(each, np.ndarray):  # a 0-d one, too: a result does not leave its card unseen
+        if isinstance(each, np.ndarray):  # also a 0-d one: writing a result to it would be an implicit transfer
             found.append(each._card if isinstance(each, SimulatedArray) else CPU)
     if len(set(found)) > 1:
         raise native_mismatch({f"argument {i}": device for i, device in enumerate(found)}, f"np.{call}")
@@ -138,7 +138,7 @@ def _common(values: Any, call: str, out: Any = ()) -> Device:
 
 
 def _same_card(card: Device, key: Any, call: str) -> None:
-    """Refuse index arrays of another card; host arrays and Python's own may index a card."""
+    """Refuse index arrays on another simulated GPU; host arrays and Python values are accepted as indices."""
     found = [device for device in _located(key if isinstance(key, tuple) else (key,)) if device is not CPU]
     if any(device is not card for device in found):
         located = {"the array": card, **{f"index {i}": device for i, device in enumerate(found)}}
@@ -146,7 +146,7 @@ def _same_card(card: Device, key: Any, call: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """The same memory without the label, also inside tuples, lists and dicts."""
+    """Return the same memory without the label, also inside tuples, lists and dicts."""
     if isinstance(value, SimulatedArray):
         return value.view(np.ndarray)
     if type(value) in (tuple, list):
@@ -157,7 +157,7 @@ def _plain(value: Any) -> Any:
 
 
 def _label(result: Any, card: Device) -> Any:
-    """Give arrays and NumPy scalars among results the card's label."""
+    """Label the arrays and NumPy scalars among results with a device."""
     if isinstance(result, SimulatedArray) or card is CPU:
         return result
     if isinstance(result, (np.ndarray, np.generic)):
@@ -170,12 +170,12 @@ def _label(result: Any, card: Device) -> Any:
 
 
 def _outputs(results: Any, out: Any, card: Device) -> Any:
-    """The results of a ufunc with several outputs: those given, and new ones in the places of None."""
+    """Return a ufunc's outputs: the arrays of ``out``, and new arrays in the positions of None."""
     return tuple(_label(new, card) if given is None else given for new, given in zip(results, out, strict=True))
 
 
 def on_card(array: np.ndarray, card: Device) -> SimulatedArray:
-    """Label an array as a card's; its memory is counted there until it is gone, a view's is not counted twice."""
+    """Label an array with a device. Its memory counts there while it exists; a view's memory is not counted twice."""
     base = array
     while isinstance(base.base, np.ndarray):
         base = base.base
@@ -187,7 +187,7 @@ def on_card(array: np.ndarray, card: Device) -> SimulatedArray:
 
 
 class NumpySimulation(Backend):
-    """Switching NumPy's simulated cards."""
+    """The mixin for simulation: it turns NumPy's simulated GPUs on and off."""
 
     _limit: int | None = None
 
@@ -198,9 +198,9 @@ class NumpySimulation(Backend):
         self.simulated = gpus
 
     def describe_card(self, device: Device) -> DeviceInfo:
-        """What a simulated card is."""
+        """Return the description of a simulated GPU."""
         return describe_simulated(self.name, device, self._limit)
 
     def card_memory(self, device: Device) -> MemoryInfo:
-        """The bytes of a simulated card."""
+        """Return the memory of a simulated GPU, in bytes."""
         return CARDS[device.index].info()

@@ -1,1 +1,1 @@
-"""Copies: those that NumPy makes implicitly, and how devshim makes its own."""
+"""Copies of NumPy arrays: the implicit transfers that NumPy makes on simulated GPUs."""

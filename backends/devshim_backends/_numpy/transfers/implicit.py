@@ -1,4 +1,4 @@
-"""What of a simulated card's values leaves it unasked: by Python's own conversions and by printing."""
+"""Implicit transfers from simulated GPUs: Python reads or prints the values of an array."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from devshim_backends._numpy.simulation.simulate import SimulatedArray
 _MORE = (*((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")), ("__reduce_ex__", "pickle"))
 
 _OPERATORS = ("__array_ufunc__", "__array_function__", "__getitem__", "__setitem__")
-"""The protocols that NumPy's functions, operators and indexing call."""
+"""The methods that NumPy calls for its functions, operators and indexing."""
 _METHODS = tuple(name for name in dir(np.ndarray) if name[0] != "_" and callable(getattr(np.ndarray, name)))
-"""Arrays' own methods: where ``__array_ufunc__`` raises inside of ``x.sum()``, NumPy never lets go of ``x`` (2.4)."""
+"""The methods of arrays. If ``__array_ufunc__`` raises inside ``x.sum()``, NumPy never releases ``x`` (2.4)."""
 
 
 class NumpyHidden(Backend):
-    """The room of hidden transfers."""
+    """The mixin for implicit transfers."""
 
     @contextmanager
     def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
-        indexing = meetings_told(SimulatedArray, _card, report, names=("__getitem__", "__setitem__"))  # else it refuses
+        # Indexing is the only operation to report: all others refuse operands on another device.
+        indexing = meetings_told(SimulatedArray, _card, report, names=("__getitem__", "__setitem__"))
         with reads_told(SimulatedArray, _card, report, _MORE), indexing:
             yield
 
@@ -35,7 +36,7 @@ class NumpyHidden(Backend):
         own = SimulatedArray.__array_finalize__
 
         def finalize(x: SimulatedArray, origin: object) -> None:
-            check(getattr(origin, "_card", None))  # a view, or a copy that an array's method in C has made
+            check(getattr(origin, "_card", None))  # x is a view, or a copy that a method in C has made
             own(x, origin)
 
         more = ("__reduce_ex__", *_OPERATORS, *_METHODS)
