@@ -1,1 +1,1 @@
-"""MXNet behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""
+"""The MXNet adapter, an implementation of `devshim.contract.backend`; `backend.py` combines its mixins."""

@@ -1,4 +1,4 @@
-"""The MXNet backend: its rooms put together."""
+"""The MXNet backend: one class that combines the adapter's mixins."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class MxnetBackend(
     MxnetResuming,
     MxnetLayers,
     MxnetSeveral,
-    MxnetDraws,  # with it MxnetCreation, MxnetTensors and MxnetDevices, each building on the next
+    MxnetDraws,  # brings MxnetCreation, MxnetTensors and MxnetDevices, each of which builds on the next
     MxnetScopes,
     MxnetRuntime,
     MxnetSimulation,
     MxnetInterop,
 ):
-    """MXNet 1.9.1 and 2.0.0b1: NVIDIA cards as ``gpu``, and ``cpu(1)``, ``cpu(2)``, ... as simulated ones."""
+    """MXNet 1.9.1 and 2.0.0b1: NVIDIA cards as ``gpu``, and ``cpu(1)``, ``cpu(2)``, ... as simulated GPUs."""
 
     name: ClassVar[str] = "mxnet"
     title: ClassVar[str] = "MXNet"

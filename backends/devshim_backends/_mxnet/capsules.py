@@ -1,7 +1,9 @@
-"""Capsules that MXNet's memory goes out and comes in by: MXNet 1.9 makes and takes none, and 2.0 only its own kind.
+"""DLPack capsules for the memory of MXNet arrays.
 
-The interpreter's functions are fetched through a library object of our own, as in `transfers.dlpack`; those that are
-also called while a capsule is being destroyed take its address, because it must not be referenced then.
+MXNet 1.9 neither makes nor accepts capsules, and 2.0 handles only its own kind.
+
+The interpreter's functions are fetched through a library object of our own, as in `transfers.dlpack`. The functions
+that are also called while a capsule is being destroyed take its address, because it must not be referenced then.
 """
 
 from __future__ import annotations
@@ -26,30 +28,33 @@ _python.PyCapsule_SetDestructor.argtypes = (ctypes.py_object, ctypes.c_void_p)
 
 
 def made(managed: ctypes.c_void_p) -> Any:
-    """Return a capsule over a DLManagedTensor of MXNet's."""
+    """Return a capsule over a DLManagedTensor that MXNet made."""
     return _python.PyCapsule_New(managed, _NAME, _forget)
 
 
 @_Destructor  # type: ignore[untyped-decorator]
 def _forget(capsule: int) -> None:
-    """Free what a capsule offers if nobody took it."""
+    """Free the memory that a capsule offers if no consumer took it."""
     if _python.PyCapsule_IsValid(capsule, _NAME):
         check_call(_LIB.MXNDArrayCallDLPackDeleter(ctypes.c_void_p(_python.PyCapsule_GetPointer(capsule, _NAME))))
 
 
 def mark_used(capsule: Any) -> None:
-    """Say of a capsule that it was consumed, as the protocol wants: the consumer calls the deleter from here on."""
+    """Mark a capsule as consumed, as the protocol requires: from now on the consumer calls the deleter."""
     _python.PyCapsule_SetName(capsule, _USED)
     _python.PyCapsule_SetDestructor(capsule, None)
 
 
 def label(tensor: dlpack.DLTensor, dtype: str) -> None:
-    """Write a dtype into a capsule's structure."""
+    """Write a dtype into the structure inside a capsule."""
     tensor.code, tensor.bits, tensor.lanes = dlpack.FORMS[dtype]
 
 
 class HostArray:
-    """A NumPy array as a producer of any dtype MXNet can read: NumPy 1.23 exports no bool, and none bfloat16."""
+    """A NumPy array as a producer of any dtype that MXNet can read.
+
+    NumPy 1.23 does not export bool, and no NumPy exports bfloat16.
+    """
 
     def __init__(self, array: np.ndarray) -> None:
         self._bytes = array.view(np.dtype(f"u{array.itemsize}"))

@@ -1,6 +1,6 @@
-"""Cutting MXNet's arrays up, joining them, and combining them element by element or by a kvstore.
+"""Splitting and joining MXNet arrays, and combining them element by element or with a kvstore.
 
-The interface of an array (``mx.np`` or ``mx.nd``) is that of what is made of it.
+The result has the same interface (``mx.np`` or ``mx.nd``) as the array that it is made from.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 _OPS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
 _OLD = {"add": "broadcast_add", "maximum": "broadcast_maximum", "minimum": "broadcast_minimum"}
-"""What ``mx.nd`` calls them."""
+"""The names of these operators in ``mx.nd``."""
 
 _JOINED = {"int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
-"""What goes between for dtypes that 2.0 has and joins none of; 1.9 has none of them."""
+"""Intermediate dtypes for those that 2.0 has but cannot concatenate; 1.9 does not have them."""
 
 _SUMMED = frozenset({"float16", "float32", "float64", "int32", "int64"})
-"""The dtypes of which a kvstore takes sums on cards."""
+"""The dtypes that a kvstore can sum on cards."""
 
 
 class MxnetSeveral(MxnetCreation):
-    """The room of several devices."""
+    """The mixin for work on several devices."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         if isinstance(x, mx.nd.sparse.BaseSparseNDArray):
@@ -59,8 +59,8 @@ class MxnetSeveral(MxnetCreation):
             return self._settled(mx.np.stack(list(xs)) if isinstance(xs[0], mx.np.ndarray) else mx.nd.stack(*xs))
 
     def _settled(self, made: Tensor) -> Tensor:
-        """Wait until the host's memory has been read: NumPy may share it, and its writes do not wait for MXNet."""
-        if not self.is_tracer(made) and where(made) & 1:  # kinds 1, 3 and 5 are the host's memory, 2 is a card's
+        """Wait until host memory has been read: NumPy may share it, and NumPy's writes do not wait for MXNet."""
+        if not self.is_tracer(made) and where(made) & 1:  # kinds 1, 3 and 5 are host memory, 2 is a card's
             made.wait_to_read()
         return made
 
@@ -81,7 +81,7 @@ class MxnetSeveral(MxnetCreation):
 
     def snapshot(self, x: Tensor) -> Tensor:
         with mx.autograd.pause():
-            return self.copy_to(x.detach(), self.device_of(x), non_blocking=True)  # a log does not wait for its numbers
+            return self.copy_to(x.detach(), self.device_of(x), non_blocking=True)  # a log does not wait for its values
 
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
         name = self.dtype_name(x)
@@ -93,7 +93,7 @@ class MxnetSeveral(MxnetCreation):
         def read(x: Tensor) -> bytes | None:
             if type(x) is not kind or dtype_code(x) != code or self.device_of(x) is not device:
                 return None
-            with numpy_shapes():  # of MXNet's own library, not of `QUICK`: this waits; it refuses another size
+            with numpy_shapes():  # called through MXNet's own library, not `QUICK`: it waits; it refuses another size
                 refused = _LIB.MXNDArraySyncCopyToCPU(x.handle, number, one)
             return None if refused else number.raw[:size]
 
@@ -104,10 +104,10 @@ class MxnetSeveral(MxnetCreation):
         name = widest(names)
         joined = _JOINED.get(name, name)
         with numpy_shapes(), mx.autograd.pause():
-            if names == {joined} and len({(type(x), x.shape) for x in xs}) == 1:  # a few operators for any number
+            if names == {joined} and len({(type(x), x.shape) for x in xs}) == 1:  # few operators, however many arrays
                 stacked = mx.np.stack(list(xs)) if isinstance(xs[0], mx.np.ndarray) else mx.nd.stack(*xs)
                 return stacked.reshape((-1,))
-            # Cast first: 2.0 cannot give a bfloat16 of no axis one (oneDNN).
+            # Cast first: 2.0 cannot reshape a zero-dimensional bfloat16 array to one axis (oneDNN).
             made = self.concatenate([self.cast(x, joined).reshape((1,)) for x in xs], 0)
             return made if joined == name or name not in CODES else self.cast(made, name)
 
@@ -118,7 +118,7 @@ class MxnetSeveral(MxnetCreation):
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
         util, autograd = mx.util, mx.autograd
-        # Arrays first to off: MXNet refuses to turn off the shapes while they are on.
+        # Turn NumPy arrays off first: MXNet refuses to turn them off after the shapes.
         semantics = [(util.np_array, False), (util.np_shape, util.is_np_shape()), (util.np_array, util.is_np_array())]
         if hasattr(util, "np_default_dtype"):  # 2.0's
             semantics.append((util.np_default_dtype, util.is_np_default_dtype()))
@@ -127,7 +127,7 @@ class MxnetSeveral(MxnetCreation):
 
 @contextmanager
 def _entered(semantics: list[tuple[Any, bool]], recording: bool, training: bool) -> Iterator[None]:
-    """Enter a thread's modes in another: MXNet keeps ``npx.set_np`` and ``autograd.record`` for each thread."""
+    """Enter the state of one thread in another: MXNet keeps ``npx.set_np`` and ``autograd.record`` per thread."""
     with ExitStack() as stack:
         for scope, active in semantics:
             stack.enter_context(scope(active))
@@ -136,11 +136,11 @@ def _entered(semantics: list[tuple[Any, bool]], recording: bool, training: bool)
 
 
 def over_cards(xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
-    """Return the sum or mean of one array on each of several of MXNet's devices, on each of them.
+    """Return the sum or mean of arrays that are each on a different MXNet device, once on each of these devices.
 
-    By a kvstore of its own, so that nothing of it stays, and the arrays given are only read.
+    It uses a kvstore of its own, so nothing is left behind, and the given arrays are only read.
     """
-    made = [x.copy() for x in xs]  # in the interface of each, on its device
+    made = [x.copy() for x in xs]  # each with the interface of its source, on the same device
     store = mx.kv.create("device")
     store.init("0", xs[0])
     store.pushpull("0", list(xs), out=made)

@@ -1,12 +1,12 @@
-"""Making MXNet arrays on a device: always of the NumPy interface, ``mx.np.ndarray``.
+"""Creating MXNet arrays on a device, always with the NumPy interface (``mx.np.ndarray``).
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* A dtype that is asked for is kept.  ``mx.np.array`` makes float32 of every list and, in 2.0, of NumPy's int64 and
-  float64, and ``mx.np.full`` sends integers through a double (2**53 + 1 is lost in 1.9), so values with a dtype of
-  their own are made by NumPy, and sent with that dtype said: they arrive to the bit.
-* ``eye`` and ``arange`` have no bool, no operator has bfloat16 among its dtypes: those go the same way.
-* Without a dtype, whole numbers stay whole and truth values stay truth values, as everywhere else: ``self._read([1])``
+* A requested dtype is kept.  ``mx.np.array`` turns every list into float32 and, in 2.0, NumPy's int64 and float64 too.
+  ``mx.np.full`` passes integers through a double (2**53 + 1 is lost in 1.9).  So NumPy creates values that have a
+  dtype of their own, and they are sent with that dtype given explicitly: they arrive bit for bit.
+* ``eye`` and ``arange`` do not support bool, and no operator supports bfloat16: NumPy creates those too.
+* Without a dtype, integers stay integers and booleans stay booleans, as in the other adapters: ``self._read([1])``
   and, in 1.9, ``mx.np.full((2,), 1)`` would be float32.
 """
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _OWN = frozenset(np.dtype(name) for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "int8"))
-"""The dtypes that MXNet's creation operators take in both releases."""
+"""The dtypes that MXNet's creation operators accept in both releases."""
 _DTYPES: dict[str, Any] = {name: BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in CODES}
 _IS_DTYPE = frozenset(_DTYPES.values()) | {kind.type for name, kind in _DTYPES.items() if name != "bfloat16"}
 
 
 class MxnetCreation(MxnetTensors):
-    """The room of creation."""
+    """The mixin that creates arrays."""
 
     def dtype(self, name: str) -> Any:
         found = _DTYPES.get(name)
@@ -62,14 +62,14 @@ class MxnetCreation(MxnetTensors):
             return self.rounded(self._read(values, **options), dtype)
 
     def options(self, dtype: Any | None, device: Device) -> dict[str, Any]:
-        """Return the arguments that say where and of what dtype; in bfloat16's place float32 (`rounded`)."""
+        """Return the arguments for the device and the dtype; for bfloat16 the dtype is float32 (see `rounded`)."""
         require_symbol(self)
         if dtype is None:
             return {WHERE: self.to_native(device)}
         return {WHERE: self.to_native(device), "dtype": "float32" if _is_bfloat16(dtype) else np.dtype(dtype).name}
 
     def _read(self, values: object, **options: Any) -> Tensor:
-        """An array of values of NumPy's or Python's."""
+        """Return an array of NumPy or Python values."""
         require_recorded(self)
         return mx.np.array(values, **options)
 
@@ -77,13 +77,13 @@ class MxnetCreation(MxnetTensors):
         with numpy_shapes():
             if not _is_bfloat16(dtype):
                 return x.astype(np.dtype(dtype).name)
-            # Only the older interface's operators know bfloat16; the views on both sides keep the gradient.
+            # Only the operators of the older interface know bfloat16; the views on both sides keep the gradient.
             if isinstance(x, mx.np.ndarray):
                 return mx.nd.cast(x.as_nd_ndarray(), dtype=BFLOAT16).as_np_ndarray()
             return mx.nd.cast(x, dtype=BFLOAT16)
 
     def rounded(self, x: Tensor, dtype: Any | None) -> Tensor:
-        """Return what was made for a dtype: itself, but for bfloat16, which is rounded from float32 on the device."""
+        """Return an array in the requested dtype: unchanged, but bfloat16 is rounded from float32 on the device."""
         return x if dtype is None or not _is_bfloat16(dtype) else self.cast(x, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
@@ -153,7 +153,7 @@ def _is_bfloat16(dtype: Any) -> bool:
 
 
 def _default(kind: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of Python's whole numbers and truth values without one asked for."""
+    """Return the default dtype for Python integers and booleans."""
     return np.dtype(np.bool_ if kind.kind == "b" else np.int64)
 
 

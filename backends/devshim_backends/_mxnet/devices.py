@@ -1,11 +1,11 @@
-"""MXNet's devices: naming, counting and describing them.
+"""MXNet's devices: their names, their number and their descriptions.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* One `Device` for the host.  MXNet's ``cpu(0) != cpu(1)`` although they are the same memory, and pinned and shared
-  host memory are kinds of their own: all of them are ``cpu``.
-* Under simulation ``cpu(1)`` to ``cpu(N)`` stand for ``gpu:0`` to ``gpu:N-1``; ``cpu(0)`` stays the host.
-* MXNet never says that a device is missing before an operator fails, and ``cpu(99)`` always exists.
+* The host is one `Device`.  In MXNet ``cpu(0) != cpu(1)`` although they are the same memory, and pinned and shared
+  host memory are separate kinds: all of them are ``cpu`` here.
+* Under simulation ``cpu(1)`` to ``cpu(N)`` represent ``gpu:0`` to ``gpu:N-1``; ``cpu(0)`` remains the host.
+* MXNet reports a missing device only when an operator fails, and ``cpu(99)`` always exists.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _CPU, _GPU, _PINNED, _SHARED = 1, 2, 3, 5
 """MXNet's numbers for the kinds of memory (``Context.devtype2str``)."""
 
 HAS_CUDA: bool = mx.runtime.Features().is_enabled("CUDA")
-"""Whether this build of MXNet can use NVIDIA cards."""
+"""True if this build of MXNet can use NVIDIA cards."""
 
 
 class MxnetDevices(Backend):
-    """The room of devices."""
+    """The mixin for devices."""
 
     def kinds(self) -> Sequence[str]:
         return ("gpu",)
@@ -79,7 +79,7 @@ class MxnetDevices(Backend):
 
 
 def read(number: int, labelled: int) -> Device | None:
-    """Return the `Device` of a place number (`native.where`), or None for an array that is nowhere."""
+    """Return the `Device` of a place number (`native.where`), or None for an array that has no place."""
     kind, index = number & 0xFFFFFFFF, number >> 32
     if kind == _GPU:
         return Device("gpu", index)
@@ -89,11 +89,12 @@ def read(number: int, labelled: int) -> Device | None:
 
 
 def memory_of(index: int) -> tuple[int | None, int | None]:
-    """Return the free and all bytes of a card; of one that this process has not used, NVML's, where it knows the card.
+    """Return the free and the total bytes of a card.
 
-    CUDA would make a context there to answer, of about half a gigabyte.
+    For a card that this process has not used, the numbers come from NVML, if NVML knows the card: to answer, CUDA
+    would create a context there, which takes about half a gigabyte.
     """
-    mx.context.num_gpus()  # starts CUDA, so that a driver that cannot says so
+    mx.context.num_gpus()  # starts CUDA, so that a driver that cannot start raises its error here
     card = None if cuda.has_context(index) else nvml.known(index)
     if card is not None and card.total_memory is not None:
         return card.free_memory, card.total_memory
@@ -102,10 +103,10 @@ def memory_of(index: int) -> tuple[int | None, int | None]:
 
 
 def _cards() -> int:
-    """Return how many cards CUDA shows this process; MXNet itself would start CUDA to count them (``cuInit``)."""
+    """Return the number of cards that CUDA shows this process; MXNet would start CUDA to count them (``cuInit``)."""
     if not HAS_CUDA:
         return 0
-    if startup.reason("mxnet", "gpu"):  # CUDA cannot start in this process any more
+    if startup.reason("mxnet", "gpu"):  # CUDA can no longer start in this process
         return 0
     if not nvml.cuda_started():
         return cuda.count()

@@ -1,14 +1,14 @@
 """Sharing memory with other frameworks through DLPack.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* bool crosses.  MXNet says "unsigned, 1 bit" of a bool, everybody else "bool, 8 bits" (kDLBool came later): the
-  bytes are the same, so the label is exchanged on the way in and out.
-* Nothing is read from the wrong place: MXNet ignores ``byte_offset``, so it is added to the address; pinned host
-  memory is refused, so it is called host memory, which it is; and a CPU's number (TensorFlow's ``CPU:1``) is dropped,
-  because ``cpu(1)`` is a simulated card here.
-* What MXNet cannot express (strides, int16 in 1.9, complex) is refused before it looks at it.
-* 1.9 has no ``__dlpack__``, and 2.0's takes none of the arguments of today's protocol: an exporter of our own has.
+* bool arrays can be exchanged.  MXNet labels a bool "unsigned, 1 bit", everyone else "bool, 8 bits" (kDLBool was
+  added later).  The bytes are the same, so the label is rewritten on the way in and out.
+* MXNet reads from the right address.  It ignores ``byte_offset``, so the offset is added to the address.  It refuses
+  pinned host memory, so that is labelled as host memory, which it is.  The number of a CPU (TensorFlow's ``CPU:1``)
+  is dropped, because ``cpu(1)`` is a simulated GPU here.
+* What MXNet cannot express (strides, int16 in 1.9, complex) is refused before MXNet sees it.
+* 1.9 has no ``__dlpack__``, and that of 2.0 takes none of the arguments of today's protocol: devshim's exporter does.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 _HOST = 1
-"""The number of the place ``cpu(0)`` (see `native.where`)."""
+"""The place number of ``cpu(0)`` (see `native.where`)."""
 _PLAIN = {code: (name, np.dtype(name).str) for name, code in CODES.items() if name not in ("bfloat16", "bool")}
-"""MXNet's number for the dtype of a plain array -> its name, and what NumPy's array interface calls it."""
+"""MXNet's number for the dtype of a plain array -> its name, and its code in NumPy's array interface."""
 _create = getattr(QUICK, "MXNDArrayFromDLPackEx", None) or QUICK.MXNDArrayFromDLPack
 _create.argtypes = (ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
 
@@ -51,9 +51,10 @@ if _int64_enabled():  # a build for arrays of more than 2**31 elements
 
 
 def _form(x: Tensor) -> tuple[int, int, tuple[int, ...]]:
-    """The number of an array's dtype, that of its place, and its shape, in a third of the time of three questions.
+    """Return an array's dtype number, its place number and its shape, in a third of the time of three queries.
 
-    What MXNet refuses to tell stays 0, which is no place, and ``()``; so does a shape that it does not know.
+    A number that MXNet refuses to return stays 0, which is not a place, and the shape ``()``; so does a shape that
+    MXNet does not know.
     """
     handle, code, place, count, sizes = x.handle, ctypes.c_int(), ctypes.c_int64(), ctypes.c_int(), _Sizes()
     _dtype_of(handle, byref(code))
@@ -63,9 +64,10 @@ def _form(x: Tensor) -> tuple[int, int, tuple[int, ...]]:
 
 
 class _Values:
-    """What NumPy is shown of a plain array's memory.
+    """The memory of a plain array, in NumPy's array interface.
 
-    It keeps a handle of its own to the memory alive: a parameter's can be exchanged for one to other memory.
+    It keeps its own handle to the memory alive, because the handle of a parameter can be swapped for one to other
+    memory.
     """
 
     __slots__ = ("__array_interface__", "_x")
@@ -79,7 +81,7 @@ class _Values:
 
 
 def _plain(x: Tensor) -> tuple[str, str, tuple[int, ...]] | None:
-    """What `_PLAIN` says of the dtype, and the shape, of an array that is plain."""
+    """Return the names of the dtype (from `_PLAIN`) and the shape of an array, or None if it is not plain."""
     code, place, shape = _form(x)
     kinds = _PLAIN.get(code)
     if kinds is None or not shape or 0 in shape or place != _HOST or not x.writable or is_deferred():
@@ -88,7 +90,7 @@ def _plain(x: Tensor) -> tuple[str, str, tuple[int, ...]] | None:
 
 
 def _view(x: Tensor) -> np.ndarray | None:
-    """NumPy over a plain array (see `Backend.viewers`), once all work on it is done."""
+    """Return a NumPy view of a plain array (see `Backend.viewers`), once all work on it is done."""
     plain = _plain(x)
     if plain is None:
         return None
@@ -97,7 +99,7 @@ def _view(x: Tensor) -> np.ndarray | None:
 
 
 def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """A plain array's capsule (see `Backend.lenders`)."""
+    """Return the capsule of a plain array (see `Backend.lenders`)."""
     plain = _plain(x)
     if plain is None:
         return None
@@ -106,10 +108,10 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
 
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
-    """An array over a plain capsule (see `Backend.borrower`)."""
+    """Return an array over a plain capsule (see `Backend.borrower`)."""
     offered, offset = dlpack.structure(capsule)
     if offset or dtype == "bool" or not shape or 0 in shape:
-        return None  # what MXNet reads only in other words (`_adapt`), or in another mode (`numpy_shapes`)
+        return None  # MXNet reads these only after `_adapt`, or inside `numpy_shapes`
     handle = NDArrayHandle()
     check_call(_create(offered, False, byref(handle)))
     capsules.mark_used(capsule)
@@ -118,14 +120,15 @@ def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
 
 
 class MxnetInterop(MxnetTensors):
-    """The room of interop."""
+    """The mixin for DLPack."""
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {mx.np.ndarray: _view, mx.nd.NDArray: _view}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {mx.np.ndarray: _lend, mx.nd.NDArray: _lend}
     borrower = staticmethod(_borrow)
     alignment = 0
-    """Measured on 2.0.0b1 (x86-64, AVX-512): 44 operators, all dtypes, 1 to 4,096 elements, at 0 to 64 bytes: none ends
-    the process for its address; below the size of an element, no compiler promises it for C++.
+    """Measured on 2.0.0b1 (x86-64, AVX-512) with 44 operators, all dtypes, 1 to 4,096 elements, at offsets of 0 to 64
+    bytes: no operator ends the process because of its address.  Below the size of an element, no C++ compiler
+    guarantees that.
     """
 
     def to_dlpack(self, x: Tensor) -> Any:
@@ -135,7 +138,7 @@ class MxnetInterop(MxnetTensors):
             raise ConversionError("DLPack has no sparse arrays", "call x.tostype('default') first")
         device = self.device_of(x)
         real = device.kind == "gpu" and not self.simulated
-        # A simulated card's memory is the host's, and says so.
+        # The memory of a simulated GPU is host memory, and is labelled so.
         where = (dlpack.CUDA, device.index) if real else (dlpack.CPU, 0)
         return dlpack.Exporter(where, lambda stream: _capsule(x, where))
 
@@ -147,7 +150,7 @@ class MxnetInterop(MxnetTensors):
 
 
 def _capsule(x: Tensor, where: tuple[int, int]) -> Any:
-    """A capsule over an array's memory, once all work on it is done, in today's words."""
+    """Return a capsule over an array's memory, labelled as DLPack does today, once all work on the array is done."""
     check_call(_LIB.MXNDArrayWaitToWrite(x.handle))
     address = ctypes.c_void_p()
     check_call(_LIB.MXNDArrayToDLPack(x.handle, ctypes.byref(address)))
@@ -158,7 +161,7 @@ def _capsule(x: Tensor, where: tuple[int, int]) -> Any:
 
 
 def _taken(capsule: Any) -> Tensor:
-    """The array over a capsule's memory; the capsule is marked as used, as the protocol wants."""
+    """Return the array over a capsule's memory; the capsule is marked as used, as the protocol requires."""
     _check(dlpack.read(capsule))
     managed = dlpack.managed(capsule)
     _adapt(managed.tensor)
@@ -171,7 +174,7 @@ def _taken(capsule: Any) -> Tensor:
 
 
 def _check(offered: dlpack.Offer) -> None:
-    """Refuse what MXNet cannot express."""
+    """Refuse a capsule that MXNet cannot express."""
     if offered.dtype not in CODES:
         raise BufferError(f"MXNet {mx.__version__} has no dtype {offered.dtype}")
     if offered.device[0] not in (dlpack.CPU, dlpack.CUDA, dlpack.CUDA_HOST):
@@ -181,7 +184,7 @@ def _check(offered: dlpack.Offer) -> None:
 
 
 def _adapt(tensor: dlpack.DLTensor) -> None:
-    """Say the same about the memory in the words of MXNet's old DLPack."""
+    """Describe the same memory in the terms of the old DLPack that MXNet reads."""
     if (tensor.code, tensor.bits, tensor.lanes) == dlpack.FORMS["bool"]:
         tensor.code, tensor.bits = dlpack.FORMS["uint8"][0], 1
     if tensor.device_type != dlpack.CUDA:

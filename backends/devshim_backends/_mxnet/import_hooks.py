@@ -1,17 +1,17 @@
-"""Let MXNet, whose last release is from 2022, be imported beside the NumPy and Python of today.
+"""Import hooks that let MXNet, last released in 2022, be imported with current versions of NumPy and Python.
 
-Requirements this module answers:
+Requirements that this module meets:
 
 * MXNet 1.9.1 and 2.0.0b1 read names that NumPy 1.24 and 2.0 removed (apache/mxnet#21165), and ``distutils``, which
-  Python 3.12 removed.  They get them, and nobody else does: **NumPy is never written to.**  What MXNet's own
-  modules receive for ``import numpy`` is a second module object, which holds NumPy's contents and the lost names.
-* NumPy 2 writes its numbers in another way, and MXNet sends them to its operators as text: `_written`.
-* MXNet reads some of them (``np.bool``) only when a function is called, so what it was given has to stay.
-* It holds in every thread and after a failed import, because there is nothing to put back but one import hook,
-  which looks at names below ``mxnet.`` alone.
+  Python 3.12 removed.  MXNet gets these names, and no other package does: **NumPy is never modified.**  When a module
+  of MXNet runs ``import numpy``, it receives a second module object with NumPy's contents and the removed names.
+* NumPy 2 changed the text of its scalars, and MXNet passes them to its operators as text: see `_written`.
+* MXNet reads some of the names (``np.bool``) only when a function is called, so the second module has to stay.
+* The hooks work in every thread and after a failed import: the only thing to restore is one import hook, which handles
+  only names below ``mxnet.``.
 
-How: a module's ``__builtins__`` decide what its ``import`` statement does (Python's execution model, "Builtins and
-restricted execution"), so every module below ``mxnet`` is run with an ``__import__`` of its own.
+How it works: a module's ``__builtins__`` decide what its ``import`` statement does (Python's execution model, "Builtins
+and restricted execution"), so every module below ``mxnet`` runs with an ``__import__`` of its own.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ __all__ = ["around", "clashes"]
 
 _ROOT = "mxnet"
 _LEFT_IN_1_20 = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
-"""Financial functions: NumPy 1.20 moved them to a package of their own (NEP 32); MXNet lists them all the same."""
+"""Financial functions that NumPy 1.20 moved to a package of their own (NEP 32); MXNet still lists them."""
 
 
 @contextmanager
 def around() -> Iterator[None]:
-    """Run MXNet's own import inside this: it then finds the NumPy and the ``distutils`` it was written for.
+    """Run MXNet's own import inside this context: it then finds the NumPy and the ``distutils`` that it needs.
 
     Raises:
-        ImportError: Python 3.12 or later, and setuptools, which carries ``distutils`` on, is not installed.
+        ImportError: Python is 3.12 or later, and setuptools, which still contains ``distutils``, is not installed.
     """
     finder = next((found for found in sys.meta_path if isinstance(found, _Finder)), None)
     fresh = finder is None
     if finder is None:
         sys.meta_path.insert(0, finder := _Finder())
     try:
-        with warnings.catch_warnings():  # escapes in docstrings, distutils.version: MXNet's age, not the user's doing
+        with warnings.catch_warnings():  # escapes in docstrings, distutils.version: due to MXNet's age, not to the user
             warnings.simplefilter("ignore")
             yield
     except BaseException:
@@ -58,7 +58,7 @@ def around() -> Iterator[None]:
 
 
 def clashes() -> tuple[str, ...]:
-    """Return what is known to go wrong beside the frameworks this process has imported: nothing."""
+    """Return the known conflicts with frameworks that this process has imported: always empty."""
     return ()
 
 
@@ -67,14 +67,14 @@ _OPERATORS = "mxnet._ctypes.ndarray"
 
 
 def _written(value: object) -> str:
-    """An operator's argument as text: in a list NumPy 2 writes ``np.int64(2)``, which MXNet cannot read."""
+    """Return an operator's argument as text: in a list NumPy 2 writes ``np.int64(2)``, which MXNet cannot read."""
     if isinstance(value, (list, tuple)):
         value = type(value)([each.item() if type(each).__module__ == "numpy" else each for each in value])
     return str(value)
 
 
 class _Finder:
-    """Find the modules below ``mxnet`` where Python itself would, and have them run by `_Loader`."""
+    """A finder that finds the modules below ``mxnet`` where Python would, and lets `_Loader` run them."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if not name.startswith(_ROOT + "."):
@@ -86,7 +86,7 @@ class _Finder:
 
 
 class _Loader(SourceFileLoader):
-    """Run one of MXNet's modules with an import statement of its own."""
+    """A loader that runs a module of MXNet with an import statement of its own."""
 
     def exec_module(self, module: ModuleType) -> None:
         own = {**vars(builtins), "__import__": _import}
@@ -103,7 +103,7 @@ def _import(
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> ModuleType:
-    """What ``import`` does in MXNet's modules; the arguments are those of `builtins.__import__`."""
+    """Import a module for MXNet's modules; the arguments are those of `builtins.__import__`."""
     if level == 0 and name == "distutils.version" and fromlist:
         return _distutils_version()
     module = builtins.__import__(name, globals, locals, fromlist or (), level)
@@ -115,7 +115,7 @@ _KEPT: dict[str, ModuleType] = {}
 
 
 def _distutils_version() -> ModuleType:
-    """``distutils.version`` whose classes warn nobody: MXNet 1.9 also makes them while it computes."""
+    """Return a ``distutils.version`` whose classes do not warn: MXNet 1.9 also creates them while it computes."""
     if "distutils.version" not in _KEPT:
         real, quiet = _real_version(), ModuleType("distutils.version")
         for name in ("StrictVersion", "LooseVersion"):
@@ -126,7 +126,7 @@ def _distutils_version() -> ModuleType:
 
 
 def _parsed(self: Any, vstring: str | None = None) -> None:
-    """What `distutils.version.Version.__init__` does, without its DeprecationWarning."""
+    """Do what `distutils.version.Version.__init__` does, without its DeprecationWarning."""
     if vstring:
         self.parse(vstring)
 
@@ -144,7 +144,7 @@ def _real_version() -> ModuleType:
 
 
 class _NumPy(ModuleType):
-    """NumPy as MXNet knew it; what is not in here yet is asked of NumPy itself."""
+    """NumPy as MXNet expects it; names that are missing here are looked up in NumPy itself."""
 
     _real: ModuleType
 
@@ -163,7 +163,7 @@ def _numpy(real: ModuleType) -> ModuleType:
 
 
 def _lost(np: Any) -> dict[str, object]:
-    """The names MXNet reads, with the values they had; only those that NumPy lacks are used."""
+    """Return the removed names that MXNet reads, with their old values; only those that NumPy lacks are used."""
     names: dict[str, object] = {name: _moved(name) for name in _LEFT_IN_1_20}
     names.update(bool=bool, int=int, compat=SimpleNamespace(basestring=str))
     names.update(PZERO=0.0, NZERO=-0.0, NINF=-np.inf, PINF=np.inf, Inf=np.inf, NAN=np.nan, NaN=np.nan)
@@ -173,7 +173,7 @@ def _lost(np: Any) -> dict[str, object]:
 
 
 def _rewritten(np: Any) -> dict[str, object]:
-    """The two that left without a function of the same behaviour under another name."""
+    """Return the two removed functions that have no successor with the same behaviour under another name."""
 
     def in1d(ar1: object, ar2: object, assume_unique: bool = False, invert: bool = False) -> object:
         """Test whether each element of a flattened array is also in a second one."""

@@ -1,7 +1,7 @@
-"""Random draws on a device, and one seed for all devices.
+"""Random arrays on a device, and one seed for all devices.
 
-MXNet keeps a generator per device; ``mx.random.seed`` without a device restarts every one of them, devices that have
-not been used yet included (seen in 1.9.1 and 2.0.0b1).
+MXNet has one generator per device; ``mx.random.seed`` without a device restarts all of them, including those of devices
+that have not been used yet (seen in 1.9.1 and 2.0.0b1).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MxnetDraws(MxnetCreation):
-    """The room of random draws."""
+    """The mixin for random arrays."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         with numpy_shapes():

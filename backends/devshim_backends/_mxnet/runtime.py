@@ -1,4 +1,4 @@
-"""MXNet's runtime: whether CUDA has started, and memory."""
+"""MXNet's runtime: memory, out-of-memory errors, and whether CUDA has started."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _FULL = ("out of memory", "cudaMalloc", "Failed to allocate", "bad_alloc", "CUDNN_STATUS_ALLOC_FAILED")
-"""What MXNet's storage managers say when a device is full; all of it comes as an MXNetError."""
+"""Texts with which MXNet's storage managers report a full device; all of them are raised as an MXNetError."""
 
 _NO_START = re.compile(
     "CUDA driver version is insufficient[^\n]*|no CUDA-capable device is detected|system not yet initialized"
     "|all CUDA-capable devices are busy or unavailable|CUDA driver is a stub library"
     "|system has unsupported display driver[^\n]*|forward compatibility was attempted on non supported HW"
 )
-"""What MXNet's errors quote of CUDA where that does not start."""
+"""Texts from CUDA that MXNet's errors quote when CUDA does not start."""
 
 
 class MxnetRuntime(Backend):
-    """The room of the runtime."""
+    """The mixin for the runtime."""
 
     never_late: ClassVar[tuple[str, ...]] = ("grow",)
 
@@ -49,14 +49,14 @@ class MxnetRuntime(Backend):
             memory_module.settle()
             return self.cards[device.index].info()
         free, total = memory_of(device.index)
-        return MemoryInfo(total=total, free=free)  # of all processes: MXNet does not tell its own share
+        return MemoryInfo(total=total, free=free)  # of all processes: MXNet does not report its own share
 
     def empty_cache(self, device: Device) -> None:
         if device is not CPU and not self.simulated:
             self.to_native(device).empty_cache()
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
-        if policy != "grow":  # what MXNet does anyway
+        if policy != "grow":  # MXNet always does this
             raise UnsupportedError(
                 "MXNet takes a card's memory as it needs it, and has no setting that limits it to a fraction",
                 "use ds.memory_policy('grow'), or smaller batches (ds.shrink_batch)",

@@ -1,6 +1,6 @@
-"""The default device of a block, for one thread (1.9) or one context (2.0).
+"""The default device inside a ``with`` block, for one thread (1.9) or one context (2.0).
 
-MXNet's device objects are the scopes themselves, and keep what to restore on the object: one that is entered twice
+MXNet's device objects are their own scopes, and store on the object what to restore: an object that is entered twice
 restores the wrong device.  Every scope here is therefore a new object.
 """
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class MxnetScopes(MxnetTensors):
-    """The room of scopes."""
+    """The mixin for scopes."""
 
     def __init__(self) -> None:
         super().__init__()
         recompiling.attend(self)
 
-    # `compiling` stays False: Gluon runs a block's Python as it is while it compiles, context variables included.
+    # `compiling` stays False: Gluon runs a block's Python unchanged while it compiles, context variables included.
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         block = device_of_block(self.device_of) if not IS_2 or is_deferred() else None

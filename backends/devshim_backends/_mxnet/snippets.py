@@ -1,6 +1,6 @@
-"""The native line each devshim call stands for, as an MXNet user writes it. Imports no framework.
+"""The native line for each devshim call, as an MXNet user writes it. Imports no framework.
 
-``ctx=`` is what both releases understand: 1.9 knows nothing else, and 2.0 takes it for ``device=``.
+Both releases understand ``ctx=``: 1.9 has no other name, and 2.0 accepts it for ``device=``.
 """
 
 from __future__ import annotations

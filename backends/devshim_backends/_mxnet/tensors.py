@@ -1,16 +1,16 @@
-"""MXNet's arrays: where they are, copies, and host memory.
+"""MXNet's arrays: their devices, copies of them, and their host memory.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Both kinds of array are tensors and stay what they are: ``mx.np.ndarray`` and the older ``mx.nd.NDArray``.
+* Both kinds of array are tensors and keep their kind: ``mx.np.ndarray`` and the older ``mx.nd.NDArray``.
 * Gradients flow through a copy made inside ``autograd.record()``, as MXNet records it.  Outside it nothing is
-  recorded, by MXNet's own rule (as under ``torch.no_grad``), but the moved array would also lose its ``attach_grad``
+  recorded, by MXNet's own rule (as under ``torch.no_grad``), but the copy would also lose its ``attach_grad``
   (apache/mxnet#14391): there the copy gets one of its own.
-* MXNet copies asynchronously and allocates late; here memory is allocated at the call, so that a full device is
-  an error of the call, and a copy is waited for: NumPy or PyTorch may share the source's memory, and their writes
-  do not wait for MXNet's reads (1.9.1, 2.0.0b1). With ``non_blocking=True`` only a copy to the host is.
-* Symbols, which stand for arrays while 1.9 compiles a hybridized block, have a ``handle`` too, and asking the array
-  interface about one reads foreign memory: types are told apart first.
+* MXNet copies asynchronously and allocates late.  Here memory is allocated at the call, so that a full device raises
+  at the call.  A copy is waited for: NumPy or PyTorch may share the source's memory, and their writes do not wait for
+  MXNet's reads (1.9.1, 2.0.0b1). With ``non_blocking=True`` only a copy to the host is waited for.
+* Symbols represent arrays while 1.9 compiles a hybridized block.  They have a ``handle`` too, and the array interface
+  would read unrelated memory through it: the type is checked first.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ _SPARSE = mx.nd.sparse.BaseSparseNDArray
 
 _HOST = place_number(mx.cpu())
 _SMALL = 4 << 20
-"""Bytes up to which MXNet's operator copies quicker than ``copyto``, which hands the work to another thread."""
+"""Bytes up to which MXNet's operator copies faster than ``copyto``, which passes the work to another thread."""
 _COPYABLE = {
     CODES[name]: np.dtype(name).itemsize
     for name in ("float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool")
 }
-"""MXNet's numbers for the dtypes that this operator has a kernel for in both releases, and their bytes."""
+"""MXNet's numbers for the dtypes that this operator has a kernel for in both releases -> bytes of one element."""
 
 
 def _copied_on_host(x: Tensor) -> Tensor | None:
-    """A copy of a small array in host memory, where it is, while nothing is recorded and no gradient is attached."""
+    """Return a copy on the host of a small host array, if nothing is recorded and no gradient is attached."""
     code = dtype_code(x)
     if where(x) != _HOST or code not in _COPYABLE or is_recording() or is_deferred() or x.grad is not None:
         return None
@@ -85,7 +85,7 @@ def _copied_on_host(x: Tensor) -> Tensor | None:
 
 
 class MxnetTensors(MxnetDevices):
-    """The room of tensors."""
+    """The mixin for arrays."""
 
     copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {mx.np.ndarray: _copied_on_host}
 
@@ -105,7 +105,7 @@ class MxnetTensors(MxnetDevices):
     def device_of(self, x: Tensor) -> Device:
         if type(x) in _ARRAYS:
             devices = self._devices
-            number = c_int64()  # `native.where`, written out: a call less on the hottest path
+            number = c_int64()  # `native.where`, inlined: it saves a call on the hottest path
             get_context(x.handle, byref(number), byref(number, 4))
             found = devices.get(number.value)
             return found if found is not None else self._met(devices, number.value)
@@ -120,7 +120,7 @@ class MxnetTensors(MxnetDevices):
         return devices.setdefault(number, found)
 
     def _of_rare(self, x: Tensor) -> Device:
-        """Sparse arrays, subclasses, and symbols."""
+        """Return the device of a sparse array, of an instance of a subclass, or of a symbol."""
         if isinstance(x, mx.nd.NDArray):
             return self._met(self._devices, where(x))
         found = device_of_block(self.device_of)
@@ -137,8 +137,8 @@ class MxnetTensors(MxnetDevices):
                 copied = x.copyto(native)
             else:
                 cls = mx.np.ndarray if isinstance(x, mx.np.ndarray) else mx.nd.NDArray
-                # On a card memory is taken now, not when it is first used. On the host the thread that copies takes it,
-                # which has some to use again: fresh memory costs three times a copy of 1 MiB.
+                # On a card, memory is allocated now and not when it is first used. On the host, the copying thread
+                # allocates it and can reuse memory: fresh memory costs three times as much as a copy of 1 MiB.
                 copied = x.copyto(cls(allocate(x.shape, native, device is CPU, x.dtype)))
             if not is_recording() and x.grad is not None:
                 copied.attach_grad()
@@ -152,20 +152,20 @@ class MxnetTensors(MxnetDevices):
             for x in xs:
                 copies.append(self.copy_to(x, device, True))
                 yield copies[-1]
-            for copied in copies:  # all at the end, so that they are made side by side
+            for copied in copies:  # all at the end, so that the copies run concurrently
                 if not non_blocking and not self.is_tracer(copied):
                     copied.wait_to_read()
         finally:
             copies.clear()  # the traceback would keep them, and their memory
 
     def _copy_traced(self, x: Tensor, device: Device) -> Tensor:
-        """While a block is compiled: a copy on the block's own device becomes part of the graph, no other can."""
+        """Copy while a block is compiled: a copy on the block's own device joins the graph, another is refused."""
         if device_of_block(self.device_of) is not device:
             raise messages.tracing(self, "place", OUTSIDE)
         if isinstance(x, mx.sym.Symbol):
             return copy_symbol(x)
         with numpy_shapes():
-            # A block hybridized with static_shape=True does not wait for what its ``copyto`` reads (2.0.0b1).
+            # A block hybridized with static_shape=True does not wait for memory that its ``copyto`` reads (2.0.0b1).
             return copy_recorded(x) if dtype_code(x) in _COPYABLE else x.copyto(self.to_native(device))
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
@@ -174,7 +174,7 @@ class MxnetTensors(MxnetDevices):
         if not copy:
             return _shared_view(x)
         if isinstance(x, _SPARSE):
-            x = x.copyto(mx.cpu())  # MXNet would make it dense where it is, and copy that
+            x = x.copyto(mx.cpu())  # MXNet would make it dense on its device, and copy that
         with numpy_shapes():
             array: np.ndarray = x.asnumpy()
         return array if array.dtype != BFLOAT16 else array.view(np.uint16).view(numpy_dtype("bfloat16"))
@@ -185,14 +185,14 @@ class MxnetTensors(MxnetDevices):
         if not copy:
             return self._over(array)
         with numpy_shapes():
-            if array.dtype.name == "bfloat16":  # its bits: the dtype of ml_dtypes means nothing to MXNet
+            if array.dtype.name == "bfloat16":  # as bits: MXNet does not know the dtype of ml_dtypes
                 array = np.array(array, order="C").view(np.uint16).view(BFLOAT16)
             made = mx.np.ndarray(allocate(array.shape, self.to_native(device), False, array.dtype))
             made._sync_copyfrom(array)
         return made
 
     def _over(self, array: np.ndarray) -> Tensor:
-        """An array over NumPy's own memory."""
+        """Return an array over NumPy's own memory."""
         what = "the NumPy array"
         if not array.flags.c_contiguous:
             raise messages.cannot_share(what, "MXNet's arrays are C-contiguous, and this one is not")
@@ -225,7 +225,7 @@ class MxnetTensors(MxnetDevices):
         return elements * itemsize(self.dtype_name(x))
 
     def synchronize(self, device: Device) -> None:
-        mx.nd.waitall()  # MXNet waits for all devices or for one array; work on the host is asynchronous, too
+        mx.nd.waitall()  # MXNet waits for all devices or for one array; host work is asynchronous, too
 
 
 def itemsize(name: str) -> int:
@@ -234,7 +234,7 @@ def itemsize(name: str) -> int:
 
 
 class Window:
-    """What NumPy is shown of an array's memory; it keeps the array alive."""
+    """The memory of an array, in NumPy's array interface; it keeps the array alive."""
 
     def __init__(self, x: Tensor, kind: np.dtype) -> None:
         self._x = x
@@ -247,7 +247,7 @@ class Window:
 
 
 def _shared_view(x: Tensor) -> np.ndarray:
-    """A NumPy array over an MXNet array's own host memory, bool and bfloat16 included."""
+    """Return a NumPy array over an MXNet array's own host memory, bool and bfloat16 included."""
     if isinstance(x, _SPARSE):
         raise messages.cannot_share("a sparse array", "its values are not stored as an array")
     name = NAMES[dtype_code(x)]

@@ -1,9 +1,9 @@
-"""What happens while Gluon compiles a hybridized block, and what that leaves possible.
+"""Rules for devshim calls while Gluon compiles a hybridized block.
 
-1.9 runs ``hybrid_forward`` once with symbols; 2.0 runs ``forward`` once with real arrays and records what is done to
-them ("deferred compute").  In both the graph then runs wholly on the device of the block's inputs: a copy to another
-device, recorded by 2.0, is silently ignored there (seen in 2.0.0b1), so it has to be refused at the call.  That
-device is known while the block is compiled: from the arrays it was called with.
+1.9 runs ``hybrid_forward`` once with symbols; 2.0 runs ``forward`` once with real arrays and records the operations
+("deferred compute").  In both, the whole graph then runs on the device of the block's inputs.  2.0 records a copy to
+another device but silently ignores it in the graph (seen in 2.0.0b1), so it has to be refused at the call.  The
+device is known while the block is compiled: it is that of the arrays that the block was called with.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 OUTSIDE = "do it to the block's inputs before calling it: a hybridized block runs on their device"
 _GLUON = "mxnet.gluon.block"
 _COMPILING = "_get_graph"
-"""The method of ``HybridBlock`` that is running while a block is compiled, in both releases."""
+"""The method of ``HybridBlock`` that runs while a block is compiled, in both releases."""
 
 
 def is_deferred() -> bool:
-    """Whether 2.0 is recording a block in this thread; False in 1.9, which uses symbols."""
+    """Return True if 2.0 is recording a block in this thread; False in 1.9, which uses symbols."""
     if not IS_2:
         return False
     found = ctypes.c_bool()
@@ -40,14 +40,14 @@ def is_deferred() -> bool:
 
 
 def is_symbolic() -> bool:
-    """Whether 1.9 is running a block with symbols in this thread."""
-    # Inside a block's name scope alone; asked first, because to walk up the stack takes its time.
+    """Return True if 1.9 is running a block with symbols in this thread."""
+    # Only inside a block's name scope; checked first, because walking up the stack takes time.
     scope = getattr(mx.gluon.block._BlockScope._current, "value", None)
     return scope is not None and _call_of_block() is not None
 
 
 def device_of_block(device_of: Callable[[Tensor], Device]) -> Device | None:
-    """Return the device of the arrays with which the block that is being compiled was called; None where none is."""
+    """Return the device of the arrays that the block being compiled was called with, or None."""
     frame = _call_of_block()
     while frame is not None:
         for x in arrays(frame.f_locals.get("args", ())):
@@ -57,7 +57,7 @@ def device_of_block(device_of: Callable[[Tensor], Device]) -> Device | None:
 
 
 def _call_of_block(frame: FrameType | None = None) -> FrameType | None:
-    """The innermost call in which Gluon is compiling a block, from a frame upwards; None where it is not."""
+    """Return the innermost frame, from a frame upwards, in which Gluon compiles a block, or None."""
     frame = frame or sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == _COMPILING and frame.f_globals.get("__name__") == _GLUON:
@@ -78,19 +78,19 @@ def arrays(values: Any) -> Iterator[Tensor]:
 
 
 def require_recorded(backend: Backend, instead: str = "make it outside, and pass it in") -> None:
-    """Refuse, while a block is compiled, what its graph cannot hold: arrays of values."""
+    """Refuse, while a block is compiled, what its graph cannot contain: arrays of values."""
     if is_deferred() if IS_2 else is_symbolic():
         raise messages.tracing(backend, called(), instead)
 
 
 def require_symbol(backend: Backend) -> None:
-    """Refuse to make arrays while 1.9 compiles a block with symbols, with which they do not mix; 2.0 records it."""
+    """Refuse to make arrays while 1.9 compiles a block, since symbols and arrays do not mix; 2.0 records them."""
     if not IS_2:
         require_recorded(backend, "make it outside and pass it in, or use what ``F`` offers")
 
 
 def called() -> str:
-    """Return the name of the function of devshim's that a program has called, for an error in the middle of it."""
+    """Return the name of the devshim function that the program called, for an error raised further down."""
     frame, name = sys._getframe(1), "place"
     while frame.f_back is not None:
         module = frame.f_globals.get("__name__") or ""
@@ -102,10 +102,10 @@ def called() -> str:
 
 
 def copy_symbol(x: Any) -> Any:
-    """Return a symbol for a copy of what a symbol stands for."""
+    """Return a symbol for a copy of the array that a symbol represents."""
     return mx.sym.np.copy(x) if isinstance(x, mx.sym.np._Symbol) else mx.sym.identity(x)
 
 
 def copy_recorded(x: Any) -> Any:
-    """Return a copy of an array, on its device, as an operator that 2.0 records."""
+    """Return a copy of an array, on its device, made by an operator that 2.0 records."""
     return mx.np.copy(x) if isinstance(x, mx.np.ndarray) else mx.nd.identity(x)

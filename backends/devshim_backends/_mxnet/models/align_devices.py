@@ -1,12 +1,13 @@
-"""Letting arrays of several devices meet in one operator, while a model over several devices runs.
+"""Moving arrays of several devices to one device for an operator, while a model over several devices runs.
 
-A residual connection or a concatenation is code of the block that has the parts.  There an array to be written stays
-where it is and decides, else a parameter among the operator's arrays, else the part of the model that ran last; all
-others are carried there, and gradients flow back.  Without that MXNet would compute with them as they are where both
-devices are cards (`gaps`), and read foreign memory.
+A residual connection or a concatenation is code of the block that contains the parts, so its arrays can be on different
+devices.  The operator then computes on one of them: that of the array to be written, if there is one; otherwise that of
+a parameter among the operator's arrays; otherwise that of the part of the model that ran last.  All other arrays are
+copied there, and gradients flow back.  Without this, where both devices are cards, MXNet would compute with the arrays
+as they are (see `capabilities`), and read unrelated memory.
 
-All operators pass the two functions that `watching` watches; they are exchanged as long as such a model runs, in any
-thread, and look only at arrays of a thread in which one does.
+All operators go through the two functions that `simulation.hooks` wraps.  They are replaced as long as such a model
+runs, in any thread, and handle arrays only in a thread in which one runs.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ if TYPE_CHECKING:
 
 
 class Run(threading.local):
-    """The forward pass over several devices that is running in this thread."""
+    """The state of the forward pass over several devices that is running in this thread."""
 
     places: frozenset[Any] = frozenset()
-    """MXNet's devices of the model's parts; none while none is running."""
+    """MXNet's devices of the model's parts; empty while no model runs."""
     parameters: frozenset[int] = frozenset()
     """The addresses of the parameters' arrays."""
     last: Any = None
     """The device of the part that ran last."""
 
     def ran(self, native: Any) -> None:
-        """Note that a part on a device runs."""
+        """Record that a part on a device runs."""
         if self.places:
             self.last = native
 
     def begin(self, model: Any) -> None:
-        """Note that a model runs."""
+        """Record that a model starts to run."""
         found = [parameter for _, parameter in parameters_of(model)]
         self.places = frozenset(place for each in found for place in places_of(each))
         self.parameters = frozenset(id(each._data[0]) for each in found if each._data is not None)
         self.last = None
 
     def end(self) -> None:
-        """Note that it has run."""
+        """Record that the model has run."""
         self.places, self.parameters, self.last = frozenset(), frozenset(), None
 
 
@@ -62,7 +63,7 @@ _meetings = 0
 
 
 class Meeting:
-    """A block in which arrays can meet."""
+    """A context in which operators accept arrays of several devices."""
 
     def __enter__(self) -> None:
         global _meetings
@@ -79,7 +80,7 @@ class Meeting:
 
 
 def carried(held: Any, native: Any, only: frozenset[Any] | None = None) -> Any:
-    """Return the same nested lists and tuples with every array in them on a device, or those alone of some devices."""
+    """Return the same nested lists and tuples with their arrays on a device: all, or only those of some devices."""
     if isinstance(held, (list, tuple)):
         return type(held)([carried(each, native, only) for each in held])
     if not isinstance(held, mx.nd.NDArray) or (only is not None and native_of_array(held) not in only):
@@ -102,7 +103,7 @@ def _invoke(handle: Any, arrays: Any, keys: Any, vals: Any, out: Any, *rest: Any
 
 
 def _brought(args: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
-    """An operator's arguments, with the arrays among them on one device."""
+    """Return an operator's arguments, with the arrays among them on one device."""
     found = list(hooks.arrays_among(args))
     written = list(hooks.arrays_among([out]))
     if len({where(x) for x in (*found, *written)}) < 2 or is_deferred():
@@ -112,7 +113,7 @@ def _brought(args: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
 
 
 def _decided(found: list[Tensor], written: list[Tensor]) -> Any:
-    """The device where an operator shall compute, or None to leave it to MXNet."""
+    """Return the device where an operator must compute, or None to let MXNet decide."""
     twice = [x for i, x in enumerate(found) if any(x is each for each in found[:i])]  # `x += y` writes to an argument
     for x in (*written, *twice):
         return native_of_array(x)
@@ -127,10 +128,10 @@ def _decided(found: list[Tensor], written: list[Tensor]) -> Any:
 
 
 def _refuse_lost(result: Any, args: Iterable[Any], brought: Iterable[Any]) -> None:
-    """Refuse an ``out=`` on another device: what was written is a copy of it, which nobody has.
+    """Refuse an ``out=`` on another device: the operator wrote to a copy of it, which the program cannot see.
 
     Raises:
-        MixedDevicesError: It was one.
+        MixedDevicesError: The result is such a copy.
     """
     for x, now in zip(args, brought, strict=True):
         if result is now and now is not x and isinstance(now, mx.nd.NDArray):

@@ -1,11 +1,11 @@
-"""The parts of a Gluon model: what had better stay together on one device, and which weight belongs to which layer.
+"""The blocks of a Gluon model that should stay together on one device, and the layer that each weight belongs to.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* A chain is cut between its links: ``Sequential`` and ``HybridSequential`` are opened, hybridized or not, and the model
-  itself is. A block of the user's own is one, with what it is made of inside; Gluon's own blocks are never cut.
-* A weight is named by its role in a layer that other frameworks have, too. Gluon's layouts are PyTorch's, but for those
-  asked for by ``layout``, and for 2.0's recurrent layers, which keep all weights in one array.
+* A chain is cut between its links: ``Sequential`` and ``HybridSequential`` are opened, hybridized or not, and so is the
+  model itself. A block that the user wrote is one block, with its parts inside; Gluon's own blocks are never cut.
+* A weight is named by its role in a layer that other frameworks also have. Gluon's layouts are those of PyTorch, except
+  those requested with ``layout``, and except 2.0's recurrent layers, which keep all weights in one array.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _UNCLEAR = (
 
 
 class MxnetLayers(Backend):
-    """The room of layers."""
+    """The mixin for layers."""
 
     def blocks(self, model: Any) -> list[Block]:
         if not isinstance(model, GluonBlock):  # an optimizer's state is one block
@@ -66,7 +66,7 @@ class MxnetLayers(Backend):
 
 # ---------------------------------------------------------------------- blocks
 def _opened(path: str, block: Any) -> Iterator[Block]:
-    """The blocks a block is made of: its own tensors first, then its parts, chains among them opened."""
+    """Yield the blocks that a block consists of: its own tensors first, then its parts; nested chains are opened."""
     own = tuple(_joined(path, name) for name in _own(block))
     if own:
         yield Block(own[0], own)
@@ -85,21 +85,21 @@ def _block(path: str, block: Any) -> Block:
 
 
 def _can_be_cut(block: Any) -> bool:
-    """Whether a block calls its parts as a user would, so that they can be on other devices than it is."""
+    """Return True if a block calls its parts as a user would, so that they can be on other devices than the block."""
     is_gluons = type(block).__module__.startswith("mxnet.gluon") and not isinstance(block, _CONTAINERS)
     in_a_zoo = ".model_zoo." in type(block).__module__
     return bool(block._children) and (in_a_zoo or not is_gluons)
 
 
 def _parts(path: str, block: Any) -> Iterator[tuple[str, Any]]:
-    """A block and all in it, by their structural names; a shared one under each of them."""
+    """Yield a block and all blocks in it, with their structural names; a shared one under each of its names."""
     yield path, block
     for name, child in children_of(block):
         yield from _parts(_joined(path, name), child)
 
 
 def _own(block: Any) -> Iterator[str]:
-    """The names of a block's own parameters that have values."""
+    """Return the names of a block's own parameters that have values."""
     return (name for name, parameter in own_parameters(block) if parameter._data is not None)
 
 
@@ -109,7 +109,7 @@ def _joined(path: str, name: str) -> str:
 
 # ---------------------------------------------------------------------- layers
 def _told(path: str, block: Any, unclear: str) -> Iterator[Layer]:
-    """A block's own tensors in canonical terms."""
+    """Yield the layers of a block's own tensors, in canonical terms."""
     names = list(_own(block))
     if not names:
         return
@@ -135,7 +135,7 @@ def _told(path: str, block: Any, unclear: str) -> Iterator[Layer]:
 
 
 def _known(block: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
-    """What a block of this class is."""
+    """Return the kind, the roles and the facts of a block of this class."""
     for cls, (kind, roles) in _KINDS.items():
         if isinstance(block, cls):
             kwargs = getattr(block, "_kwargs", {})
@@ -153,7 +153,7 @@ def _known(block: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
 
 
 def _is_constant(block: Any, kind: str, name: str) -> bool:
-    """Whether a scale or shift was asked not to be there: Gluon keeps one all the same, which changes nothing."""
+    """Return True if a scale or shift was switched off: Gluon still keeps one, which changes nothing."""
     if kind == "batch_norm":
         return block._kwargs["fix_gamma"] if name == "gamma" else name == "beta" and not block.beta._differentiable
     return (

@@ -1,12 +1,14 @@
-"""Independent copies of blocks and trainers, in memory of their own, on the same devices.
+"""Independent copies of blocks and trainers, with memory of their own, on the same devices.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Ties, hooks and the trainer's references are within the copy what they were within the original.
-* Nothing of the original is in it.  2.0 refers to a block's children weakly, and copies of weak references refer to
-  the originals; so does a parameter to its trainer; and what was compiled belongs to a handle that nobody may copy.
-* In 2.0 a parameter is told by its ``_uuid``, of which a copy gets one of its own; in 1.9 by its name, which it keeps.
-* A trainer is copied with its model: alone it would train parameters that nobody has.
+* Ties, hooks and the trainer's references have the same structure within the copy as within the original.
+* The copy contains nothing of the original.  2.0 refers to a block's children weakly, and a copy of a weak reference
+  refers to the original, as does a parameter's reference to its trainer.  A compiled graph belongs to a handle that
+  must not be copied.
+* 2.0 identifies a parameter by its ``_uuid``, and a copy gets a new one; 1.9 identifies it by its name, which the copy
+  keeps.
+* A trainer is copied together with its model: alone it would train parameters that no model has.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
-    """Copy blocks and trainers in one go: a trainer's parameters are those of its model's copy."""
+    """Copy blocks and trainers in one call: a trainer's parameters are those of the copied model."""
     blocks = [block for whole in wholes if isinstance(whole, mx.gluon.Block) for block in blocks_in(whole)]
     models = [whole for whole in wholes if isinstance(whole, MODELS)]
     parameters = {id(each): each for model in models for _, each in parameters_of(model)}
@@ -71,7 +73,7 @@ def _require_together(wholes: Sequence[Any], copied: Mapping[int, Any]) -> None:
     """Refuse to copy a trainer without its model.
 
     Raises:
-        UnsupportedError: The copy would train parameters that nobody has.
+        UnsupportedError: The copy would train parameters that no model has.
     """
     for whole in wholes:
         trained = {} if isinstance(whole, MODELS) else parameters_by_index(whole)
@@ -85,7 +87,7 @@ def _require_together(wholes: Sequence[Any], copied: Mapping[int, Any]) -> None:
 def _prepare(
     backend: Backend, wholes: Sequence[Any], blocks: list[Any], parameters: list[Any], memo: dict[int, Any]
 ) -> None:
-    """Say what stands in a copy for what Python cannot copy well."""
+    """Fill the memo of ``deepcopy`` with replacements for objects that Python cannot copy correctly."""
     for parameter in parameters:
         trainer = parameter._trainer
         if not IS_2 and trainer is not None and all(trainer is not whole for whole in wholes):
@@ -100,7 +102,7 @@ def _prepare(
     held = [vars(each) for each in (*blocks, *parameters)]
     held += [updater.states for whole in wholes for updater in updaters_of(whole)]
     held += [settings_of(optimizer_of(each)) for each in wholes if not isinstance(each, MODELS)]
-    for each in held:  # copied where they are; by itself an array would go through the host, and stay there
+    for each in held:  # copied on their devices; ``deepcopy`` of an array would go through the host, and stay there
         for _, array in arrays_in("", each):
             if id(array) not in memo:
                 memo[id(array)] = backend.copy_to(array.detach(), backend.device_of(array))

@@ -1,15 +1,15 @@
-"""Making a block compute where its parameters are: what was compiled elsewhere, what is not built, what carries inputs.
+"""Making a block compute where its parameters are: compiled graphs, deferred parameters, and hooks that copy inputs.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* A block on one device is as Gluon made it: whatever was put on it here is taken off again.
-* A hybridized block is compiled anew when its parameters have moved: what it had compiled keeps the memory that it
-  planned on the device before (``static_alloc``).
-* Parameters whose shape is not known yet are made where they were placed; one that ``initialize`` was never called for
-  is refused, because that call would decide the device, later and otherwise.
-* On a model over several devices each part on one device carries its inputs there (`splitting`), and what has parts on
-  several is not compiled as a whole: MXNet's graphs run on one device.
-* What cannot compute over several devices is refused, and the move with it.
+* A block on one device is as Gluon made it: every hook that this module installed is removed again.
+* A hybridized block is compiled again when its parameters have moved: the old graph keeps the memory that it planned
+  on the previous device (``static_alloc``).
+* Parameters whose shape is not known yet are later created where they were placed.  A parameter for which
+  ``initialize`` was never called is refused, because that later call would choose the device without regard to this.
+* In a model over several devices, each part on one device copies its inputs there (see `split_forward`).  A block with
+  parts on several devices is not compiled as a whole: MXNet's graphs run on one device.
+* A block that cannot compute over several devices is refused, and the whole move is undone.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 _COMPILED = ("_cached_graph", "_cached_op", "_cached_op_args", "_first_forward")
 _KEPT = (*_COMPILED, *split_forward.SHADOWS, "_active")
-"""Attributes of a block that are changed here."""
+"""The attributes of a block that this module changes."""
 
 _SEEN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-"""Up to which move a block was looked through for what has to be compiled anew; see `exchanging.MOVED`."""
+"""The last move for which a block was checked for graphs to compile again; see `storage_swap.MOVED`."""
 
 
 def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
-    """Have a block compute where its parameters are; see `devshim.contract.models.Wholes.rewire`."""
+    """Make a block compute where its parameters are; see `devshim.contract.models.Wholes.rewire`."""
     undo: list[Undo] = [_put_back(block) for block in blocks_in(model)]
 
     def take_back() -> None:
@@ -58,7 +58,7 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
         places = len(devices_of(model))
         if places == 1 and split_forward.needs_scope(model):
             split_forward.put_on(split_forward.Scoped(model))
-        if places > 1 and isinstance(model, mx.gluon.Block):  # parameters alone are called by nobody
+        if places > 1 and isinstance(model, mx.gluon.Block):  # nothing calls parameters that are not in a block
             _wire(backend, "", model, set())
             optimizer_step.allow(parameter for _, parameter in parameters_of(model))
         trainers = (parameter._trainer for _, parameter in parameters_of(model))
@@ -70,7 +70,7 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
 
 
 def _put_back(block: Any) -> Undo:
-    """Remember what is changed on a block, without the arrays it holds."""
+    """Return a function that restores the attributes changed on a block, without the arrays in it."""
     own = vars(block)
     before = {name: own[name] for name in _KEPT if name in own}
 
@@ -82,9 +82,9 @@ def _put_back(block: Any) -> Undo:
     return take_back
 
 
-# ---------------------------------------------------------------------- what is not built, and what is compiled
+# ---------------------------------------------------------------------- deferred parameters and compiled graphs
 def _place_deferred(path: str, parameter: Any, backend: Backend, where: Callable[[str], Device]) -> Undo:
-    """Have a parameter without a shape become one on its device."""
+    """Make a parameter whose shape is not known yet appear on its device later."""
     before = parameter._deferred_init
     if parameter._data is None:
         if not before:
@@ -98,7 +98,7 @@ def _place_deferred(path: str, parameter: Any, backend: Backend, where: Callable
 
 
 def _compile_anew(block: Any) -> None:
-    """Forget what was compiled before parameters of the block moved."""
+    """Discard what was compiled before parameters of the block moved."""
     last = max((MOVED.get(parameter, 0) for _, parameter in parameters_of(block)), default=0)
     if last > _SEEN.get(block, 0):
         _SEEN[block] = last
@@ -106,9 +106,9 @@ def _compile_anew(block: Any) -> None:
             block._clear_cached_op()
 
 
-# ---------------------------------------------------------------------- wires
+# ---------------------------------------------------------------------- hooks
 def _wire(backend: Backend, path: str, block: Any, seen: set[int]) -> None:
-    """Have a block's parts carry their inputs, and the blocks that have such parts run part by part."""
+    """Make the parts of a block copy their inputs, and make the blocks with such parts run part by part."""
     if id(block) in seen:
         return
     seen.add(id(block))

@@ -1,8 +1,8 @@
-"""What a checkpoint keeps of trainers and optimizers besides the arrays they have on devices.
+"""The extra state of trainers and optimizers that a checkpoint stores besides their arrays on devices.
 
-Settings, counts and schedules are numbers in the attributes of the optimizer; in the states a mark stands for every
-array that is a leaf.  MXNet's own ``save_states`` is a pickle, and numbers parameters as 1.9 happens to sort them; here
-the numbers are those of the leaves (`optimizers.numbers_by_index`).
+Settings, counts and schedules are numbers in the attributes of the optimizer.  In the states, a marker replaces every
+array that is a leaf.  MXNet's own ``save_states`` is a pickle, and numbers parameters in the order in which 1.9 sorts
+them; here the numbers are those of the leaves (`optimizers.numbers_by_index`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
 _LEAF = {"nd": "(a leaf of mx.nd)", "np": "(a leaf of mx.np)"}
-"""What stands for an array that is saved by itself."""
+"""The markers for arrays that are saved separately."""
 _NO_VALUE = object()
 
 
 class MxnetResuming(MxnetCreation):
-    """Settings, counts, and the state of a trainer that has not begun yet."""
+    """The mixin for settings, counts, and the state of a trainer that has not started yet."""
 
     def facts(self, whole: Any) -> Any:
         if isinstance(whole, MODELS):
@@ -93,13 +93,13 @@ class MxnetResuming(MxnetCreation):
 
 
 def _beside(whole: Any) -> dict[str, Any]:
-    """The objects whose numbers change while a model is trained: a schedule, and the scaler of mixed precision."""
+    """Return the objects whose numbers change during training: a schedule, and the scaler of mixed precision."""
     found = {"scheduler": optimizer_of(whole).lr_scheduler, "scaler": getattr(whole, "_amp_loss_scaler", None)}
     return {name: each for name, each in found.items() if each is not None}
 
 
 def _remember(whole: Any) -> Callable[[], None]:
-    """Remember everything that `MxnetResuming.restore` sets; none of it is changed in place."""
+    """Save all that `MxnetResuming.restore` sets, and return a function that restores it; nothing changes in place."""
     held = [optimizer_of(whole), *updaters_of(whole), *_beside(whole).values()]
     before = [(vars(each), dict(vars(each))) for each in held]
     scale = getattr(whole, "_scale", None)
@@ -115,7 +115,7 @@ def _remember(whole: Any) -> Callable[[], None]:
 
 
 def _set(target: Any, values: dict[str, Any], indices: Mapping[Any, Any]) -> None:
-    """Set attributes that are there to other numbers; equal ones stay, because MXNet asks whether one *is* infinity."""
+    """Set existing attributes to new numbers; equal ones stay, because MXNet checks whether one *is* infinity."""
     own = vars(target)
     for name, value in values.items():
         if name not in own:
@@ -131,13 +131,13 @@ def _renumbered(held: Mapping[Any, Any], numbers: Mapping[Any, Any]) -> dict[Any
 
 # ---------------------------------------------------------------------- outlines
 def _outlined(held: Mapping[Any, Any], numbers: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Outlines of values by their names or numbers, without those that are no values, such as functions."""
+    """Return outlines of values by their names or numbers, without values that have no outline, such as functions."""
     found = {numbers.get(key, key): _outline(value, numbers) for key, value in held.items()}
     return {key: value for key, value in found.items() if value is not _NO_VALUE}
 
 
 def _outline(held: Any, numbers: Mapping[Any, Any] | None = None) -> Any:
-    """A tree of plain values with marks for arrays; what cannot be written down is `_NO_VALUE`."""
+    """Return a tree of plain values with markers for arrays; `_NO_VALUE` for what cannot be saved."""
     if isinstance(held, mx.nd.NDArray):
         return _LEAF["np" if isinstance(held, mx.np.ndarray) else "nd"]
     if isinstance(held, dict):
@@ -149,7 +149,7 @@ def _outline(held: Any, numbers: Mapping[Any, Any] | None = None) -> Any:
 
 
 def _filled(backend: MxnetCreation, path: str, outline: Any, forms: Forms, home: Callable[[Any], Device]) -> Any:
-    """What an outline is of, with new arrays of the forms given for its marks, each where its parameter is."""
+    """Rebuild the value of an outline, with a new array of the given form per marker, on the parameter's device."""
     if isinstance(outline, str) and outline in _LEAF.values():
         shape, dtype = forms[path]
         numbers = [int(part) for part in path.split(".") if part.isdigit()]

@@ -1,10 +1,11 @@
-"""What Gluon's blocks hold, leaf by leaf.
+"""The leaves of Gluon blocks: parameters, buffers and gradients.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Every object stays: parameters, the arrays in them, and the buffers of their gradients.
-* A leaf's name is its name in ``save_parameters``: by the structure, not by the numbers that 1.9 gives to layers.
-* What Gluon itself does not train (running statistics, constants) is a buffer.
+* Every object stays the same: parameters, the arrays in them, and the buffers of their gradients.
+* A leaf's name is its name in ``save_parameters``, which follows the structure and not the numbers that 1.9 gives to
+  layers.
+* Values that Gluon itself does not train (running statistics, constants) are buffers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class MxnetModels(Backend):
-    """The room of models."""
+    """The mixin for models."""
 
     def leaves(self, whole: Any) -> list[Leaf]:
         if isinstance(whole, MODELS):
@@ -51,7 +52,7 @@ class MxnetModels(Backend):
 
 
 def _of_block(block: Any) -> Iterator[Leaf]:
-    """Parameters and what is not trained, each with its gradient behind it."""
+    """Yield parameters and buffers as leaves, each followed by its gradient."""
     wait_for_compiled(block)
     for path, parameter in parameters_of(block):
         if parameter._data is None:

@@ -1,10 +1,10 @@
-"""Letting a `Trainer` train a model over several devices.
+"""Patches that let a `Trainer` train a model over several devices.
 
-Gluon's own refuses, when it is made and before its first step, parameters that are not all on the same devices: it
-means to reduce gradients between replicas.  Where each parameter is on one device there is nothing to reduce, whichever
-it is, and a `Trainer` works as it does on one device, but for updates of several parameters at once: MXNet's operators
-for those compute on one device.  So the two methods that ask are exchanged when a model is split for the first time;
-for all other parameters they do what they did.
+When a `Trainer` is made and before its first step, Gluon refuses parameters that are not all on the same devices,
+because it expects to reduce gradients between replicas.  If each parameter is on one device, whichever it is, there is
+nothing to reduce.  A `Trainer` then works as on one device, except that it cannot update several parameters at once:
+MXNet's operators for that compute on one device.  So the two methods with these checks are replaced when a model is
+split for the first time; for all other parameters they behave as before.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _CHECK = "_check_devices" if IS_2 else "_check_contexts"
 _check, _init_kvstore = getattr(mx.gluon.Trainer, _CHECK), mx.gluon.Trainer._init_kvstore
 
 _SPLIT: WeakSet[Any] = WeakSet()
-"""The parameters of models that were split; those that have come together again are told by where they are."""
+"""The parameters of models that were split; current devices show which of them are together again."""
 
 
 def allow(parameters: Iterable[Any]) -> None:
-    """Let these parameters, which are on several devices, be trained by one `Trainer`."""
+    """Let one `Trainer` train these parameters, which are on several devices."""
     _SPLIT.update(parameters)
     setattr(mx.gluon.Trainer, _CHECK, _check_split)
     mx.gluon.Trainer._init_kvstore = _init_kvstore_split
 
 
 def settle(updater: Any, parameters: Iterable[Any]) -> None:
-    """Have an updater take several parameters at once where it would by itself, and all are on one device."""
+    """Let an updater take several parameters at once if it normally would and all of them are on one device."""
     at_once = type(updater)(updater.optimizer).aggregate_updates
     updater.aggregate_updates = at_once and len({place for each in parameters for place in places_of(each)}) < 2
 
 
 def _is_split(trainer: Any) -> bool:
-    """Whether a trainer's parameters are on several devices, each on one."""
+    """Return True if a trainer's parameters are on several devices, each on exactly one."""
     places = [places_of(parameter) for parameter in trainer._params if parameter in _SPLIT]
     return (
         len(places) == len(trainer._params)

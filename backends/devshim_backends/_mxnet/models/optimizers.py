@@ -1,16 +1,17 @@
-"""What trainers and optimizers hold on devices, and how they follow the parameters they train.
+"""The leaves of trainers and optimizers, and how their state follows the parameters that they train.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Every array of the state follows its parameter, however deep it is nested; each stays the same object.
-* The state is told by the number of its parameter.  1.9 sorts parameters by names in which it numbers layers, so that
-  ``dense10`` comes before ``dense9``: here they are counted as the numbers say, the same for an equal model made later.
-* MXNet counts an optimizer's updates by the number of the device, so that on another one Adam would begin anew: the
-  counts go along.
-* State whose parameter has moved without it is brought there by MXNet's own means before the next step.
+* Every array of the state follows its parameter, however deeply it is nested; each stays the same object.
+* The state is identified by the number of its parameter.  1.9 sorts parameters by names that contain layer numbers, so
+  that ``dense10`` comes before ``dense9``.  Here they are sorted numerically, so an equal model made later has the same
+  order.
+* MXNet counts an optimizer's updates per device number, so that Adam would start from zero on another device: the
+  counts move along.
+* If a parameter has moved without its state, MXNet's own mechanism copies the state there before the next step.
 
-A `Trainer` has an `Updater` for each device, with the states by the parameters' numbers, and one `Optimizer`, with the
-settings and the counts; a few optimizers keep arrays, too.
+A `Trainer` has an `Updater` for each device, which stores the states by parameter number, and one `Optimizer`, which
+stores the settings and the counts; a few optimizers also store arrays.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ _PLACES = "_devices" if IS_2 else "_contexts"
 _COUNTS = ("_all_index_update_counts", "_index_update_count")
 
 
-# ---------------------------------------------------------------------- what they hold
+# ---------------------------------------------------------------------- leaves
 def of_optimizer(whole: Any) -> Iterator[Leaf]:
-    """The state by the numbers of the parameters, then arrays among the optimizer's own attributes."""
+    """Yield the state by the numbers of the parameters, then the arrays among the optimizer's own attributes."""
     if isinstance(whole, mx.gluon.Trainer):
         _refuse_elsewhere(whole)
     parameters, numbers = parameters_by_index(whole), numbers_by_index(whole)
@@ -51,7 +52,7 @@ def of_optimizer(whole: Any) -> Iterator[Leaf]:
         for index, inside in held.items() if isinstance(held, dict) else [(None, held)]:
             path = name if index is None else f"{name}.{numbers.get(index, index)}"
             for below, array in arrays_in(path, inside):
-                if id(array) not in gradients:  # LBSGD (1.9) keeps the parameter's own, which moves with it
+                if id(array) not in gradients:  # LBSGD (1.9) stores the parameter's own gradient, which moves with it
                     yield _leaf(below, array, parameters.get(index))
 
 
@@ -60,10 +61,10 @@ def _leaf(path: str, array: Tensor, beside: Any) -> Leaf:
 
 
 def _refuse_elsewhere(trainer: Any) -> None:
-    """Refuse a trainer whose state is not in Python, or on several devices.
+    """Refuse a trainer whose state is not in Python, or is on several devices.
 
     Raises:
-        UnsupportedError: It is one.
+        UnsupportedError: The trainer is one of these.
     """
     if trainer._kvstore is not None and trainer._update_on_kvstore:
         raise UnsupportedError(
@@ -79,14 +80,14 @@ def _refuse_elsewhere(trainer: Any) -> None:
 
 
 def updaters_of(whole: Any) -> list[Any]:
-    """Return what holds the states: of a trainer, of itself, or none."""
+    """Return the updaters that store the states: those of a trainer, an updater itself, or an empty list."""
     if isinstance(whole, mx.gluon.Trainer):
         return list(whole._updaters)
     return [whole] if isinstance(whole, mx.optimizer.Updater) else []
 
 
 def optimizer_of(whole: Any) -> Any:
-    """Return the settings and counts of a trainer or an updater, or an optimizer itself."""
+    """Return the optimizer of a trainer or an updater, which has the settings and counts, or an optimizer itself."""
     if isinstance(whole, mx.gluon.Trainer):
         return whole._optimizer
     return whole.optimizer if isinstance(whole, mx.optimizer.Updater) else whole
@@ -98,14 +99,14 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
 
 
 def parameters_by_index(whole: Any) -> dict[Any, Any]:
-    """Return the parameters that are trained, by the index under which their state is kept."""
+    """Return the parameters that are trained, by the index under which their state is stored."""
     if isinstance(whole, mx.gluon.Trainer):
         return dict(enumerate(whole._params))
     return dict(optimizer_of(whole).param_dict)
 
 
 def numbers_by_index(whole: Any) -> dict[Any, int]:
-    """Return the number of each parameter: its index, but for layers that 1.9 has numbered and then sorted as text."""
+    """Return each parameter's number: its index, unless 1.9 numbered the layers and then sorted the names as text."""
     parameters = parameters_by_index(whole)
     names = [parameter.name for parameter in parameters.values()]
     order = list(parameters)
@@ -115,19 +116,19 @@ def numbers_by_index(whole: Any) -> dict[Any, int]:
 
 
 def _counted(name: str) -> list[tuple[bool, int, str]]:
-    """A name as a key by which 9 comes before 10."""
+    """Return a sort key for a name, by which 9 comes before 10."""
     parts = re.split(r"(\d+)", name)
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
-# ---------------------------------------------------------------------- how they follow
+# ---------------------------------------------------------------------- following the parameters
 def follow(wholes: Iterable[Any], places: Sequence[Any] = ()) -> Callable[[], None]:
-    """Have trainers and optimizers go on where their parameters are now, or on devices; returns what takes it back."""
+    """Make trainers and optimizers continue on their parameters' devices, or on given ones; return an undo function."""
     undo: list[Callable[[], None]] = []
     for whole in {id(each): each for each in wholes if each is not None}.values():
         parameters = parameters_by_index(whole)
         if any(len(places_of(parameter)) != 1 for parameter in parameters.values()):
-            continue  # replicas, or nothing yet
+            continue  # replicas, or nothing created yet
         undo.append(_remember(whole))
         if isinstance(whole, mx.gluon.Trainer) and parameters:
             setattr(whole, _PLACES, list(places_of(parameters[0])))
@@ -165,7 +166,7 @@ def _is_elsewhere(state: Any, parameter: Any) -> bool:
 
 
 def _share_counts(whole: Any, parameters: dict[Any, Any], more: Sequence[Any]) -> None:
-    """Count updates once, whatever device they are on: each parameter is on one alone."""
+    """Share one update count among all devices: each parameter is on only one of them."""
     optimizer = optimizer_of(whole)
     counts = optimizer._all_index_update_counts
     places = [*more, *(place for parameter in parameters.values() for place in places_of(parameter))]

@@ -1,6 +1,6 @@
-"""Gluon's refusal of a parameter that is on another device, in the names of simulated GPUs.
+"""A patch that makes Gluon's error for a parameter on another device name simulated GPUs.
 
-MXNet (1.9.1, 2.0.0b1) says which of its contexts a parameter is on; simulated GPUs are its ``cpu(1)`` to ``cpu(N)``.
+MXNet (1.9.1, 2.0.0b1) reports the context that a parameter is on; simulated GPUs are its ``cpu(1)`` to ``cpu(N)``.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _backend: Backend | None = None
 
 @joined
 class ElsewhereError(DeviceMismatchError, RuntimeError):
-    """A parameter is on another device: devshim's error, and Gluon's ``RuntimeError`` in one."""
+    """The error for a parameter on another device: devshim's error and Gluon's ``RuntimeError`` in one."""
 
 
 def install(backend: Backend) -> None:
-    """Name simulated GPUs in Gluon's error from now on."""
+    """Make Gluon's error name simulated GPUs from now on."""
     global _backend
     _backend = backend
     Parameter._check_and_get = _named
 
 
 def uninstall() -> None:
-    """Leave Gluon as it was."""
+    """Restore Gluon's own method."""
     global _backend
     _backend = None
     Parameter._check_and_get = _check_and_get

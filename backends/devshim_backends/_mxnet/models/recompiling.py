@@ -1,8 +1,9 @@
-"""Compiling a hybridized block anew for inputs on another device, where devshim's answers are part of its graph.
+"""Compiling a hybridized block again for inputs on another device, if results from devshim are part of its graph.
 
-Gluon compiles a block once and runs the graph for inputs on any device.  What the block asked of devshim while it was
-compiled (`device_of`, `place` of what was there already, `on`) is in the graph for good, and true of one device alone.
-So it is noted of a block that it has asked, and on which device; called with inputs on another, it is compiled again.
+Gluon compiles a block once and runs the graph for inputs on any device.  The results that the block got from devshim
+while it was compiled (`device_of`, `place` of an array that is already there, `on`) are frozen into the graph, and are
+correct for one device only.  So this module records that a block has asked, and on which device.  When the block is
+called with inputs on another device, it is compiled again.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ __all__ = ["attend"]
 _Block = mx.gluon.HybridBlock
 _own_graph, _own_call = _Block._get_graph, _Block._call_cached_op
 _ASKED = "_devshim_asked_on"
-"""The attribute of a block that has asked: the number of its inputs' place."""
+"""The attribute of a block that has asked devshim; its value is the place number of the block's inputs."""
 
 
 class _Compiling(threading.local):
-    """The blocks that are being compiled in this thread, innermost last, with the numbers of their inputs' places."""
+    """The blocks that are being compiled in this thread, innermost last, with the place numbers of their inputs."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[Any, int]] = []
@@ -39,18 +40,18 @@ _LOCK = threading.Lock()
 _compiling = 0
 _backend: Backend | None = None
 _before: Any = None
-"""The backend's own `device_of`, where it has one besides its class's (`devshim.simulation.removed_gpus`)."""
+"""The backend instance's own `device_of`, if it overrides that of its class (`devshim.simulation.removed_gpus`)."""
 
 
 def attend(backend: Backend) -> None:
-    """Note from now on which blocks ask a backend for devices while they are compiled."""
+    """Record from now on which blocks ask a backend for devices while they are compiled."""
     global _backend
     _backend = backend
     _Block._get_graph, _Block._call_cached_op = _get_graph, _call_cached_op
 
 
 def _get_graph(block: Any, *args: Any) -> Any:
-    """What stands for Gluon's, which runs the block's code."""
+    """Replace Gluon's method that runs the block's code."""
     place = _place_of(args)
     if place is None or block._cached_graph:
         return _own_graph(block, *args)
@@ -65,7 +66,7 @@ def _get_graph(block: Any, *args: Any) -> Any:
 
 
 def _call_cached_op(block: Any, *args: Any) -> Any:
-    """What stands for Gluon's, which runs the graph."""
+    """Replace Gluon's method that runs the graph."""
     asked_on = vars(block).get(_ASKED)
     if asked_on is not None and _place_of(args) not in (asked_on, None):
         block._clear_cached_op()
@@ -73,7 +74,7 @@ def _call_cached_op(block: Any, *args: Any) -> Any:
 
 
 def _count(step: int) -> None:
-    """Have the backend's answers noted while a block is compiled in any thread: at other times they cost no more."""
+    """Install the recording `device_of` while any thread compiles a block: at other times calls cost no more."""
     global _compiling, _before
     with _LOCK:
         _compiling += step
@@ -93,7 +94,7 @@ def _put_back(backend: Backend) -> None:
 
 
 def _noted(x: Tensor) -> Device:
-    """What stands for the backend's `device_of` while blocks are compiled."""
+    """Replace the backend's `device_of` while blocks are compiled."""
     for block, place in _HERE.blocks:
         vars(block)[_ASKED] = place
     backend, before = _backend, _before
@@ -102,5 +103,5 @@ def _noted(x: Tensor) -> Device:
 
 
 def _place_of(args: Any) -> int | None:
-    """The number of the place of the first array among a block's inputs."""
+    """Return the place number of the first array among a block's inputs, or None."""
     return next((where(x) for x in arrays(args)), None)

@@ -1,7 +1,7 @@
-"""Gluon's recurrent layers in canonical terms: each layer and direction by itself, as other frameworks have them.
+"""Gluon's recurrent layers in canonical terms: each layer and direction separately, as in other frameworks.
 
-The gates stand as in PyTorch. 1.9 has a parameter for each weight; 2.0 has one array, all weights before all biases, in
-which the size of the inputs is not said but follows from its length.
+The gates are in PyTorch's order. 1.9 has a parameter for each weight.  2.0 has one array, with all weights before all
+biases; it does not state the size of the inputs, which follows from the array's length.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROLES["h2r_weight"] = "weight_hr"
 
 
 def told_of_cells(path: str, cell: Any) -> Layer:
-    """A cell."""
+    """Return the canonical layer of a cell."""
     kind = type(cell).__name__.removesuffix("Cell").lower()
     weights = {role: Weight(_joined(path, name)) for name, role in _ROLES.items() if hasattr(cell, name)}
     facts = {"activation": cell._activation} if kind == "rnn" else {}
@@ -32,7 +32,7 @@ def told_of_cells(path: str, cell: Any) -> Layer:
 
 
 def told_of_layers(path: str, layer: Any) -> Iterator[Layer]:
-    """A layer of cells, in one direction or two, one above the other."""
+    """Yield the canonical layers of a stack of recurrent layers, in one direction or two."""
     units = [f"{way}{number}" for number in range(layer._num_layers) for way in "lr"[: layer._dir]]
     fused = getattr(layer, "rnn_param", None)
     found = _in_one(layer, units, _joined(path, "rnn_param")) if fused is not None else {}
@@ -51,12 +51,12 @@ def told_of_layers(path: str, layer: Any) -> Iterator[Layer]:
 
 
 def _in_one(layer: Any, units: list[str], path: str) -> dict[str, dict[str, Weight]]:
-    """Where each weight is in the one array of 2.0: all weights, then all biases."""
+    """Return the position of each weight in 2.0's one array: all weights, then all biases."""
     gates, hidden = layer._gates * layer._hidden_size, layer._hidden_size
     out = layer._projection_size or hidden
     above = out * layer._dir
     each = gates * (above + out + 2) + (out * hidden if layer._projection_size else 0)
-    first = layer.rnn_param.shape[0] - each * (len(units) - layer._dir)  # what the first layer has of it
+    first = layer.rnn_param.shape[0] - each * (len(units) - layer._dir)  # the first layer's share of the array
     inputs = above + (first // layer._dir - each) // gates
     found: dict[str, dict[str, Weight]] = {unit: {} for unit in units}
     start = 0

@@ -1,14 +1,14 @@
-"""How a model over several devices computes: inputs are carried to each part, and gradients back.
+"""The forward pass of a model over several devices: inputs are copied to each part, and gradients back.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* A part on one device gets its inputs there, in whatever lists and tuples they are, and gradients flow back.
-* A part that is hybridized stays so, and is compiled for its device; what has parts on several devices runs part by
-  part, also when it is hybridized after it was split.
-* Nothing is remembered of where parts are: Gluon's own ``reset_ctx`` gives a model that works.
+* A part on one device gets its inputs there, in any lists and tuples, and gradients flow back.
+* A hybridized part stays hybridized, and is compiled for its device.  A block with parts on several devices runs part
+  by part, even if it is hybridized after it was split.
+* The locations of the parts are not cached: after Gluon's own ``reset_ctx`` the model works.
 
-Gluon's hooks may not change what a block is given, so ``forward`` is shadowed on the block itself, and ``hybridize``
-with it.
+Gluon's hooks cannot change the inputs of a block, so ``forward`` is shadowed on the block itself, and so is
+``hybridize``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHADOWS = ("forward", "hybridize")
 
 
 class Wire:
-    """What stands for the ``forward`` of a block.
+    """A callable that replaces the ``forward`` of a block.
 
     Args:
         block: The block.
@@ -39,39 +39,39 @@ class Wire:
     def __init__(self, block: Any) -> None:
         self.block = block
         self.inner: Callable[..., Any] | None = vars(block).get("forward")
-        """A ``forward`` of its own that the block had before."""
+        """The instance's own ``forward``, if the block had one before."""
         self.active: bool = vars(block).get("_active", False)
-        """Whether the block was hybridized."""
+        """True if the block was hybridized."""
 
     def hybridize(self, active: bool = True, **options: Any) -> None:
-        """Stand for the block's ``hybridize``: its parts are compiled, each by itself."""
+        """Replace the block's ``hybridize``: its parts are compiled separately."""
         block = self.block
         type(block).hybridize(block, active, **options)
         self.active = vars(block).get("_active", False)
         self.hold()
 
     def hold(self) -> None:
-        """Keep Gluon from compiling the block before its inputs are carried."""
+        """Prevent Gluon from compiling the block before its inputs are copied."""
         if self.active:
             vars(self.block)["_active"] = False
 
     def forward(self, *args: Any) -> Any:
-        """Call the block's own."""
+        """Call the block's own ``forward``."""
         if self.inner is not None:
             return self.inner(*args)
         return type(self.block).forward(self.block, *args)
 
 
 class Part(Wire):
-    """A block all of whose parameters are on one device."""
+    """A hook for a block whose parameters are all on one device."""
 
     def hold(self) -> None:
-        """1.9 compiles in ``forward``, where inputs have been carried; 2.0 before it."""
+        """Prevent compilation in 2.0, which compiles before ``forward``; 1.9 compiles in it, after the copies."""
         if IS_2:
             super().hold()
 
     def __call__(self, *args: Any) -> Any:
-        """Carry the inputs, and compute."""
+        """Copy the inputs to the block's device, and compute."""
         if _is_traced(args):
             return self.forward(*args)
         native = next(iter(devices_of(self.block)))
@@ -84,10 +84,10 @@ class Part(Wire):
 
 
 class Spanning(Wire):
-    """A block whose parameters are on several devices; those that are its own are on one."""
+    """A hook for a block whose parameters are on several devices, while those of its own are on one."""
 
     def __call__(self, *args: Any) -> Any:
-        """Carry the inputs to the block's own parameters, if it has any, and compute; the result is on one device."""
+        """Copy the inputs to the block's own parameters, if it has any, and compute; the result is on one device."""
         if _is_traced(args):
             return self.forward(*args)
         if RUN.places:
@@ -110,7 +110,7 @@ class Spanning(Wire):
 
 
 def _is_chain(block: Any) -> bool:
-    """Whether a block only calls its parts one after the other, so that nothing meets in its code."""
+    """Return True if a block only calls its parts one after the other, so that its code combines no arrays."""
     for chain in (mx.gluon.nn.Sequential, mx.gluon.nn.HybridSequential):
         if isinstance(block, chain):
             names = ("forward", "hybrid_forward")
@@ -119,9 +119,9 @@ def _is_chain(block: Any) -> bool:
 
 
 class Scoped(Wire):
-    """A block on one device, in which some code makes arrays without saying where.
+    """A hook for a block on one device, in which some code makes arrays without giving a device.
 
-    The recurrent cells of 2.0.0b1 do (``GRUCell.forward``, every ``unroll`` without a state to begin with); the blocks
+    The recurrent cells of 2.0.0b1 do that (``GRUCell.forward``, every ``unroll`` without an initial state); the blocks
     of 1.9 run in the scope of their inputs' device.
     """
 
@@ -133,12 +133,12 @@ class Scoped(Wire):
 
 
 def needs_scope(block: Any) -> bool:
-    """Whether a block on one device has to be called in its scope."""
+    """Return True if a block on one device has to be called in a scope of that device."""
     return IS_2 and any(isinstance(each, mx.gluon.rnn.RecurrentCell) for each in blocks_in(block))
 
 
 def put_on(wire: Part | Spanning | Scoped) -> None:
-    """Put a wire on its block."""
+    """Install a hook on its block."""
     own = vars(wire.block)
     own["forward"] = wire
     if isinstance(wire.block, mx.gluon.HybridBlock) and not isinstance(wire, Scoped):
@@ -147,7 +147,7 @@ def put_on(wire: Part | Spanning | Scoped) -> None:
 
 
 def take_off(block: Any) -> None:
-    """Take the wire off a block, if it has one."""
+    """Uninstall the hook of a block, if it has one."""
     own = vars(block)
     wire = own.get("forward")
     if isinstance(wire, Wire):
@@ -159,7 +159,7 @@ def take_off(block: Any) -> None:
 
 
 def _is_traced(args: Any) -> bool:
-    """Whether a block is being compiled, so that there are no values to carry."""
+    """Return True if a block is being compiled, in which case its inputs have no values to copy."""
     if isinstance(args, (list, tuple)):
         return is_deferred() or any(_is_traced(arg) for arg in args)
     return isinstance(args, mx.sym.Symbol)

@@ -1,10 +1,11 @@
-"""Putting another array's memory under an array that others hold.
+"""Storage swaps: putting the memory of another array into an array object that a program already holds.
 
-An array of MXNet is a Python object with a handle, and the handle refers to the memory: exchanged, it takes everybody
-who holds the object along.  What a handle had besides has to be made anew: a gradient's buffer belongs to the array it
-was marked for, and whether ``backward`` has written it since the last step (``_fresh_grad``) is noted there, too.
+An MXNet array is a Python object with a handle, and the handle refers to the memory: when handles are swapped, everyone
+who holds the object gets the new memory.  Other state of the handle has to be set again: a gradient's buffer belongs to
+the array that it was marked for, and so does the flag that ``backward`` has written it since the last step
+(``_fresh_grad``).
 
-Gluon's own ``reset_ctx`` (2.0: ``reset_device``) makes new arrays, zeroes gradients, and forgets that they are fresh.
+Gluon's own ``reset_ctx`` (2.0: ``reset_device``) makes new arrays, zeroes gradients, and loses that flag.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 MOVED: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-"""When a parameter last went to another device, as a number that grows: for what was compiled before that."""
+"""The last move of a parameter to another device, as a growing number: it dates what was compiled before the move."""
 _now = count(1)
 
 
 def exchange(array: Tensor) -> Callable[[Tensor], None]:
-    """Return what puts another array's memory under this object."""
+    """Return a function that puts the memory of another array into this object."""
     return lambda new: _put(array, new)
 
 
 def _put(array: Tensor, new: Tensor) -> None:
-    other = new.detach()  # a handle of its own to the same memory: `new` may be put under ties as well
+    other = new.detach()  # its own handle to the same memory: `new` may also be swapped into tied arrays
     array.handle, other.handle = other.handle, array.handle
 
 
@@ -48,7 +49,7 @@ class Held:
         self._fresh = False
 
     def write_data(self, new: Tensor) -> None:
-        """Exchange the values; the parameter is then where they are."""
+        """Swap the values; the parameter is then on their device."""
         self._look()
         before = where(self._data)
         _put(self._data, new)
@@ -57,24 +58,24 @@ class Held:
         self._mark()
 
     def write_gradient(self, new: Tensor) -> None:
-        """Exchange the gradient."""
+        """Swap the gradient."""
         self._look()
         _put(self._gradient, new)
         self._mark()
 
     def _look(self) -> None:
-        """Note whether the gradient is fresh, as long as the array knows."""
+        """Record whether the gradient is fresh, as long as the array knows it."""
         if self._gradient is not None and where(self._data) == where(self._gradient):
             self._fresh = bool(self._data._fresh_grad)
 
     def _mark(self) -> None:
-        """Tell MXNet which buffer the gradient goes to, once both are on one device."""
+        """Register the gradient's buffer with MXNet, once both arrays are on one device."""
         if self._gradient is not None and where(self._data) == where(self._gradient):
             mx.autograd.mark_variables([self._data], [self._gradient], self._parameter.grad_req)
             self._data._fresh_grad = self._fresh
 
     def _settle(self) -> None:
-        """Note in the parameter which device it is on, as Gluon's ``_init_impl`` does."""
+        """Record the device in the parameter, as Gluon's ``_init_impl`` does."""
         native = native_of_array(self._data)
         known: list[list[int | None]] = [[], []]
         known[native.device_typeid & 1] = [None] * native.device_id + [0]
@@ -84,7 +85,7 @@ class Held:
 
 
 def native_of_array(x: Tensor) -> Any:
-    """Return MXNet's own object for the device of an array, also of one of another interface."""
+    """Return MXNet's device object for an array of either interface."""
     number = where(x)
     return NATIVE(NATIVE.devtype2str[number & 0xFFFFFFFF], number >> 32)
 

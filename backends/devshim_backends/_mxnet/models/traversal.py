@@ -1,6 +1,6 @@
-"""Which parameters and blocks are in a block, and which devices Gluon has them on.
+"""Iteration over the parameters and blocks in a block, and over the devices that Gluon records for them.
 
-The names are those of ``save_parameters``: by the structure, not by the numbers that 1.9 gives to layers.
+The names are those of ``save_parameters``, which follow the structure and not the numbers that 1.9 gives to layers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 MODELS: tuple[type, ...] = (mx.gluon.Block, mx.gluon.Parameter)
 if not IS_2:
-    MODELS += (mx.gluon.ParameterDict,)  # in 2.0 a plain one
-"""What holds parameters: 1.9 has a class for what `collect_params` returns."""
+    MODELS += (mx.gluon.ParameterDict,)  # in 2.0 it is a plain dict
+"""The types that contain parameters: 1.9 has a class for the result of `collect_params`."""
 PLACES, PLACE_MAP = ("_device_list", "_device_map") if IS_2 else ("_ctx_list", "_ctx_map")
-"""Where a parameter keeps the devices it is on, and the number of its array on each."""
+"""The attributes in which a parameter stores its devices, and the number of its array on each."""
 
 
 def parameters_of(block: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the parameters of a block and of all in it by their structural names; a tied one under each of them.
+    """Yield the parameters of a block and of all blocks in it by structural names; a tied one under each of its names.
 
-    A parameter by itself has no name, and in a `ParameterDict` that which it has there.
+    A single parameter has no name; a parameter in a `ParameterDict` has its name there.
     """
     if not isinstance(block, mx.gluon.Block):
         yield from [("", block)] if isinstance(block, mx.gluon.Parameter) else block.items()
@@ -39,9 +39,9 @@ def parameters_of(block: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def own_parameters(block: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters a block itself computes with, those first that ``save_parameters`` knows."""
+    """Yield the parameters that a block itself computes with; those that ``save_parameters`` knows come first."""
     yield from block._reg_params.items()
-    made: Any = getattr(block, "_params", None)  # 1.9: also those made by `params.get` that are no attribute
+    made: Any = getattr(block, "_params", None)  # 1.9: also parameters made by `params.get` that are not attributes
     known = {id(each) for each in block._reg_params.values()}
     for name, parameter in () if made is None else made.items():
         if id(parameter) not in known:
@@ -55,7 +55,7 @@ def children_of(block: Any) -> Iterator[tuple[str, Any]]:
 
 
 def places_of(parameter: Any) -> list[Any]:
-    """Return the devices of a parameter: where it is, or will be once its shape is known; none before either."""
+    """Return the devices of a parameter, or its future devices if its shape is unknown; otherwise an empty list."""
     if parameter._data is None:
         return list(parameter._deferred_init[1]) if parameter._deferred_init else []
     found: list[Any] = getattr(parameter, PLACES)
@@ -63,10 +63,10 @@ def places_of(parameter: Any) -> list[Any]:
 
 
 def refuse_replicas(path: str, parameter: Any) -> None:
-    """Refuse a parameter of which Gluon keeps a replica on each of several devices.
+    """Refuse a parameter that Gluon replicates on several devices.
 
     Raises:
-        UnsupportedError: It is one.
+        UnsupportedError: The parameter has replicas.
     """
     places = places_of(parameter)
     if len(places) > 1:
@@ -78,7 +78,7 @@ def refuse_replicas(path: str, parameter: Any) -> None:
 
 
 def devices_of(block: Any) -> dict[Any, None]:
-    """Return MXNet's devices of the parameters in a block and in all below it, in their order."""
+    """Return MXNet's devices of the parameters in a block and in all blocks below it, in their order."""
     return {place: None for _, parameter in parameters_of(block) for place in places_of(parameter)}
 
 
@@ -88,7 +88,7 @@ def own_devices_of(block: Any) -> dict[Any, None]:
 
 
 def blocks_in(block: Any) -> list[Any]:
-    """Return a block and all below it, each once; no block is in parameters."""
+    """Return a block and all blocks below it, each once; an empty list for parameters."""
     if not isinstance(block, mx.gluon.Block):
         return []
     found = {id(block): block}
@@ -98,10 +98,10 @@ def blocks_in(block: Any) -> list[Any]:
 
 
 def wait_for_compiled(block: Any) -> None:
-    """Wait until running statistics are what they are said to be.
+    """Wait until running statistics have their final values.
 
-    A block that is hybridized with ``static_shape=True`` writes them without telling MXNet's engine (1.9.1, 2.0.0b1):
-    who reads them at once, as Gluon's own ``reset_ctx`` does, can get those of the step before.
+    A block that is hybridized with ``static_shape=True`` writes them without notifying MXNet's engine (1.9.1, 2.0.0b1):
+    code that reads them immediately, as Gluon's own ``reset_ctx`` does, can get the values of the previous step.
     """
     for each in blocks_in(block):
         if getattr(each, "_cached_op", None) is not None and ("static_shape", True) in each._flags:

@@ -1,1 +1,1 @@
-"""Simulated GPUs: how MXNet shows, computes on, counts and refuses them."""
+"""Simulated GPUs: how MXNet lists them, computes on them, counts their memory, and refuses wrong uses of them."""

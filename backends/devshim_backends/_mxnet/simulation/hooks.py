@@ -1,16 +1,16 @@
-"""The places in MXNet that all arrays and operators pass, watched while GPUs are simulated.
+"""Hooks in the functions that all arrays and operators of MXNet pass through, installed while GPUs are simulated.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Operators refuse arguments and outputs on different devices, as they do between a CPU and a card.  MXNet compares the
-  kind of device alone, and simulated cards are CPUs.  Operators of the NumPy interface pass ``FunctionBase.__call__``,
-  all others ``_imperative_invoke``, and ``backward`` its C function; a hybridized block compares by itself.
-  ``copyto``, and with it ``x[:] = y``, crosses devices natively, and does so here.
-* Arrays are counted when they are made, and when they die (`counting`).
-* Ctrl-C that comes while an array dies is not lost, as it is in MXNet's ``__del__`` (1.9.1 and 2.0.0b1), a function in
-  Python: there is one in C in its place (`chunks.free_in_c`).
-* What the tape keeps is counted as long: while a recording runs, arguments are noted; so are gradients' buffers.
-* Off again leaves MXNet as it was.
+* Operators refuse arguments and outputs on different devices, as they do between a CPU and a card.  MXNet compares
+  only the kind of device, and simulated GPUs are CPUs.  Operators of the NumPy interface go through
+  ``FunctionBase.__call__``, all others through ``_imperative_invoke``, and ``backward`` through its C function; a
+  hybridized block has a check of its own.  ``copyto``, and with it ``x[:] = y``, crosses devices natively, also here.
+* Arrays are counted when they are made, and when they die (see `memory`).
+* A Ctrl-C that arrives while an array dies is not lost.  MXNet's ``__del__`` (1.9.1 and 2.0.0b1) is a Python function
+  that loses it, so one in C replaces it (`storage.free_in_c`).
+* What the tape keeps is counted for as long: while a recording runs, arguments are noted, and so are gradient buffers.
+* Switching simulation off restores MXNet completely.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @joined
 class MixedDevicesError(DeviceMismatchError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
-    """What a simulated card answers in MXNet's place: caught as MXNet's error, and as devshim's."""
+    """The error of a simulated GPU that replaces MXNet's: both ``except MXNetError`` and devshim's error catch it."""
 
 
 _backend: MxnetTensors | None = None
@@ -56,7 +56,7 @@ _mark, _backward = _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx
 
 
 def watch(backend: MxnetTensors) -> None:
-    """Watch from now on, for a backend that has cards."""
+    """Install the hooks for a backend that has simulated GPUs."""
     global _backend
     _backend = backend
     NDArrayBase.__init__, NDArrayBase.__del__ = _watched_init, _free
@@ -66,7 +66,7 @@ def watch(backend: MxnetTensors) -> None:
 
 
 def unwatch() -> None:
-    """Put everything back."""
+    """Uninstall the hooks."""
     global _backend
     _backend = None
     set_operators(*operators())
@@ -76,12 +76,12 @@ def unwatch() -> None:
 
 
 def operators() -> tuple[Any, Any]:
-    """Return the two functions that all operators pass, as they are to be at present."""
+    """Return the current versions of the two functions that all operators go through."""
     return (_call, _invoke) if _backend is None else (_watched_call, _watched_invoke)
 
 
 def set_operators(call: Any, invoke: Any) -> None:
-    """Put two functions in the place of those that all operators pass, in every module that has imported them."""
+    """Replace the two functions that all operators go through, in every module that has imported them."""
     FunctionBase.__call__ = call
     for module in _modules():
         module._imperative_invoke = invoke
@@ -89,7 +89,7 @@ def set_operators(call: Any, invoke: Any) -> None:
 
 @cache
 def _modules() -> list[Any]:
-    """The modules of MXNet that have imported the older interface's function: all do when MXNet is imported."""
+    """Return the MXNet modules that have imported the older interface's function: all do when MXNet is imported."""
     found = [module for name, module in list(sys.modules.items()) if name.startswith("mxnet.")]
     return [module for module in found if getattr(module, "_imperative_invoke", None) is _invoke]
 
@@ -120,7 +120,7 @@ def _watched_cached(op: Any, *args: Any, **kwargs: Any) -> Any:
         return _cached(op, *args, **kwargs)
     except mx.MXNetError as error:
         backend = _backend
-        if backend is None or " to live on the same " not in str(error):  # as `CachedOp` refuses, by native names
+        if backend is None or " to live on the same " not in str(error):  # the error of `CachedOp`, with native names
             raise
         found = dict.fromkeys(type(backend).device_of(backend, x) for x in arrays_among(args))
         if len(found) != 2:
@@ -138,11 +138,11 @@ COPY = _operator("_copyto")
 
 
 def _check(args: Iterable[Any]) -> None:
-    """Refuse arrays on different devices, or on a card that has vanished; note what a recording will keep."""
+    """Refuse arrays on different devices, or on a GPU that has vanished; record what a recording will keep."""
     backend, found = _backend, [*arrays_among(args)]
     if backend is None or not found:
         return
-    device_of = type(backend).device_of  # the backend's own may be `recompiling`'s, and this is no block that asks
+    device_of = type(backend).device_of  # the instance's own may be that of `recompiling`, and no block is asking here
     first = device_of(backend, found[0])
     for x in found[1:]:
         device = device_of(backend, x)
@@ -156,10 +156,11 @@ def _check(args: Iterable[Any]) -> None:
 
 
 def _called_back() -> bool:
-    """Whether MXNet has called Python back: for an operator written there, or a kvstore's optimizer.
+    """Return True if MXNet has called back into Python: for an operator written there, or a kvstore's optimizer.
 
-    There it calls arrays the host's that are with the card's on real ones: ``NDArray(TBlob, dev_id)`` knows no number
-    of a CPU, and a kvstore keeps what it sums for CPUs on the host.  What MXNet itself mislabels is not to be refused.
+    In such a call MXNet labels arrays as the host's that would be on the card with real cards: ``NDArray(TBlob,
+    dev_id)`` does not know the number of a CPU, and a kvstore keeps the sums for CPUs on the host.  Arrays that MXNet
+    itself mislabels must not be refused.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -179,7 +180,7 @@ def _mixed(first: Device, second: Device) -> MixedDevicesError:
 
 
 def mixed_natives(first: Any, second: Any) -> MixedDevicesError:
-    """Return the error of arrays on two of MXNet's own devices."""
+    """Return the error for arrays on two native MXNet devices."""
     backend = _backend
     labelled = 0 if backend is None else backend.labelled
     return _mixed(*(read(place_number(each), labelled) or CPU for each in (first, second)))
@@ -196,7 +197,7 @@ def arrays_among(args: Iterable[Any]) -> Iterator[Any]:
 
 # ---------------------------------------------------------------------- the tape
 class _Handle:
-    """An array as MXNet's C interface takes it, for those who ask where it is."""
+    """An array as MXNet's C interface takes it, for functions that query its place."""
 
     def __init__(self, handle: int) -> None:
         self.handle = c_void_p(handle)
@@ -217,7 +218,7 @@ def _watched_backward(number: Any, heads: Any, gradients: Any, *rest: Any) -> An
 
 
 def _check_pairs(count: int, arrays: Any, gradients: Any) -> None:
-    """Refuse a gradient that is not where its array is; an array may have none."""
+    """Refuse a gradient that is not on the device of its array; an array may have no gradient."""
     for i in range(count):
         device, gradient = _where(arrays[i]), _where(gradients[i])
         if gradient is not None and device is not gradient:
@@ -225,7 +226,7 @@ def _check_pairs(count: int, arrays: Any, gradients: Any) -> None:
 
 
 def _where(handle: Any) -> Any:
-    """The `Device` of an array that is only known by its handle; None for no array."""
+    """Return the `Device` of an array that is only known by its handle; None without an array."""
     address, backend = _address(handle), _backend
     return read(where(_Handle(address)), backend.labelled) if address and backend is not None else None
 

@@ -1,22 +1,23 @@
-"""What MXNet's arrays take on simulated cards, counted chunk by chunk.
+"""The memory that MXNet's arrays use on simulated GPUs, counted chunk by chunk.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Every array counts, whoever made it: MXNet's operators, Gluon, ``attach_grad``, devshim.  All of them pass
-  ``NDArrayBase.__init__``, which is watched while GPUs are simulated; a weak reference to its handle notes its end.
-* What notes that an array is gone is a function in C, so that Ctrl-C there is not lost.  What Ctrl-C has left half done
-  is done by the next.
-* Views share a chunk, and count once.
-* A chunk that nothing in Python refers to any more is given back at once: a card's memory can be used again by what
-  comes next in the order of work, even while the work that used it is still pending.  But what was *recorded* counts
-  until the tape lets go of it, and a gradient's buffer as long as its array: MXNet alone knows when, so they are asked
-  for again (`settle`) when somebody looks, and before a card is found full.
-* The engine works behind Python's back, and drops what it held a moment after the work is done, out of anyone's sight:
-  hence a short patience in `settle`, once for what stays.
-* Arrays there from before, or from when the card was the host, count from `begin` on.
+* Every array counts, whether MXNet's operators, Gluon, ``attach_grad`` or devshim made it.  All of them go through
+  ``NDArrayBase.__init__``, which is wrapped while GPUs are simulated; a weak reference to the array's handle records
+  its end.
+* The function that records that an array is gone is written in C, so that a Ctrl-C during it is not lost.  Work that
+  Ctrl-C interrupted is completed by the next call.
+* Views share a chunk, which counts once.
+* A chunk that nothing in Python refers to any more is given back at once: later work in the queue can reuse a card's
+  memory even while the work that used it is still pending.  But a *recorded* chunk counts until the tape releases it,
+  and a gradient's buffer as long as its array.  Only MXNet knows when that is, so these chunks are checked again (see
+  `settle`) when the numbers are read, and before a GPU counts as full.
+* The engine works asynchronously, and releases its references shortly after the work is done, which Python cannot
+  observe: `settle` therefore waits briefly, once for each chunk that stays.
+* Arrays from before the simulation, or from when the GPU was the host, count from `begin` on.
 
-Not counted: what never becomes an array of Python's, such as what an operator needs meanwhile and what a hybridized
-block or a kvstore keeps inside; and sparse arrays, which get their memory after they were made.
+Not counted: memory that never becomes a Python array, such as an operator's temporary memory and the memory that a
+hybridized block or a kvstore keeps inside; and sparse arrays, which get their memory after they were made.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ if TYPE_CHECKING:
 
 _CPU = 1
 _PATIENCE = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016)
-"""Seconds to wait for the engine to drop what it has finished with."""
+"""Seconds to wait for the engine to release what it has finished with."""
 _ROOM = 64
-"""How many chunks may linger before they are looked through again without need."""
+"""The number of lingering chunks from which on they are checked again without need."""
 
 
 class _Counted:
-    """One chunk on a card."""
+    """One chunk on a simulated GPU."""
 
     __slots__ = ("__weakref__", "address", "arrays", "card", "kept", "settled")
 
@@ -55,15 +56,15 @@ class _Counted:
         self.address, self.card = address, card
         card.hold(self, storage.nbytes(address))
         self.arrays: set[int] = set()
-        """The addresses of the references (`_Held`) to the Python arrays in it."""
+        """The addresses of the references (`_Held`) to the Python arrays in the chunk."""
         self.kept: Kept | None = None
-        """Set once MXNet may keep the chunk beyond Python's arrays."""
+        """Set once MXNet may keep the chunk longer than Python's arrays do."""
         self.settled = -1
-        """How many held it when it was last found to stay."""
+        """The number of its holders when the chunk was last found to stay."""
 
 
 class _Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
-    """A weak reference to the handle of an array on a card: handles live as long as their arrays."""
+    """A weak reference to the handle of an array on a simulated GPU: a handle lives as long as its array."""
 
     __slots__ = ("entry", "key")
 
@@ -75,23 +76,23 @@ _lock = allocate_lock()
 _cards: Cards | None = None
 _labelled = 0
 _of: dict[int, _Held] = {}
-"""By the handle of each of Python's arrays on a card, where another array may be by now: see `_entry_of`."""
+"""By the handle of each Python array on a simulated GPU; another array may have the handle by now: see `_entry_of`."""
 _counted: dict[int, _Counted] = {}
-"""By the chunk's address."""
+"""By the address of the chunk."""
 _lingering: dict[int, _Counted] = {}
 """Chunks that only MXNet itself still refers to."""
 _dropped: deque[_Held] = deque()
-"""Of arrays that have died: noted by the garbage collector, which takes no lock, and settled by the next."""
+"""References to arrays that have died: the garbage collector, which takes no lock, adds them; the next call drains."""
 _look_again = _ROOM
 
 
 def begin(cards: Cards, shown: int, labelled: int) -> None:
-    """Count on so many cards: what is there already, and what will be; what is on others counts no more.
+    """Count memory on these simulated GPUs, of existing and of future arrays; arrays on other GPUs no longer count.
 
     Args:
-        cards: All of them.
-        shown: How many are shown.
-        labelled: How many there are with those that were taken away and hold something: that goes on to count.
+        cards: All simulated GPUs.
+        shown: How many of them are visible.
+        labelled: How many there are including those that were removed and still contain arrays, which keep counting.
     """
     global _cards, _labelled
     with _lock:
@@ -103,28 +104,28 @@ def begin(cards: Cards, shown: int, labelled: int) -> None:
             _release(entry)
         counted = 0 if _cards is None else _labelled
         _cards, _labelled = cards, labelled
-    if labelled > counted:  # else all there is was counted when it was made
+    if labelled > counted:  # otherwise every existing array was counted when it was made
         for x in gc.get_objects():
             if isinstance(x, mx.nd.NDArray) and getattr(x, "handle", None) and where(x) >> 32 <= shown:
                 made(x)
-                # asking for a gradient makes an array, and counts it
+                # reading the gradient creates an array, and counts it
                 if _entry_of(x.handle.value) is not None and (gradient := x.grad) is not None:
                     may_outlive([gradient.handle])
 
 
 def _entry_of(handle: int) -> _Counted | None:
-    """Return what is counted for the array of a handle, and not for one that was there before."""
+    """Return the entry that is counted for the array of a handle, and not for an earlier array with that handle."""
     held = _of.get(handle)
     return None if held is None or held() is None else held.entry
 
 
 def made(x: Any) -> None:
-    """Count an array that has just been made, if it is on a card.
+    """Count an array that has just been made, if it is on a simulated GPU.
 
     Raises:
         OutOfMemoryError: It does not fit there.
-        DeviceFailedError: The card has vanished.
-        SimulationError: It was taken away.
+        DeviceFailedError: The GPU has vanished.
+        SimulationError: The GPU was removed.
     """
     handle = x.handle.value
     place = where(x)
@@ -134,7 +135,7 @@ def made(x: Any) -> None:
     cards = _cards
     assert cards is not None
     address, card = storage.chunk(handle), cards[index]
-    card.require_shown()  # also for a view, which takes nothing
+    card.require_shown()  # also for a view, which takes no memory
     if address not in _counted:
         _make_room(card, storage.nbytes(address))
     with _lock:
@@ -143,7 +144,7 @@ def made(x: Any) -> None:
         held.key, held.entry = handle, None
         _of[handle] = held
         entry = _counted.get(address) or _Counted(address, card)
-        # No call between these: with Ctrl-C before them nothing is counted, and after them the array's end is enough.
+        # No call between these: a Ctrl-C before them leaves nothing counted, and after them the array's end is enough.
         held.entry = entry
         _counted[address] = entry
         entry.arrays.add(id(held))
@@ -153,7 +154,7 @@ def made(x: Any) -> None:
 
 
 def require_shown(handles: Iterable[int]) -> None:
-    """Raise `SimulationError` where one of these arrays is on a card that was taken away."""
+    """Raise `SimulationError` if one of these arrays is on a simulated GPU that was removed."""
     for handle in handles:
         entry = _entry_of(handle)
         if entry is not None:
@@ -161,7 +162,7 @@ def require_shown(handles: Iterable[int]) -> None:
 
 
 def may_outlive(handles: Iterable[Any]) -> None:
-    """Note that MXNet itself may go on using the chunks of these arrays when Python's arrays are gone."""
+    """Record that MXNet itself may keep using the chunks of these arrays when Python's arrays are gone."""
     for handle in handles:
         entry = _entry_of(handle.value)
         if entry is not None and entry.kept is None:
@@ -170,11 +171,11 @@ def may_outlive(handles: Iterable[Any]) -> None:
 
 
 def settle() -> None:
-    """Give back what MXNet has let go of, once all work on it is done."""
+    """Give back the chunks that MXNet has released, once all work on them is done."""
     with _lock:
         _sweep()
         unsure = [entry for entry in _lingering.values() if _holders(entry) != entry.settled]
-        waiting = [entry.kept for entry in unsure]  # holds them while the lock is not held
+        waiting = [entry.kept for entry in unsure]  # keeps them alive while the lock is not held
     for kept in waiting:
         assert kept is not None
         kept.wait()
@@ -191,7 +192,7 @@ def settle() -> None:
 
 
 def _make_room(card: Card, nbytes: int) -> None:
-    """Have MXNet's leavings given back before a card is said to be full, or fuller than it ever was."""
+    """Give back chunks that MXNet has released before a simulated GPU counts as full, or reaches a new peak."""
     lingering = len(_lingering)
     if not lingering and not _dropped:
         return
@@ -215,14 +216,14 @@ def _holders(entry: _Counted) -> int:
 
 
 def _drain() -> None:
-    """Take note of what has died; what is done twice, after Ctrl-C, is done once."""
+    """Process the arrays that have died; after a Ctrl-C one may be processed twice, which has no further effect."""
     while _dropped:
         _leave(_dropped[0])
         _dropped.popleft()
 
 
 def _leave(held: _Held) -> None:
-    key: int | None = getattr(held, "key", None)  # None: Ctrl-C came before it had one
+    key: int | None = getattr(held, "key", None)  # None: Ctrl-C came before it was set
     entry: _Counted | None = getattr(held, "entry", None)
     if key is not None and _of.get(key) is held:
         del _of[key]
@@ -237,10 +238,10 @@ def _leave(held: _Held) -> None:
 
 
 def _sweep() -> None:
-    """Give back what nobody holds any more."""
+    """Give back the chunks that have no holder any more."""
     global _look_again
     _drain()
-    for entry in reversed(list(_lingering.values())):  # what was made last may hold what it was made of
+    for entry in reversed(list(_lingering.values())):  # the newest may refer to chunks that they were made from
         if entry.kept is not None and entry.kept.is_alone():
             _release(entry)
     _look_again = 2 * len(_lingering) + _ROOM
@@ -248,5 +249,5 @@ def _sweep() -> None:
 
 def _release(entry: _Counted) -> None:
     entry.kept = None
-    _counted.pop(entry.address, None)  # the card counts it as long as it is referred to
+    _counted.pop(entry.address, None)  # the simulated GPU counts the chunk as long as the entry is referred to
     _lingering.pop(entry.address, None)

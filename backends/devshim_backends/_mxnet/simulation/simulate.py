@@ -1,11 +1,11 @@
-"""Simulated GPUs: MXNet's ``cpu(1)`` to ``cpu(N)`` stand for ``gpu:0`` to ``gpu:N-1``.
+"""Simulated GPUs: MXNet's ``cpu(1)`` to ``cpu(N)`` represent ``gpu:0`` to ``gpu:N-1``.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* They hold real data in memory of their own, copies between them are copies, and Gluon refuses inputs from another one
-  by itself.  They can be switched on and off at any time, because MXNet starts nothing.
-* What a real card refuses is refused (`watching`), memory is counted (`counting`), and a card runs out: the errors are
-  MXNet's own and devshim's in one.
+* They contain real data in memory of their own, copies between them are real copies, and Gluon natively refuses inputs
+  from another one.  They can be switched on and off at any time, because MXNet does not have to start anything.
+* What a real card refuses is refused (see `hooks`), memory is counted (see `memory`), and a simulated GPU can run out
+  of memory: each error is both MXNet's own and devshim's.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @joined
 class FullCardError(OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
-    """What a simulated card that is full answers in MXNet's place."""
+    """The error of a full simulated GPU, which replaces MXNet's."""
 
 
 class MxnetCards(Cards):
-    """The simulated cards of MXNet."""
+    """The simulated GPUs of MXNet."""
 
     def settle(self) -> None:
         memory_module.settle()
@@ -46,7 +46,7 @@ _LOCK = Lock()
 
 
 class MxnetSimulation(MxnetTensors):
-    """The room of simulation."""
+    """The mixin for simulation."""
 
     full_error: ClassVar[type[OutOfMemoryError] | None] = FullCardError
 
@@ -57,7 +57,7 @@ class MxnetSimulation(MxnetTensors):
             if gpus:
                 storage.check()
                 self.cards = CARDS
-            CARDS.begin(gpus, None)  # what is there already counts, and is not refused
+            CARDS.begin(gpus, None)  # existing arrays already count, and are not refused
             self.simulated = gpus
             self._devices = {}
             if self.labelled:

@@ -1,15 +1,15 @@
-"""MXNet's pieces of memory, seen from Python: which one an array is in, how large it is, and how many share it.
+"""MXNet's chunks of memory, seen from Python: which chunk an array is in, its size, and how many arrays share it.
 
-An array of MXNet is a reference to a *chunk*: views and slices share one, and so do the tape of a recording, a
-gradient's buffer and the engine's pending work.  No call of the C interface says which chunk, or how many hold it, so
-three words are read from the array itself, which in 1.9.1 and 2.0.0b1, the last releases, begin
+An MXNet array is a reference to a *chunk*: views and slices share one, and so do the tape of a recording, a gradient's
+buffer and the engine's pending work.  The C interface has no call for the chunk or for its number of holders, so
+three words are read from the array's structures.  In 1.9.1 and 2.0.0b1, the last releases, these begin with:
 
 * an array: the chunk's address and the address of its count (a C++ ``shared_ptr``);
-* a chunk: the address of its values, and how many bytes it has (``Storage::Handle``);
+* a chunk: the address of its values, and its size in bytes (``Storage::Handle``);
 * the count: a table of functions, and the number of arrays that hold the chunk.
 
-Nothing is ever written there.  `check` reads arrays whose answers are known before anything else trusts these places.
-Values themselves are not touched: reading their address (``MXNDArrayGetData``) would race with the engine, which
+Nothing is ever written there.  `check` reads arrays with known answers before these addresses are used otherwise.
+The values themselves are not touched: reading their address (``MXNDArrayGetData``) would race with the engine, which
 allocates them when it runs an operator.
 """
 
@@ -30,7 +30,7 @@ _count = c_int32.from_address
 
 
 def chunk(handle: int) -> int:
-    """Return the address of the chunk an array refers to; 0 for an array that holds nothing yet."""
+    """Return the address of the chunk that an array refers to; 0 for an array without a chunk."""
     return _word(handle).value or 0
 
 
@@ -40,15 +40,15 @@ def nbytes(chunk: int) -> int:
 
 
 def sharers(handle: int) -> int:
-    """Return how many arrays hold the chunk of an array; the scale is `ALONE`'s."""
+    """Return how many arrays hold the chunk of an array, on the scale of `ALONE`."""
     return _count((_word(handle + 8).value or 0) + 8).value
 
 
 def free_in_c(cls: Any) -> property:
     """Return a ``__del__`` for a class whose objects have an array's ``handle``: it frees that, and runs no Python.
 
-    Ctrl-C in a finalizer in Python is lost, and so is the memory.  Here Python looks ``__del__`` up as a property,
-    which gives MXNet's function with the object bound to it, and ctypes reads the handle from ``_as_parameter_``.
+    A Ctrl-C in a Python finalizer is lost, and the memory with it.  Here Python looks up ``__del__`` as a property,
+    which returns MXNet's function with the object bound to it, and ctypes reads the handle from ``_as_parameter_``.
     The interpreter lock is kept, so that no thread ever sees an array whose memory is gone.
     """
     cls._as_parameter_ = cls.handle
@@ -56,39 +56,39 @@ def free_in_c(cls: Any) -> property:
 
 
 class Kept:
-    """An array of our own in somebody's chunk, which is not part of anything that is recorded."""
+    """An array of our own in the chunk of another array, which is not part of any recording."""
 
     __slots__ = ("handle",)
 
     def __init__(self, handle: Any) -> None:
-        self.handle = c_void_p()  # written to by the call itself: Ctrl-C after it loses nothing
+        self.handle = c_void_p()  # written by the call itself: a Ctrl-C after it loses nothing
         check_call(QUICK.MXNDArrayDetach(handle, byref(self.handle)))
 
     def is_alone(self) -> bool:
-        """Whether nobody else holds the chunk any more."""
+        """Return True if nothing else holds the chunk any more."""
         return sharers(self.handle.value or 0) == ALONE
 
     def wait(self) -> None:
-        """Wait until all work on the chunk that was asked for is done; raises what that work raised."""
+        """Wait until all work requested on the chunk is done; raise what that work raised."""
         check_call(_LIB.MXNDArrayWaitToWrite(self.handle))
 
 
 Kept.__del__ = free_in_c(Kept)  # type: ignore[attr-defined]
 
 ALONE = 1
-"""What `sharers` says of an array whose chunk nobody shares; 0 in builds with LLVM's C++ library (`check`)."""
+"""The result of `sharers` for an array with a chunk of its own; 0 in builds with LLVM's C++ library (see `check`)."""
 
 
 def check() -> None:
-    """Make sure that arrays are laid out as this module reads them, and learn `ALONE`.
+    """Check that arrays are laid out as this module reads them, and determine `ALONE`.
 
     Raises:
-        SimulationError: They are not: this is another build of MXNet than those that are known.
+        SimulationError: They are not: this is an unknown build of MXNet.
     """
     global ALONE
     x = mx.nd.zeros((4, 8), mx.cpu(0))
     x.wait_to_read()
-    apart = mx.nd.empty((3,), mx.cpu(0))  # touched by no operator: nobody but `apart` ever held it
+    apart = mx.nd.empty((3,), mx.cpu(0))  # no operator touched it, so nothing except `apart` ever held its chunk
     ALONE = sharers(apart.handle.value)
     before = sharers(x.handle.value)
     row = x[1:2]

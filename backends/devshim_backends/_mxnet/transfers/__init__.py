@@ -1,1 +1,1 @@
-"""Copies: those that MXNet makes implicitly, and how devshim makes its own."""
+"""Copies: those that MXNet makes implicitly, and those that devshim makes."""

@@ -1,4 +1,4 @@
-"""What of a card's values MXNet reads into Python or NumPy without saying that it copies."""
+"""Implicit transfers in MXNet: methods that read a card's values into Python or NumPy without naming a copy."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 _MORE = (
     *(("asnumpy", "asnumpy()"), ("asscalar", "asscalar()"), ("nonzero", "nonzero()")),
-    ("__reduce__", "pickle"),  # and copy.copy(x), which asks for the same
+    ("__reduce__", "pickle"),  # and copy.copy(x), which calls the same method
 )
 _ARRAYS = (mx.nd.NDArray, mx.np.ndarray)
 _WRITTEN = ("__setitem__", "__reduce__")
-"""Methods by which MXNet's own functions do what their names say."""
+"""Methods that MXNet's own functions use for what their names announce."""
 
 
 class MxnetHidden(Backend):
-    """The room of hidden transfers: those of arrays' methods; what other operators mend inside is not seen."""
+    """The mixin for implicit transfers in arrays' methods; copies inside other operators are not seen."""
 
     @contextmanager
     def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
@@ -45,10 +45,10 @@ class MxnetHidden(Backend):
             yield
 
     def _asked_by_numpy(self, report: Callable[[Device, Device, str], None]) -> Callable[[Any], Any]:
-        """Return the getter of an attribute that MXNet's arrays lack, and that NumPy asks for before it reads them.
+        """Return the getter of an attribute that MXNet's arrays lack, and that NumPy looks up before it reads them.
 
-        ``np.asarray(x)`` then takes an array for a sequence, and reads it number by number (1.9.1 gives that up, and
-        2.0.0b1 makes an array of objects).  It does so after this, too, if ``report`` lets it.
+        Without it, ``np.asarray(x)`` takes an array for a sequence, and reads it number by number (1.9.1 gives up, and
+        2.0.0b1 makes an array of objects).  That still happens after the report, if ``report`` allows it.
         """
 
         def asked(x: Any) -> Any:
@@ -62,7 +62,7 @@ class MxnetHidden(Backend):
     @contextmanager
     def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
         more = (*(name for name, _ in _MORE), "wait_to_read", "detach", "as_nd_ndarray", "as_np_ndarray")
-        with ExitStack() as stack:  # operators and new views are `watching`'s
+        with ExitStack() as stack:  # operators and new views are covered by `simulation.hooks`
             for cls in _ARRAYS:
                 stack.enter_context(uses_checked(cls, self._plainly_where, check, more))
             yield
@@ -71,7 +71,7 @@ class MxnetHidden(Backend):
         return None if self.is_tracer(x) else type(self).device_of(self, x)
 
     def _carried(self, x: Any) -> Device | None:
-        """Where an operand is that two real cards let pass; simulated ones refuse it, and MXNet refuses the host's."""
+        """Return the device of an operand if two real cards may mix, or None: otherwise devshim or MXNet refuses it."""
         mixes = not self.simulated and isinstance(x, _ARRAYS) and x.ndim
         found = self._where(x) if mixes else None
         return None if found is CPU else found
@@ -81,10 +81,10 @@ class MxnetHidden(Backend):
 
 
 def _where_written(own: Any, telling: Any) -> Any:
-    """A method that tells only where a program's own line needs it.
+    """Return a method that reports only where a program's own line causes the copy.
 
     ``mx.nd.array(a, ctx=...)``, ``split_and_load``, ``load_parameters`` and ``Parameter.set_data`` end in ``x[:] = a``,
-    ``Trainer.save_states`` in ``pickle``: they say what they do.
+    ``Trainer.save_states`` in ``pickle``: these calls name the copy.
     """
 
     def method(x: Any, *args: Any) -> Any:
