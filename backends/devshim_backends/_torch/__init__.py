@@ -1,1 +1,1 @@
-"""PyTorch behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""
+"""The PyTorch adapter: an implementation of `devshim.contract.backend`, assembled from mixins in `backend.py`."""

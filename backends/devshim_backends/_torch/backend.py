@@ -1,4 +1,4 @@
-"""The PyTorch backend: its rooms put together."""
+"""The PyTorch backend class, assembled from its mixins."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TorchBackend(
     TorchContainers,
     TorchInterop,  # with it TorchTensors, on which it builds
 ):
-    """PyTorch, 2.10 and newer: CUDA and ROCm cards as ``gpu``, and ``mps``, ``xpu`` and plug-ins by their names."""
+    """PyTorch 2.10 and newer: CUDA and ROCm cards are ``gpu``; ``mps``, ``xpu`` and plug-ins have their own names."""
 
     name: ClassVar[str] = "torch"
     title: ClassVar[str] = "PyTorch"

@@ -1,4 +1,7 @@
-"""What PyTorch, or this adapter, cannot do, and why. Imports no framework: the support table is made from it."""
+"""The gaps and limits of PyTorch and of this adapter, with reasons.
+
+Imports no framework, because the support table is generated from this module.
+"""
 
 from __future__ import annotations
 

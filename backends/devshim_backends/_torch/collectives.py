@@ -1,13 +1,13 @@
-"""Cutting PyTorch tensors up, joining them, and combining them element by element.
+"""Collective operations on PyTorch tensors: split, join, stack, and combine element by element.
 
 Requirements this module answers:
 
-* Sums over several CUDA or ROCm cards are NCCL's (RCCL's). It promises nothing about what is not a number in a maximum;
-  for that, and everywhere else, simulated cards among it, devshim's own way is taken.
-* A call of NCCL has its price: small tensors of a dtype are joined for it, in parcels of a bounded size.
-* PyTorch adds and compares no unsigned integers wider than a byte, and no 8-bit floats (2.13): those are combined in a
-  wider dtype and cast back.
-* Modes of a thread (gradients, inference, autocast) can be entered in another.
+* NCCL (RCCL) computes sums over several CUDA or ROCm cards. It promises nothing about NaN in a maximum, so devshim's
+  own method computes that, and everything on other devices, including simulated GPUs.
+* Each NCCL call has a fixed cost: small tensors of one dtype are joined for one call, in parcels of a bounded size.
+* PyTorch can neither add nor compare unsigned integers wider than a byte, or 8-bit floats (2.13). Those are combined in
+  a wider dtype and cast back.
+* A thread's state (gradients, inference, autocast) can be captured and entered in another thread.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _WIDE.update({getattr(torch, name): torch.float32 for name in dir(torch) if name
 _NCCL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _NCCL |= {torch.int8, torch.uint8, torch.int32, torch.int64}
 _LOOKED_AT = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
-"""The dtypes of which a number is in memory as NumPy's is; a complex one's conjugation can still be to be done."""
+"""The dtypes whose numbers PyTorch and NumPy store alike; a complex number may have a pending conjugation."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _OPS = {"sum": torch.Tensor.add_, "mean": torch.Tensor.add_, "max": torch.maximum, "min": torch.minimum}
 
 
 class TorchSeveral(TorchTensors):
-    """The room of several devices."""
+    """Mixin for collective operations."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         return x.narrow(axis, start, stop - start)
@@ -80,10 +80,10 @@ class TorchSeveral(TorchTensors):
         if x.is_cpu or name not in _LOOKED_AT:
             return read, np.dtype(widest([name]))
         size = dtype.itemsize
-        return look, np.dtype(name)  # a simulated GPU computes before a call returns, and its memory is the host's
+        return look, np.dtype(name)  # a simulated GPU finishes before a call returns, and its memory is the host's
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
-        if xs[0].is_cpu is not True:  # taken on whatever stream was current then, and in whatever thread
+        if xs[0].is_cpu is not True:  # the scalars may have been computed on any stream, in any thread
             self.synchronize(self.device_of(xs[0]))
         with torch.no_grad():
             names = {self.dtype_name(x) for x in xs}
@@ -91,7 +91,7 @@ class TorchSeveral(TorchTensors):
             if names == {name} and len({x.shape for x in xs}) == 1:
                 return torch.stack(tuple(xs)).reshape(-1)  # two operators for any number of scalars
             dtype = self.dtype(name)
-            if dtype is torch.float64 and xs[0].is_mps:  # which has none
+            if dtype is torch.float64 and xs[0].is_mps:  # MPS has no float64
                 dtype = torch.float32
             return torch.cat([x.reshape(1).to(dtype) for x in xs])
 
@@ -133,7 +133,7 @@ class TorchSeveral(TorchTensors):
 
 
 def _parcels(groups: Sequence[Sequence[Tensor]]) -> list[list[int]]:
-    """Return which leaves NCCL sums in one call, by number: small ones of one dtype, a bounded number of bytes."""
+    """Return the numbers of the leaves that NCCL sums in one call: small, of one dtype, a bounded number of bytes."""
     found: dict[tuple[Any, int], list[int]] = {}
     filled: dict[Any, int] = {}
     for i, xs in enumerate(groups):
@@ -145,20 +145,20 @@ def _parcels(groups: Sequence[Sequence[Tensor]]) -> list[list[int]]:
 
 
 def _combined(xs: Sequence[Tensor], op: str) -> Tensor:
-    """The reduction of tensors in their own dtype, in the order given."""
+    """Return the reduction of tensors in their own dtype, in the given order."""
     made = reduce(_OPS[op], xs[1:], xs[0].clone())
     return made.div_(len(xs)) if op == "mean" else made
 
 
 def _combined_uint64(xs: Sequence[Tensor], op: str) -> Tensor:
-    """The same of 64-bit integers without a sign, read as ones with it: equal sums, and shifted, equal order."""
+    """Return the reduction of uint64 tensors, computed as int64: sums are equal, and shifting keeps the order."""
     shift = 0 if op == "sum" else -(2**63)
     signed = [x.view(torch.int64) + shift for x in xs]
     return (_combined(signed, op) - shift).view(torch.uint64)
 
 
 def _nccl_takes(xs: Sequence[Tensor]) -> bool:
-    """Whether tensors are something for NCCL: plain ones, each on a card of its own."""
+    """Return True if NCCL can reduce the tensors: they are plain, and each is on a different card."""
     if not hasattr(torch._C, "_nccl_all_reduce") or not all(x.is_cuda and x.dtype in _NCCL for x in xs):
         return False
     dense = all(x.layout is torch.strided and not x.is_nested for x in xs)
@@ -167,7 +167,7 @@ def _nccl_takes(xs: Sequence[Tensor]) -> bool:
 
 @contextmanager
 def _entered(gradients: bool, inference: bool, casts: dict[str, Any]) -> Iterator[None]:
-    """Enter a thread's modes in another."""
+    """Enter the captured state of one thread in another thread."""
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode() if inference else torch.set_grad_enabled(gradients))
         for kind, dtype in casts.items():

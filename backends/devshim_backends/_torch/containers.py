@@ -1,7 +1,7 @@
 """Containers that PyTorch knows: those registered with ``torch.utils._pytree``, and packed sequences.
 
-A `PackedSequence` is a named tuple whose ``batch_sizes`` belong on the host, wherever its data is: so PyTorch's own
-``to`` has it, and recurrent layers refuse others.
+A `PackedSequence` is a named tuple. Its ``batch_sizes`` stay on the host wherever its data is: PyTorch's own ``to``
+leaves them there, and recurrent layers refuse any other device.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     Flat = tuple[list[Any], list[Any], Callable[[list[Any]], Any]]
 
 _NAMES = ("name", "key", "idx")
-"""The attribute of each PyTorch key type that has the key itself."""
+"""The attribute that stores the key, one for each PyTorch key type."""
 
 
 class TorchContainers(Backend):
-    """The mixin for containers."""
+    """Mixin for containers."""
 
     def flatten_once(self, node: object) -> Flat | None:
         if isinstance(node, PackedSequence):

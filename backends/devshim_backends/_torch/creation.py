@@ -1,12 +1,11 @@
-"""New tensors on exactly the device asked for, and the dtypes they are made of.
+"""New tensors on exactly the requested device, and the dtypes they can have.
 
 Requirements this module answers:
 
-* Every call names its device, so neither ``torch.set_default_device`` nor a scope of the user's decides.
-* One meaning for every dtype: PyTorch has no ``arange``, ``linspace`` or ``eye`` for bool, complex and the
-  wider unsigned integers (``"arange_cpu" not implemented for 'UInt16'``, 2.13), so those are made in a wider
-  dtype and cast.
-* An empty range is an empty tensor, where ``torch.arange(1, 0, 1)`` raises.
+* Every call names its device, so neither ``torch.set_default_device`` nor a user's scope can change it.
+* Every function accepts every dtype. PyTorch has no ``arange``, ``linspace`` or ``eye`` for bool, complex and the wider
+  unsigned integers (``"arange_cpu" not implemented for 'UInt16'``, 2.13), so those are made in a wider dtype and cast.
+* An empty range is an empty tensor, although ``torch.arange(1, 0, 1)`` raises.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ SMALL: dict[str, Any] = {
         if hasattr(torch, name)
     },
 }
-"""Floats that NumPy knows through ``ml_dtypes`` alone, by name -> PyTorch's integer of their width."""
+"""Floats that NumPy knows only through ``ml_dtypes``: name -> PyTorch's integer dtype of the same width."""
 
 TORCH: dict[str, Any] = {name: getattr(torch, name) for name in (*NUMPY, *SMALL)}
-"""PyTorch's dtype for every name."""
+"""Name of a dtype -> PyTorch's dtype."""
 
 _UNRANGED_REAL = frozenset({torch.bool, torch.uint16, torch.uint32, torch.uint64})
 _UNRANGED = _UNRANGED_REAL | {torch.complex64, torch.complex128}
 
 
 class TorchCreation(Backend):
-    """The room of creation."""
+    """Mixin for creation."""
 
     def dtype(self, name: str) -> Any:
         found = TORCH.get(name)

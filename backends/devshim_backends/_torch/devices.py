@@ -1,13 +1,13 @@
-"""PyTorch's devices: naming, counting and describing them without starting CUDA.
+"""PyTorch's devices: their names, count and descriptions, without starting CUDA.
 
 Requirements this module answers:
 
-* One `Device` for every spelling.  ``torch.device("cpu") != torch.device("cpu:0")``, and
-  ``x.to("cpu:0") is x`` is False (a silent copy), so the host is always named without an index; and
-  ``cuda`` without an index is the *current* card, not card 0 (pytorch/pytorch#115405).
-* Counting does not start CUDA, after which cards cannot be hidden and a process cannot fork.  PyTorch's own count
-  starts it where NVML does not answer, and counts whole cards where CUDA shows one slice (MIG; PyTorch 2.13).
-* The other accelerators (``mps``, ``xpu``, ``npu``, ...) go through the module of their name.
+* Every spelling becomes one `Device`. ``torch.device("cpu") != torch.device("cpu:0")``, and ``x.to("cpu:0") is x`` is
+  False (a silent copy), so the host is always named without an index. ``cuda`` without an index means the *current*
+  card, not card 0 (pytorch/pytorch#115405).
+* Counting does not start CUDA. After CUDA starts, cards cannot be hidden and a process cannot fork. PyTorch's own count
+  starts CUDA where NVML does not answer, and counts whole cards where CUDA shows one slice (MIG; PyTorch 2.13).
+* The other accelerators (``mps``, ``xpu``, ``npu``, ...) are reached through the module with their name.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TYPES = {kind: "cuda" if kind == "gpu" else kind for kind in KINDS}
-"""devshim's kind -> the type of a ``torch.device``; ROCm's cards, too, are called ``cuda``, simulated ones ``sim``."""
+"""devshim's kind -> the type of a ``torch.device``. ROCm cards are also ``cuda``; simulated GPUs are ``sim``."""
 _KINDS = {**{name: kind for kind, name in TYPES.items()}, "sim": "gpu"}
 
 _COMMON = 16
-"""Devices of a kind that are read with one dictionary lookup from the start; more are added as they are met."""
+"""Number of devices of a kind that are in the table from the start; others are added when they are first seen."""
 
 
 def _known_devices() -> dict[Any, Device]:
-    """The devices that tensors really report; naming a ``torch.device`` asks no driver anything."""
+    """Return the devices that tensors really report; to name a ``torch.device`` asks no driver anything."""
     found = {torch.device("cpu"): CPU, torch.device("cpu", 0): CPU}
     for kind in ("gpu", "xpu", "mps"):
         for index in range(_COMMON):
@@ -53,39 +53,39 @@ def native(device: Device) -> Any:
     """Return the ``torch.device`` of a `Device`."""
     found = NATIVE.get(device)
     if found is None:
-        # By its text: of a device that is an argument torch.compile takes the index for one that may vary.
+        # From text: torch.compile treats the index of a device that is an argument as one that may vary.
         found = NATIVE[device] = torch.device(device.text.replace(device.kind, TYPES[device.kind], 1))
     return found
 
 
 def name_cards(name: str) -> None:
-    """Have PyTorch's devices of this name be the cards called ``gpu``, until another is named."""
+    """Make ``gpu`` mean PyTorch's devices of this name, until the next call with another name."""
     TYPES["gpu"] = name
     for device in [each for each in NATIVE if each.kind == "gpu"]:
         del NATIVE[device]
 
 
 _STARTS = {torch.cuda._lazy_init.__code__: (torch.cuda, "CUDA"), torch.xpu._lazy_init.__code__: (torch.xpu, "XPU")}
-"""The code that starts cards, with whose they are and what that is called."""
+"""The code that starts an accelerator -> the module it belongs to, and the accelerator's title."""
 
 
 def module(kind: str) -> Any:
-    """Return ``torch.cuda`` or whatever module serves a kind of accelerator, or None where the build has none."""
+    """Return ``torch.cuda`` or the module for another kind of accelerator; None if this build has none."""
     return getattr(torch, TYPES.get(kind, kind), None)
 
 
 def has_context(index: int) -> bool:
-    """Return False if this process has certainly asked nothing of a CUDA card, which then has no context.
+    """Return False if this process has certainly not used a CUDA card, which then has no context.
 
-    Most calls that name such a card make a context on it, which takes about half a GB, and fails where the card is
-    full or another process has it to itself.
+    Most calls that name such a card create a context on it. That takes about half a GB, and fails if the card is full
+    or another process has exclusive use of it.
     """
     asked = getattr(torch._C, "_cuda_hasPrimaryContext", None)
     return asked is None or bool(asked(index))
 
 
 def cards(kind: str) -> int:
-    """How many accelerators of a kind there are, starting none."""
+    """Return the number of accelerators of a kind, without starting any."""
     if TYPES.get(kind) == "cuda":
         return cuda_cards()
     if startup.reason("torch", kind):
@@ -95,7 +95,7 @@ def cards(kind: str) -> int:
 
 
 def cuda_cards() -> int:
-    """How many CUDA or ROCm cards there are, or slices of them, starting none."""
+    """Return the number of CUDA or ROCm cards, or slices of them, without starting any."""
     if torch.cuda.is_initialized():
         return int(torch._C._cuda_getDeviceCount())
     if startup.reason("torch", "gpu"):  # CUDA cannot start in this process any more
@@ -103,19 +103,19 @@ def cuda_cards() -> int:
     return cuda.count() if torch.version.cuda is not None else int(torch.cuda.device_count())
 
 
-# What torch.compiler.assume_constant_result does, without its import of torch._dynamo (a second): a compiled
-# function cannot trace device_count, which gives no tensor, and the machine does not change under it.
+# The same as torch.compiler.assume_constant_result, without its import of torch._dynamo (one second). A compiled
+# function cannot trace device_count, which returns no tensor, and the machine does not change while it runs.
 cards._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def kinds(simulated: bool) -> str:
-    """The kinds of accelerator this build of PyTorch, or a plug-in that is loaded, could have, as words."""
+    """Return the kinds of accelerator that this build of PyTorch, or a loaded plug-in, could have, as words."""
     found = ["gpu"] if _built_for_cuda() or simulated else []
     if torch.backends.mps.is_built():
         found.append("mps")
     if torch.xpu._is_compiled():
         found.append("xpu")
-    # A plug-in, once loaded, adds the module of its name.
+    # A plug-in adds the module with its name when it is loaded.
     return " ".join([*found, *(kind for kind in ("npu", "hpu", "mlu") if module(kind) is not None)])
 
 
@@ -123,7 +123,7 @@ kinds._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class TorchDevices(Backend):
-    """The room of devices."""
+    """Mixin for devices."""
 
     def kinds(self) -> Sequence[str]:
         return kinds(bool(self.simulated)).split()
@@ -151,7 +151,7 @@ class TorchDevices(Backend):
     def to_native(self, device: Device) -> Any:
         try:
             return native(device)
-        except RuntimeError as error:  # a type this build has no name for, such as tpu
+        except RuntimeError as error:  # a type for which this build has no name, such as tpu
             raise missing_devices.not_found(self, device) from error
 
     def from_native(self, native: object) -> Device | None:
@@ -179,7 +179,7 @@ class TorchDevices(Backend):
         )
 
     def native_text(self, device: Device) -> str:
-        # Of a real GPU, also where a simulated one stands for it: its own type is an implementation detail.
+        # Always the type of a real GPU: the type of a simulated one is an implementation detail.
         kind = "cuda" if device.kind == "gpu" else device.kind
         return '"cpu"' if device is CPU else f'"{kind}:{device.index}"'
 
@@ -188,14 +188,14 @@ def _read(native: Any) -> Device | None:
     """Read a ``torch.device`` that is not in the table: one without an index, or of a rare kind."""
     kind = _KINDS.get(native.type)
     if kind is None:
-        return None  # meta, and types that are no accelerator devshim knows
+        return None  # meta, and types of accelerator that devshim does not know
     if native.index is None:
-        return Device(kind, _current(kind))  # not remembered: the current device changes
+        return Device(kind, _current(kind))  # not cached: the current device changes
     return DEVICES.setdefault(native, Device(kind, native.index))
 
 
 def _current(kind: str) -> int:
-    """The current device of a kind in this thread; 0 until the accelerator is started, which this does not do."""
+    """Return the index of this thread's current device of a kind, without starting it; 0 if it is not started."""
     started = getattr(module(kind), "is_initialized", None)
     asked = getattr(module(kind), "current_device", None)
     return int(asked()) if started is not None and asked is not None and started() else 0
@@ -218,18 +218,18 @@ def _no_more_cards(count: int) -> str:
 
 
 def _capability(properties: Any) -> tuple[int, int] | None:
-    """CUDA's compute capability; on ROCm the same fields hold the gfx number, which is something else."""
+    """Return CUDA's compute capability; on ROCm the same fields contain the gfx number, which is something else."""
     if torch.version.hip is not None or not hasattr(properties, "major"):
         return None
     return (properties.major, properties.minor)
 
 
 def uuid_of(properties: Any) -> str | None:
-    """A card's UUID as NVML and ``CUDA_VISIBLE_DEVICES`` write it; PyTorch leaves the first word out."""
+    """Return a card's UUID as NVML and ``CUDA_VISIBLE_DEVICES`` write it; PyTorch omits the prefix."""
     found = getattr(properties, "uuid", None)
     if found is None or torch.version.cuda is None or str(found).startswith(("GPU-", "MIG-")):
         return None if found is None else str(found)
-    return f"MIG-{found}" if " MIG " in properties.name else f"GPU-{found}"  # a slice's model is "... MIG 1g.10gb"
+    return f"MIG-{found}" if " MIG " in properties.name else f"GPU-{found}"  # a slice's name is "... MIG 1g.10gb"
 
 
 def _pci(properties: Any) -> str | None:

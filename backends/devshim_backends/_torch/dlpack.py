@@ -1,13 +1,13 @@
-"""Sharing memory with other frameworks through DLPack.
+"""Memory shared with other frameworks through DLPack.
 
 Requirements this module answers:
 
-* Never an abort: ``torch.from_dlpack`` of an array with negative strides ends the process (pytorch/pytorch#188023,
-  2.13), so the strides are read out of the capsule before PyTorch sees it.
-* Never a writable tensor over memory whose owner said that it is read-only: PyTorch ignores that mark.
-* Paddle names the host ``(1, None)`` in ``__dlpack_device__``; PyTorch wants a number.
-* A tensor on a card that is not the current one can be exported, which PyTorch itself refuses ("Can't export
-  tensors on a different CUDA device index"): the card is made current for the moment of the export.
+* The process never aborts. ``torch.from_dlpack`` of an array with negative strides ends the process
+  (pytorch/pytorch#188023, 2.13), so devshim reads the strides from the capsule before PyTorch sees it.
+* No writable tensor over memory that its owner declared read-only: PyTorch ignores that flag.
+* Paddle returns ``(1, None)`` for the host in ``__dlpack_device__``; PyTorch expects a number.
+* A tensor on a card that is not the current one can be exported, although PyTorch refuses that ("Can't export tensors
+  on a different CUDA device index"): the card is made current during the export.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 _PLAIN = {TORCH[name]: (name, kind) for name, kind in NUMPY.items() if not name.startswith("complex")}
-"""The dtypes of plain tensors, with name and NumPy's dtype; a complex one's conjugation may be still to be done."""
+"""The dtypes of plain tensors -> name and NumPy dtype. Complex ones are left out: a conjugation may be pending."""
 
 
 def _view(x: Tensor) -> np.ndarray | None:
-    """NumPy over a plain tensor (see `Backend.viewers`); what is sparse, nested or wrapped raises on the way."""
+    """Return a NumPy view of a plain tensor (see `Backend.viewers`); a sparse, nested or wrapped tensor raises."""
     kinds = _PLAIN.get(x.dtype)
     if kinds is None or not x.is_cpu or x.is_neg() or not x.data_ptr():
         return None
@@ -44,7 +44,7 @@ def _view(x: Tensor) -> np.ndarray | None:
 
 
 def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """A plain tensor's capsule (see `Backend.lenders`)."""
+    """Return a plain tensor's capsule (see `Backend.lenders`)."""
     kinds = _PLAIN.get(x.dtype)
     if kinds is None or not x.is_cpu or x.is_neg() or not x.is_contiguous():
         return None
@@ -55,23 +55,24 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
 
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
-    """A tensor over a plain capsule (see `Backend.borrower`)."""
+    """Return a tensor over a plain capsule (see `Backend.borrower`)."""
     x = from_dlpack(capsule)
     faithful = type(x) is torch.Tensor and x.is_cpu and x.dtype is TORCH.get(dtype) and x.shape == shape
     return x if faithful else None
 
 
 class TorchInterop(TorchTensors):
-    """The room of interop."""
+    """Mixin for DLPack."""
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {torch.Tensor: _view, torch.nn.Parameter: _view}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {torch.Tensor: _lend, torch.nn.Parameter: _lend}
     borrower = staticmethod(_borrow)
     alignment = 0
-    """Measured on 2.13 (x86-64, AVX-512): 40 operators, all dtypes, 1 to 4,096 elements, at 0 to 64 bytes.
+    """Alignment to the size of an element is enough for every operator.
 
-    Of complex128 fifteen (``x + x``, ``clone``, ``fill_``, ...) end the process (SIGSEGV) where the address is not a
-    multiple of 16, from 1 element on; the others lived on every address, which no compiler promises for C++.
+    Measured on 2.13 (x86-64, AVX-512): 40 operators, all dtypes, 1 to 4,096 elements, at offsets of 0 to 64 bytes. For
+    complex128, fifteen operators (``x + x``, ``clone``, ``fill_``, ...) end the process (SIGSEGV) if the address is not
+    a multiple of 16, from 1 element on. The others work at every address, although no C++ compiler promises it.
     """
 
     def to_dlpack(self, x: Tensor) -> Any:
@@ -82,7 +83,7 @@ class TorchInterop(TorchTensors):
                 "call x.resolve_conj().resolve_neg() first",
             )
         device = self.device_of(x)
-        plain = x.detach()  # gradients stay here; a Parameter becomes a plain tensor
+        plain = x.detach()  # the result has no gradient; a Parameter becomes a plain tensor
         return plain if device is CPU or device.kind != "gpu" else _OnItsCard(plain)
 
     def from_dlpack(self, source: Any) -> Tensor:
@@ -93,7 +94,7 @@ class TorchInterop(TorchTensors):
 
 
 class _OnItsCard:
-    """A CUDA tensor that is exported with its own card current."""
+    """A CUDA tensor whose export makes its own card current."""
 
     def __init__(self, x: Tensor) -> None:
         self._x = x
@@ -107,7 +108,7 @@ class _OnItsCard:
 
 
 def _check(offered: dlpack.Offer) -> None:
-    """Refuse what PyTorch would abort on, or would write through against its owner's word."""
+    """Refuse a tensor on which PyTorch would abort, or that it would write to although the owner forbids it."""
     if offered.read_only:
         raise BufferError("it is read-only, and PyTorch has no read-only tensors")
     if offered.has_negative_strides:

@@ -1,4 +1,4 @@
-"""The error of a full device: devshim's and PyTorch's in one, on real and simulated GPUs alike."""
+"""The error for a full device, which is devshim's error and PyTorch's at once, for real and simulated GPUs."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ __all__ = ["FullDeviceError"]
 
 @joined
 class FullDeviceError(OutOfMemoryError, torch.OutOfMemoryError):  # type: ignore[misc]  # PyTorch is Any
-    """A device is full; ``except torch.OutOfMemoryError`` catches it, too."""
+    """Error for a full device; ``except torch.OutOfMemoryError`` catches it too."""

@@ -1,9 +1,9 @@
-"""Random draws on the device itself, and one seed for all of them.
+"""Random numbers drawn directly on the device, and one seed for every generator.
 
-``torch.manual_seed`` restarts the generators of the host and of every accelerator, those not started yet
-included.  PyTorch promises ``[low, high)``, yet rounding can reach ``high`` in the low-precision dtypes and for
-narrow ranges, so a value that does is put back to ``low``.  PyTorch's own CUDA kernel does that with ``high`` itself,
-and where rounding cannot go beyond that, its one kernel is enough.
+``torch.manual_seed`` restarts the generators of the host and of every accelerator, including those not started yet.
+PyTorch promises the range ``[low, high)``, but rounding can reach ``high`` in the low-precision dtypes and for narrow
+ranges, so devshim sets such a value to ``low``. PyTorch's CUDA kernel makes the same correction for a value equal to
+``high``. Where rounding cannot exceed ``high``, that single kernel is enough.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TorchDraws(Backend):
-    """The room of draws."""
+    """Mixin for random numbers."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         made = torch.empty(shape, dtype=dtype, device=native(device)).uniform_(low, high)
@@ -39,7 +39,7 @@ class TorchDraws(Backend):
 
 @lru_cache(maxsize=256)
 def _stays_below(low: float, high: float, dtype: Any) -> bool:
-    """Return True if what CUDA's kernel computes, ``draw * (high - low) + low``, is at most ``high`` for draws to 1."""
+    """Return True if CUDA's formula, ``draw * (high - low) + low``, is at most ``high`` for every draw up to 1."""
     first, last = torch.tensor([low, high], dtype=dtype, device="cpu")
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     return bool(((last - first).to(wide) + first.to(wide)).to(dtype) <= last)

@@ -1,4 +1,4 @@
-"""PyTorch's runtime: whether it has started, which cards it sees, and their memory."""
+"""PyTorch's runtime: has it started, which GPUs does it see, and how much memory do they have."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _FULL = (
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
 )
-"""What a device that is full says where PyTorch raises a plain RuntimeError."""
+"""Messages of a full device for which PyTorch raises a plain RuntimeError."""
 
 
 class TorchRuntime(Backend):
-    """The room of the runtime."""
+    """Mixin for the runtime."""
 
     never_late: ClassVar[tuple[str, ...]] = ("grow", "fraction")
     full_error: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
@@ -48,7 +48,7 @@ class TorchRuntime(Backend):
     def set_visible(self, indices: Sequence[int] | None) -> None:
         if torch.version.hip is not None and indices is not None:
             for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-                os.environ.pop(name, None)  # ROCm also reads CUDA_VISIBLE_DEVICES, and these would win over it
+                os.environ.pop(name, None)  # ROCm also reads CUDA_VISIBLE_DEVICES, and these would override it
 
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
@@ -63,7 +63,7 @@ class TorchRuntime(Backend):
             return unused
         free, total = served.mem_get_info(device.index)
         used = served.memory_allocated(device.index)
-        # What PyTorch's cache holds and no tensor uses can be asked for as well as what the driver has left.
+        # Memory in PyTorch's cache that no tensor uses is as available as the memory that the driver has left.
         spare = served.memory_reserved(device.index) - used
         return MemoryInfo(total=total, used=used, free=free + spare, peak=served.max_memory_allocated(device.index))
 
@@ -73,7 +73,7 @@ class TorchRuntime(Backend):
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy == "grow":
-            return  # what PyTorch does anyway
+            return  # PyTorch does this already
         for kind in ("gpu", "xpu"):
             for index in range(cards(kind)):
                 module(kind).set_per_process_memory_fraction(float(policy), index)
@@ -87,11 +87,12 @@ class TorchRuntime(Backend):
 
 
 def _memory_unused(index: int) -> MemoryInfo | None:
-    """What NVML says of a card on which this process has nothing: PyTorch's own answer needs a context there.
+    """Return NVML's figures for a card that this process has not used; PyTorch's own answer would create a context.
 
-    None where there is a context already, and where NVML does not know the card, such as a slice (MIG).
+    Returns None if the process already has a context on the card, and if NVML does not know the card, for example a
+    MIG slice.
     """
-    properties = torch.cuda.get_device_properties(index)  # starts CUDA, so that a driver that cannot says so
+    properties = torch.cuda.get_device_properties(index)  # starts CUDA, so that a driver that cannot start says so
     if torch.version.hip is not None or has_context(index):
         return None
     known = next((card for card in nvml.cards() if card.uuid == uuid_of(properties)), None)

@@ -1,13 +1,13 @@
-"""The default device of a block, for one thread, eagerly and inside ``torch.compile``.
+"""The default device of a block, for one thread, in eager code and inside ``torch.compile``.
 
 Requirements this module answers:
 
-* ``with torch.device(d)`` is a thread's own and nests; for CUDA the current card is set with it, so that
-  ``"cuda"`` without an index, and kernels of extensions, mean the same card.
-* ``torch.compile(fullgraph=True)`` cannot enter a ``torch.device`` ("Unsupported context manager", 2.13), and it
-  can trace a function mode of a plain class: inside a compiled function that takes its place.
-* Before 2.13 the compiler asks no mode about ``randn``, ``arange``, ``tensor`` and most other constructors, so a
-  default device is silently ignored (pytorch/pytorch#159041, mended by #165473): the mend is applied here.
+* ``with torch.device(d)`` belongs to one thread and nests. For CUDA, the current card is set together with it, so that
+  ``"cuda"`` without an index, and the kernels of extensions, refer to the same card.
+* ``torch.compile(fullgraph=True)`` cannot enter a ``torch.device`` ("Unsupported context manager", 2.13), but it can
+  trace a function mode that is a plain class. A compiled function uses such a mode instead.
+* Before 2.13, the compiler asks no mode about ``randn``, ``arange``, ``tensor`` and most other constructors, so a
+  default device is silently ignored (pytorch/pytorch#159041, fixed by #165473). This module applies that fix.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ _unmended = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 
 
 
 def mend_constructors() -> None:
-    """Add the constructors to the functions about which the compiler asks the modes, where it is loaded."""
+    """Apply the fix of #165473 if the compiler is loaded: let it ask the modes about constructors too."""
     global _unmended
     compiler = sys.modules.get("torch._dynamo.variables.torch")
     overridable = getattr(compiler, "get_overridable_functions", None)
     if overridable is not None:
-        overridable().update(_device_constructors())  # a cached set, of which every caller gets the same one
+        overridable().update(_device_constructors())  # a cached set: every caller gets the same object
         _unmended = False
 
 
-mend_constructors._dynamo_marked_constant = True  # type: ignore[attr-defined]  # run while compiling: see devices.cards
+mend_constructors._dynamo_marked_constant = True  # type: ignore[attr-defined]  # runs in tracing: see devices.cards
 
 
 _HANDED_ON: dict[type[DevshimError], type[DevshimError]] = {}
 
 
 def _handed_on(kind: type[DevshimError]) -> type[DevshimError]:
-    """An error's class that is also dynamo's own word for code it cannot trace.
+    """Return a subclass of an error's class that dynamo also recognises as its own error for code it cannot trace.
 
-    What else is raised while dynamo traces comes out as an ``InternalTorchDynamoError``, or not at all: it cannot trace
-    the making of an exception whose class has an ``__init__`` (2.10 to 2.13).  Its own it hands on as it is with
-    ``fullgraph=True``, and takes for a reason to break off without it.
+    Any other error that is raised while dynamo traces becomes an ``InternalTorchDynamoError``, or is lost, because
+    dynamo cannot trace the construction of an exception whose class has an ``__init__`` (2.10 to 2.13). With
+    ``fullgraph=True``, dynamo passes its own error on unchanged; without it, the error causes a graph break.
     """
     if kind in _HANDED_ON:
         return _HANDED_ON[kind]
     from torch._dynamo.exc import Unsupported
 
-    class Untraceable(kind, Unsupported):  # type: ignore[misc, valid-type]  # made of two that are not known here
+    class Untraceable(kind, Unsupported):  # type: ignore[misc, valid-type]  # both bases are unknown to mypy here
         def __init__(self, problem: str, hint: str | None = None) -> None:
             kind.__init__(self, problem, hint)
             told = str(self)
@@ -79,30 +79,31 @@ def _handed_on(kind: type[DevshimError]) -> type[DevshimError]:
 
 
 def leave_alone() -> None:
-    """Have dynamo run those functions of ours, and what they call, as they are, that it is just tracing.
+    """Make dynamo skip the devshim frames that it is tracing, and what they call.
 
-    It breaks off at their refusal, calls the outermost of them, and would trace that next: threads and files, again.
+    After devshim's error, dynamo breaks the graph and calls the outermost of these functions. Without this, it would
+    then trace the functions inside it, and meet threads and files again.
     """
     frame = sys._getframe()
     while frame is not None:
-        code = getattr(frame.f_locals.get("self"), "f_code", None)  # of an InstructionTranslator
+        code = getattr(frame.f_locals.get("self"), "f_code", None)  # "self" is an InstructionTranslator
         if isinstance(code, CodeType) and code.co_filename.startswith(_OURS):
             _skip(code)
         frame = frame.f_back  # type: ignore[assignment]
 
 
 def run_as_they_are(cls: type) -> None:
-    """Have dynamo run those methods of a class that tell of reads as they are, where it breaks off at their call.
+    """Make dynamo skip the methods of a class that report reads; at a call of one it breaks the graph.
 
-    Else it compiles them, and what is compiled is told that it is being traced, whenever it runs.
+    Otherwise dynamo would compile them, and the compiled code would always believe that it is being traced.
     """
-    for method in list(vars(cls).values()):  # at once: another thread may patch the class meanwhile
+    for method in list(vars(cls).values()):  # a copy, because another thread may patch the class meanwhile
         code = getattr(method, "__code__", None)
         if isinstance(code, CodeType) and code.co_filename == instrumentation.__file__:
             _skip(code)
 
 
-_is_traced = torch._C._is_tracing  # what `torch.jit.is_tracing` asks, which TorchScript alone answers otherwise
+_is_traced = torch._C._is_tracing  # what `torch.jit.is_tracing` calls; only inside TorchScript does it differ
 
 
 def _skip(code: CodeType) -> None:
@@ -112,7 +113,7 @@ def _skip(code: CodeType) -> None:
 
 
 class TorchScopes(Backend):
-    """The room of scopes."""
+    """Mixin for scopes."""
 
     reads_code = True
 
@@ -132,7 +133,7 @@ class TorchScopes(Backend):
         return bool(torch.compiler.is_compiling())
 
     def tracing(self) -> bool:
-        # Not `is_compiling`, which is true in all that dynamo has read, also where it has broken off and this runs.
+        # Not `is_compiling`: it is true in all code that dynamo has read, even when this runs after a graph break.
         if torch._guards.TracingContext.try_get() is not None:
             return True
         return bool(torch.compiler._is_compiling_flag or _is_traced())
@@ -145,7 +146,7 @@ class TorchScopes(Backend):
 
 
 class _Card:
-    """Both halves of "the default device": where creation goes, and which card is current."""
+    """Both halves of "the default device": where new tensors are created, and which GPU is current."""
 
     def __init__(self, default: Any, current: Any) -> None:
         self._default = default
@@ -167,7 +168,7 @@ class _Card:
 
 
 class _Traced(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is Any to the type checker
-    """What ``with torch.device(...)`` does, in a form that the compiler can trace."""
+    """An equivalent of ``with torch.device(...)`` that the compiler can trace."""
 
     def __init__(self, device: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The native line each devshim call stands for, as a PyTorch user writes it. Imports no framework."""
+"""The native PyTorch line that each devshim call replaces. Imports no framework."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""PyTorch's tensors: where they are, copies of them, and host memory.
+"""PyTorch's tensors: their devices, copies of them, and their exchange with host memory.
 
 Requirements this module answers:
 
-* A copy is new memory always.  ``x.to(device)`` gives ``x`` itself when it is there already; with
-  ``copy=True`` it never does, gradients flow through it, and strides (``channels_last``) are kept.
-* A copy to the host is complete on return.  ``non_blocking=True`` in that direction hands out memory that is
-  still being written (pytorch/pytorch#140296), so it is passed on towards accelerators only.
-* Nothing is ever written into a caller's read-only array, and no warning about one is provoked: PyTorch takes
-  such an array as writable, so it is copied by NumPy instead.
+* A copy is always new memory. ``x.to(device)`` returns ``x`` itself if it is on the device already; with ``copy=True``
+  it never does, gradients flow through it, and strides (``channels_last``) are kept.
+* A copy to the host is complete on return. ``non_blocking=True`` in that direction returns memory that is still being
+  written (pytorch/pytorch#140296), so devshim passes it on only for copies to accelerators.
+* devshim never writes into a caller's read-only array, and never provokes a warning about one. PyTorch treats such an
+  array as writable, so NumPy copies it instead.
 * bfloat16 and the 8-bit floats keep their bits on the way to NumPy and back, through the ``ml_dtypes`` package.
 """
 
@@ -47,7 +47,7 @@ _QUANTIZED = {
 
 
 def _copied_on_host(x: Tensor) -> Tensor | None:
-    """A copy of a tensor in host memory, where it is: what `copy_to` makes, a quarter quicker."""
+    """Return a copy of a tensor in host memory, on the host: the same as `copy_to`, in a quarter less time."""
     if x.is_cpu is not True or (not is_grad_enabled() and not is_compiling() and torch.is_inference_mode_enabled()):
         return None
     made = x.clone()
@@ -55,17 +55,17 @@ def _copied_on_host(x: Tensor) -> Tensor | None:
 
 
 def _is_aligned(x: Tensor) -> bool:
-    """True if PyTorch's operators can read a complex128 tensor; if not, copying it crashes the process (2.13)."""
+    """Return True if PyTorch's operators can read a complex128 tensor; if not, copying it crashes (2.13)."""
     if is_compiling() or x.is_cpu is not True:
         return True
     try:
         return bool(x.data_ptr() % 16 == 0)
-    except RuntimeError:  # a transformed function's, without memory
+    except RuntimeError:  # a tensor of a transformed function, without memory
         return True
 
 
 def _realigned(x: Tensor) -> Tensor:
-    """Return a copy in PyTorch's memory, made as float64, which it reads at any address; gradients flow."""
+    """Return a copy in PyTorch's memory, made as float64, which PyTorch reads at any address; gradients flow."""
     plain = x.conj() if x.is_conj() else x
     negated = plain.is_neg()
     made = torch.view_as_complex(torch.view_as_real(plain._neg_view() if negated else plain).clone())
@@ -75,7 +75,7 @@ def _realigned(x: Tensor) -> Tensor:
 
 
 class TorchTensors(Backend):
-    """The room of tensors."""
+    """Mixin for tensors."""
 
     hosted = "is_cpu"
     copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {
@@ -90,7 +90,7 @@ class TorchTensors(Backend):
         return issubclass(cls, (torch.nn.Module, torch.optim.Optimizer, *OTHERS)) or is_whole(cls)
 
     def is_tracer(self, x: Tensor) -> bool:
-        return isinstance(x, torch.fx.Proxy)  # torch.compile shows real tensor types, and their devices
+        return isinstance(x, torch.fx.Proxy)  # torch.compile shows real tensor types and their devices
 
     def device_of(self, x: Tensor) -> Device:
         found = DEVICES.get(x.device)
@@ -114,7 +114,7 @@ class TorchTensors(Backend):
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if x.is_cpu is not True:
-            self.device_of(x)  # a meta tensor has no values to copy: refused here, in one wording
+            self.device_of(x)  # a meta tensor has no values to copy: device_of refuses it with the usual message
         elif x.dtype is torch.complex128 and not _is_aligned(x):
             x = _realigned(x)
             if device is CPU:
@@ -122,11 +122,11 @@ class TorchTensors(Backend):
         place = NATIVE.get(device) or native(device)
         non_blocking = non_blocking and device is not CPU
         if not is_grad_enabled() and not is_compiling() and torch.is_inference_mode_enabled():
-            with torch.inference_mode(False), torch.no_grad():  # else a model moved here could not be trained any more
+            with torch.inference_mode(False), torch.no_grad():  # otherwise a model moved here could not be trained
                 return x.to(place, None, non_blocking, True)
         if x.is_cpu is not (place.type == "cpu") and not is_compiling() and pinned.is_large(x, place):
             return pinned.carried(x, place, non_blocking)
-        return x.to(place, None, non_blocking, True)  # dtype, non_blocking, copy: by name they cost a tenth more
+        return x.to(place, None, non_blocking, True)  # dtype, non_blocking, copy: by name the call costs a tenth more
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
         place = NATIVE.get(device) or native(device)
@@ -136,8 +136,8 @@ class TorchTensors(Backend):
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if not copy and type(x) is torch.Tensor and x.is_cpu is True and x.dtype in _READ and not x.requires_grad:
-            with suppress(RuntimeError, TypeError):  # PyTorch looks at all that is asked below, and has other words
-                if x.data_ptr():  # else it is empty, or has been emptied
+            with suppress(RuntimeError, TypeError):  # PyTorch makes the checks below too, with other messages
+                if x.data_ptr():  # otherwise the tensor is empty, or its storage was emptied
                     shared: np.ndarray = x.numpy()
                     return shared
         self._require_dense(x, "NumPy")
@@ -145,14 +145,14 @@ class TorchTensors(Backend):
         if self.device_of(x) is not CPU:
             if not copy:
                 raise messages.copy_needed(self.device_of(x), CPU)
-            seen, copy = pinned.carried(seen, NATIVE[CPU]), False  # what arrives is ours alone
+            seen, copy = pinned.carried(seen, NATIVE[CPU]), False  # nothing else refers to the new tensor
         if seen.is_conj() or seen.is_neg():
             if not copy:
                 raise messages.cannot_share("this tensor", "its conjugation or negation is still to be done")
             if seen.dtype is torch.complex128 and not _is_aligned(seen):
                 seen = _realigned(seen)
             seen, copy = seen.resolve_conj().resolve_neg(), False
-        if seen._is_zerotensor():  # one of PyTorch's own, of derivatives, without memory
+        if seen._is_zerotensor():  # an internal tensor of derivatives, without memory
             seen = seen.clone()
         name = self.dtype_name(seen)
         if name not in SMALL and name not in NUMPY:
@@ -182,7 +182,7 @@ class TorchTensors(Backend):
         return made if device is CPU else pinned.carried(made, native(device))
 
     def _over(self, array: np.ndarray, name: str, device: Device) -> Tensor:
-        """A tensor over an array's own memory."""
+        """Return a tensor over an array's own memory."""
         if device is not CPU:
             raise messages.copy_needed(CPU, device)
         if not _torch_reads(array):
@@ -190,7 +190,7 @@ class TorchTensors(Backend):
             raise messages.cannot_share("this array", why)
         if name in SMALL:
             return torch.from_numpy(array.view(_plain(name))).view(TORCH[name])
-        # Of NumPy's two dtypes of 64 unsigned bits, which are equal, PyTorch knows one by itself.
+        # NumPy has two equal dtypes for unsigned 64-bit integers, and PyTorch recognises only one of them.
         return torch.from_numpy(array if array.dtype is NUMPY[name] else array.view(NUMPY[name]))
 
     def detached(self, x: Tensor) -> Tensor:
@@ -216,10 +216,10 @@ class TorchTensors(Backend):
         if device.kind == "mps":
             torch.mps.synchronize()
         elif module(device.kind).is_initialized() and (TYPES.get(device.kind) != "cuda" or has_context(device.index)):
-            module(device.kind).synchronize(device.index)  # else nothing was ever asked of it
+            module(device.kind).synchronize(device.index)  # otherwise this process never used the device
 
     def _require_dense(self, x: Tensor, whom: str) -> None:
-        """Refuse what has no plain block of memory, with the call that gives it one."""
+        """Refuse a tensor that has no plain block of memory, and name the call that gives it one."""
         self.device_of(x)
         if torch.nn.parameter.is_lazy(x):
             what, instead = "a parameter without a shape yet", "call its module once first, which gives it values"
@@ -237,28 +237,28 @@ class TorchTensors(Backend):
 
 
 def _is_emptied(x: Tensor) -> bool:
-    """Whether a tensor's memory was given back, as FSDP does; PyTorch shows NumPy other memory then, or crashes."""
+    """Return True if a tensor's memory was freed, as FSDP does; NumPy would then see other memory, or crash."""
     if type(x) not in (torch.Tensor, torch.nn.Parameter) or not x.numel() or x._is_zerotensor():
         return False
     try:
         return not x.data_ptr()
-    except RuntimeError:  # a transformed function's: whoever reads it says so
+    except RuntimeError:  # a tensor of a transformed function: the code that reads it reports the error
         return False
 
 
 def _parts(x: Tensor) -> list[Tensor]:
-    """The dense tensors that a sparse one is made of."""
+    """Return the dense tensors that make up a sparse one."""
     if x.layout is torch.sparse_coo:
         return [x._indices(), x._values()]
     if x.layout in (torch.sparse_csc, torch.sparse_bsc):
         return [x.ccol_indices(), x.row_indices(), x.values()]
     if x.layout in (torch.sparse_csr, torch.sparse_bsr):
         return [x.crow_indices(), x.col_indices(), x.values()]
-    return [x]  # mkldnn: dense, in an order of its own
+    return [x]  # mkldnn: dense, in a memory order of its own
 
 
 def _torch_reads(array: np.ndarray) -> bool:
-    """True if ``torch.from_numpy`` takes an array as it is: writable, aligned, with whole, non-negative strides."""
+    """Return True if ``torch.from_numpy`` takes an array unchanged: writable, aligned, no negative or uneven stride."""
     size = array.itemsize
     return (
         array.flags.writeable
@@ -268,5 +268,5 @@ def _torch_reads(array: np.ndarray) -> bool:
 
 
 def _plain(name: str) -> Any:
-    """The NumPy integer as wide as a small float."""
+    """Return the NumPy integer that is as wide as a small float."""
     return NUMPY["int16" if name == "bfloat16" else "int8"]

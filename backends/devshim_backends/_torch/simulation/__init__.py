@@ -1,29 +1,31 @@
-"""Simulated GPUs for PyTorch 2.10 and newer, in Python alone: ``torch.device("sim:1")``.
+"""Simulated GPUs for PyTorch 2.10 and newer, in pure Python: ``torch.device("sim:1")``.
 
-Requirements these rooms answer:
+Requirements this package answers:
 
 * Tensors are plain `torch.Tensor`s on ``sim:i``, so that autograd, optimizers, hooks, views and ``isinstance`` are
-  PyTorch's own.  PrivateUse1, the dispatch key PyTorch keeps for devices it does not know, is named ``sim``.
-* They hold real data in host memory.  A host tensor becomes a card's, and back, by its DLPack capsule: no copy
-  (`relabel`).  An operator is computed by the CPU's kernel on the arguments as the host sees them (`dispatch`).
-* What a real card refuses is refused, in PyTorch's words: mixed devices, a host array of a card's tensor, a card that
-  is not there, a full one.
-* Switched on and off at any time (`switch`).  What PyTorch lets a process do only once stays: the name ``sim``, its
-  module and methods, and kernels that refuse when no card is shown.
+  PyTorch's own. ``sim`` is the name of PrivateUse1, the dispatch key that PyTorch reserves for unknown devices.
+* Tensors contain real data in host memory. Through its DLPack capsule, a host tensor becomes a simulated GPU's tensor,
+  and back, without a copy (`relabel`). An operator runs the CPU's kernel on the arguments as host tensors (`dispatch`).
+* Whatever a real GPU refuses is refused, with PyTorch's messages: mixed devices, a NumPy view of a GPU's tensor, a GPU
+  that does not exist, a full GPU.
+* Simulation can be switched on and off at any time (`switch`). What PyTorch allows a process to do only once remains:
+  the name ``sim``, its module and methods, and kernels that refuse while no GPU is simulated.
 
-| room | concern |
+| module | concern |
 |---|---|
-| `state` | how many cards are shown, the current one of each thread, what a device-like argument means |
+| `state` | how many GPUs are simulated, each thread's current one, what a device-like argument means |
 | `relabel` | the same memory as a tensor of another device |
-| `memory` | what is on which card |
-| `schemas`, `carry`, `dispatch` | every operator: what it is given on its way to the host, and its results back |
-| `mixing` | what is refused where devices are mixed |
-| `whole` | which operators go to the CPU whole, where PyTorch would take them apart |
-| `kernels`, `storages`, `cells`, `attention`, `sparse` | operators and tensors that need kernels of their own |
+| `memory` | which storage is on which GPU |
+| `schemas`, `host_arguments`, `dispatch` | every operator: its arguments on the way to the host, and its results back |
+| `device_rules` | which mixtures of devices are refused |
+| `composites` | operators that run on the CPU as one call, although PyTorch would decompose them |
+| `cuda_dtypes` | operators in dtypes for which CUDA has kernels and PyTorch's CPU build does not |
+| `kernels`, `storages`, `recurrent_cells`, `attention`, `sparse` | operators and tensors with kernels of their own |
 | `generators` | random numbers |
 | `autocast` | mixed precision |
-| `module`, `streams`, `accelerator` | ``torch.sim``, and what ``torch.accelerator`` asks |
-| `patches`, `tensors`, `indices`, `engine`, `comm`, `defaults` | replaced in PyTorch, each with its reason |
-| `untraced` | keeping `torch.compile` out of here |
-| `switch` | on, off, and what happens once |
+| `module`, `streams`, `accelerator` | ``torch.sim``, and the functions behind ``torch.accelerator`` |
+| `patches`, `tensors`, `indices`, `engine`, `comm`, `defaults` | patches of PyTorch, each with its reason |
+| `untraced` | keeping `torch.compile` out of this package |
+| `switch` | switching on and off, and what happens once |
+| `simulate` | the part of the adapter that loads this package on demand |
 """

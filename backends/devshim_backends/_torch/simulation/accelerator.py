@@ -1,4 +1,4 @@
-"""What `torch.accelerator` asks PyTorch's C++ for, which knows one card of a device made in Python, with index 0."""
+"""Patches of the C++ functions behind `torch.accelerator`, which support only index 0 of a device made in Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from devshim_backends._torch.simulation.streams import current_stream
 
 
 def _maybe_exchange(index: int) -> int:
-    """Make a card current again on leaving a block, if it is still there."""
+    """Make a GPU current again when a block ends, if it still exists."""
     before = current()
     CURRENT.index = max(index, 0)
     return before
@@ -24,7 +24,7 @@ def _set_current(index: int) -> None:
 
 
 def _stats(index: int) -> dict[str, Any]:
-    """The figures in the nested form that `torch.accelerator.memory_stats` flattens."""
+    """Return the statistics in the nested form that `torch.accelerator.memory_stats` flattens."""
     return dict(module.memory_stats(index))
 
 
@@ -51,12 +51,12 @@ HOOKS: Mapping[str, Callable[..., Any]] = {
     "_accelerator_resetPeakStats": module.reset_peak_memory_stats,
     "_accelerator_getMemoryInfo": module.mem_get_info,
 }
-"""Function of ``torch._C`` -> what stands in for it while cards are shown."""
+"""Function of ``torch._C`` -> its replacement while GPUs are simulated."""
 
 
 def guard(before: Any) -> None:
-    """Have PyTorch name its accelerator from now on: the cards while there are any, else what it was before.
+    """Make PyTorch report its accelerator correctly: ``sim`` while GPUs are simulated, otherwise the one from before.
 
-    C++ says ``sim`` for the rest of the process, and a program that asks for an accelerator would go on to use it.
+    C++ reports ``sim`` for the rest of the process, so a program that asks for an accelerator would continue to use it.
     """
     torch._C._accelerator_getAccelerator = lambda: torch.device(NAME) if SHOWN.count else before

@@ -1,7 +1,7 @@
-"""Attention as the CPU computes it, by its fused kernel where it would take that: the same bits.
+"""Attention computed as the CPU computes it, with the CPU's fused kernel where the CPU would choose it: the same bits.
 
-For a device it does not know PyTorch takes the formula, softmax(QK')V, unless the device has a kernel of its own to
-offer under the name of "overrideable".  The CPU's is offered here.
+For an unknown device, PyTorch computes the formula softmax(QK')V, unless the device offers a kernel under an
+"overrideable" name. This module offers the CPU's kernel there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """``aten::scaled_dot_product_attention``, which asks a table in C++ whether the device has a kernel to offer."""
+    """Implement ``aten::scaled_dot_product_attention``; C++ finds a device's kernel in a table instead."""
     given = (query, key, value, attn_mask, dropout_p, is_causal)
     options = {"scale": scale, "enable_gqa": enable_gqa}
     if _is_plain(query, key, value):
@@ -42,21 +42,21 @@ def attention(
 
 
 def _is_plain(query: Any, key: Any, value: Any) -> bool:
-    """Whether these hold data, on one card: what the compiler and ``torch.func`` pass is taken apart as elsewhere."""
+    """Return True if these hold data on one GPU; others (the compiler's, ``torch.func``'s) use PyTorch's formula."""
     if torch._C._len_torch_dispatch_stack() or not query.get_device() == key.get_device() == value.get_device():
         return False
     return not any(map(torch._C._functorch.is_functorch_wrapped_tensor, (query, key, value)))
 
 
 def _added(mask: Any, query: Any) -> Any:
-    """A mask of what to look at as one to add, as PyTorch makes it."""
+    """Return a boolean mask as a mask to add, as PyTorch does."""
     if mask is None or mask.dtype is not torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
 
 
 def _chosen(given: tuple[Any, ...], options: dict[str, Any]) -> int:
-    """What the CPU would choose; its kernel has no gradient for the mask."""
+    """Return the implementation that the CPU would choose; the CPU's kernel has no gradient for the mask."""
     mask = given[3]
     if mask is not None and (mask.requires_grad or mask.get_device() != given[0].get_device()):
         return _FORMULA
@@ -74,10 +74,10 @@ def attend(
     *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
-    """``aten::_scaled_dot_product_fused_attention_overrideable``."""
+    """Implement ``aten::_scaled_dot_product_fused_attention_overrideable``."""
     flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu.default)
     out, sums = run(flash, (query, key, value, dropout, causal), {"attn_mask": bias, "scale": scale})
-    none = query.new_empty(0)  # what CUDA's kernels keep of sequences' ends and of draws
+    none = query.new_empty(0)  # where CUDA's kernels return the sequences' ends and the state of their random numbers
     return out, sums, none, none, query.shape[-2], key.shape[-2], none, none, none
 
 
@@ -93,7 +93,7 @@ def attend_backward(
     *rest: Any,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
-    """``aten::_scaled_dot_product_fused_attention_overrideable_backward``."""
+    """Implement ``aten::_scaled_dot_product_fused_attention_overrideable_backward``."""
     _, _, _, _, dropout, causal, *_ = rest
     flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
     given = (grad, query, key, value, out, sums, dropout, causal)

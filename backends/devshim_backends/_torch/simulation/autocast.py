@@ -1,4 +1,4 @@
-"""``torch.autocast("sim")``: CUDA's lists of what runs in the lower precision, in float32, and in the widest."""
+"""``torch.autocast("sim")``: CUDA's lists of operators for the lower precision, for float32 and for the widest type."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _Tensor = torch.Tensor
 
 
 def _casting(op: Any, choose: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-    """An operator that casts a card's floating tensors first, float64 alone excepted."""
+    """Return an operator that first casts a GPU's floating-point tensors, except float64."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         dtype = choose([*args, *kwargs.values()])

@@ -1,4 +1,4 @@
-"""`torch.nn.parallel.comm`, on which DataParallel is built: CUDA's primitives, by copies from card to card."""
+"""Replacements in `torch.nn.parallel.comm`, the basis of DataParallel: CUDA's primitives as copies between GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _device(given: Any) -> Any:
 
 
 def broadcast(tensor: Any, devices: Any = None, *, out: Any = None) -> Any:
-    """Copies of a tensor on every device; the tensor itself where it is already."""
+    """Return copies of a tensor on every device; on its own device, the tensor itself."""
     if out is not None:
         for each in out:
             each.copy_(tensor)
@@ -25,12 +25,12 @@ def broadcast(tensor: Any, devices: Any = None, *, out: Any = None) -> Any:
 
 
 def broadcast_coalesced(tensors: Any, devices: Any, buffer_size: int = 0) -> Any:
-    """`broadcast` of several tensors, by device."""
+    """Return the `broadcast` of several tensors, by device."""
     return tuple([each.detach().to(_device(device)) for each in tensors] for device in devices)
 
 
 def reduce_add(inputs: Any, destination: Any = None) -> Any:
-    """The sum of tensors on several devices."""
+    """Return the sum of tensors on several devices."""
     target = inputs[0].device if destination is None else _device(destination)
     total = inputs[0].to(target, copy=True)
     for each in inputs[1:]:
@@ -39,14 +39,14 @@ def reduce_add(inputs: Any, destination: Any = None) -> Any:
 
 
 def reduce_add_coalesced(inputs: Any, destination: Any = None, buffer_size: int = 0) -> Any:
-    """`reduce_add` of several tensors."""
+    """Return the `reduce_add` of several tensors."""
     return tuple(reduce_add(list(each), destination) for each in zip(*inputs, strict=True))
 
 
 def scatter(
     tensor: Any, devices: Any = None, chunk_sizes: Any = None, dim: int = 0, streams: Any = None, *, out: Any = None
 ) -> Any:
-    """Parts of a tensor, one per device."""
+    """Return parts of a tensor, one per device."""
     count = len(devices if out is None else out)
     parts = tensor.chunk(count, dim) if chunk_sizes is None else tensor.split(list(chunk_sizes), dim)
     if out is not None:
@@ -57,7 +57,7 @@ def scatter(
 
 
 def gather(tensors: Any, dim: int = 0, destination: Any = None, *, out: Any = None) -> Any:
-    """Tensors of several devices, one after the other on one; ``-1`` is the host."""
+    """Return tensors of several devices joined on one; ``-1`` is the host."""
     if out is not None:
         return torch.cat([each.to(out.device) for each in tensors], dim, out=out)
     if destination == -1:
@@ -68,6 +68,6 @@ def gather(tensors: Any, dim: int = 0, destination: Any = None, *, out: Any = No
 
 
 def patch() -> None:
-    """Replace what a build without CUDA lacks, and one with CUDA has for its own cards alone."""
+    """Replace functions that a build without CUDA lacks, and that a build with CUDA has only for its own cards."""
     for function in (broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather):
         put(comm, function.__name__, function)

@@ -1,8 +1,8 @@
-"""Operators that go to the CPU whole, although PyTorch would take them apart first.
+"""Operators that run on the CPU as one call, although PyTorch would decompose them first.
 
-For a device it does not know PyTorch runs most operators as two or more smaller ones, each of which would come to the
-dispatcher: ``x + y`` as an allocation and an addition with ``out=``, ``layer_norm`` as a dozen, and some it takes apart
-only after a look at the kind of device.  Whole, they cost one call, and round as the CPU does.
+For an unknown device, PyTorch runs most operators as two or more smaller ones, and each would reach the dispatcher:
+``x + y`` as an allocation and an addition with ``out=``, ``layer_norm`` as a dozen. PyTorch decomposes some operators
+only after it checks the kind of device. As one call, they cost one dispatch, and round as the CPU does.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ COMPOSED = (
         "huber_loss_backward",
     ),
 )
-"""Operators that PyTorch takes apart for the CPU as well; these are common, or want to know the device."""
+"""Operators that PyTorch decomposes for the CPU too; these are common, or depend on the kind of device."""
 
 
 def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the name of each operator that goes whole, with its kernel, which reads the schema when first called."""
+    """Yield the name and kernel of each operator that runs as one call; a kernel reads the schema at its first call."""
     known = {name for name in COMPOSED if torch._C._dispatch_has_kernel(f"aten::{name}")}
     for name in sorted((_structured() | known | _foreach()) - set(KERNELS)):
         yield name, _listwise(name) if name.startswith("_foreach_") else _whole(name)
 
 
 def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the kernels of a form of sparse tensors, where PyTorch would take its way for dense ones."""
+    """Yield the kernels for a form of sparse tensors, where PyTorch would otherwise use its kernels for dense ones."""
     found = {name: unseen(kernel) for name, kernel in sparse.looks()}
     composed = _registered("CompositeExplicitAutograd") | _registered("CompositeImplicitAutograd")
     composed |= _registered("CompositeExplicitAutogradNonFunctional")
@@ -68,7 +68,7 @@ def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def operator(name: str) -> Any:
-    """Return the operator of a name such as ``pow.Tensor_Scalar``, or None where this PyTorch has none."""
+    """Return the operator with a name such as ``pow.Tensor_Scalar``; None if this PyTorch lacks it."""
     base, _, which = name.partition(".")
     return getattr(getattr(torch.ops.aten, base, None), which or "default", None)
 
@@ -79,12 +79,12 @@ def _registered(key: str) -> set[str]:
 
 
 def _structured() -> set[str]:
-    """Operators that are an allocation and a call with ``out=`` for devices without a kernel of their own."""
+    """Return the operators that are an allocation and a call with ``out=`` for devices without their own kernel."""
     return _registered("CompositeExplicitAutogradNonFunctional") & _registered("CPU")
 
 
 def _foreach() -> set[str]:
-    """Operators on lists of tensors, which are one call for each tensor."""
+    """Return the operators on lists of tensors, which are one call for each tensor."""
     found = {name for name in _registered("CompositeExplicitAutograd") if name.startswith("_foreach_")}
     return {name for name in found if not name.endswith("out")}
 
@@ -102,7 +102,7 @@ def _whole(name: str, compute: Callable[..., Any] = run, read: Callable[[Any], P
 
 
 def _listwise(name: str) -> Callable[..., Any]:
-    """A kernel for lists, which on a real card may hold tensors of several: those are taken one by one."""
+    """Return a kernel for lists; as on a real GPU, a list with tensors of several devices is computed one by one."""
     whole, composite = _whole(name), torch._C.DispatchKey.CompositeExplicitAutograd
 
     def kernel(*args: Any, **kwargs: Any) -> Any:

@@ -1,10 +1,11 @@
-"""Operators that CUDA computes in a dtype in which PyTorch's CPU build has no kernel.
+"""Operators that CUDA computes in a dtype for which PyTorch's CPU build has no kernel.
 
-Source: ``dtypesIfCUDA`` against ``dtypes`` in PyTorch 2.13's operator database, each pair tried on the CPU; ``nox -s
-opinfo`` tries all of them again.  The CPU's kernel is called first, so that an operator that a later PyTorch serves
-natively takes its own way again.  What neither has (``torch.linalg.inv`` of float16) is refused on both.
+Source: ``dtypesIfCUDA`` compared with ``dtypes`` in PyTorch 2.13's operator database, with each pair tried on the CPU;
+``nox -s opinfo`` tries all of them again. The CPU's kernel is called first, so that an operator that a later PyTorch
+supports on the CPU uses PyTorch's kernel again. A dtype that neither supports (``torch.linalg.inv`` of float16) is
+refused on both.
 
-Most of them are computed as CUDA computes them: in the next wider dtype, and rounded to the dtype at the end.
+Most of these operators are computed as CUDA computes them: in the next wider dtype, and rounded at the end.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ WIDER: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
     **dict.fromkeys(("rrelu_with_noise", "rrelu_with_noise_backward"), _HALVES),
     "abs": {torch.bool: torch.uint8},
 }
-"""Operator -> the dtypes that CUDA alone has, and those to compute them in."""
+"""Operator -> the dtypes that only CUDA supports, each with the dtype to compute it in."""
 
 _NARROW = {torch.complex64: torch.complex32, torch.float32: torch.float16, torch.uint8: torch.bool}
 
 
 UNSERVED = object()
-"""The result of a call that CUDA refuses as well."""
+"""The result for a call that CUDA refuses as well."""
 
 
 def serve(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute a call that the CPU's kernel has refused, as CUDA does; return `UNSERVED` for any other."""
+    """Compute a call that the CPU's kernel has refused, as CUDA does; return `UNSERVED` if CUDA refuses it too."""
     name = plan.name.removeprefix("aten::")
     own = _FORMULAS.get(name)
     if own is not None:
@@ -57,7 +58,7 @@ def serve(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _widened(
     plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wider: Mapping[Any, Any], dtype: torch.dtype
 ) -> Any:
-    """Compute a call in a wider dtype, and round the results, and what was written to, to the one that was given."""
+    """Compute a call in a wider dtype, and round its results, and the tensors it wrote to, to the original dtype."""
     pairs: list[tuple[Any, Any]] = []
 
     def widen(value: Any) -> Any:
@@ -95,7 +96,7 @@ def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
 
 
 def _histc(x: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> torch.Tensor | None:
-    """Count integers in bins, in integers, as CUDA does; floating point is the CPU's."""
+    """Count integers in bins with integer arithmetic, as CUDA does; floating-point input is left to the CPU."""
     if x.dtype.is_floating_point or x.dtype.is_complex or x.dtype is torch.bool:
         return None
     values, low, high = x.flatten().to(torch.int64), int(min), int(max)
@@ -111,12 +112,12 @@ def _histc(x: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> torc
 
 
 def _trace(x: torch.Tensor) -> torch.Tensor | None:
-    """Sum the diagonal, in any dtype that a sum has."""
+    """Return the sum of the diagonal, in any dtype that a sum supports."""
     return x.diagonal().sum() if x.dim() == 2 else None
 
 
 def _nansum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor | None:
-    """Sum what is not NaN; a complex number is NaN where one of its parts is."""
+    """Return the sum of the elements that are not NaN; a complex number is NaN if one of its parts is."""
     if not x.dtype.is_complex:
         return None
     kept = torch.where(torch.isnan(x), torch.zeros((), dtype=x.dtype, device=x.device), x)
@@ -124,7 +125,7 @@ def _nansum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: A
 
 
 _FORMULAS: Mapping[str, Callable[..., torch.Tensor | None]] = {"histc": _histc, "trace": _trace, "nansum": _nansum}
-"""Operator -> its formula, which gives None for what is not its."""
+"""Operator -> its formula, which returns None for input that it does not cover."""
 
 # ---------------------------------------------------------------------- Fourier transforms
 
@@ -134,7 +135,7 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 def transforms() -> dict[str, Callable[..., Any]]:
-    """Return kernels of the Fourier transforms, which cuFFT has for float16 and complex32 as well."""
+    """Return kernels of the Fourier transforms, which cuFFT also supports for float16 and complex32."""
     return {name: _transform(getattr(aten, name).default) for name in _TRANSFORMS}
 
 
@@ -155,7 +156,7 @@ def _transform(op: Any) -> Callable[..., Any]:
 def _require_powers_of_two(
     x: torch.Tensor, result: torch.Tensor, given: dict[str, Any], names: list[str], real: bool
 ) -> None:
-    """Refuse the sizes that cuFFT refuses in half precision; of a real signal, half of the result is not kept."""
+    """Refuse the sizes that cuFFT refuses in half precision; a real signal's result stores only half of it."""
     size = given.get("n", given.get("s"))
     dims = given.get("dim", -1 if "n" in names else [-2, -1] if names[0] == "fft_fft2" else None)
     sizes = [size] if isinstance(size, int) else size

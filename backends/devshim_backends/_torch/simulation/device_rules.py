@@ -1,8 +1,8 @@
-"""What a real card refuses when devices are mixed, and what it takes.
+"""Rules of a real GPU for mixed devices: what it refuses and what it accepts.
 
-Elementwise operators (PyTorch's tag ``pointwise``) take 0-d host tensors beside a card's; so do those named here, and
-a few want host tensors in some place.  Everything else wants all tensors on one device, 0-d ones too, and so does
-every tensor that is written to.
+Elementwise operators (PyTorch's tag ``pointwise``) accept 0-d host tensors together with a GPU's tensors; so do the
+operators listed here, and a few expect host tensors in certain positions. Every other operator expects all tensors on
+one device, 0-d ones too, and so does every tensor that is written to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOST_SCALARS = frozenset(
         *("_foreach_add", "_foreach_add_", "_foreach_mul", "_foreach_mul_", "_foreach_div", "_foreach_div_"),
     }
 )
-"""Operators without the tag ``pointwise`` that take 0-d host tensors: their kernels read the value."""
+"""Operators without the tag ``pointwise`` that accept 0-d host tensors: their kernels read the value."""
 
 _SECOND = frozenset({1})
 INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
@@ -36,19 +36,19 @@ HOST_PLACES: Mapping[str, frozenset[int]] = {
 HOST_NAMES: Mapping[str, frozenset[str]] = dict.fromkeys(
     ("_fused_adagrad_", "_fused_adam_", "_fused_adamw_", "_fused_sgd_"), frozenset({"lr"})
 )
-"""Operator -> names of arguments that may be on the host: CUDA's fused optimizers read a learning rate from there."""
+"""Operator -> names of arguments that may be on the host: CUDA's fused optimizers read a learning rate there."""
 
 
 @joined
 class MixedDevicesError(DeviceMismatchError, RuntimeError):
-    """Tensors of one call are on several devices: devshim's error, and the ``RuntimeError`` of a real card in one."""
+    """Error for tensors of one call on several devices: devshim's error, and a real GPU's ``RuntimeError``, in one."""
 
 
 _HINT = "bring one of them to the other: ds.place(x, ds.device_of(y))"
 
 
 def mixed(plan: Any, card: str, other: Any, at: int) -> MixedDevicesError:
-    """The error of PyTorch's own kernels, where the argument at a position is not on the card of the first ones."""
+    """Return the error that PyTorch's kernels raise for an argument on another device than the earlier ones."""
     if plan.indexes and at in (0, 1):
         tensor = other if at == 0 else card
         return MixedDevicesError(

@@ -1,4 +1,4 @@
-"""Every operator that has no kernel of its own here: the CPU's kernel, on the arguments as the host sees them."""
+"""The general kernel for operators without one of their own here: the CPU's kernel, on the arguments on the host."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _resize = torch.ops.aten.resize_.default
 
 
 def fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compute one call of an operator; what PyTorch's dispatcher calls below autograd."""
+    """Compute one call of an operator; PyTorch's dispatcher calls this below autograd."""
     return run(PLANS.get(op) or plan_of(op), args, kwargs)
 
 
 def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refuse an operator on what is neither dense nor plain, which no simulated card holds."""
+    """Refuse an operator on a nested or quantized tensor, which simulated GPUs do not support."""
     raise not_simulated(None, str(op._schema.name))
 
 
 def fallback_sparse(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compute one call of an operator that was given a sparse tensor: its parts come and go one by one."""
+    """Compute one call of an operator with a sparse tensor, whose parts are relabelled one by one."""
     return compute_sparse(sparse_plan_of(op), args, kwargs)
 
 
 def compute_sparse(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute one call, with a sparse tensor, of an operator whose plan is known."""
+    """Compute one call, with a sparse tensor, of an operator with a known plan."""
     for name in plan.out:
         sparse.refuse_writing(kwargs.get(name))
     written = plan.inplace and args[0].layout in sparse.LAYOUTS
@@ -51,7 +51,7 @@ def compute_sparse(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _apart(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A view of a sparse tensor is a new one, and one that is written to is given the parts of the host's."""
+    """Return a view of a sparse tensor as a new tensor; write an in-place result's parts back to the argument."""
     carry = Carry(plan)
     moved, named = carry.positional(args), carry.named(kwargs)
     card = carry.settle()
@@ -62,7 +62,7 @@ def _apart(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def run(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute one call of an operator whose plan is known."""
+    """Compute one call of an operator with a known plan."""
     try:
         if _modes() or _autocasts():
             return _unseen(_compute, plan, args, kwargs)
@@ -72,12 +72,12 @@ def run(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             raise
         served = _unseen(serve, plan, args, kwargs)
         if served is UNSERVED:
-            raise  # here: a frame that was handed the error would be kept by it, with the tensors in it
+            raise  # here: a frame that received the error would keep it alive, with the tensors in it
         return served
 
 
 def unseen(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel of ours in which the user's modes and ``torch.autocast("cpu")`` do not take part."""
+    """Return a wrapper that runs a kernel without the user's modes and ``torch.autocast("cpu")``."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if _modes() or _autocasts():
@@ -88,7 +88,7 @@ def unseen(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unseen(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A call in which they do not: ``torch.device(...)`` as a context is such a mode."""
+    """Call a function without them; ``torch.device(...)`` as a context is such a mode."""
     with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_CPU_CASTS):
         return function(*args, **kwargs)
 
@@ -112,7 +112,7 @@ def _compute(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _view(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A view of a card's tensor: the CPU's kernels for views touch no memory, so they are run on it as it is."""
+    """Return a view of a GPU's tensor: the CPU's kernels for views touch no memory, so no relabelling is needed."""
     card = args[0].get_device()
     if card >= SHOWN.count:
         raise missing(card)
@@ -120,7 +120,7 @@ def _view(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _draw_from_card(plan: Plan, moved: list[Any], named: dict[str, Any], card: int) -> None:
-    """Draw from the card's generator, or from one that was made for it."""
+    """Make a call draw from the GPU's own generator, or from the given one for that GPU."""
     name = plan.generator
     assert name is not None
     for at, value in enumerate(moved):
@@ -143,7 +143,7 @@ def _in_place(plan: Plan, target: Any, moved: list[Any], named: dict[str, Any]) 
 
 
 def _into(plan: Plan, moved: list[Any], named: dict[str, Any], kwargs: dict[str, Any]) -> Any:
-    """Write results where ``out=`` says; memory that the CPU's kernel cannot enlarge is replaced by some it can."""
+    """Write results to ``out=``; memory that the CPU's kernel cannot enlarge is replaced by memory that it can."""
     if any(0 in each.shape for name in plan.out for each in _listed(named.get(name))):
         return _into_new(plan, moved, named, kwargs)
     try:
@@ -154,9 +154,9 @@ def _into(plan: Plan, moved: list[Any], named: dict[str, Any], kwargs: dict[str,
         return _into_new(plan, moved, named, kwargs)
     for name in plan.out:
         for target, seen in zip(_listed(kwargs.get(name)), _listed(named.get(name)), strict=True):
-            if target.shape != seen.shape:  # it was made smaller, in the memory there is
+            if target.shape != seen.shape:  # it became smaller, within the existing memory
                 _resize(target, seen.shape)
-            if seen.is_conj() and not target.is_conj():  # linalg.lu_solve leaves the last step to whoever reads
+            if seen.is_conj() and not target.is_conj():  # linalg.lu_solve leaves a pending conjugation in its result
                 _copy(to_host(target), _clone(seen))
     return _given(plan, kwargs)
 
@@ -176,14 +176,14 @@ def _into_new(plan: Plan, moved: list[Any], named: dict[str, Any], kwargs: dict[
 
 
 def _write(target: Any, source: Any) -> None:
-    """Give a card's tensor the values and the shape of a host tensor."""
+    """Give a GPU's tensor the values and the shape of a host tensor."""
     if target.shape != source.shape:
         _resize(target, source.shape)
     _copy(to_host(target), source)
 
 
 def _given(plan: Plan, kwargs: dict[str, Any]) -> Any:
-    """What an operator with ``out=`` returns: what it was given."""
+    """Return the ``out=`` arguments, as an operator with ``out=`` does."""
     outs = [kwargs.get(name) for name in plan.out]
     return outs[0] if len(outs) == 1 else tuple(outs)
 
@@ -193,5 +193,5 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _wants_room(error: RuntimeError) -> bool:
-    """Whether a kernel of the CPU's failed to enlarge memory that came by DLPack."""
+    """Return True if a CPU kernel failed to enlarge memory that came through DLPack."""
     return "not resizable" in str(error)

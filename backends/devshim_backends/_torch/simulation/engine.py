@@ -1,10 +1,11 @@
-"""Backward passes: run on the thread that asks for them.
+"""A patch that makes PyTorch's engine run backward passes on the calling thread.
 
 PyTorch's engine has a thread for every device that the device guard counts, and a guard written in Python counts one.
-A gradient on ``sim:1`` would have no thread.  On the caller's own thread any number of devices do.
+A gradient on ``sim:1`` would have no thread. The caller's own thread can serve any number of devices.
 
-Ctrl-C waits for the end of a backward pass, as it does on real cards, whose threads Python never interrupts.  Here it
-could come while C++ asks the guard for a stream, where no error may leave (``noexcept``), and end the process.
+Ctrl-C waits for the end of a backward pass, as it does on real GPUs, whose threads Python never interrupts. Otherwise
+it could arrive while C++ asks the guard for a stream. No error may leave that call (``noexcept``), so the process would
+end.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ from devshim_backends._torch.simulation.patches import put
 
 
 class _Pending(threading.local):
-    """The error of a hook on its way to whoever asked for the backward pass, in this thread."""
+    """This thread's storage for a hook's error that is to be raised by the backward pass."""
 
     error: BaseException | None = None
 
 
 PENDING = _Pending()
-"""PyTorch leaves a hook's error pending while it ends the guard of the device's stream, and asks a guard in Python for
-its type then.  A call with an error pending fails, which in a destructor is the end of the process (PyTorch 2.10 to
-2.12).  So the guard takes the error, and the engine, which then fails without one, raises it."""
+"""The thread's pending error.
+
+PyTorch leaves a hook's error pending while it ends the guard of the device's stream, and then asks a guard in Python
+for its type. A call with a pending error fails, and in a destructor that ends the process (PyTorch 2.10 to 2.12). So
+the guard takes the error, and the engine, which then fails without one, raises it.
+"""
 NOTHING = zip()
-"""A loop over it raises what is pending, and nothing else."""
+"""An empty iterator: to loop over it raises the pending error, if there is one."""
 
 
 class _OnThisThread(torch._C._ImperativeEngine):  # type: ignore[misc]  # PyTorch is Any to the type checker
@@ -48,13 +52,13 @@ class _OnThisThread(torch._C._ImperativeEngine):  # type: ignore[misc]  # PyTorc
 
 
 def start_without_threads() -> None:
-    """Let the engine count devices while there is only the host: it does so once, and begins a thread for each.
+    """Make the engine count devices while only the host exists: it counts once, and starts a thread for each device.
 
-    Without threads of its own a process can fork and its child can run backward passes, which CUDA's cannot.
+    Without such threads, a process can fork and its child can run backward passes, which is impossible with CUDA.
     """
     torch.ones((), device="cpu", requires_grad=True).clone().backward()
 
 
 def patch() -> None:
-    """Put the engine in place, of which every call of PyTorch's goes to one instance."""
+    """Install the engine; every backward pass in PyTorch uses this one instance."""
     put(Variable, "_execution_engine", _OnThisThread())

@@ -1,7 +1,7 @@
-"""Random numbers: every card has a generator of its own, which computes what the CPU's does.
+"""Random numbers: every simulated GPU has its own generator, which computes the same values as the CPU's.
 
-A generator of a card is the CPU's kind with the card's label, because PyTorch makes none for a device in Python.
-Seeded alike, a card and the host draw the same values.
+A simulated GPU's generator is a CPU generator with the GPU's label, because PyTorch makes none for a device in Python.
+With the same seed, a simulated GPU and the host draw the same values.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ RealGenerator: Any = torch._C.Generator
 
 
 class _GeneratorType(type(RealGenerator)):  # type: ignore[misc]  # PyTorch is Any to the type checker
-    """While it stands in for `torch.Generator`, every generator is an instance."""
+    """Metaclass that makes every generator an instance of the class that replaces `torch.Generator`."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, RealGenerator)
 
 
 _LABELLED: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()
-"""Generators of cards by the address of PyTorch's own object: kernels are handed new wrappers of that."""
+"""Address of the generator in C++ -> the GPU's generator: kernels receive new wrappers of the C++ object."""
 
 
 class Generator(RealGenerator, metaclass=_GeneratorType):  # type: ignore[misc]
-    """What `torch.Generator` is while cards are simulated: ``torch.Generator("sim:1")`` works, too."""
+    """Replacement for `torch.Generator` while GPUs are simulated: ``torch.Generator("sim:1")`` works too."""
 
     card: int
 
@@ -40,11 +40,11 @@ class Generator(RealGenerator, metaclass=_GeneratorType):  # type: ignore[misc]
 
     @property
     def device(self) -> Any:
-        """The card, as a `torch.device`."""
+        """The simulated GPU, as a `torch.device`."""
         return torch.device(NAME, self.card)
 
     def clone_state(self) -> Any:
-        """Return a generator of the same card in the same state."""
+        """Return a generator of the same GPU in the same state."""
         made = _labelled(RealGenerator.__new__(type(self), device="cpu"), self.card)
         made.set_state(self.get_state())
         return made
@@ -66,11 +66,11 @@ def _restored(card: int, state: Any) -> Any:
 
 
 DEFAULTS: list[Any] = []
-"""Each card's own generator."""
+"""Each simulated GPU's own generator."""
 
 
 def begin(count: int) -> None:
-    """Give cards their generators, seeded as the host is: by the latest `torch.manual_seed`, as CUDA's would be."""
+    """Give GPUs their generators, with the host's seed, from the latest `torch.manual_seed`, as CUDA would have it."""
     seed = torch.default_generator.initial_seed()
     DEFAULTS[:] = [_labelled(RealGenerator.__new__(Generator, device="cpu"), card) for card in range(count)]
     for each in DEFAULTS:
@@ -78,10 +78,10 @@ def begin(count: int) -> None:
 
 
 def generator_for(given: Any, card: int) -> Any:
-    """Return the generator to draw from on a card: the one given, if it is the card's, or the card's own.
+    """Return the generator to use on a GPU: the given one, if it belongs to the GPU, or the GPU's own.
 
     Raises:
-        RuntimeError: The one given belongs elsewhere, in PyTorch's words.
+        RuntimeError: The given one belongs to another device; the message is PyTorch's.
     """
     if given is None:
         return DEFAULTS[card]

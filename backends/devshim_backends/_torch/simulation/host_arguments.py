@@ -1,4 +1,4 @@
-"""A call's arguments on their way to the host, and its results on their way back."""
+"""Conversion of a call's arguments to host tensors, and of its results back to the simulated GPU."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _scalar_tensor = torch.ops.aten.scalar_tensor.default
 _CPU = torch.device("cpu")
 
 ELSEWHERE = -2
-"""The target of a call that asks for its result on the host, or on no device at all."""
+"""The target of a call that asks for its result on the host, or on no device."""
 
 
 class Carry:
-    """One call of one operator.
+    """The conversion of one operator call.
 
     Attributes:
-        card: The index of the card that its tensors are on, or -1 while none has been met.
-        host: A host tensor that a real card would refuse beside its own, or None; `host_at` is its position.
+        card: The index of the GPU that its tensors are on; -1 until one has been seen.
+        host: A host tensor that a real GPU would refuse here, or None; `host_at` is its position.
     """
 
     __slots__ = ("card", "host", "host_at", "originals", "plan", "target")
@@ -39,7 +39,7 @@ class Carry:
         self.originals: dict[int, Any] = {}
 
     def positional(self, args: tuple[Any, ...]) -> list[Any]:
-        """Return positional arguments as the host sees them."""
+        """Return positional arguments as host tensors."""
         moved = list(args)
         count = len(moved)
         numbers = False
@@ -60,7 +60,7 @@ class Carry:
         return moved
 
     def named(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return arguments by name as the host sees them; a device among them is where the result belongs."""
+        """Return keyword arguments as host tensors; a device among them is where the result belongs."""
         moved = {}
         for name, value in kwargs.items():
             if isinstance(value, torch.device):
@@ -72,11 +72,11 @@ class Carry:
         return moved
 
     def _is_hosts(self, name: str, value: Any) -> bool:
-        """Return True for a host tensor of one element where a real card's kernel reads it."""
+        """Return True for a host tensor with one element, where a real GPU's kernel reads it."""
         return name in self.plan.host_names and _get_device(value) < 0 and value.numel() == 1
 
     def tensor(self, value: Any, at: int) -> Any:
-        """Return a tensor as the host sees it, noting where it is; ``at`` is its argument's position."""
+        """Return a tensor as a host tensor, and record its device; ``at`` is its argument's position."""
         if value is None:
             return None
         index = _get_device(value)
@@ -84,14 +84,14 @@ class Carry:
             if index != self.card:
                 self._meet(index, at)
             seen = to_host_lazily(value) if self.plan.lazy else relabel(value, HOST)
-            self.originals[id(seen)] = (value, seen)  # the second keeps the first's key from being used again
+            self.originals[id(seen)] = (value, seen)  # the reference to `seen` keeps its id from being reused
             return seen
         if self.host is None and not self._welcome(value, at):
             self.host, self.host_at = value, at
         return value
 
     def settle(self) -> int:
-        """Return the card the call is for, once all arguments are carried."""
+        """Return the GPU of the call, after all arguments are converted."""
         card = self.card
         if card < 0:
             card = current() if self.target < 0 else self.target
@@ -104,7 +104,7 @@ class Carry:
         return card
 
     def back(self, result: Any, card: int) -> Any:
-        """Return results as the card's: an argument that was changed is itself, everything else is new there."""
+        """Return results as the GPU's: a changed argument is returned itself, everything else is a new tensor."""
         if isinstance(result, _Tensor):
             found = self.originals.get(id(result))
             if found is not None:
@@ -120,7 +120,7 @@ class Carry:
         self.card = index
 
     def _welcome(self, value: Any, at: int) -> bool:
-        """Whether a real card's kernel would take this host tensor in this place."""
+        """Return True if a real GPU's kernel would accept this host tensor in this position."""
         plan = self.plan
         if at in plan.hosts:
             return True
@@ -128,9 +128,9 @@ class Carry:
         return plan.scalars and not written and not value.dim()
 
     def _make_tensors(self, moved: list[Any]) -> None:
-        """Make tensors of Python numbers, which PyTorch's boxing made of the 0-d tensors it had made of them.
+        """Make tensors of Python numbers, to which PyTorch's boxing has converted its own 0-d tensors.
 
-        Of the dtype that the result would have anyway, so that they decide no dtype, as the original ones do not.
+        Each has the dtype that the result has anyway, so that, like the original tensors, it does not change it.
         """
         given = [moved[at] for at, several in self.plan.places if not several and at < len(moved)]
         tensors = [each for each in given if isinstance(each, _Tensor)]

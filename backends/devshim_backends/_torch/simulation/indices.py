@@ -1,8 +1,8 @@
-"""``"sim"`` without an index: the current card, where PyTorch's C++ takes card 0.
+"""Patches that make ``"sim"`` without an index mean the current GPU; PyTorch's C++ would use index 0.
 
-It asks the device guard, which for a device in Python always says 0.  Where a kernel of ours is asked, it knows better;
-these functions fill in the index before they ask.  They are replaced when a thread makes another card than the first
-its current one, and not before: until then both mean the same.
+C++ asks the device guard, which always answers 0 for a device in Python. devshim's own kernels know the current GPU;
+these functions fill in the index before C++ asks. They are installed when a thread first makes a GPU other than the
+first its current one: before that, both mean the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _with_index(given: Any) -> Any:
 
 
 def _filled_in(function: Any, moves: bool) -> Callable[..., Any]:
-    """A function that gives a card its index, where ``device=`` names one or, of a move, any argument does."""
+    """Return a wrapper that fills in a GPU's index in ``device=`` or, for a move, in any argument."""
 
     @wraps(function)
     def filled_in(*args: Any, **kwargs: Any) -> Any:
@@ -41,11 +41,11 @@ def _filled_in(function: Any, moves: bool) -> Callable[..., Any]:
 
 
 def patch() -> None:
-    """Put them in place."""
-    _device_constructors()  # remembers PyTorch's own functions, by which torch.device(...) as a context knows calls
+    """Install the patches."""
+    _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognises calls
     for name in ("tensor", "as_tensor", "asarray"):
         put(torch, name, _filled_in(getattr(torch, name), moves=False))
     moved = _filled_in(torch._C.TensorBase.to, moves=True)
     put(torch.Tensor, "to", moved)
-    # Lazy modules' parameters take no operator that is not on their list, and know this one by its place alone.
+    # The parameters of lazy modules accept only listed operators, and recognise `to` only by the object itself.
     put(UninitializedTensorMixin, "_allowed_methods", [*UninitializedTensorMixin._allowed_methods, moved])

@@ -1,4 +1,4 @@
-"""Operators that need a kernel of their own: making, copying, reading and drawing."""
+"""Operators that need a kernel of their own: creating, copying, reading and drawing random numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from devshim_backends._torch.simulation.storages import STORAGES
 
 aten = torch.ops.aten
 _CPU = torch.device("cpu")
-# PyTorch's own bindings are four times as fast as `torch.ops`; no mode of the user's is asked (see `dispatch.unseen`).
+# PyTorch's own bindings are four times as fast as `torch.ops`. No user mode takes part (see `dispatch.unseen`).
 _empty, _empty_strided = torch.empty, torch.empty_strided
 _copy, _to, _scalar = torch._C.TensorBase.copy_, torch._C.TensorBase.to, torch._C.TensorBase.item
 
@@ -38,7 +38,7 @@ def empty(
     pin_memory: Any = None,
     memory_format: Any = None,
 ) -> Any:
-    """``aten::empty.memory_format``."""
+    """Implement ``aten::empty.memory_format``."""
     _require_strided(layout)
     if memory_format is None:
         return adopt(_empty(size, dtype=dtype, device=_CPU), index_of(device))
@@ -48,24 +48,24 @@ def empty(
 def empty_strided(
     size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
 ) -> Any:
-    """``aten::empty_strided``."""
+    """Implement ``aten::empty_strided``."""
     _require_strided(layout)
     return adopt(_empty_strided(size, stride, dtype=dtype, device=_CPU), index_of(device))
 
 
 def zeros(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
-    """``aten::_efficientzerotensor``: the CPU's has no memory, which cannot be relabelled; this one has."""
+    """Implement ``aten::_efficientzerotensor``: the CPU's has no memory to relabel; this one has."""
     return adopt(aten.zeros.default(size, dtype=dtype, device=_CPU), index_of(device))
 
 
 def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
-    """``aten::copy_``: at least one side is a card."""
+    """Implement ``aten::copy_``: at least one side is a simulated GPU."""
     _copy(_seen(target), _seen(source))
     return target
 
 
 def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
-    """``aten::_copy_from``: a copy of which at least one side is a card."""
+    """Implement ``aten::_copy_from``: at least one side is a simulated GPU."""
     _copy(_seen(target), _seen(source))
     return target
 
@@ -80,7 +80,7 @@ def to_copy(
     non_blocking: bool = False,
     memory_format: Any = None,
 ) -> Any:
-    """``aten::_to_copy``: a copy, also of another dtype, from a card or to one."""
+    """Implement ``aten::_to_copy``: a copy from or to a simulated GPU, possibly in another dtype."""
     seen = _seen(x)
     keep = torch.preserve_format if memory_format is None else memory_format
     made = _to(seen, device=_CPU, dtype=dtype or x.dtype, copy=True, memory_format=keep)
@@ -92,7 +92,7 @@ def to_copy(
 
 
 def _seen(tensor: Any) -> Any:
-    """A tensor as the host sees it, its conjugation or negation, which DLPack cannot tell, included."""
+    """Return a tensor as a host tensor, including its conjugation or negation, which DLPack cannot express."""
     index = tensor.get_device()
     if index < 0:
         return tensor
@@ -101,24 +101,24 @@ def _seen(tensor: Any) -> Any:
 
 
 def copy_from_and_resize(source: Any, target: Any) -> Any:
-    """``aten::_copy_from_and_resize``."""
+    """Implement ``aten::_copy_from_and_resize``."""
     aten.resize_.default(target, source.shape)
     return copy_from(source, target)
 
 
 def read_scalar(tensor: Any) -> Any:
-    """``aten::_local_scalar_dense``, which is ``x.item()``."""
+    """Implement ``aten::_local_scalar_dense``, which is ``x.item()``."""
     return read(tensor)
 
 
 def read(tensor: Any) -> Any:
-    """Read a card's number; exchanged while a guard is open."""
+    """Return a GPU's number; this function is patched while a guard is open."""
     checked(tensor.get_device())
     return _scalar(to_host(tensor))
 
 
 def native_dropout(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:
-    """``aten::native_dropout``, which accelerators use, computed as the CPU's ``dropout`` is: bit by bit the same."""
+    """Implement ``aten::native_dropout``, which accelerators use, with the same bits as the CPU's ``dropout``."""
     card = checked(x.get_device())
     seen = to_host(x)
     if train is False or not seen.numel():
@@ -132,7 +132,7 @@ def native_dropout(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:
 
 
 def native_dropout_backward(grad: Any, kept: Any, scale: float) -> Any:
-    """``aten::native_dropout_backward``: multiplies by what the forward pass multiplied by."""
+    """Implement ``aten::native_dropout_backward``: multiply by the same factors as the forward pass."""
     card = checked(grad.get_device())
     if not grad.is_floating_point():
         return adopt(aten.native_dropout_backward.default(to_host(grad), to_host(kept), scale), card)
@@ -142,7 +142,7 @@ def native_dropout_backward(grad: Any, kept: Any, scale: float) -> Any:
 
 
 def sparse_mm_reduce(matrix: Any, dense: Any, reduce: str) -> tuple[Any, Any]:
-    """``aten::_sparse_mm_reduce_impl``: the CPU's keeps what its backward pass reads if it sees a gradient wanted."""
+    """Implement ``aten::_sparse_mm_reduce_impl``: the CPU's saves data for backward only if a gradient is required."""
     card = checked(matrix.get_device())
     if dense.get_device() != card:
         raise mixed(plan_of(aten._sparse_mm_reduce_impl.default), str(matrix.device), dense.device, 1)
@@ -152,13 +152,13 @@ def sparse_mm_reduce(matrix: Any, dense: Any, reduce: str) -> tuple[Any, Any]:
 
 
 def is_set_to(x: Any, other: Any) -> Any:
-    """``aten::is_set_to``: a question about storages, which relabelling would make two of one."""
+    """Implement ``aten::is_set_to``: it compares storages, and relabelling would make two of one."""
     checked(x.get_device())
     return aten.is_set_to.default._op_dk(torch._C.DispatchKey.CPU, x, other)
 
 
 def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """``aten::addbmm_``: the CPU's reads what it writes through two tensors, which after relabelling are two."""
+    """Implement ``aten::addbmm_``: the CPU's uses the target through two tensors, which relabelling would separate."""
     return x.copy_(aten.addbmm.default(x, batch1, batch2, beta=beta, alpha=alpha))
 
 
@@ -179,8 +179,8 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "addbmm_": addbmm,
     "is_set_to": is_set_to,
     "record_stream": lambda tensor, stream: None,
-    # Attention with padding takes nested tensors, which no card holds, for what is aligned to the left alone.
+    # Attention with padding uses nested tensors, which simulated GPUs do not support, only for left-aligned masks.
     "_nested_tensor_from_mask_left_aligned": lambda tensor, mask: False,
-    "_fused_sdp_choice": lambda *args, **kwargs: 0,  # no kernel of CUDA's: see `attention`
+    "_fused_sdp_choice": lambda *args, **kwargs: 0,  # no CUDA kernel is chosen: see `attention`
 }
 """Operator -> its kernel at PrivateUse1."""

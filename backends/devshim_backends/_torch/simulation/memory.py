@@ -1,4 +1,4 @@
-"""What is on which card: every storage is counted once, until the last tensor over it is gone."""
+"""The storages on each simulated GPU: each is counted once, until the last tensor over it is gone."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CARDS = Cards(FullDeviceError)
 
 
 def adopt(tensor: Any, index: int) -> Any:
-    """Return a host tensor with memory of its own as a card's, which takes it over and counts it.
+    """Return a host tensor, with memory of its own, as a GPU's tensor; the GPU takes over the memory and counts it.
 
     Raises:
-        OutOfMemoryError: The card has no room for it.
-        NotImplementedError: It has no plain block of memory.
+        OutOfMemoryError: The GPU does not have that much free memory.
+        NotImplementedError: The tensor has no plain block of memory.
     """
     try:
         storage = tensor.untyped_storage()

@@ -1,7 +1,7 @@
-"""``torch.sim``: what ``torch.cuda`` is for real cards, as far as there is something to say.
+"""``torch.sim``: the counterpart of ``torch.cuda``, as far as it applies to simulated GPUs.
 
-PyTorch itself asks this module: `torch.manual_seed`, `torch.get_device_module`, `torch.accelerator`, checkpointing,
-DataParallel, autocast and `torch.load` among others.  A card without a limit has as much memory as the host.
+PyTorch itself uses this module: `torch.manual_seed`, `torch.get_device_module`, `torch.accelerator`, checkpointing,
+DataParallel, autocast and `torch.load` among others. A GPU without a limit has as much memory as the host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OutOfMemoryError = FullDeviceError
 default_stream = current_stream
 default_generators = generators.DEFAULTS
 _initialized = True
-"""Asked by `torch.utils.checkpoint`, which keeps no card's generator of a device that has not started."""
+"""Read by `torch.utils.checkpoint`, which saves no generator state for a device that has not started."""
 
 __all__ = [
     "Event",
@@ -62,12 +62,12 @@ __all__ = [
 
 # ---------------------------------------------------------------------- devices
 def is_available() -> bool:
-    """Whether cards are shown."""
+    """Return True if GPUs are simulated."""
     return state.SHOWN.count > 0
 
 
 def is_initialized() -> bool:
-    """Whether cards are shown: there is nothing to start."""
+    """Return True if GPUs are simulated: there is nothing to start."""
     return state.SHOWN.count > 0
 
 
@@ -79,27 +79,27 @@ _lazy_init = init
 
 
 def _is_in_bad_fork() -> bool:
-    """Return False: the memory is the host's, so that a forked process can use its copy."""
+    """Return False: the memory is the host's, so a forked process can use its copy."""
     return False
 
 
 def device_count() -> int:
-    """Return how many cards are shown."""
+    """Return the number of simulated GPUs."""
     return state.SHOWN.count
 
 
 def current_device() -> int:
-    """Return the index of this thread's current card."""
+    """Return the index of this thread's current GPU."""
     return state.current()
 
 
 def set_device(device: Any) -> None:
-    """Make a card the current one of this thread."""
+    """Make a GPU this thread's current one."""
     make_current(index_of(device))
 
 
 class device:  # the name of torch.cuda.device
-    """A block in which a card is this thread's current one; with None nothing changes."""
+    """Context manager that makes a GPU this thread's current one; None changes nothing."""
 
     def __init__(self, device: Any) -> None:
         self.idx = -1 if device is None else index_of(device)
@@ -115,7 +115,7 @@ class device:  # the name of torch.cuda.device
 
 
 class _Properties:
-    """What `get_device_properties` returns."""
+    """The result of `get_device_properties`."""
 
     name = "Simulated GPU"
     major = minor = 0
@@ -131,7 +131,7 @@ class _Properties:
 
 
 def get_device_properties(device: Any = None) -> _Properties:
-    """Return a card's name, total memory in bytes and what else PyTorch asks for."""
+    """Return a GPU's name, total memory in bytes and the other properties that PyTorch reads."""
     return _Properties(index_of(device))
 
 
@@ -141,18 +141,18 @@ def get_device_name(device: Any = None) -> str:
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
-    """Return ``(0, 0)``: there is no compute capability."""
+    """Return ``(0, 0)``: a simulated GPU lacks a compute capability."""
     found = get_device_properties(device)
     return found.major, found.minor
 
 
 def synchronize(device: Any = None) -> None:
-    """Check that the card is there, and return at once."""
+    """Check that the GPU exists, and return at once."""
     index_of(device)
 
 
 class stream:  # the name of torch.cuda.stream
-    """A block in which a stream's card is current; with None nothing changes."""
+    """Context manager that makes a stream's GPU current; None changes nothing."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -166,18 +166,18 @@ class stream:  # the name of torch.cuda.stream
 
 
 def set_stream(stream: Any) -> None:
-    """Make a stream's card the current one."""
+    """Make a stream's GPU the current one."""
     make_current(stream.device_index)
 
 
 # ---------------------------------------------------------------------- memory
 def memory_allocated(device: Any = None) -> int:
-    """Return the bytes that tensors take on a card."""
+    """Return the bytes of the tensors on a GPU."""
     return CARDS[index_of(device)].info().used or 0
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """Return the most bytes that tensors have taken on a card."""
+    """Return the peak number of bytes of the tensors on a GPU."""
     return CARDS[index_of(device)].info().peak or 0
 
 
@@ -186,7 +186,7 @@ max_memory_reserved = max_memory_allocated
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Make what is used now the most so far."""
+    """Reset the peak to the bytes in use now."""
     CARDS[index_of(device)].reset_peak()
 
 
@@ -194,7 +194,7 @@ reset_accumulated_memory_stats = reset_peak_memory_stats
 
 
 def memory_stats(device: Any = None) -> OrderedDict[str, int]:
-    """Return what is known of the figures that PyTorch's own allocators keep."""
+    """Return the statistics that PyTorch's allocators have, as far as they are known."""
     found = CARDS[index_of(device)].info()
     figures = OrderedDict[str, int]()
     for kind in ("active_bytes", "allocated_bytes", "reserved_bytes"):
@@ -204,7 +204,7 @@ def memory_stats(device: Any = None) -> OrderedDict[str, int]:
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Return a card's free and total bytes."""
+    """Return a GPU's free and total bytes."""
     index = index_of(device)
     total = get_device_properties(index).total_memory
     free = CARDS[index].info().free
@@ -217,50 +217,50 @@ def empty_cache() -> None:
 
 # ---------------------------------------------------------------------- random numbers
 def manual_seed(seed: int) -> None:
-    """Restart the current card's generator."""
+    """Seed the current GPU's generator."""
     generators.DEFAULTS[index_of()].manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
-    """Restart every card's generator."""
+    """Seed every GPU's generator."""
     for each in generators.DEFAULTS:
         each.manual_seed(int(seed))
 
 
 def seed() -> None:
-    """Restart the current card's generator with a seed from the system."""
+    """Seed the current GPU's generator with a seed from the system."""
     generators.DEFAULTS[index_of()].seed()
 
 
 def initial_seed() -> int:
-    """Return the seed of the current card's generator."""
+    """Return the seed of the current GPU's generator."""
     return int(generators.DEFAULTS[index_of()].initial_seed())
 
 
 def get_rng_state(device: Any = None) -> Any:
-    """Return the state of a card's generator, as a tensor of bytes on the host."""
+    """Return the state of a GPU's generator, as a tensor of bytes on the host."""
     return generators.DEFAULTS[index_of(device)].get_state()
 
 
 def set_rng_state(new_state: Any, device: Any = None) -> None:
-    """Put a card's generator into a state that `get_rng_state` returned."""
+    """Set a GPU's generator to a state that `get_rng_state` returned."""
     generators.DEFAULTS[index_of(device)].set_state(new_state)
 
 
 def get_rng_state_all() -> list[Any]:
-    """Return the state of every card's generator."""
+    """Return the state of every GPU's generator."""
     return [each.get_state() for each in generators.DEFAULTS]
 
 
 def set_rng_state_all(new_states: Any) -> None:
-    """Put every card's generator into a state."""
+    """Set every GPU's generator to a state."""
     for each, new_state in zip(generators.DEFAULTS, new_states, strict=True):
         each.set_state(new_state)
 
 
 # ---------------------------------------------------------------------- mixed precision
 def get_amp_supported_dtype() -> list[Any]:
-    """Return the types `torch.autocast` may lower to."""
+    """Return the types that `torch.autocast` may use as the lower precision."""
     return [torch.float16, torch.bfloat16]
 
 

@@ -1,6 +1,7 @@
-"""Putting something in the place of PyTorch's own, and putting PyTorch's own back.
+"""Replacing attributes of PyTorch, and restoring them.
 
-What is patched, and why nothing else would do, stands beside each patch: `tensors`, `comm`, `accelerator`, `engine`.
+What is patched, and why nothing else works, is said in the modules with patches: `tensors`, `comm`, `accelerator`,
+`engine`, `indices`, `defaults` and `streams`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ _UNDO: list[tuple[Any, str, Any]] = []
 
 
 def put(owner: Any, name: str, new: Any) -> None:
-    """Replace an attribute until `remove_all`; one that is inherited is given back by removing the new one."""
+    """Replace an attribute until `remove_all`; an inherited attribute is restored by deleting the new one."""
     _UNDO.append((owner, name, vars(owner).get(name, _ABSENT)))
     setattr(owner, name, new)
 
 
 def remove_all() -> None:
-    """Give PyTorch everything back, the latest first."""
+    """Restore all replaced attributes, the latest first."""
     while _UNDO:
         owner, name, old = _UNDO.pop()
         if old is _ABSENT:

@@ -1,4 +1,4 @@
-"""The cells of LSTM and GRU, which PyTorch fuses on every accelerator, and for which the CPU has no kernel."""
+"""Cells of LSTM and GRU as fused operators, which PyTorch uses on every accelerator and lacks on the CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def lstm(gates: Any, hidden_gates: Any, cell: Any, bias: Any = None, hidden_bias: Any = None) -> tuple[Any, Any, Any]:
-    """``aten::_thnn_fused_lstm_cell``: the new hidden state, the new cell, and the gates for the backward pass."""
+    """Implement ``aten::_thnn_fused_lstm_cell``: return the hidden state, the cell and the gates for backward."""
     summed = gates + hidden_gates
     if bias is not None:
         summed = summed + bias + hidden_bias
@@ -22,7 +22,7 @@ def lstm(gates: Any, hidden_gates: Any, cell: Any, bias: Any = None, hidden_bias
 def lstm_backward(
     grad_hidden: Any, grad_cell: Any, cell: Any, updated: Any, gates: Any, has_bias: bool
 ) -> tuple[Any, Any, Any]:
-    """``aten::_thnn_fused_lstm_cell_backward_impl``: of the gates, the cell and the bias."""
+    """Implement ``aten::_thnn_fused_lstm_cell_backward_impl``: return the gradients of gates, cell and bias."""
     if grad_hidden is None and grad_cell is None:
         return None, None, None
     i, f, c, o = gates.chunk(4, 1)
@@ -43,7 +43,7 @@ def lstm_backward(
 
 
 def gru(gates: Any, hidden_gates: Any, hidden: Any, bias: Any = None, hidden_bias: Any = None) -> tuple[Any, Any]:
-    """``aten::_thnn_fused_gru_cell``: the new hidden state, and what the backward pass needs."""
+    """Implement ``aten::_thnn_fused_gru_cell``: return the hidden state, and what the backward pass needs."""
     if bias is not None:
         gates, hidden_gates = gates + bias, hidden_gates + hidden_bias
     input_r, input_z, input_n = gates.chunk(3, 1)
@@ -54,7 +54,7 @@ def gru(gates: Any, hidden_gates: Any, hidden: Any, bias: Any = None, hidden_bia
 
 
 def gru_backward(grad: Any, workspace: Any, has_bias: bool) -> tuple[Any, Any, Any, Any, Any]:
-    """``aten::_thnn_fused_gru_cell_backward``: of both gates, the hidden state and both biases."""
+    """Implement ``aten::_thnn_fused_gru_cell_backward``: gradients of both gates, hidden state and both biases."""
     r, z, n, hidden, hidden_n = workspace.chunk(5, 1)
     grad_z = grad * (hidden - n) * z * (1 - z)
     grad_n = grad * (1 - z) * (1 - n * n)

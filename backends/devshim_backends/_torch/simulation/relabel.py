@@ -1,10 +1,10 @@
-"""The same memory as a tensor of another device: nothing is copied.
+"""The same memory as a tensor of another device, without a copy.
 
-A tensor's DLPack capsule names its device in eight bytes, which are rewritten before PyTorch reads the capsule back
-in: ``(kDLCPU, 0)`` becomes ``(kDLExtDev, i)``, which PyTorch reads as ``sim:i``, and the other way round.  What comes
-out has its own storage, which keeps the first one alive; strides and offsets are kept as they are.
+A tensor's DLPack capsule names its device in eight bytes. They are rewritten before PyTorch reads the capsule back in:
+``(kDLCPU, 0)`` becomes ``(kDLExtDev, i)``, which PyTorch reads as ``sim:i``, and vice versa. The new tensor has its own
+storage, which keeps the original one alive; strides and offsets are unchanged.
 
-PyTorch offers no other way to give memory to a device of its own without compiled code.
+Without compiled code, PyTorch has no other way to give memory to a custom device.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from devshim_backends._torch.simulation.state import NAME
 _export, _read = torch._C._to_dlpack, torch._C._from_dlpack
 
 _WORDS = memoryview((ctypes.c_char * (1 << 62)).from_address(0)).cast("B").cast("q")
-"""This process's memory by words of eight bytes: reading one is a tenth of what `ctypes` takes."""
+"""This process's memory as words of eight bytes: reading one takes a tenth of the time that `ctypes` takes."""
 
 _DEVICE = 1
-"""Where a ``DLTensor { void* data; DLDevice { int32 type; int32 id; } device; ... }`` has its device, in words."""
+"""Offset, in words, of the device in ``DLTensor { void* data; DLDevice { int32 type; int32 id; } device; ... }``."""
 
 
 def _code(kind: int, index: int) -> int:
-    """A DLDevice as one number, in this machine's byte order."""
+    """Return a DLDevice as one number, in this machine's byte order."""
     return int(struct.unpack("=q", struct.pack("=ii", kind, index))[0])
 
 
 HOST = _code(1, 0)
-"""DLPack's code of the host."""
+"""DLPack's code for the host."""
 CODES = [_code(12, index) for index in range(64)]
-"""DLPack's code (kDLExtDev) of each simulated card."""
+"""DLPack's code (kDLExtDev) for each simulated GPU."""
 
 
 def _word_of_pointer() -> int:
-    """In which word of a PyCapsule its pointer is, asked of Python once."""
+    """Return the word of a PyCapsule that contains its pointer; found once, by comparison with Python's answer."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsule = _export(torch.empty((), device="cpu"))
@@ -53,7 +53,7 @@ def _word_of_pointer() -> int:
 _POINTER = _word_of_pointer()
 
 CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Element size -> a dtype that DLPack knows, for those it does not."""
+"""Element size -> a dtype that DLPack supports, used for dtypes that it does not."""
 _COMPOSITE = torch._C.DispatchKey.CompositeExplicitAutograd
 _STRIDED = torch.strided
 _conj, _negated = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
@@ -61,7 +61,7 @@ _view_dtype = torch.ops.aten.view.dtype._op_dk
 
 
 def relabel(tensor: Any, code: int) -> Any:
-    """Return a tensor over the same memory that is on the device of a code.
+    """Return a tensor over the same memory on the device of a code.
 
     Raises:
         NotImplementedError: The tensor has no plain block of memory.
@@ -75,7 +75,7 @@ def relabel(tensor: Any, code: int) -> Any:
 
 
 def _carried(tensor: Any, code: int, error: Exception) -> Any:
-    """`relabel` for a dtype that DLPack does not know, by way of an integer of its width, and for sparse tensors."""
+    """Relabel a tensor with a dtype that DLPack lacks, as integers of the same width, or a sparse tensor."""
     if tensor.layout in sparse.LAYOUTS:
         device = torch.device("cpu") if code == HOST else torch.device(NAME, CODES.index(code))
         return sparse.moved(tensor, device, lambda part: relabel(part, code))
@@ -89,7 +89,7 @@ def _carried(tensor: Any, code: int, error: Exception) -> Any:
 
 
 def not_simulated(tensor: Any, asked: str = "") -> NotImplementedError:
-    """The error for a tensor that no simulated card holds, or for an operator (``asked``) that would make one."""
+    """Return the error for a tensor that simulated GPUs do not support, or an operator (``asked``) that makes one."""
     if tensor is None:
         what = f"{asked} is for another kind"
     else:
@@ -102,15 +102,15 @@ def not_simulated(tensor: Any, asked: str = "") -> NotImplementedError:
 
 
 def to_host(tensor: Any) -> Any:
-    """Return a card's tensor as the host sees it: the same memory."""
+    """Return a GPU's tensor as a host tensor over the same memory."""
     return relabel(tensor, HOST)
 
 
 def to_host_lazily(tensor: Any) -> Any:
-    """`to_host` of what may be sparse, or conjugated or negated lazily, of which a capsule knows nothing.
+    """Return `to_host` of a tensor that may be sparse, or have a lazy conjugation or negation, unknown to a capsule.
 
-    A capsule is not tried for a sparse tensor, because PyTorch 2.10 loses a reference to one that wants a gradient
-    when it refuses.
+    No capsule is tried for a sparse tensor: when PyTorch 2.10 refuses one that requires a gradient, it loses a
+    reference to it.
     """
     if tensor.layout is not _STRIDED:
         return _carried(tensor, HOST, not_simulated(tensor))
@@ -118,7 +118,7 @@ def to_host_lazily(tensor: Any) -> Any:
 
 
 def lazily(seen: Any, tensor: Any) -> Any:
-    """Return what was relabelled with the conjugation or negation that its original still has to be done."""
+    """Return a relabelled tensor with the pending conjugation or negation of its original."""
     if tensor.is_conj():
         seen = _conj(seen)
     return _negated(seen) if tensor.is_neg() else seen

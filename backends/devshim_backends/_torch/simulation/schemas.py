@@ -1,4 +1,4 @@
-"""What the dispatcher needs to know of an operator, read once from its schema."""
+"""The properties of an operator that the dispatcher needs, read once from its schema."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from devshim_backends._torch.simulation.device_rules import HOST_NAMES, HOST_PLA
 
 
 def _several(argument: Any) -> bool | None:
-    """Whether an argument holds several tensors, or None if it holds none."""
+    """Return True if an argument contains several tensors, False if it is one tensor, and None if it is neither."""
     kind = str(argument.type)  # Tensor, Optional[Tensor], List[Tensor], List[Optional[Tensor]], ...
     return "List" in kind if "Tensor" in kind else None
 
 
 class Plan:
-    """One operator's facts.
+    """The properties of one operator.
 
     Attributes:
         call: The operator, through the dispatcher.
         kernel: The same, at a dispatch key.
         name: Its name, such as ``aten::add.Tensor``.
-        view: Its results are views of an argument.
-        places: Position of every argument that may hold tensors, and whether it is a list of them.
-        named: The same for arguments that come by name.
-        out: Names of the arguments it writes results into.
-        inplace: It changes its first argument and returns it.
-        generator: Name of the argument for a generator, if it draws.
-        numbers: It takes Python numbers where its schema says tensor.
-        scalars: On a real card it takes 0-d host tensors beside the card's.
-        indexes: It is given its indices as a list of tensors.
+        view: True if its results are views of an argument.
+        places: The position of every argument that may contain tensors; True with it for a list of them.
+        named: The same for keyword arguments.
+        out: Names of the arguments that it writes results into.
+        inplace: True if it changes its first argument and returns it.
+        generator: Name of the argument for a generator, if it draws random numbers.
+        numbers: True if it accepts Python numbers where its schema says tensor.
+        scalars: True if, on a real GPU, it accepts 0-d host tensors together with the GPU's tensors.
+        indexes: True if its indices are a list of tensors.
         hosts: Positions of arguments that may be on the host.
         host_names: Names of arguments that may be on the host.
-        lazy: It may be given tensors whose conjugation or negation is still to be done.
-        plain: It only computes: nothing is written to, viewed or drawn.
-        writes: It writes to an argument.
+        lazy: True if it may receive tensors with a pending conjugation or negation.
+        plain: True if it only computes: no writing, no view, no random numbers.
+        writes: True if it writes to an argument.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Plan:
 
 @cache
 def _resolves_itself() -> frozenset[str]:
-    """Operators before which PyTorch leaves a conjugation or negation undone, because their kernels do it."""
+    """Return the operators before which PyTorch does not resolve a conjugation or negation, as their kernels do."""
     found = torch._C._dispatch_get_registrations_for_dispatch_key
     return frozenset([*found("Conjugate"), *found("Negative")])
 
@@ -96,7 +96,7 @@ def _written(argument: Any) -> bool:
 
 
 PLANS: dict[Any, Plan] = {}
-"""Operators met so far. Written without a lock: two threads at worst make the same plan twice."""
+"""The plans of operators seen so far. Written without a lock: at worst, two threads make the same plan twice."""
 
 
 def plan_of(op: Any) -> Plan:
@@ -109,7 +109,7 @@ def plan_of(op: Any) -> Plan:
 
 @cache
 def sparse_plan_of(op: Any) -> Plan:
-    """Return an operator's plan for a call with a sparse tensor: one that looks at each before it is relabelled."""
+    """Return an operator's plan for a call with a sparse tensor: it checks each tensor before relabelling."""
     plan = Plan(op)
     plan.lazy = True
     return plan

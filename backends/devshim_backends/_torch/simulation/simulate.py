@@ -1,10 +1,10 @@
-"""Simulated GPUs: on, off, and what they are; the device itself is the package `simulated`, loaded when asked for.
+"""The adapter's switch for simulated GPUs; their implementation is the rest of this package, loaded on demand.
 
 Requirements this module answers:
 
-* Nothing is loaded, registered or patched in PyTorch before the first card is asked for.
-* While cards are shown ``gpu:i`` is ``torch.device("sim", i)``, in both directions, and ``cuda:i`` again afterwards.
-* A compiled function has the devices of its time in it, so what is compiled is forgotten at every switch.
+* Nothing is loaded, registered or patched in PyTorch before the first simulated GPU is requested.
+* While GPUs are simulated, ``gpu:i`` is ``torch.device("sim", i)`` in both directions; afterwards it is ``cuda:i``.
+* A compiled function contains the devices of its compilation, so compiled code is discarded at every switch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TorchSimulation(Backend):
-    """The room of simulation."""
+    """Mixin for simulation."""
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if not gpus and self.cards is None:

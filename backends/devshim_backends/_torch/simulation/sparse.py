@@ -1,8 +1,8 @@
-"""Sparse tensors on cards: made of a card's dense tensors, which move one by one.
+"""Sparse tensors on simulated GPUs: combinations of dense tensors that are moved one by one.
 
-A capsule holds dense tensors alone, so a sparse one is taken apart, its parts are relabelled, and it is put together
-again.  Operators compute as dense ones do (`dispatch`).  One that writes into a sparse tensor writes into the host's,
-whose parts the card's is given then, or is refused.
+A capsule can hold only dense tensors, so a sparse tensor is taken apart, its parts are relabelled, and a new one is
+made of them. Operators run as for dense tensors (`dispatch`). An operator that writes into a sparse tensor writes into
+the host's tensor, whose parts are then given to the GPU's tensor; where that is impossible, it is refused.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LOOKS = (
     *("_indices", "_values", "indices", "values", "_nnz", "is_coalesced", "sparse_dim", "dense_dim", "_dimI", "_dimV"),
     *("crow_indices", "col_indices", "ccol_indices", "row_indices", "_coalesced_"),
 )
-"""Operators that only look at a sparse tensor's parts: the CPU's kernels do it on a card's as it is."""
+"""Operators that only read a sparse tensor's parts: the CPU's kernels do so for a GPU's tensor, without relabelling."""
 
 
 def together(parts: tuple[Any, ...], like: Any, device: Any) -> Any:
-    """Return a sparse tensor of these parts, on their device, that is otherwise like another."""
+    """Return a sparse tensor of these parts, on their device, with the other properties of ``like``."""
     if like.layout is not torch.sparse_coo:
         compressed, plain, values = parts
         return _make_compressed(
@@ -45,7 +45,7 @@ def together(parts: tuple[Any, ...], like: Any, device: Any) -> Any:
 
 
 def make_coo(sparse: int, dense: int, size: Any, indices: Any, values: Any, **options: Any) -> Any:
-    """``aten::_sparse_coo_tensor_with_dims_and_tensors``: C++ puts what it makes on the current card."""
+    """Implement ``aten::_sparse_coo_tensor_with_dims_and_tensors``: C++ creates the tensor on the current GPU."""
     options["layout"] = torch.sparse_coo
     with _current(values.get_device()):
         return _make_coo(_COO, sparse, dense, size, indices, values, **options)
@@ -62,7 +62,7 @@ def _current(card: int) -> Iterator[None]:
 
 
 def parts_of(tensor: Any) -> tuple[Any, ...]:
-    """Return the dense tensors that a sparse one is made of."""
+    """Return the dense tensors that make up a sparse one."""
     if tensor.layout is torch.sparse_coo:
         return _look("_indices", tensor), _look("_values", tensor)
     rows = tensor.layout in _ROWS
@@ -71,7 +71,7 @@ def parts_of(tensor: Any) -> tuple[Any, ...]:
 
 
 def moved(tensor: Any, device: Any, move: Callable[[Any], Any]) -> Any:
-    """Return a sparse tensor whose parts are another's, each moved."""
+    """Return a sparse tensor of another's parts, each moved."""
     return together(tuple(move(part) for part in parts_of(tensor)), tensor, device)
 
 
@@ -81,7 +81,7 @@ def _look(name: str, tensor: Any) -> Any:
 
 
 def looks() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield each operator of `LOOKS` that this PyTorch has, with its kernel."""
+    """Yield the name and kernel of each operator of `LOOKS` that this PyTorch has."""
     for name in LOOKS:
         if torch._C._dispatch_has_kernel(f"aten::{name}"):
             yield name, _looking(name)
@@ -100,7 +100,7 @@ def _looking(name: str) -> Callable[..., Any]:
 
 
 def give_parts(target: Any, source: Any) -> Any:
-    """Put the parts of one sparse tensor into another on the same card."""
+    """Copy the parts of one sparse tensor into another on the same GPU."""
     if target.layout is not torch.sparse_coo:
         refuse_writing(target)
     with _current(target.get_device()):
@@ -108,7 +108,7 @@ def give_parts(target: Any, source: Any) -> Any:
 
 
 def refuse_writing(target: Any) -> None:
-    """Refuse to write into a sparse tensor of a card, where it cannot be given other parts."""
+    """Refuse to write into a GPU's sparse tensor if its parts cannot be replaced."""
     if isinstance(target, torch.Tensor) and target.layout in LAYOUTS:
         raise NotImplementedError(
             f"a tensor of {target.layout} on a simulated GPU cannot be written to in this way\n\n"

@@ -1,4 +1,4 @@
-"""How many cards are shown, which is current in this thread, and which one a device-like argument names."""
+"""How many GPUs are simulated, which one is current in this thread, and which one a device-like argument names."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 from devshim.errors import SimulationError
 
 NAME = "sim"
-"""The type of a simulated card's ``torch.device``."""
+"""The type of a simulated GPU's ``torch.device``."""
 
 
 class _Shown:
-    """What is switched on now.
+    """The simulation as it is now.
 
     Attributes:
-        count: How many cards.
-        limit: Bytes of each, or None.
-        on_leaving: Called when for the first time a thread makes another card than the first its current one.
+        count: The number of GPUs.
+        limit: The bytes of each, or None.
+        on_leaving: Called the first time that a thread makes a GPU other than the first its current one.
     """
 
     __slots__ = ("count", "limit", "on_leaving")
@@ -35,7 +35,7 @@ SHOWN = _Shown()
 
 
 class _Current(threading.local):
-    """A thread's own current card, as CUDA's is."""
+    """A thread's own current GPU, as in CUDA."""
 
     index = 0
 
@@ -44,13 +44,13 @@ CURRENT = _Current()
 
 
 def current() -> int:
-    """Return the index of this thread's current card."""
+    """Return the index of this thread's current GPU."""
     index = CURRENT.index
-    return index if index < SHOWN.count else 0  # it was set when there were more
+    return index if index < SHOWN.count else 0  # it was set while there were more GPUs
 
 
 def make_current(index: int) -> int:
-    """Make a card this thread's current one, and return the one before; a negative index changes nothing."""
+    """Make a GPU this thread's current one, and return the previous one; a negative index changes nothing."""
     before = current()
     if index >= 0:
         CURRENT.index = _named(index)
@@ -61,28 +61,28 @@ def make_current(index: int) -> int:
 
 
 def checked(index: int) -> int:
-    """Return the index of a tensor's card if it is shown, or raise."""
+    """Return the index of a tensor's GPU if it is simulated; otherwise raise."""
     if 0 <= index < SHOWN.count:
         return index
     raise missing(index)
 
 
 def shown(index: int) -> str:
-    """Return what a card is called in an error; PyTorch's own name for it is ``sim:1``."""
+    """Return the name of a GPU in an error message; PyTorch's own name for it is ``sim:1``."""
     return f"gpu:{index} (simulated)"
 
 
 def missing(index: int) -> SimulationError:
-    """The error for a tensor whose card is not there any more; raises it where the line is known that took it away."""
+    """Return the error for a tensor whose GPU was removed; raise it if the line that removed the GPU is known."""
     for card in _gone(index):
         card.require_shown()
     return absent(index)
 
 
 def absent(index: int) -> SimulationError:
-    """The error for a card that is named and is not there; a RuntimeError, as PyTorch's own is."""
+    """Return the error for a GPU that is named and does not exist; a RuntimeError, like PyTorch's own."""
     have = f"devshim simulates {SHOWN.count}" if SHOWN.count else "no GPUs are simulated now"
-    for card in _gone(index):  # PyTorch names it for what it makes beside a tensor, as in x[0] = 5.0
+    for card in _gone(index):  # PyTorch names the device of tensors that it makes itself, as in x[0] = 5.0
         have = f"gpu:{index} was taken away at {card.taken}, and {have}"
     return SimulationError(
         f"{shown(index)} is not there (invalid device ordinal): {have}",
@@ -91,22 +91,22 @@ def absent(index: int) -> SimulationError:
 
 
 def _gone(index: int) -> list[Any]:
-    """The card of an index, where it was taken away while something was on it."""
+    """Return the GPU of an index in a list if it was removed while something was on it; otherwise an empty list."""
     from devshim_backends._torch.simulation.memory import CARDS
 
     return [card for card in CARDS if card.device.index == index and card.taken is not None]
 
 
 _KNOWN: dict[Any, int] = {}
-"""Arguments that name a card -> its index, or -1 for the current one: cheaper than to look into them."""
+"""Argument that names a GPU -> its index, or -1 for the current one: faster than to inspect the argument."""
 
 
 def index_of(device: Any = None) -> int:
-    """Return the index of the card that an argument names: None or no index is the current one.
+    """Return the index of the GPU that an argument names: None, or no index, is the current one.
 
     Raises:
-        SimulationError: The card is not there.
-        ValueError: It is a device of another kind.
+        SimulationError: The GPU does not exist.
+        ValueError: The argument is a device of another kind.
     """
     if device is None:
         return _named(current())

@@ -1,4 +1,4 @@
-"""Operators on a tensor's storage: resizing, and putting another storage under a tensor."""
+"""Operators on a tensor's storage: resizing it, and replacing it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _KEY = torch._C.DispatchKey.CPU
 
 
 def _strides(size: Any, memory_format: Any = None) -> Any:
-    """The strides PyTorch gives a new tensor of a size."""
+    """Return the strides that PyTorch gives a new tensor of a size."""
     return aten.empty.memory_format(size, device=_META, memory_format=memory_format).stride()
 
 
 def set_storage(tensor: Any, storage: Any, offset: int, size: Any, stride: Any = ()) -> Any:
-    """``aten::set_.source_Storage_storage_offset``."""
+    """Implement ``aten::set_.source_Storage_storage_offset``."""
     checked(tensor.get_device())
     return _set(_KEY, tensor, storage, offset, size, stride or _strides(size))
 
 
 def resize(tensor: Any, size: Any, *, memory_format: Any = None) -> Any:
-    """``aten::resize_``: in the memory there is, or in new memory that begins with the old values."""
+    """Implement ``aten::resize_``: in the existing memory, or in new memory that begins with the old values."""
     card = checked(tensor.get_device())
     storage, offset, width = tensor.untyped_storage(), tensor.storage_offset(), tensor.element_size()
     wanted = offset + prod(size)
@@ -47,17 +47,17 @@ def resize(tensor: Any, size: Any, *, memory_format: Any = None) -> Any:
 
 
 def set_tensor(tensor: Any, source: Any) -> Any:
-    """``aten::set_.source_Tensor``."""
+    """Implement ``aten::set_.source_Tensor``."""
     return set_storage(tensor, source.untyped_storage(), source.storage_offset(), source.size(), source.stride())
 
 
 def set_whole_storage(tensor: Any, storage: Any) -> Any:
-    """``aten::set_.source_Storage``."""
+    """Implement ``aten::set_.source_Storage``."""
     return set_storage(tensor, storage, 0, (storage.nbytes() // tensor.element_size(),), (1,))
 
 
 def set_nothing(tensor: Any) -> Any:
-    """``aten::set_``."""
+    """Implement ``aten::set_``."""
     nothing = aten.empty.memory_format((0,), dtype=tensor.dtype, device=_CPU)
     return set_tensor(tensor, adopt(nothing, checked(tensor.get_device())))
 

@@ -1,4 +1,4 @@
-"""Streams and events of simulated cards: everything is done when the call returns, so there is nothing to wait for."""
+"""Streams and events of simulated GPUs: a call returns when its work is complete, so nothing ever needs to wait."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from devshim_backends._torch.simulation.state import NAME, current, index_of, ma
 RealStream: Any = torch.Stream
 RealEvent: Any = torch.Event
 TYPE = 20
-"""PrivateUse1 as ``c10::DeviceType`` numbers it, which is part of every stream that is rebuilt."""
+"""The number of PrivateUse1 in ``c10::DeviceType``, which every rebuilt stream contains."""
 
 
 class _StandsIn(type(RealStream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
-    """While a class of ours stands in for PyTorch's, instances of PyTorch's are its instances."""
+    """Metaclass of a replacement class, of which every instance of the original class is an instance too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.__bases__[0])
@@ -33,12 +33,12 @@ def _nothing_pending(self: Any) -> bool:
 
 
 def _is_cards(device: Any) -> bool:
-    """Whether a device-like argument, or None for the accelerator, means a card."""
+    """Return True if a device-like argument, or None for the accelerator, means a simulated GPU."""
     return device is None or isinstance(device, int) or torch.device(device).type == NAME
 
 
 class Stream(RealStream, metaclass=_StandsIn):  # type: ignore[misc]
-    """A card's only stream; in a ``with`` block its card is current. PyTorch's own class makes those of card 0."""
+    """A GPU's only stream; a ``with`` block makes its GPU current. PyTorch's class makes streams of GPU 0 only."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
         if "stream_id" in kwargs or not _is_cards(device):
@@ -63,7 +63,7 @@ class Stream(RealStream, metaclass=_StandsIn):  # type: ignore[misc]
 
 
 class Event(RealEvent, metaclass=_StandsIn):  # type: ignore[misc]
-    """A moment on a card; the time between two is the host's."""
+    """A moment on a simulated GPU; the time between two events is the host's."""
 
     _at: float | None = None
     _timed: bool = False
@@ -79,7 +79,7 @@ class Event(RealEvent, metaclass=_StandsIn):  # type: ignore[misc]
     query = _nothing_pending
 
     def record(self, stream: Any = None) -> None:
-        """Note the time."""
+        """Store the time."""
         self._at = time.perf_counter()
 
     def elapsed_time(self, end_event: Any) -> float:
@@ -92,11 +92,11 @@ class Event(RealEvent, metaclass=_StandsIn):  # type: ignore[misc]
 
 
 def current_stream(device: Any = None) -> Any:
-    """Return a card's only stream."""
+    """Return a GPU's only stream."""
     return Stream(current() if device is None else device)
 
 
 def patch() -> None:
-    """Put these in place: PyTorch's own know card 0 alone, and cannot wait for an event or take the time."""
+    """Install both classes: PyTorch's own know only GPU 0, and cannot wait for an event or measure time."""
     put(torch, "Stream", Stream)
     put(torch, "Event", Event)

@@ -1,4 +1,4 @@
-"""On, off, and what PyTorch lets a process do only once."""
+"""Switching simulation on and off, and the steps that PyTorch allows a process to take only once."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from devshim_backends._torch.simulation.state import NAME, SHOWN
 from devshim_backends._torch.simulation.untraced import keep_compiler_out
 
 _KEPT: list[Any] = []
-"""What must live as long as the process: PyTorch takes kernels back when their library goes."""
+"""Libraries that must live as long as the process: PyTorch removes kernels when their library is deleted."""
 
 
 def show(count: int, limit: int | None) -> None:
-    """Show this many cards from now on, 0 for none.
+    """Simulate this many GPUs from now on; 0 for none.
 
     Raises:
-        SimulationError: This PyTorch is too old, or another package has the device key.
+        SimulationError: This PyTorch is too old, or another package uses the device key.
     """
     if count:
         _register()
-    if count and SHOWN.count:  # patched already, and other threads may be in the middle of that
+    if count and SHOWN.count:  # PyTorch is patched already, and other threads may be running patched functions
         SHOWN.count, SHOWN.limit = count, limit
         generators.begin(count)
         return
@@ -72,7 +72,7 @@ def _patch() -> None:
 
 
 def _register() -> None:
-    """Name the device and give it kernels: once, and for the life of the process."""
+    """Name the device and register its kernels: once, for the life of the process."""
     if _KEPT:
         return
     setup = getattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend", None)
@@ -100,7 +100,7 @@ def _register() -> None:
 
 
 class _Hook(torch._C._acc.PrivateUse1Hooks):  # type: ignore[misc]  # PyTorch is Any to the type checker
-    """What PyTorch's C++ asks about the device."""
+    """The device's answers to questions from C++."""
 
     def is_available(self) -> bool:
         return SHOWN.count > 0
@@ -113,11 +113,11 @@ class _Hook(torch._C._acc.PrivateUse1Hooks):  # type: ignore[misc]  # PyTorch is
 
 
 class _Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc]
-    """What PyTorch's C++ calls the device by."""
+    """The device guard: PyTorch's C++ uses it to identify the device."""
 
     def type_(self) -> Any:
         try:
-            for _ in NOTHING:  # raises an error that is pending, with which no call of this may end
+            for _ in NOTHING:  # raises a pending error: no call of this method may end with one pending
                 pass
         except BaseException as error:
             PENDING.error = error
@@ -125,7 +125,7 @@ class _Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc]
 
 
 def _kernels() -> list[Any]:
-    """Register every kernel."""
+    """Register every kernel, and return the libraries that keep them registered."""
     every = torch.library.Library("_", "IMPL")
     every.fallback(fallback, "PrivateUse1")
     every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
@@ -140,11 +140,11 @@ def _kernels() -> list[Any]:
         aten.impl(name, unseen(kernel), "PrivateUse1")
     for name, kernel in composites.kernels():
         aten.impl(name, kernel, "PrivateUse1")
-    for key in ("PrivateUse1", "AutogradPrivateUse1"):  # the second in place of the CPU's way to take it apart
+    for key in ("PrivateUse1", "AutogradPrivateUse1"):  # the second replaces the decomposition that the CPU uses
         aten.impl("scaled_dot_product_attention", attention.attention, key)
         for name, kernel in cuda_dtypes.transforms().items():
             aten.impl(name, kernel, key)
-    for key in ("Conjugate", "Negative"):  # else C++ resolves these bits by a copy, which resolves them by a copy, ...
+    for key in ("Conjugate", "Negative"):  # otherwise C++ resolves these bits by a copy, which resolves by a copy, ...
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
     for name, kernel in autocast.kernels().items():
         aten.impl(name, kernel, "AutocastPrivateUse1")

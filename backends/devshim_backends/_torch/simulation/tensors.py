@@ -1,4 +1,4 @@
-"""Patches of tensors and storages: what C++ does for the devices it knows, and refuses for this one."""
+"""Patches of tensors and storages: features that C++ implements only for the devices it knows."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _get_device = torch._C.TensorBase.get_device
 
 
 def new_tensor(self: Any, data: Any, **kwargs: Any) -> Any:
-    """`torch.Tensor.new_tensor`, which in C++ lands on card 0 whichever ``self`` is on."""
+    """Replace `torch.Tensor.new_tensor`, which in C++ creates tensors on GPU 0 whatever the device of ``self``."""
     if kwargs.get("device") is None:
         kwargs["device"] = self.device
     return _real_new_tensor(self, data, **kwargs)
 
 
 def legacy_new(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.Tensor.new`, which in C++ lands on card 0 whichever ``self`` is on."""
+    """Replace `torch.Tensor.new`, which in C++ creates tensors on GPU 0 whatever the device of ``self``."""
     index = _get_device(self)
     if index <= 0 or kwargs:
         return _real_legacy(self, *args, **kwargs)
@@ -44,19 +44,19 @@ def legacy_new(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def dlpack_device(self: Any) -> tuple[Any, int]:
-    """`torch.Tensor.__dlpack_device__`, which knows a device of one's own by a name it cannot have."""
+    """Replace `torch.Tensor.__dlpack_device__`, which finds a custom device by a name that the device cannot have."""
     index = _get_device(self)
     return _real_dlpack_device(self) if index < 0 else (DLDeviceType.kDLExtDev, index)
 
 
 # ---------------------------------------------------------------------- x.data = y, and with it Module.to
 def _changes_kind(tensor: Any, other: Any) -> bool:
-    """Whether one of two plain tensors is on a card and the other on the host."""
+    """Return True if one of two plain tensors is on a simulated GPU and the other on the host."""
     return bool((_get_device(tensor) >= 0) != (_get_device(other) >= 0))
 
 
 def _set_data(self: Any, value: Any) -> None:
-    """``x.data = y`` where one of them is on a card: the object stays, with its gradient and hooks, and moves."""
+    """Set ``x.data = y`` between host and GPU: the object stays, with its gradient and hooks, and moves."""
     if not _changes_kind(self, value):
         _real_data.__set__(self, value)
         return
@@ -73,10 +73,10 @@ def _set_data(self: Any, value: Any) -> None:
 
 
 def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
-    """`Module._apply`, under `Module.to` and its like.
+    """Replace `Module._apply`, on which `Module.to` and similar methods are built.
 
-    PyTorch would put new parameters in the place of those that change between host and card.  So these are moved
-    before it looks; what it then does with them (gradients, buffers, its settings in ``torch.__future__``) is its own.
+    PyTorch would create new parameters for those that move between host and GPU. So this function moves them before
+    PyTorch looks; what PyTorch then does with them (gradients, buffers, settings in ``torch.__future__``) is unchanged.
     """
     if isinstance(self, torch.jit.ScriptModule):
         return _apply_to_script(self, fn, recurse)
@@ -93,7 +93,7 @@ def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
 
 
 def _apply_to_script(self: Any, fn: Any, recurse: bool) -> Any:
-    """`apply` to a scripted module: it lives in C++, where an object that changes under its parameter is not seen."""
+    """Apply a function to a scripted module: its C++ side does not see that a parameter's object has changed."""
     for child in self.children() if recurse else ():
         child._apply(fn)
     with torch.no_grad():
@@ -110,14 +110,14 @@ def _apply_to_script(self: Any, fn: Any, recurse: bool) -> Any:
 
 # ---------------------------------------------------------------------- storages
 def clone(self: Any) -> Any:
-    """`UntypedStorage.clone`, which `copy.deepcopy` calls: C++ has no allocator for the device."""
+    """Replace `UntypedStorage.clone`, which `copy.deepcopy` calls: C++ has no allocator for the device."""
     if self.device.type != NAME:
         return _real_clone(self)
     return _bytes(self.nbytes(), self.device).untyped_storage().copy_(self)
 
 
 def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """`UntypedStorage(...)`: C++ would use an allocator that is not there."""
+    """Replace `UntypedStorage(...)`: C++ would use an allocator that does not exist."""
     device = kwargs.get("device")
     if device is None or torch.device(device).type != NAME:
         return _real_new(cls, *args, **kwargs)
@@ -134,11 +134,11 @@ def _bytes(count: int, device: Any) -> Any:
 
 # ---------------------------------------------------------------------- pinned memory
 _PINNED: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-"""Storages said to be pinned, by address; any memory of the host's is as good for a simulated card."""
+"""Address -> a storage that counts as pinned; for a simulated GPU, any host memory is as good as pinned memory."""
 
 
 def pin_memory(self: Any, device: Any = None) -> Any:
-    """`torch.Tensor.pin_memory`: C++ asks the device for an allocator of pinned memory."""
+    """Replace `torch.Tensor.pin_memory`: C++ asks the device for an allocator of pinned memory."""
     if _get_device(self) >= 0:
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
     if is_pinned(self):
@@ -150,18 +150,18 @@ def pin_memory(self: Any, device: Any = None) -> Any:
 
 
 def is_pinned(self: Any, device: Any = None) -> bool:
-    """`torch.Tensor.is_pinned`."""
+    """Replace `torch.Tensor.is_pinned`."""
     return bool(self.device.type == "cpu" and self.untyped_storage().data_ptr() in _PINNED)
 
 
 def guard() -> None:
-    """Put in place what stays: without it C++ ends the process where a storage is asked for on a card that is gone."""
+    """Install a permanent patch: without it, C++ ends the process when asked for a storage on a removed GPU."""
     Storage.__new__ = staticmethod(new)
 
 
 def patch() -> None:
-    """Put all of these in place."""
-    put(torch, "Generator", Generator)  # C++ asks the device to make one
+    """Install all patches of this module but the permanent one."""
+    put(torch, "Generator", Generator)  # C++ would ask the device to make one
     put(torch.nn.Module, "_apply", apply)
     put(Tensor, "new_tensor", new_tensor)
     put(Tensor, "new", legacy_new)

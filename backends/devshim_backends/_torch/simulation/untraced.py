@@ -1,7 +1,7 @@
-"""Keeping `torch.compile` out of these rooms.
+"""Keeping `torch.compile` out of this package.
 
-A compiled function calls operators, whose kernels are Python here, and PyTorch's compiler looks at every Python frame
-that runs under it.  It would try to compile the kernels, and its own question for the current stream without end.
+A compiled function calls operators, whose kernels are Python here, and PyTorch's compiler inspects every Python frame
+that runs under it. It would try to compile the kernels, and endlessly compile its own query of the current stream.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SKIP = _frames._FrameAction.SKIP
 
 
 def keep_compiler_out(package: str) -> None:
-    """Mark every function of a package as not to be compiled; loads nothing of the compiler."""
+    """Mark every function of a package as one that dynamo must skip, without loading the compiler."""
     for name, module in list(sys.modules.items()):
         if name.startswith(package):
             for value in list(vars(module).values()):

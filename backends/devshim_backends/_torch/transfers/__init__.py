@@ -1,1 +1,1 @@
-"""Copies: those that PyTorch makes implicitly, and how devshim makes its own."""
+"""Copies: implicit ones made by PyTorch, and devshim's own."""

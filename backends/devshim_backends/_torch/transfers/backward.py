@@ -1,8 +1,8 @@
-"""Gradients that come back through a copy that was written down: as explicit as the copy, so the guard lets them pass.
+"""Gradients that flow back through an explicit copy: they are as explicit as the copy, so the guard allows them.
 
-A small tensor's gradient is copied by PyTorch's own ``ToCopyBackward0``, in a thread of its engine, and what CUDA says
-of it is repeated when the whole backward pass is done, with no word of which operator it was (2.10 to 2.13).  So while
-a guard is open these nodes are looked for before a pass begins, and CUDA's mode is off while one of them runs.
+PyTorch's ``ToCopyBackward0`` copies a small tensor's gradient, in a thread of its engine. CUDA's warning about
+that copy is repeated when the whole backward pass is done, and does not name the operator (2.10 to 2.13). So while a
+guard is open, this module finds these nodes before a backward pass begins, and turns CUDA's mode off while one runs.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 __all__ = ["passing"]
 
 _COPIES = ("ToCopyBackward0", "CopyBackwards")
-"""The nodes of ``x.to(device)`` and ``y.copy_(x)``."""
+"""The autograd nodes of ``x.to(device)`` and ``y.copy_(x)``."""
 
 _LOCK = Lock()
 _running: list[_Pass] = []
-"""The backward pass of each copy that runs now, in any thread."""
+"""The backward pass of each copy that is running now, in any thread."""
 _before = 0
-"""CUDA's mode before the first of them."""
+"""CUDA's mode before the first of these copies."""
 
 
 def passing(original: Any, is_open: Callable[[], bool]) -> Any:
-    """Return ``_engine_run_backward``, in which explicit copies bring gradients back in peace.
+    """Return a wrapper of ``_engine_run_backward`` that lets the gradients of explicit copies pass unreported.
 
     Args:
         original: PyTorch's function.
-        is_open: Returns True if a guard has CUDA's mode on. Before CUDA has been started none has, and to ask for the
-            mode would start it.
+        is_open: Returns True if a guard has set CUDA's mode. Before CUDA starts, no guard has, and reading the mode
+            would start CUDA.
     """
 
     @functools.wraps(original)
@@ -62,7 +62,7 @@ class _Pass:
         self._is_open = is_open
 
     def hooks(self, node: Any) -> tuple[Any, Any]:
-        """Put hooks before and behind a node."""
+        """Register hooks before and after a node."""
         return node.register_prehook(self._enter), node.register_hook(self._leave)
 
     def _enter(self, gradients: Any) -> None:
@@ -81,7 +81,7 @@ class _Pass:
                 self._set_back()
 
     def end(self) -> None:
-        """Leave the nodes that have failed, behind which no hook is called."""
+        """Account for the nodes that have failed, after which PyTorch calls no hook."""
         with _LOCK:
             while self in _running:
                 _running.remove(self)
@@ -93,13 +93,13 @@ class _Pass:
 
 
 def _copies(outputs: Iterable[Any]) -> list[Any]:
-    """Return the nodes of explicit copies between devices in the graph behind outputs."""
+    """Return the nodes of explicit copies between devices in the graph that computed the outputs."""
     first = [getattr(each, "grad_fn", None) or getattr(each, "node", None) for each in outputs]
     seen: dict[Any, None] = {}
     left = [node for node in first if node is not None]
     while left:
         node = left.pop()
         if node not in seen:
-            seen[node] = None  # kept: of a node that is let go Python makes another object
+            seen[node] = None  # kept alive: for a node that was released, Python would make another object
             left.extend(following for following, _ in node.next_functions if following is not None)
     return [node for node in seen if type(node).__name__ in _COPIES]

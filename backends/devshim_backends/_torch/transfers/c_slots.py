@@ -1,11 +1,12 @@
-"""Keeping PyTorch's tensors from becoming sequences to Python's C API while, and after, their ``__getitem__`` is ours.
+"""A workaround in CPython's type slots, so that patching ``Tensor.__getitem__`` does not turn tensors into sequences.
 
-``torch.tensor([a, b])`` takes what is a sequence apart, and a tensor without axes cannot be: PyTorch's class is none,
-for it subscribes as a mapping does (``mp_subscript``).  A ``__getitem__`` that is given to a class in Python fills the
-slot of sequences (``sq_item``) as well, and CPython leaves it filled when the method is taken away again.  So what has
-stood in that slot, of the class and of those below it, is put back both times.
+``torch.tensor([a, b])`` iterates over every element that is a sequence to Python's C API, and it cannot iterate over a
+tensor without axes. PyTorch's class is not a sequence: it implements ``[]`` as a mapping (``mp_subscript``). When
+Python code assigns ``__getitem__`` to a class, CPython also fills the sequence slot (``sq_item``), and leaves it filled
+when the method is removed. Therefore this module restores the slot's old value, in the class and its subclasses, after
+the patch is installed and again after it is uninstalled.
 
-Where the struct behind a class is not what CPython has had since 3.8, there is no telling, and nothing is exchanged.
+If the struct behind a class differs from CPython's since 3.8, the slot cannot be found, and ``[]`` is not patched.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["items_of", "put_back"]
 
 _AS_SEQUENCE, _ITEM = 13, 3
-"""Where, in words, a type's struct points to the functions of sequences, and where these have ``sq_item``."""
+"""Offsets in words: of the pointer to the sequence functions in a type's struct, and of ``sq_item`` among them."""
 
 
 def items_of(cls: type) -> Mapping[type, int | None] | None:
-    """Return what stands in the slot, of a class and of all below it; None where the slot cannot be found."""
+    """Return the slot's value for a class and all its subclasses; None if the slot cannot be found."""
     found: dict[type, int | None] = {}
     for each in _family(cls):
         slot = slot_of(each, _AS_SEQUENCE, _ITEM)
@@ -35,7 +36,7 @@ def items_of(cls: type) -> Mapping[type, int | None] | None:
 
 
 def put_back(cls: type, items: Mapping[type, int | None]) -> None:
-    """Put back what has stood there; in classes that were made meanwhile, what they would have got."""
+    """Restore the slot's old values; a class that was made meanwhile gets the value that it would have inherited."""
     for each in _family(cls):
         slot, item = slot_of(each, _AS_SEQUENCE, _ITEM), items.get(each, items[cls])
         if slot is not None and slot.value != item:

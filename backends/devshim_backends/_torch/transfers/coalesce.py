@@ -1,14 +1,14 @@
-"""Many small tensors on their way between the host and a CUDA card: one transfer, in pinned memory.
+"""Copies of many small tensors between the host and a CUDA card: one transfer for many, in pinned memory.
 
 Requirements this module answers:
 
-* A thousand tensors of 4 KiB cost a thousand transfers of some 10 us, most of it waiting.  Small ones of a dtype are
-  joined on their own side, sent at once through a pinned buffer, and parted on the other side, into memory of their
-  own: a tensor that stays keeps no other's memory.
-* Nothing else can be told from one tensor at a time: strides, flags, order, and what has happened when the call
-  returns.  What a plain block of memory cannot carry (gradients, other layouts, subclasses) is copied alone.
-* A card that has no room for the parcel beside its contents gets, or gives, the tensors one by one.
-* Looking at the tensors costs less than sending them: what they have in common is read once for all that are alike.
+* A thousand tensors of 4 KiB cost a thousand transfers of about 10 us each, most of it waiting. Small tensors of one
+  dtype are joined into a parcel on their own side, sent in one transfer through a pinned buffer, and separated on the
+  other side. Each copy gets memory of its own, so that a tensor that stays alive does not keep the others' memory.
+* The result is otherwise the same as from copies one by one: strides, flags, order, and what is complete when the call
+  returns. A tensor that is not a plain block of memory (gradients, other layouts, subclasses) is copied singly.
+* If a card has no free memory for the parcel in addition to its contents, the tensors are copied one by one.
+* Inspecting the tensors costs less than sending them: common properties are read once for all similar tensors.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 SMALL = 1 << 18
-"""Bytes: above, a transfer's own time is not seen beside the data's."""
+"""Maximum bytes of a small tensor; above it, the fixed cost of a transfer is negligible beside the data's."""
 PARCEL = 1 << 24
-"""Bytes: what a card must have room for beside the tensors themselves."""
+"""Maximum bytes of a parcel: free memory that a card needs in addition to the tensors themselves."""
 FEW = 4
-"""Tensors of a dtype: up to so many, a parcel saves nothing."""
+"""Number of tensors of a dtype up to which a parcel saves nothing."""
 
 
 class Parcel:
-    """Tensors that travel together.
+    """A group of tensors that are copied in one transfer.
 
     Attributes:
-        members: Which, by number.
-        sizes: The elements of each.
-        room: How many more elements fit.
+        members: The numbers of the tensors.
+        sizes: The number of elements of each.
+        room: The number of further elements that fit.
         is_flat: True if each has one axis.
-        shape: The shape of each where that is one shape with an axis, else None.
+        shape: The shape of each if all have the same shape, with at least one axis; otherwise None.
     """
 
     __slots__ = ("is_flat", "members", "room", "shape", "sizes")
@@ -55,7 +55,7 @@ class Parcel:
         self.shape: Any = None
 
     def add(self, numbers: Sequence[int], form: Form) -> None:
-        """Take tensors alike, which fit."""
+        """Add tensors of one form, which must fit."""
         if not self.members and form.shape:
             self.shape = form.shape
         elif self.shape != form.shape:
@@ -67,21 +67,21 @@ class Parcel:
 
 
 def together(xs: Sequence[Tensor], place: Any) -> list[Parcel]:
-    """Return which tensors travel together: small ones of one dtype and device, a bounded number of bytes.
+    """Return the parcels to copy: small tensors of one dtype and device, a bounded number of bytes.
 
-    Lazy conjugation and negation, zeros without memory, and inference tensors are no obstacle: of these, a single copy
-    is a plain tensor of the values, too.
+    Lazy conjugation and negation, zeros without memory, and inference tensors are allowed, because a single copy of
+    such a tensor is a plain tensor of its values too.
 
     Args:
         xs: Tensors.
-        place: The ``torch.device`` they go to.
+        place: The ``torch.device`` to copy them to.
     """
     if pinned.is_followed():
         return []
     lanes: dict[Any, list[Parcel]] = {}
     forms: dict[Any, Form] = {}
     stop = 0
-    for facts, run in groupby(_facts_of(xs)):  # tensors alike are looked at together: a call for each would be seen
+    for facts, run in groupby(_facts_of(xs)):  # similar tensors at once: a call for each would cost noticeable time
         start, stop = stop, stop + len(list(run))
         form = forms.get(facts)
         if form is None:
@@ -96,14 +96,14 @@ def together(xs: Sequence[Tensor], place: Any) -> list[Parcel]:
 
 
 class Form(NamedTuple):
-    """Of tensors alike, what a parcel needs to know.
+    """The properties of similar tensors that matter for a parcel.
 
     Attributes:
-        size: The elements of each; 0 if they do not travel in a parcel.
+        size: The number of elements of each; 0 if they are not copied in a parcel.
         shape: The shape of each.
         has_one: True if an axis has the length 1.
-        most: The elements a parcel has room for.
-        lane: The parcels for such tensors, of which the last is being filled.
+        most: The maximum number of elements of a parcel.
+        lane: The parcels for such tensors; the last one is being filled.
     """
 
     size: int
@@ -115,11 +115,11 @@ class Form(NamedTuple):
 
 _FACTS = attrgetter("dtype", "device", "layout", "requires_grad", "shape")
 _KINDS = {torch.Tensor, torch.nn.Parameter}
-"""The classes of which a copy is a plain tensor."""
+"""The classes whose copy is a plain tensor."""
 
 
 def _facts_of(xs: Sequence[Tensor]) -> list[Any]:
-    """Return `_FACTS` of each tensor; None for a subclass, which may answer anything, and for a nested one."""
+    """Return `_FACTS` of each tensor; None for a subclass, which may return anything, and for a nested tensor."""
     if _KINDS.issuperset(map(type, xs)):
         with suppress(RuntimeError):  # a nested tensor has no shape
             return list(map(_FACTS, xs))
@@ -127,7 +127,7 @@ def _facts_of(xs: Sequence[Tensor]) -> list[Any]:
 
 
 def _form(facts: Any, place: Any, lanes: dict[Any, list[Parcel]]) -> Form:
-    """Return what `_FACTS` decide."""
+    """Return the form of the tensors with these `_FACTS`."""
     if facts is None:
         return Form(0, None, False, 0, [])
     dtype, device, layout, requires_grad, shape = facts
@@ -140,7 +140,7 @@ def _form(facts: Any, place: Any, lanes: dict[Any, list[Parcel]]) -> Form:
 
 
 def _fill(numbers: Sequence[int], form: Form) -> None:
-    """Put tensors alike into parcels, by number."""
+    """Add similar tensors to parcels, by number."""
     while numbers:
         parcel = form.lane[-1]
         count = parcel.room // form.size
@@ -152,22 +152,22 @@ def _fill(numbers: Sequence[int], form: Form) -> None:
 
 
 def send(xs: Sequence[Tensor], parcel: Parcel, place: Any, non_blocking: bool = False) -> list[Tensor]:
-    """Return copies on a card of the host's tensors that travel together, each in memory of its own."""
+    """Return copies on a card of a parcel's host tensors, each in memory of its own."""
     host = pinned.pinned(sum(parcel.sizes), xs[0].dtype, place)
     if parcel.is_flat:
         torch.cat(xs, out=host)
     elif parcel.shape:
         torch.cat(xs, out=host.view(-1, *parcel.shape[1:]))
-    else:  # a view of each in Python would take longer
+    else:  # a view of each, made in Python, would take longer
         host.copy_(torch._C._nn.flatten_dense_tensors(xs))
     made = _parted(host.to(place, non_blocking=True, copy=True), xs, parcel)
     if not non_blocking:
-        pinned.wait(place)  # else only work on this stream would find it there
+        pinned.wait(place)  # otherwise only later work on this stream could read the copies
     return made
 
 
 def fetch(xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
-    """Return copies on the host of a card's tensors that travel together, each in memory of its own."""
+    """Return copies on the host of a parcel's tensors on a card, each in memory of its own."""
     source = xs[0].device
     alike = parcel.is_flat or parcel.shape
     joined = torch.cat(xs).reshape(-1) if alike else torch._C._nn.flatten_dense_tensors(xs)
@@ -178,7 +178,7 @@ def fetch(xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
 
 
 def _parted(joined: Tensor, xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
-    """Return what a parcel holds, each tensor in memory of its own where the parcel is."""
+    """Return the contents of a parcel, each tensor in memory of its own, on the parcel's device."""
     if parcel.shape:
         parts = joined.view(-1, *parcel.shape).unbind()
     elif parcel.is_flat:
@@ -195,13 +195,13 @@ def _parted(joined: Tensor, xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor
 def copies(
     xs: Sequence[Tensor], place: Any, copy: Callable[[Tensor], Tensor], non_blocking: bool = False
 ) -> Iterable[Tensor]:
-    """Return a copy of each tensor in order; what does not travel in a parcel is copied alone.
+    """Return a copy of each tensor in order; a tensor that fits no parcel is copied singly.
 
     Args:
         xs: Tensors.
-        place: The ``torch.device`` they go to.
-        copy: Copies one.
-        non_blocking: True if copies to a card may still be under way when they are given.
+        place: The ``torch.device`` to copy them to.
+        copy: Copies one tensor.
+        non_blocking: True if copies to a card may still be running when they are returned.
     """
     taken = list(xs)
     if len(taken) <= FEW:
@@ -215,7 +215,7 @@ def copies(
 def _in_order(
     taken: list[Tensor], found: list[Parcel], place: Any, copy: Callable[[Tensor], Tensor], non_blocking: bool
 ) -> Iterator[Tensor]:
-    """Yield a copy of each tensor; a parcel is carried when the turn of the first in it has come."""
+    """Yield a copy of each tensor; a parcel is copied when its first tensor is due."""
     first = {parcel.members[0]: parcel for parcel in found}
     made: dict[int, Tensor] = {}
     for i, x in enumerate(taken):
@@ -223,12 +223,12 @@ def _in_order(
             members = first[i].members
             arrived = _carried_together([taken[j] for j in members], first[i], place, non_blocking)
             made.update(zip(members, arrived, strict=False))
-            del arrived  # else it would keep the last of them
+            del arrived  # otherwise it would keep the last of them alive
         yield made.pop(i) if i in made else copy(x)
 
 
 def _carried_together(xs: list[Tensor], parcel: Parcel, place: Any, non_blocking: bool) -> list[Tensor]:
-    """Return copies of the tensors of a parcel; none where it was too much: what fits without it shall fit."""
+    """Return copies of a parcel's tensors; none if memory did not suffice, as single copies may still fit."""
     try:
         return fetch(xs, parcel) if place.type == "cpu" else send(xs, parcel, place, non_blocking)
     except torch.OutOfMemoryError:

@@ -1,4 +1,4 @@
-"""What of a card's values PyTorch reads into Python or NumPy without saying that it copies."""
+"""Detection of implicit transfers: values of a GPU's tensor that PyTorch copies to Python or NumPy silently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TorchHidden(Backend):
-    """The room of hidden transfers: those of tensors' methods, and of operators that wait for a card."""
+    """Mixin for implicit transfers: those of tensors' methods, and those of operators that wait for a GPU."""
 
     @contextmanager
     def watch(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
@@ -41,12 +41,12 @@ class TorchHidden(Backend):
 
     @contextmanager
     def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
-        with uses_checked(torch.Tensor, self._where, check):  # operators refuse it in their kernels
+        with uses_checked(torch.Tensor, self._where, check):  # operators make the check in their kernels
             run_as_they_are(torch.Tensor)
             yield
 
     def _where(self, x: Any) -> Device | None:
-        """Where a tensor's values are; None where it has none: on ``meta``, in a trace, under a ``FakeTensorMode``."""
-        if self.is_tracer(x) or self.compiling() or self.tracing():  # in this order: a compiler reads no further
+        """Return the device of a tensor's values; None on ``meta``, in a trace, and under a ``FakeTensorMode``."""
+        if self.is_tracer(x) or self.compiling() or self.tracing():  # in this order: a compiler stops reading here
             return None
         return None if isinstance(x, FakeTensor) else self.from_native(x.device)

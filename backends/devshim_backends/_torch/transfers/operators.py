@@ -1,19 +1,20 @@
-"""Operators that read a card's values inside themselves: how many elements ``nonzero`` finds, whether all are close.
+"""Operators that read a GPU's values internally: how many elements ``nonzero`` finds, whether all are close.
 
-On CUDA PyTorch tells of them by ``torch.cuda.set_sync_debug_mode``.  That mode is the whole process': it is set to
-``"warn"``, which a thread hears on its own, and a filter of ours takes the warning to the guard of the thread or task
-that caused it.  One that no guard is open in hears nothing, unless the mode was set before.
+On CUDA, PyTorch reports them through ``torch.cuda.set_sync_debug_mode``. The mode applies to the whole process. This
+module sets it to ``"warn"``: the warning is raised in the thread that caused it, and a filter passes it to the guard of
+that thread or task. A thread without a guard sees no warning, unless the mode was set before.
 
-* The mode also tells of what says that it copies, ``x.cpu()`` and the like, which are therefore named here.
-* What sets the mode starts CUDA, after which a process cannot fork: before that, it waits for CUDA to be started.
-* The warning comes when the operator is done, and says of no card that it was its own: it is named where it is the only
-  one that this process has used.
-* A number that is written (``x[0] = 3.0``) goes along with its operator, as it does on simulated GPUs; PyTorch copies
-  it to a card and waits (2.13).
-* A gradient that comes back through a copy that was written down is no hidden copy (`backward`).
-* PyTorch calls it a prototype: it does not know operators of ``torch.distributed`` and ``torch.sparse``.
+* The mode also reports explicit copies, such as ``x.cpu()``, which are therefore listed here and suppressed.
+* Setting the mode starts CUDA, after which a process cannot fork. So this module waits until CUDA has been started.
+* The warning comes after the operator, and does not name the card. devshim names the card if the process has used only
+  one.
+* A Python number that is assigned (``x[0] = 3.0``) is part of its operator, as on simulated GPUs; PyTorch copies it to
+  the card and waits (2.13).
+* A gradient that flows back through an explicit copy is not an implicit transfer (`backward`).
+* PyTorch calls the mode a prototype: it does not cover the operators of ``torch.distributed`` and ``torch.sparse``.
 
-On simulated cards every operator passes `simulated.dispatch`, and those that such a card waits for are named here.
+On simulated GPUs, every operator passes through `simulation.dispatch`; those for which a real GPU waits are listed
+here.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _WRITTEN = {
     torch: ("tensor", "as_tensor", "asarray", "save", "load"),
     torch.cuda.Stream: ("synchronize",),
 }
-"""What copies as it says, and waits where it has to."""
+"""Functions that copy explicitly, and wait where they must."""
 _ONCE = "Synchronization debug mode is a prototype"
 _TOLD = "called a synchronizing CUDA operation"
 
@@ -55,12 +56,12 @@ _COUNTING = {
     "equal": "equal()",
     "_linalg_check_errors": "a check of torch.linalg",
 }
-"""Operator -> what a card is waited for in it: a number that the result's shape depends on, or that is the result."""
+"""Operator -> the value for which the GPU waits: one that the result's shape depends on, or the result itself."""
 
 
 @contextmanager
 def waits_told(where: Callable[[Any], Device | None], report: Report) -> Iterator[None]:
-    """Have PyTorch tell of operators that read a card's values inside themselves, while the block is open."""
+    """Report operators that read a GPU's values internally, while the block is open."""
     with ExitStack() as stack:
         if torch.cuda.is_available():
             stack.enter_context(_cuda_told(report))
@@ -74,7 +75,7 @@ def waits_told(where: Callable[[Any], Device | None], report: Report) -> Iterato
 
 # ---------------------------------------------------------------------- CUDA
 class _Filter:
-    """What stands for a pattern in a filter of Python's warnings: sees each warning's text, in its own thread."""
+    """A warnings filter's pattern, replaced by an object that sees each warning's text in the warning's own thread."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -82,7 +83,7 @@ class _Filter:
         self.open = True
 
     def match(self, text: str) -> bool:
-        """Whether a warning is ours, and so not to be shown."""
+        """Return True if a warning comes from this guard's mode, and must not be shown."""
         if not self.open or not text.startswith((_ONCE, _TOLD)):
             return False
         if text.startswith(_TOLD) and not quiet():
@@ -90,34 +91,34 @@ class _Filter:
         return not self.before
 
     def start(self) -> None:
-        """Set the mode, once there is CUDA; a mode that somebody else has set is left, as it tells as well."""
+        """Set the mode, if CUDA has started; a mode that other code has set stays, because it reports too."""
         if self.open and self.before is None:
             self.before = torch.cuda.get_sync_debug_mode()
             if not self.before:
                 torch.cuda.set_sync_debug_mode("warn")
 
     def stop(self) -> None:
-        """Set the mode back, unless somebody else has set it meanwhile."""
+        """Restore the mode, unless other code has changed it meanwhile."""
         if self.before == 0 and torch.cuda.get_sync_debug_mode() == 1:
             torch.cuda.set_sync_debug_mode("default")
         self.open = False
 
 
 _OPEN: list[_Filter] = []
-"""The filters of the guards that are open."""
+"""The filters of the open guards."""
 _UNASKED = [True]
-"""Empty while PyTorch has been asked to call `_start` when CUDA starts: it calls once for each time it was asked."""
+"""Empty while a call of `_start` is registered with PyTorch for CUDA's start: PyTorch calls once per registration."""
 
 
 def _start() -> None:
-    """Set the mode for the guards that are open."""
+    """Set the mode for the open guards."""
     _UNASKED[:] = [True]
     for each in list(_OPEN):
         each.start()
 
 
 def _is_open() -> bool:
-    """True if a guard is open since when CUDA has its mode."""
+    """Return True if an open guard has set CUDA's mode."""
     return any(each.before is not None for each in _OPEN)
 
 
@@ -137,28 +138,28 @@ def _cuda_told(report: Report) -> Iterator[None]:
         for owner, names in _WRITTEN.items():
             stack.enter_context(replaced(owner, {name: _written(getattr(owner, name)) for name in names}))
         stack.enter_context(replaced(torch.Tensor, {"__setitem__": _number_written(torch.Tensor.__setitem__)}))
-        engine = torch.autograd._engine_run_backward  # of `backward` and `grad`, by whatever name they are called
+        engine = torch.autograd._engine_run_backward  # `backward` and `grad` call it, under any name
         stack.enter_context(replaced(torch.autograd, {"_engine_run_backward": passing(engine, _is_open)}))
         _OPEN.append(ours)
         try:
             _UNASKED.pop()
         except IndexError:
-            pass  # another guard has asked
+            pass  # another guard has registered it
         else:
-            torch.cuda._lazy_call(_start)  # at once where CUDA has been started
+            torch.cuda._lazy_call(_start)  # called at once if CUDA has been started
         try:
             yield
         finally:
             _OPEN.remove(ours)
             ours.stop()
-            if entry in warnings.filters:  # else in a list that `warnings.catch_warnings` has put aside
+            if entry in warnings.filters:  # otherwise it is in a list that `warnings.catch_warnings` has set aside
                 warnings.filters.remove(entry)  # type: ignore[attr-defined]
 
 
 def _written(original: Any) -> Any:
     @functools.wraps(original)
     def method(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or quiet():  # in this order: a compiler reads no further
+        if torch.compiler.is_compiling() or quiet():  # in this order: a compiler stops reading here
             return original(*args, **kwargs)
         with said():
             return original(*args, **kwargs)
@@ -167,7 +168,7 @@ def _written(original: Any) -> Any:
 
 
 def _number_written(original: Any) -> Any:
-    """Let a number pass that is written into a tensor; other copies for it are reported outside of this."""
+    """Return ``__setitem__`` with assigned numbers unreported; other copies that it makes are reported elsewhere."""
 
     @functools.wraps(original)
     def __setitem__(x: Any, index: Any, value: Any) -> Any:
@@ -179,7 +180,7 @@ def _number_written(original: Any) -> Any:
     return __setitem__
 
 
-# ---------------------------------------------------------------------- simulated cards
+# ---------------------------------------------------------------------- simulated GPUs
 def _telling_compute(original: Any, where: Any, report: Report) -> Any:
     def compute(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         what = None if quiet() else _waited_for(plan.name.partition("::")[2], args, kwargs)
@@ -204,7 +205,7 @@ def _telling_read(original: Any, where: Any, report: Report) -> Any:
 
 
 def _waited_for(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """What a card is waited for in an operator; None if it is not."""
+    """Return a description of the value that a GPU waits for in an operator; None if it does not wait."""
     if name in _INDEXED:
         masked = any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1])
         return "what a mask selects" if masked and (name == "index" or args[2].numel() != 1) else None

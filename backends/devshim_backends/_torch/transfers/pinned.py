@@ -1,15 +1,16 @@
-"""Large tensors on their way between the host and a CUDA card: in pieces, through pinned memory; small ones: `parcels`.
+"""Copies of large tensors between the host and a CUDA card: in pieces, through pinned memory.
 
-Requirements this module answers:
+Small tensors are copied in parcels (`coalesce`). Requirements this module answers:
 
-* A large tensor in pageable memory goes in pieces through two pinned buffers, one filled or emptied while the other is
-  sent: CUDA natively copies such memory through one, at half the rate.
-* What bytes, shape and strides do not say in full (other layouts, subclasses, transforms) goes as PyTorch sends it.
-* To a card the source may be written to, or freed, when the call returns, and nothing reads it later; from a card
-  nothing is shown before it has arrived.  Between cards nothing waits, so there is nothing to win.
+* A large tensor in pageable memory is copied in pieces through two pinned buffers: one is filled or emptied while the
+  other is sent. CUDA itself copies such memory through one buffer, at half the rate.
+* A tensor that its bytes, shape and strides do not fully describe (other layouts, subclasses, transforms) is copied by
+  PyTorch.
+* After a copy to a card returns, the source may be written to or freed, and nothing reads it later. A copy from a card
+  is returned only when it is complete. A copy between cards waits for nothing, so pieces would not make it faster.
 
-Buffers are PyTorch's pinned memory, which it hands out again only when the copies that it knows of have ended: those
-made by ``copy_(..., non_blocking=True)``, on whatever stream is the current one.
+The buffers are PyTorch's pinned memory. PyTorch reuses that memory only after the copies that it knows of have ended:
+copies made by ``copy_(..., non_blocking=True)``, on whatever stream is the current one.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 LARGE = 1 << 26
-"""Bytes from which pieces are worth their buffers."""
+"""Number of bytes from which copying in pieces is worth the buffers."""
 PIECE = 1 << 24
 
 PLAIN = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16}
 PLAIN |= {torch.float32, torch.float64, torch.complex64, torch.complex128}
-"""The dtypes that PyTorch's operators on lists of tensors know on every card; others go by themselves."""
+"""The dtypes that PyTorch's operators on lists of tensors support on every card; others are copied singly."""
 
 
 def is_plain(x: Tensor) -> bool:
-    """Return True if a tensor is a plain block of memory, so that its bytes, shape and strides are all there is to it.
+    """Return True if a tensor is a plain block of memory, fully described by its bytes, shape and strides.
 
-    It may want a gradient.
+    It may require a gradient.
     """
     return (
         type(x) in (torch.Tensor, torch.nn.Parameter)
@@ -44,13 +45,13 @@ def is_plain(x: Tensor) -> bool:
         and x.dtype in PLAIN
         and not x.is_nested
         and not (x.is_conj() or x.is_neg() or x._is_zerotensor() or x.is_inference())
-        and torch._C._functorch.maybe_get_level(x) == -1  # of torch.func, which follows it
+        and torch._C._functorch.maybe_get_level(x) == -1  # not a wrapper of torch.func, which tracks operations
         and not is_followed()
     )
 
 
 def has_plain_strides(x: Tensor) -> bool:
-    """Whether an axis of length 1 has the stride that a new tensor would have; copies keep any other."""
+    """Return True if every axis of length 1 has the stride that a new tensor would have; copies keep any other."""
     expected = 1
     for length, stride in zip(reversed(x.shape), reversed(x.stride()), strict=True):
         if stride != expected:
@@ -60,13 +61,13 @@ def has_plain_strides(x: Tensor) -> bool:
 
 
 def can_help(place: Any) -> bool:
-    """Whether anything that goes to a device may be on its way between the host and a CUDA card."""
+    """Return True if a copy to a device may go between the host and a CUDA card."""
     possible = place.type == "cuda" or (place.type == "cpu" and torch.cuda.is_initialized())
     return bool(possible and not _is_traced())
 
 
 def _is_traced() -> bool:
-    """Whether ``torch.jit.trace`` writes down what is done, which is one copy, and warns of decisions about sizes."""
+    """Return True if ``torch.jit.trace`` is recording; it must see one copy, and warns of decisions about sizes."""
     return torch._C._get_tracing_state() is not None
 
 
@@ -76,23 +77,23 @@ def is_on_the_way(source: Any, place: Any) -> bool:
 
 
 def is_followed() -> bool:
-    """True if a transform of ``torch.func`` or forward differentiation may follow what is done with tensors."""
+    """Return True if a transform of ``torch.func``, or forward differentiation, may track operations on tensors."""
     return forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def pinned(count: int, dtype: Any, card: Any) -> Tensor:
-    """A buffer of the host's for copies to or from a card; one that cannot be pinned does it, too, but slower."""
+    """Return a host buffer for copies to or from a card, pinned if possible; an unpinned one is slower but works."""
     if card.type == "cuda":
         try:
-            with torch.cuda.device(card):  # pinning makes a context on the current card where there is none yet
+            with torch.cuda.device(card):  # pinning creates a context on the current card if it has not got one
                 return torch.empty(count, dtype=dtype, device="cpu", pin_memory=True)
-        except RuntimeError:  # the driver pins no more: what the machine lets it, or what is free
+        except RuntimeError:  # the driver cannot pin more memory: a limit of the machine, or too little is free
             pass
     return torch.empty(count, dtype=dtype, device="cpu")
 
 
 def wait(card: Any) -> None:
-    """Wait for what was asked of a card on the stream that is its current one."""
+    """Wait for the work on the card's current stream."""
     if card.type == "cuda":
         torch.cuda.current_stream(card).synchronize()
 
@@ -109,7 +110,7 @@ def carried(x: Tensor, place: Any, non_blocking: bool = False) -> Tensor:
 
 
 class _Carried(torch.autograd.Function):  # type: ignore[misc]
-    """A copy in pieces, through which the gradient comes back in pieces."""
+    """A copy in pieces whose gradient also comes back in pieces."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, place: Any, non_blocking: bool) -> Tensor:
@@ -122,9 +123,9 @@ class _Carried(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _pieces(x: Tensor, made: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield a tensor's pieces with the memory that each belongs in, which is one block.
+    """Yield a tensor's pieces, each with its part of the result, which is one block of memory.
 
-    A transposed tensor is cut in the order of its memory, one with gaps by its longest steps.
+    A transposed tensor is cut in the order of its memory; a tensor with gaps is cut along its axes of longest stride.
     """
     order = sorted(range(x.ndim), key=made.stride, reverse=True)
     source, target = x.permute(order), made.permute(order)
@@ -136,13 +137,13 @@ def _pieces(x: Tensor, made: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def in_pieces(x: Tensor, place: Any, non_blocking: bool = False) -> Tensor:
-    """Return a copy on a card of a large tensor of the host's, sent in pieces through two pinned buffers."""
+    """Return a copy of a large host tensor on a card, sent in pieces through two pinned buffers."""
     made = torch.empty_like(x, device=place)
     buffers: list[Any] = [None, None]
     sent: list[Any] = [None, None]
     for i, (piece, target) in enumerate(_pieces(x, made)):
         if sent[i % 2] is not None:
-            sent[i % 2].synchronize()  # the buffer is being read still
+            sent[i % 2].synchronize()  # the buffer is still being read
         if buffers[i % 2] is None:
             buffers[i % 2] = pinned(piece.numel(), x.dtype, place)
         buffer = buffers[i % 2][: piece.numel()].view(piece.shape)
@@ -155,10 +156,10 @@ def in_pieces(x: Tensor, place: Any, non_blocking: bool = False) -> Tensor:
 
 
 def out_in_pieces(x: Tensor) -> Tensor:
-    """Return a copy on the host of a large tensor of a card's, fetched in pieces through two pinned buffers."""
+    """Return a copy of a large tensor of a card on the host, fetched in pieces through two pinned buffers."""
     made = torch.empty_like(x, device="cpu")
     buffers: list[Any] = [None, None]
-    under_way: list[tuple[Any, Tensor, Tensor]] = []  # what says that it has arrived, the buffer, and where it belongs
+    under_way: list[tuple[Any, Tensor, Tensor]] = []  # the event of its arrival, the buffer, and the target
     for i, (piece, target) in enumerate(_pieces(x, made)):
         if buffers[i % 2] is None:
             buffers[i % 2] = pinned(piece.numel(), x.dtype, x.device)
@@ -173,7 +174,7 @@ def out_in_pieces(x: Tensor) -> Tensor:
 
 
 def _event(card: Any) -> Any:
-    """What can be waited for: all that has been asked of a card on the stream that is its current one."""
+    """Return an event for all the work on the card's current stream; None if the device is not a CUDA card."""
     if card.type != "cuda":
         return None
     event = torch.cuda.Event()
@@ -182,21 +183,21 @@ def _event(card: Any) -> Any:
 
 
 def _empty(arrived: Any, buffer: Tensor, target: Tensor) -> None:
-    """Take out of a buffer what has arrived in it."""
+    """Wait until a piece has arrived in its buffer, and copy it to the result."""
     if arrived is not None:
         arrived.synchronize()
     target.copy_(buffer)
 
 
 def is_large(x: Tensor, place: Any) -> bool:
-    """Return True if a tensor goes in pieces: it is large, plain, can be cut, and its memory is not pinned already."""
+    """Return True if a tensor is copied in pieces: it is large and plain, can be cut, and is not pinned already."""
     if not is_on_the_way(x.device, place) or _is_traced() or x.numel() * x.element_size() < LARGE:
         return False
     return is_plain(x) and _can_be_cut(x) and not (x.is_cpu and x.is_pinned())
 
 
 def _can_be_cut(x: Tensor) -> bool:
-    """Return True if a tensor is one block of memory, or what lies between its longest steps fits in a piece."""
+    """Return True if a tensor is one block of memory, or a row along its axis of longest stride fits in a piece."""
     order = sorted(range(x.ndim), key=x.stride, reverse=True)
     row = x.numel() // x.shape[order[0]] * x.element_size()
     return row <= PIECE or bool(x.permute(order).is_contiguous())
