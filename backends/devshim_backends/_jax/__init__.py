@@ -1,1 +1,1 @@
-"""JAX behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""
+"""The JAX adapter: it implements the contract of `devshim.contract.backend`. `backend.py` combines its mixins."""

@@ -1,4 +1,4 @@
-"""The JAX adapter, its rooms put together."""
+"""The JAX adapter's class, which combines the mixins of the modules beside this one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["JaxBackend"]
 
 @final
 class JaxBackend(JaxNnx, JaxHidden, JaxModels, JaxSimulation, JaxSeveral, JaxContainers):
-    """JAX, from 0.4.30 on."""
+    """The adapter for JAX 0.4.30 and newer."""
 
     name = "jax"
     title = "JAX"

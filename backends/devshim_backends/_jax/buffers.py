@@ -1,4 +1,4 @@
-"""The memory of an array: its order, which of a device's memories it is, and another array over it."""
+"""Functions about the memory of JAX arrays: its element order, a device's default memory, and aliases of an array."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ __all__ = ["alias", "in_order", "own_memory"]
 
 
 def alias(x: Any) -> Any:
-    """The same memory as another array: an array of a card keeps, as long as it lives, what was read of it (0.10)."""
+    """Return another array over the same memory: an array on a GPU caches the values read from it (0.10)."""
     if type(x) is not ArrayImpl or len(x.sharding.device_set) != 1 or x.sharding._device.platform == "cpu":
         return x
     return ArrayImpl(x.aval, x.sharding, [x], committed=x._committed)
 
 
 def own_memory(native: Any) -> Any:
-    """The sharding of a device's own memory, said explicitly."""
+    """Return a sharding that names a device's default memory explicitly."""
     return jax.sharding.SingleDeviceSharding(native, memory_kind=native.default_memory().kind)
 
 
 _ORDERS: dict[Any, bool] = {}
-"""A layout of XLA's -> whether it is C order."""
+"""Maps an XLA layout to True if it is in C order."""
 
 
 def in_order(x: Any) -> bool:
-    """Return True if an array is in C order, as all results of JAX's operators are."""
-    layout = getattr(x, "_pjrt_layout", None)  # faster than `x.format`; keys and numbers have none
+    """Return True if an array is in C order, as all results of JAX operators are."""
+    layout = getattr(x, "_pjrt_layout", None)  # faster than `x.format`; random keys and numbers do not have it
     known = _ORDERS.get(layout)
     if known is None:
         found = getattr(getattr(x, "format", None), "layout", None)

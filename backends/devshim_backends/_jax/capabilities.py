@@ -1,7 +1,7 @@
-"""What JAX cannot do for devshim, and why: the rows of the support table. Imports no framework.
+"""The gaps of JAX, with reasons: the rows of the support table. Imports no framework.
 
-The four about tracing have one root: `jax.jit` traces a function once for every device, and runs the result where
-the arguments are.  Under `jax.grad` and `jax.vmap` values exist, and everything works as it does eagerly.
+The gaps about tracing have one cause: `jax.jit` traces a function once for all devices, and the result runs on the
+device of its arguments. Under `jax.grad` and `jax.vmap` arrays have values, and everything works as in eager code.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Cutting JAX arrays up, joining them, combining them, and summing them over cards by XLA's collectives.
+"""Functions that split, join and combine JAX arrays, and sums over several GPUs, for which XLA has collectives.
 
-Traps mended here:
+Workarounds:
 
-* Without x64, operators cut 64-bit values to 32 bits: see `wide`.
-* An operator on an uncommitted array runs on JAX's default device, wherever the array is: here it is told its device.
-* A sum over several cards, written as one program for all of them, is an all-reduce to XLA. A maximum is one too, but
-  XLA's loses what is not a number (0.10.2, on host devices): there devshim's own way is taken.
+* Without x64, operators truncate 64-bit values to 32 bits: see `wide`.
+* An operator on an uncommitted array runs on JAX's default device, not on the array's device. So these functions set
+  the default device to the array's.
+* XLA compiles a sum over several GPUs, written as one program for all of them, to an all-reduce. A maximum also
+  becomes an all-reduce, but that loses NaN (0.10.2, on host devices). So devshim computes a maximum without XLA.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _OPS: dict[str, Any] = {"sum": jax.lax.add, "mean": jax.lax.add, "max": jax.lax.
 
 
 class JaxSeveral(JaxDevices, Backend):
-    """The room "several" of the JAX adapter; every result is committed to the device of what it came of."""
+    """The mixin for collectives. Every result is committed to the device of its arguments."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         with self._at(x):
@@ -45,11 +46,11 @@ class JaxSeveral(JaxDevices, Backend):
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         with self._at(xs[0]):
             joined = jax.lax.concatenate(list(xs), axis)
-            # XLA gives one array back as it is.
+            # XLA returns a single array unchanged.
             return self._settled(jax.lax.copy_p.bind(joined) if len(xs) == 1 else joined)
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
-        widest = max(xs, key=lambda x: x.dtype.itemsize)  # of which there may be none without x64
+        widest = max(xs, key=lambda x: x.dtype.itemsize)  # JAX may have this dtype only with x64
         with wide(widest.dtype), self._at(xs[0]):
             return self._settled(jnp.stack(xs))
 
@@ -59,23 +60,23 @@ class JaxSeveral(JaxDevices, Backend):
             return self._settled(_divided(made, len(xs)) if op == "mean" else made)
 
     def _settled(self, made: Tensor) -> Tensor:
-        """Wait until the host's memory has been read: NumPy may share it, and its writes do not wait for XLA (0.10)."""
+        """Wait until host memory was read: NumPy may share it, and writes by NumPy do not wait for XLA (0.10)."""
         if type(made) is ArrayImpl and made.sharding._device.platform == "cpu":
             made.block_until_ready()
         return made
 
     def snapshot(self, x: Tensor) -> Tensor:
-        found = primal(x)  # of `jax.grad`, whose tracer must not outlive it
+        found = primal(x)  # the tracer of `jax.grad` must not outlive it
         if found is None:
             raise self._untraceable("MetricLog.append")
         if isinstance(found, jax.Array):
             return snapshot(found)
         return self.from_numpy(
             np.asarray(found, x.dtype), CPU, copy=True
-        )  # `jax.grad` takes Python's numbers as they are
+        )  # `jax.grad` keeps Python numbers as they are
 
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
-        if type(x) is not ArrayImpl or x.dtype.isbuiltin != 1:  # Python's buffers have none of the others
+        if type(x) is not ArrayImpl or x.dtype.isbuiltin != 1:  # Python buffers do not support the other dtypes
             return None
         dtype, native, size = x.dtype, x.sharding._device, x.dtype.itemsize
 
@@ -107,12 +108,12 @@ class JaxSeveral(JaxDevices, Backend):
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
         if not trace_state_clean():
             raise messages.tracing(self, "parallel", "call it outside: a traced value stays in its own thread")
-        # Both are of the thread that set them, or of the process.
+        # Both settings belong to the thread that set them, or to the process.
         return partial(_with_modes, bool(jax.config.jax_enable_x64), jax.config.jax_default_device)
 
     @contextmanager
     def _at(self, x: Tensor) -> Iterator[None]:
-        """Compute where an array is, in its own width; under a trace where the trace does."""
+        """Return a context for computing on an array's device and in its width; in a trace, JAX chooses the device."""
         with wide(x.dtype), ExitStack() as entered:
             if not self.is_tracer(x):
                 entered.enter_context(jax.default_device(self.to_native(self.device_of(x))))
@@ -120,11 +121,11 @@ class JaxSeveral(JaxDevices, Backend):
 
 
 _PACK = 32
-"""How many numbers are stacked by one compiled function: the time to compile grows with them."""
+"""The number of values that one compiled function stacks: the compile time grows with it."""
 
 
 def _stacked(*xs: Tensor) -> Tensor:
-    """Stack numbers; compiled once for as many as `_PACK`, and once for each smaller number that is left over."""
+    """Stack numbers. JAX compiles this once for `_PACK` numbers, and once for each smaller remainder."""
     return jnp.stack(xs).reshape(-1)
 
 
@@ -132,25 +133,25 @@ _packed: Any = jax.jit(_stacked)
 
 
 def _read_by_numpy(dtype: Any) -> Any:
-    """A dtype that NumPy has by itself, for those with which it can do nothing: bfloat16, and 8 and 4 bits' floats."""
+    """Return the dtype, or a NumPy dtype for those that NumPy cannot compute with: bfloat16, 8-bit and 4-bit floats."""
     if dtype.isbuiltin == 1:
         return dtype
     return np.dtype("float32" if jnp.issubdtype(dtype, jnp.floating) else "int8")
 
 
 def over_cards(natives: Sequence[Any], groups: Sequence[Sequence[Tensor]], op: str) -> list[Sequence[Tensor]]:
-    """Return the sum or mean of each group's arrays, one on each of several devices, on each: one program for all.
+    """Return the sum or mean of each group on each device, computed by one program for all groups.
 
     Args:
         natives: JAX's devices.
-        groups: Arrays of one shape and dtype each, in the order of the devices.
+        groups: The groups. Each has one array on each device, of one shape and dtype, in the order of the devices.
         op: ``"sum"`` or ``"mean"``.
     """
     spread, rows_of, reduce_over = _engine(tuple(natives), op)
     with wide(max((xs[0].dtype for xs in groups), key=_width)):
         rows = [
             rows_of(jax.device_put([xs[i] for xs in groups], native)) for i, native in enumerate(natives)
-        ]  # committed first: else JAX would compute on its default device
+        ]  # committed first, because JAX would otherwise compute on its default device
         stacked = [
             jax.make_array_from_single_device_arrays((len(xs), *xs[0].shape), spread, [row[k] for row in rows])
             for k, xs in enumerate(groups)
@@ -166,10 +167,10 @@ def _width(dtype: Any) -> int:
 
 @lru_cache(maxsize=16)
 def _engine(natives: tuple[Any, ...], op: str) -> tuple[Any, Any, Any]:
-    """Return how one row for each device is spread, what makes arrays rows, and what reduces the rows.
+    """Return the sharding of one row on each device, a function that makes arrays rows, and one that reduces rows.
 
-    Kept, because JAX compiles each function that it has not met: once for the shapes and dtypes of a tree, and not at
-    every call.
+    The result is cached, because JAX compiles each new function: once for the shapes and dtypes of a tree, not at every
+    call.
     """
     mesh = jax.sharding.Mesh(np.array(natives), ("card",))
     spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("card"))

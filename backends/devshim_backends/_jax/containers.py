@@ -1,4 +1,4 @@
-"""Containers that are registered with JAX: sparse arrays, equinox modules, flax's states, classes of the user's own."""
+"""Containers that are registered with JAX: sparse arrays, equinox modules, flax states, and users' classes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NAMES = ("name", "key", "idx")
-"""The attribute of each JAX key type that has the key itself."""
+"""The names of the attribute that has the key itself, one for each JAX key type."""
 
 
 class JaxContainers(Backend):
     """The mixin for containers."""
 
     def flatten_once(self, node: object) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]] | None:
-        # JAX takes every named tuple for a container: only those that are registered would be another kind.
+        # JAX treats every named tuple as a container, registered or not, so they are left to devshim's own handling.
         if (isinstance(node, tuple) and hasattr(node, "_fields")) or tree_util.all_leaves((node,)):
             return None
         found, structure = tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)
@@ -31,4 +31,4 @@ def _key(key: Any) -> Any:
     for name in _NAMES:
         if hasattr(key, name):
             return getattr(key, name)
-    return str(key)  # a class of the user's own
+    return str(key)  # a key of a user's class

@@ -1,16 +1,16 @@
-"""Making JAX arrays on a device.
+"""Functions that create JAX arrays on a device.
 
-Traps mended here:
+Workarounds:
 
-* JAX creates on its default device, uncommitted: an array that later follows any other.  Here it is made under
-  ``jax.default_device`` and then committed to that device, so that mixing devices raises.  A transfer guard of the
-  user's is lifted meanwhile: what is made here was asked for in so many words.
-* Without ``jax_enable_x64`` a ``dtype=float64`` gives float32 with a warning: see `wide`.
-* ``jnp.full((2,), 2**40)`` gives zeros: an integer that does not fit the dtype is refused.
-* ``jnp.full`` makes an array of the value first, of one element: it takes memory on a card. See `_filled`.
-* What a card has no room for may be given all the same, with an error that is raised where it is read (0.10.2): see
+* JAX creates uncommitted arrays on its default device; such an array later moves to the device of any other operand.
+  Here the array is made under ``jax.default_device`` and then committed to that device, so that mixing devices raises.
+  A transfer guard that the user set is lifted meanwhile, because the call asks for the transfer explicitly.
+* Without ``jax_enable_x64``, ``dtype=float64`` gives float32 with a warning: see `wide`.
+* ``jnp.full((2,), 2**40)`` gives zeros, so an integer that does not fit the dtype is refused.
+* ``jnp.full`` first makes an array of one element for the value, which takes memory on a GPU: see `_filled`.
+* If a device is full, JAX may still return an array and raise the error when the array is read (0.10.2): see
   `settled`.
-* ``jnp.full((2,), 3)`` is weakly typed, so that adding a float changes its dtype: here dtypes are explicit.
+* ``jnp.full((2,), 3)`` is weakly typed: adding a float changes its dtype. So dtypes are explicit here.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 _SCALAR_TYPES = type(jnp.float32)
 _PYTHON = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 NAMES = frozenset(DTYPES)
-"""What JAX arrays, the array API and DLPack have in common."""
+"""The dtypes that JAX arrays, the array API and DLPack have in common."""
 
 
 def _is_known(name: str) -> bool:
-    """Whether JAX has a dtype: it has more than the array API, such as float8_e4m3fn, and fewer than NumPy."""
+    """Return True if JAX has a dtype: it has more than the array API, such as float8_e4m3fn, but fewer than NumPy."""
     return name in NAMES or isinstance(getattr(jnp, name, None), _SCALAR_TYPES)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
 def _filled(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
-    """``jnp.full`` that puts no array for the value on the device, which a full card would have no room for."""
+    """Fill an array without an array for the value, which would take memory on the device (unlike ``jnp.full``)."""
     return jax.lax.full(shape, value, dtype)
 
 
 def settled(x: Tensor, native: Any) -> Tensor:
-    """Commit a new array to its device, and raise if JAX knows already that the device had no room for it.
+    """Commit a new array to its device, and raise if JAX already knows that the device is full.
 
-    Then the array is ready at once; one that is still computed is not waited for.
+    In that case the array is ready at once; devshim does not wait for an array that is still being computed.
     """
     y = jax.device_put(x, native)
     if y.is_ready():
@@ -61,7 +61,7 @@ def settled(x: Tensor, native: Any) -> Tensor:
 
 
 class JaxCreation(JaxTensors):
-    """The room "creation" of the JAX adapter."""
+    """The mixin for creation functions."""
 
     def dtype(self, name: str) -> Any:
         if not _is_known(name):
@@ -97,7 +97,7 @@ class JaxCreation(JaxTensors):
             with wide(wanted), wide(x.dtype):
                 return x.astype(wanted)
         (native,) = value.sharding.device_set
-        # An uncommitted array would go to the default device on the way.
+        # Without this, JAX would move an uncommitted array to the default device first.
         with jax.default_device(native), wide(wanted), wide(x.dtype):
             return x.astype(wanted)
 
@@ -173,18 +173,18 @@ class JaxCreation(JaxTensors):
 
 @cache
 def _limits(dtype: np.dtype) -> tuple[int, int]:
-    """The least and the greatest integer of a dtype; NumPy does not know JAX's int4."""
+    """Return the smallest and the largest integer of a dtype, for which NumPy does not know JAX's int4."""
     info = jnp.iinfo(dtype)
     return int(info.min), int(info.max)
 
 
 def check_fits(value: complex, dtype: np.dtype) -> None:
-    """Refuse a number that a dtype would change silently: wrapped around, or without its imaginary part."""
+    """Refuse a number that a dtype would silently change, by wrapping it or by dropping its imaginary part."""
     if isinstance(value, complex):
         if dtype.kind != "c":
             raise ConversionError(f"{dtype.name} has no place for the complex number {value}", "pass value.real")
     elif dtype.kind in "iu":
         least, greatest = _limits(dtype)
-        if not least <= value <= greatest:  # not a number is neither
+        if not least <= value <= greatest:  # NaN fails both comparisons
             wider = "dtype='int64', or a floating dtype" if dtype.itemsize < 8 else "a floating dtype"
             raise ConversionError(f"{value} does not fit into {dtype.name}", f"pass {wider}")

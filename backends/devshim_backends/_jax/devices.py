@@ -1,15 +1,14 @@
-"""Which devices JAX has, what they are called, and which of them holds an array.
+"""JAX's devices: which exist, what they are called, and on which of them an array is.
 
-Traps mended here:
+Workarounds:
 
-* Asking JAX starts it, and starting it takes 75 % of a card: a card is counted by `cards` until JAX has
-  started by itself.  ``jax.devices("gpu")`` raises where there is none: here that is a count of 0.
-* ``Device.id`` is global in a job of several processes: an index is a place among the local devices.
-* JAX has several CPU "devices" when asked to, and only devshim's simulation gives them a meaning: otherwise all
-  of them are the host.
-* The sharding of an array in ``pinned_host`` memory names a card, and the array is on the host.
-* Under ``jax.grad`` and ``jax.vmap`` an array arrives as a tracer without a device (jax-ml/jax#26000), but around a
-  concrete array, whose device is the answer.  Under ``jax.jit`` there is none: a trace serves all devices.
+* A question to JAX starts it, and then it takes 75 % of a GPU's memory. So devshim counts GPUs with `visible_gpus`
+  until the program has started JAX. ``jax.devices("gpu")`` raises if there is no GPU; here the count is 0.
+* ``Device.id`` is global in a job of several processes, so an index is a position among the local devices.
+* JAX can have several CPU "devices". Only devshim's simulation uses them; without it, all of them are the host.
+* The sharding of an array in ``pinned_host`` memory names a GPU, but the array is on the host.
+* Under ``jax.grad`` and ``jax.vmap`` an array is a tracer without a device (jax-ml/jax#26000). It wraps a concrete
+  array, whose device is the answer. Under ``jax.jit`` a tracer has no device, because one trace serves all devices.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ if TYPE_CHECKING:
     from devshim.devices.nvml import Card
 
 DEVICES: dict[Any, Device] = {}
-"""JAX's device -> ours, filled when first met; emptied when the simulation changes."""
+"""Maps a JAX device to devshim's. Entries are added on first use; the table is cleared when the simulation changes."""
 
 _HOST_VALUES = (np.ndarray, np.generic, bool, int, float, complex)
 
 
 _HOST_KINDS = {"pinned_host", "unpinned_host"}
-"""JAX's names for host memory. On older releases they also name the memory of a CPU device."""
+"""JAX's names for host memory. In older releases they also name the memory of a CPU device."""
 
 
 def is_beside(x: Tensor) -> bool:
-    """True if an array is in host memory that JAX keeps beside a card or simulated card, and not in the card's own."""
+    """Return True if an array is in the host memory that belongs to a GPU or simulated GPU, not in the GPU's own."""
     kind = x.sharding.memory_kind
     if kind not in _HOST_KINDS:
         return False
@@ -60,9 +59,9 @@ def is_beside(x: Tensor) -> bool:
 
 
 def concrete(x: Tensor) -> Any | None:
-    """Return the array (or host value) inside ``grad`` and ``vmap`` tracers, or None where `jit` left none.
+    """Return the array (or host value) inside ``grad`` and ``vmap`` tracers, or None under `jit`.
 
-    Nor has a tracer of ``jax.shard_map`` outside `jit` one: what is inside it is cut in another way than it is.
+    The result is also None for a tracer of ``jax.shard_map`` outside `jit`: the array inside it is sharded differently.
     """
     while isinstance(x, Tracer):
         if isinstance(x, partial_eval.DynamicJaxprTracer) or type(x).__name__ == "ShardMapTracer":
@@ -72,17 +71,17 @@ def concrete(x: Tensor) -> Any | None:
 
 
 def started() -> bool:
-    """Whether JAX has started its devices."""
+    """Return True if JAX has started its devices."""
     return bool(xla_bridge.backends_are_initialized())
 
 
 class JaxDevices(Backend):
-    """The rooms "which objects are mine" and "devices" of the JAX adapter."""
+    """The mixin for recognizing tensors and for devices."""
 
     gaps = GAPS
     limits = LIMITS
 
-    # ------------------------------------------------------------------ which objects are mine
+    # ------------------------------------------------------------------ recognizing tensors
     def is_tensor(self, cls: type) -> bool:
         return issubclass(cls, (jax.Array, Tracer))
 
@@ -144,10 +143,10 @@ class JaxDevices(Backend):
         return DeviceInfo(device, card.name, self.name, card.total_memory, card.capability, uuid=card.uuid)
 
     def _describe_native(self, device: Device, card: Card | None) -> DeviceInfo:
-        """What JAX and, where it is sure to mean the same card, the driver know; JAX starts."""
+        """Return what JAX knows, and what the driver knows if it surely means the same GPU. Starts JAX."""
         native = self.to_native(device)
         major, _, minor = str(getattr(native, "compute_capability", "")).partition(".")
-        limit = (native.memory_stats() or {}).get("bytes_limit")  # JAX's own share, where the driver tells no more
+        limit = (native.memory_stats() or {}).get("bytes_limit")  # JAX's share, used if the driver does not say more
         return DeviceInfo(
             device=device,
             name=native.device_kind,
@@ -157,10 +156,10 @@ class JaxDevices(Backend):
             uuid=None if card is None else card.uuid,
         )
 
-    # ------------------------------------------------------------------ where a tensor is
+    # ------------------------------------------------------------------ the device of a tensor
     def device_of(self, x: Tensor) -> Device:
         try:
-            # The private names on the hot path: `x.device` is slower, and absent from JAX 0.4.30.
+            # This fast path uses private names: `x.device` is slower, and absent from JAX 0.4.30.
             sharding = x.sharding
             found = DEVICES[sharding._device]
             if found is CPU or sharding._memory_kind not in _HOST_KINDS:
@@ -170,7 +169,7 @@ class JaxDevices(Backend):
         return self._locate(x)
 
     def _locate(self, x: Tensor) -> Device:
-        """The device of an array that is new to us, sharded, or inside a tracer."""
+        """Return the device of an array that is not in `DEVICES`, is sharded, or is inside a tracer."""
         if is_variable(x):
             return self.device_of(x._value)
         value = concrete(x)
@@ -202,7 +201,7 @@ class JaxDevices(Backend):
 
     def _spread(self, natives: Collection[Any]) -> UnsupportedError:
         ours = [self.from_native(native) for native in natives]
-        # Without a simulation all of JAX's CPU devices are "cpu" to us, which would name nothing.
+        # Without a simulation, devshim calls all JAX CPU devices "cpu", which would not tell them apart.
         names = sorted(str(our) for our in ours) if len(set(ours)) > 1 else sorted(repr(native) for native in natives)
         return UnsupportedError(
             f"this array is spread over {len(names)} devices ({', '.join(names)}), so it has no single one",
@@ -211,7 +210,7 @@ class JaxDevices(Backend):
 
 
 def host() -> Any:
-    """Return JAX's own device for the host."""
+    """Return the JAX device for the host."""
     found = _local("cpu")
     failures = startup.reasons("jax")
     if not found and visible_gpus.allowed("cpu") and failures:
@@ -228,14 +227,14 @@ def host() -> Any:
 
 
 _UNABLE = re.compile("Unable to initialize backend '([^']*)'")
-"""How JAX's error begins where a platform does not start."""
+"""The beginning of the JAX error for a platform that does not start."""
 
 
 def _local(platform: str) -> list[Any]:
-    """JAX's own devices of a platform; asking starts JAX.
+    """Return JAX's local devices of a platform. Starts JAX.
 
-    JAX raises where a platform is absent. Where one fails to start it raises at the first call, whatever was asked for,
-    and goes on without it: the host is still there.
+    JAX raises if a platform is absent. If a platform fails to start, JAX raises once, at the first call for any
+    platform, and then continues without it, so the host is still available.
     """
     for _ in range(2):
         try:

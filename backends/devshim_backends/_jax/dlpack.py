@@ -1,16 +1,17 @@
-"""Sharing memory with other frameworks through DLPack.
+"""DLPack for JAX: sharing memory with other frameworks.
 
-Traps mended here:
+Workarounds:
 
 * With x64 off, ``from_dlpack`` gives int32 for int64 and float32 for float64: see `wide`.
-* Memory that is not 64-byte aligned is copied with a line on stderr by JAX 0.5 to 0.8, whatever ``copy=False`` says,
-  and shared by older ones, whose compiled code expects the alignment.  So the address is read out of the capsule
-  before JAX sees it, and what is not aligned is refused: it goes through the host.
-* An array that does not stand in C order breaks later, when it is computed with: JAX 0.4 ends in an `AssertionError`,
-  0.10 gives wrong values as soon as ``device_put`` has moved it (jax-ml/jax#7657, #25066).  So it is refused, and goes
-  through the host.  An axis of one element may have any stride, and JAX takes that for another order: it gets none.
-* Paddle gives ``None`` for a CPU's index, which JAX does not take.
-* JAX exports every CPU device as ``(CPU, 0)``: a simulated GPU would come back as the host, so it exports nothing.
+* JAX 0.5 to 0.8 copy memory that is not 64-byte aligned and print a line to stderr, even with ``copy=False``. Older
+  releases share it, although their compiled code expects the alignment. So devshim reads the address from the capsule
+  before JAX sees it and refuses unaligned memory, which is then copied through the host.
+* An array that is not in C order fails later, when it is used: JAX 0.4 raises an `AssertionError`, and 0.10 gives wrong
+  values once ``device_put`` has moved it (jax-ml/jax#7657, #25066). So it is refused and copied through the host. An
+  axis of one element may have any stride, which JAX takes for another order, so devshim removes the stride.
+* Paddle gives ``None`` as a CPU's index, which JAX does not accept.
+* JAX exports every CPU device as ``(CPU, 0)``, so an array on a simulated GPU would arrive as a host array. devshim
+  does not export it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def _library() -> Any:
-    """The module of JAX's compiled half."""
+    """Return the extension module of jaxlib."""
     try:
         from jax._src.lib import _jax
 
@@ -50,29 +51,32 @@ def _library() -> Any:
 
 
 _PLAIN = {np.dtype(name): name for name in NAMES - {"bfloat16"}}
-"""The dtypes of plain arrays, with their name."""
+"""Maps the dtypes of plain arrays to their names."""
 _DTYPES = {name: dtype for dtype, name in _PLAIN.items()}
 _give: Any = _library().buffer_to_dlpack_managed_tensor
-"""What ``x.__dlpack__()`` ends in, in a fifth of its time."""
+"""The function that ``x.__dlpack__()`` calls in the end; calling it directly takes a fifth of the time."""
 _take: Any = _library().dlpack_managed_tensor_to_buffer
-"""What `jax.dlpack.from_dlpack` ends in (JAX 0.4.30 to 0.10); it goes on to ``jnp.asarray``, which takes nine tenths of
-its time, and with x64 off halves 64-bit values. What later versions take beside capsule, device and stream (``copy``,
-and in 0.10.2 ``dl_device_type``) has defaults."""
+"""The function that `jax.dlpack.from_dlpack` calls (JAX 0.4.30 to 0.10).
+
+`from_dlpack` then calls ``jnp.asarray``, which takes nine tenths of its time and truncates 64-bit values with x64 off.
+Later versions have more parameters than capsule, device and stream (``copy``, in 0.10.2 ``dl_device_type``), all with
+defaults.
+"""
 
 
 def _view(x: Tensor) -> np.ndarray | None:
-    """NumPy over a plain array (see `Backend.viewers`): its buffer, which is read-only, and valid until let go of.
+    """Return a NumPy view of a plain array (see `Backend.viewers`): its buffer, read-only, valid while referenced.
 
-    ``np.asarray(x)`` is as fast, but leaves the view in ``x``, which could then not be donated to a function any more.
+    ``np.asarray(x)`` is as fast, but stores the view in ``x``, after which ``x`` cannot be donated to a function.
     """
     if x.dtype not in _PLAIN or DEVICES.get(x.sharding._device) is not CPU:
         return None
-    array = np.asarray(memoryview(x))  # waits until the values are there
+    array = np.asarray(memoryview(x))  # waits until the values are computed
     return array if array.dtype == x.dtype and array.shape == x.shape and not array.flags.writeable else None
 
 
 def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """A plain array's capsule (see `Backend.lenders`); a consumer refuses what does not stand in C order."""
+    """Return a plain array's capsule (see `Backend.lenders`). The consumer refuses an array that is not in C order."""
     name = _PLAIN.get(x.dtype)
     if name is None or DEVICES.get(x.sharding._device) is not CPU:
         return None
@@ -82,9 +86,9 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
 
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
-    """An array over a plain capsule (see `Backend.borrower`)."""
+    """Return an array over a plain capsule (see `Backend.borrower`)."""
     address = dlpack.address(capsule)
-    # An axis of one element may have strides that want mending, and no elements have no address.
+    # The slow path corrects strides of axes with one element; an array without elements has no address.
     if not address or 0 in shape or (1 in shape and len(shape) > 1) or is_compiling():
         return None
     x = _take(capsule, host(), None)
@@ -93,19 +97,19 @@ def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
 
 
 class JaxInterop(JaxRuntime, Backend):
-    """The room "interop" of the JAX adapter."""
+    """The mixin for DLPack."""
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {ArrayImpl: _view}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {ArrayImpl: _lend}
     borrower = staticmethod(_borrow)
     alignment = ALIGNMENT
-    """Below it JAX itself copies (0.10), or computes by code that expects it (older ones)."""
+    """With a lower alignment JAX copies (0.10), or runs code that expects the alignment (older releases)."""
 
     def to_dlpack(self, x: Tensor) -> Any:
-        value = primal(x)  # under `jax.grad` gradients stay here, as in every other framework
+        value = primal(x)  # under `jax.grad`, gradients do not pass to the other framework, as in all adapters
         if value is None:
             raise self._untraceable("convert")
-        if not isinstance(value, jax.Array):  # `jax.grad` wraps NumPy arrays and numbers as they are
+        if not isinstance(value, jax.Array):  # `jax.grad` wraps NumPy arrays and numbers without converting them
             raise ConversionError(f"a {type(value).__name__} is no JAX array", "let it be copied")
         device = self.device_of(x)
         if device is not CPU and device.index < self.labelled:
@@ -121,7 +125,7 @@ class JaxInterop(JaxRuntime, Backend):
             raise self._untraceable("convert")
         try:
             return _import(source)
-        except Exception as error:  # whatever the exporter or XLA objects to
+        except Exception as error:  # the exporter and XLA raise various types
             raise messages.not_taken(self, source, error) from error
 
 
@@ -134,7 +138,7 @@ def _import(source: Any) -> Tensor:
     offered = dlpack.read(capsule)
     _check(offered)
     dlpack.settle_strides(capsule)
-    with enable_x64(True):  # JAX takes no bare capsule
+    with enable_x64(True):  # JAX does not accept a bare capsule, so it gets an exporter
         x = jax.dlpack.from_dlpack(dlpack.Exporter((dlpack.CPU, 0), lambda stream: capsule))
     if x.size and address_of(x) != offered.address:
         raise BufferError("it made a copy")

@@ -1,8 +1,8 @@
-"""Random draws from JAX, whose generators keep no state: the state is kept here.
+"""Random JAX arrays. JAX's generators have no state, so this module stores it.
 
-A draw's key is made of the seed, the device and how many draws that device has made, so that equal programs
-give equal draws whatever runs at the same time on other devices, and two devices do not draw the same values.
-Keys are made on the host, of NumPy numbers: none is alive between draws.
+The key of a draw is computed from the seed, the device and the number of earlier draws on that device. So equal
+programs draw equal values whatever runs on other devices at the same time, and two devices do not draw the same values.
+Keys are computed on the host with NumPy, so no JAX array is kept between draws.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _IMPLEMENTATION = "threefry2x32"
-"""JAX's default, named so that a key has two words whatever ``jax_default_prng_impl`` says."""
+"""JAX's default, named explicitly so that a key has two words whatever ``jax_default_prng_impl`` says."""
 
 
 @partial(jax.jit, static_argnums=(3, 4, 5))
 def _uniform(key: Any, low: Any, high: Any, shape: tuple[int, ...], dtype: np.dtype, rounds: bool) -> Tensor:
-    """One program, so that the key and the bounds are no arrays on the device, where they would take memory."""
+    """Draw in one compiled program, so that the key and the bounds are not arrays that take memory on the device."""
     x = jax.random.uniform(jax.random.wrap_key_data(key, impl=_IMPLEMENTATION), shape, dtype, low, high)
-    # Scaling can round up to `high`, which is not to be reached.
+    # Scaling can round up to `high`, which the interval excludes.
     return jnp.minimum(x, jnp.nextafter(high, low)) if rounds else x
 
 
@@ -45,7 +45,7 @@ def _normal(key: Any, loc: Any, scale: Any, shape: tuple[int, ...], dtype: np.dt
 
 
 class JaxDraws(JaxCreation, Backend):
-    """The room "draws" of the JAX adapter."""
+    """The mixin for random arrays."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

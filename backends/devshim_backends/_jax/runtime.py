@@ -1,7 +1,7 @@
-"""Starting JAX, and the memory of its devices.
+"""JAX at run time: its start, and the memory of its devices.
 
-JAX reads its memory settings when it starts its devices, and takes 75 % of each card then: so they are environment
-variables that have to be set before.
+When JAX starts its devices, it reads its memory settings and takes 75 % of each GPU. So the settings are environment
+variables that must be set before the start.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 _PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _NEW_FRACTION = "XLA_CLIENT_MEM_FRACTION"
-"""The newer name of the fraction; JAX refuses to start when both are set."""
+"""The newer name of the fraction. JAX refuses to start if both are set."""
 
 
 class JaxRuntime(JaxScopes, Backend):
-    """The room "runtime" of the JAX adapter."""
+    """The mixin for memory and the start of JAX."""
 
     def started(self) -> bool:
         return devices.started()
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
-        if visible_gpus.is_rocm():  # CUDA_VISIBLE_DEVICES is NVIDIA's
+        if visible_gpus.is_rocm():  # CUDA_VISIBLE_DEVICES is for NVIDIA GPUs only
             jax.config.update("jax_rocm_visible_devices", "all" if indices is None else ",".join(map(str, indices)))
 
     def memory(self, device: Device) -> MemoryInfo:
@@ -59,7 +59,7 @@ class JaxRuntime(JaxScopes, Backend):
         )
 
     def empty_cache(self, device: Device) -> None:
-        if device is not CPU and not self.simulated:  # a simulated card keeps nothing for reuse
+        if device is not CPU and not self.simulated:  # a simulated GPU has no cache
             raise capabilities.unsupported(self, "empty_cache")
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
@@ -70,14 +70,14 @@ class JaxRuntime(JaxScopes, Backend):
         os.environ[name] = str(policy)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        # XLA's error class has moved between modules; it has always been a RuntimeError with a status code in its text.
+        # XLA's error class has moved between modules, but is always a RuntimeError with a status code in its text.
         return isinstance(error, MemoryError) or (
             isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
         )
 
 
 def _free(stats: Mapping[str, int], left: int | None) -> int | None:
-    """Return the bytes that JAX can still give: up to its limit, of its pool and of what the driver has left."""
+    """Return the bytes that JAX can still allocate, up to its limit: free bytes of its pool and of the driver."""
     limit, used = stats.get("bytes_limit"), stats.get("bytes_in_use")
     if limit is None or used is None:
         return None

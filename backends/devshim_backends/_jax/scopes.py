@@ -1,10 +1,10 @@
-"""JAX's default device for a block, and whether JAX is tracing.
+"""Scopes on JAX, which set its default device, and the check whether JAX is tracing.
 
-Inside ``jax.jit`` a ``jax.default_device`` is ignored: there a scope is refused.
+``jax.jit`` ignores ``jax.default_device`` inside a traced function, so a scope is refused there.
 
-Before JAX 0.5 its scope is a generator.  One that is never left, as by `set_device` in a thread that ends, would be
-closed by the garbage collector, in whatever thread that runs in, and set that thread's default device: `_Scope`
-keeps it from being collected.
+Before JAX 0.5, the context of ``jax.default_device`` is a generator. If it is never exited, as by `set_device` in a
+thread that ends, the garbage collector would close it in whatever thread it runs, and would set that thread's default
+device. `_Scope` keeps the generator from being collected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPEN: set[_Scope] = set()
 
 
 class _Scope:
-    """``jax.default_device`` that changes nothing except in ``__enter__`` and ``__exit__``."""
+    """A ``jax.default_device`` context that takes effect only in ``__enter__`` and ``__exit__``."""
 
     def __init__(self, native: Any) -> None:
         self._scope = jax.default_device(native)
@@ -43,7 +43,7 @@ class _Scope:
 
 
 class JaxScopes(JaxDraws, Backend):
-    """The room "scopes" of the JAX adapter."""
+    """The mixin for scopes."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if self.compiling():

@@ -1,19 +1,19 @@
-"""Moving, copying and reading JAX arrays.
+"""Functions that move, copy and read JAX arrays.
 
-Traps mended here:
+Workarounds:
 
-* ``device_put(numpy_array)`` shares the array's memory when that happens to be 64-byte aligned, and a later write
-  to the array changes the "immutable" tensor; ``may_alias=False`` is ignored (jax-ml/jax#37830).  So an array is
-  copied here, into aligned memory, which JAX then shares with nobody else: one copy, not two.
-* ``device_put`` onto the device an array is on already gives a new object over the same buffer: `copy_to` copies.
-* Without ``jax_enable_x64``, 64-bit values are cut to 32 bits on their way in, and between a card and the host (by
-  NumPy, in ``device_put``): `wide` is the way around it.
-* An array that does not stand in C order (one of ``jax.dlpack``'s, or of `jax.experimental.layout`) gives wrong values
-  once ``device_put`` has moved it to another device (0.10): it is put in order first.
-* Inside ``jax.jit`` a ``device_put`` is ignored: there it is refused.
+* ``device_put(numpy_array)`` shares the array's memory if that happens to be 64-byte aligned. A later write to the
+  NumPy array then changes the "immutable" tensor. ``may_alias=False`` is ignored (jax-ml/jax#37830). So devshim copies
+  the array into aligned memory, which only JAX then uses: one copy, not two.
+* ``device_put`` to an array's own device gives a new object over the same buffer, so `copy_to` copies.
+* Without ``jax_enable_x64``, 64-bit values are truncated to 32 bits on their way in, and between a GPU and the host (by
+  NumPy, in ``device_put``). `wide` avoids that.
+* An array that is not in C order (from ``jax.dlpack`` or `jax.experimental.layout`) gives wrong values after
+  ``device_put`` has moved it to another device (0.10), so devshim first copies it into C order.
+* ``jax.jit`` ignores ``device_put`` inside a traced function, so moves are refused there.
 
-What is moved or copied here is committed to its device, so that JAX refuses to mix it with what is elsewhere.  An
-uncommitted array that is on the device already is left as it is: `place` promises the same object.
+Moved and copied arrays are committed to their device, so that JAX refuses to mix devices. An uncommitted array that is
+on the target already is returned unchanged, because `place` promises the same object.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 ALIGNMENT = 64
-"""XLA on the CPU shares host memory from this alignment on."""
+"""XLA shares host memory on the CPU that is aligned to this many bytes."""
 
 try:
     enable_x64: Any = jax.enable_x64
@@ -57,13 +57,13 @@ except AttributeError:  # before JAX 0.8, which deprecates this
 
 
 _SHARDED = "ShardMapTrace"
-"""A class of a module that old releases load with `jax.experimental.shard_map` only."""
+"""The name of a class from a module that old releases load only with `jax.experimental.shard_map`."""
 
 
 def is_compiling() -> bool:
-    """Whether the calling code is being traced by ``jax.jit`` or one of its kin (`scan`, `checkpoint`, ...).
+    """Return True if ``jax.jit`` or a similar function (`scan`, `checkpoint`, ...) is tracing the calling code.
 
-    Or runs in ``jax.shard_map``, outside ``jax.jit``, too: there a value is on all devices of a mesh at once.
+    Return True also inside ``jax.shard_map`` outside ``jax.jit``: there a value is on all devices of a mesh at once.
     """
     try:
         trace = core.trace_ctx.trace
@@ -80,20 +80,20 @@ def is_compiling() -> bool:
 
 
 def wide(dtype: Any) -> AbstractContextManager[object]:
-    """Return a context in which values of a dtype keep their width; for this thread alone."""
+    """Return a context in which values of a dtype keep their width, in this thread only."""
     width = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
     return enable_x64(True) if width == 8 and dtype.kind in "iufc" else nullcontext()
 
 
 def _kept_wide(xs: Iterable[Tensor]) -> AbstractContextManager[object]:
-    """Return `wide` for all of these: between a card and the host JAX goes by NumPy, and cuts 64 bits (0.10)."""
+    """Return `wide` for several arrays: between a GPU and the host, JAX uses NumPy and truncates 64 bits (0.10)."""
     dtypes = (x.dtype for x in xs)
     eight = next((each for each in dtypes if isinstance(each, np.dtype) and each.itemsize >= 8), None)
     return nullcontext() if eight is None else wide(eight)
 
 
 def private_copy(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return a copy in a dtype that JAX may keep: C-ordered, in aligned memory nobody else knows."""
+    """Return a copy with a dtype that JAX may keep: in C order, in aligned memory that only the result refers to."""
     nbytes = array.size * dtype.itemsize
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
@@ -103,7 +103,7 @@ def private_copy(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 class JaxTensors(JaxDevices, Backend):
-    """The room "tensors" of the JAX adapter."""
+    """The mixin for tensors."""
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         if not trace_state_clean() and self.compiling():
@@ -113,7 +113,7 @@ class JaxTensors(JaxDevices, Backend):
         if alone and not is_beside(x):
             return _duplicate(x, native, device is CPU or not non_blocking)
         value = concrete(x) if isinstance(x, Tracer) else x
-        if type(x) is ArrayImpl and is_beside(x):  # of memory beside a card JAX takes an explicit sharding alone (0.10)
+        if type(x) is ArrayImpl and is_beside(x):  # JAX moves host memory of a GPU only to an explicit sharding (0.10)
             with _kept_wide([x]):
                 y = jax.device_put(x, own_memory(native))
         else:
@@ -123,7 +123,7 @@ class JaxTensors(JaxDevices, Backend):
             if isinstance(value, jax.Array) and native in value.sharding.device_set:
                 y = jax.lax.copy_p.bind(y)
         if device is CPU or not non_blocking:
-            # JAX reads the source later, and what was shared with NumPy or PyTorch may have been written by then.
+            # JAX reads the source later; by then, NumPy or PyTorch may have written to shared memory.
             jax.block_until_ready(concrete(y) if isinstance(y, Tracer) else y)
         return y
 
@@ -154,7 +154,7 @@ class JaxTensors(JaxDevices, Backend):
             if device is CPU or not non_blocking:
                 jax.block_until_ready([y if type(y) is ArrayImpl else concrete(y) for y in ys])
         except BaseException:
-            ys.clear()  # the traceback would keep them, and their memory, as it would what was put in order
+            ys.clear()  # the traceback would keep both lists alive, and their memory
             ordered.clear()
             raise
         return ys
@@ -164,12 +164,12 @@ class JaxTensors(JaxDevices, Backend):
         if not copy and type(x) is ArrayImpl and not x.is_deleted():
             looked = np.asarray(x)
             window: Any = looked.base
-            if type(window) is memoryview and window.obj is x:  # the array's own buffer, and no copy of it
+            if type(window) is memoryview and window.obj is x:  # it is the array's own buffer, not a copy
                 return looked
         value = primal(x) if isinstance(x, Tracer) else x
         if value is None:
             raise self._untraceable("to_numpy")
-        if not isinstance(value, jax.Array):  # jax.grad wraps NumPy arrays and numbers as they are
+        if not isinstance(value, jax.Array):  # jax.grad wraps NumPy arrays and numbers without converting them
             return np.array(value) if copy else np.asarray(value)
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
             raise ConversionError(
@@ -179,13 +179,13 @@ class JaxTensors(JaxDevices, Backend):
             raise ConversionError("this JAX array was deleted, or donated to a compiled function", "convert it before")
         if not copy and len(value.sharding.device_set) == 1 and is_beside(value):
             raise messages.cannot_share("this JAX array", "NumPy cannot look at memory that is pinned for a card")
-        native, *_ = value.sharding.device_set  # all of one platform
+        native, *_ = value.sharding.device_set  # all devices have the same platform
         if native.platform != "cpu" and not copy:
             raise messages.copy_needed(self.device_of(value), CPU)
         read = alias(value)
         seen: np.ndarray = np.asarray(read)
         if copy and read is not value and seen.flags.owndata:
-            seen.flags.writeable = True  # nobody else has it: JAX made it for the alias
+            seen.flags.writeable = True  # JAX made it for the alias, so no one else refers to it
             return seen
         if copy:
             return seen.copy()
@@ -210,7 +210,7 @@ class JaxTensors(JaxDevices, Backend):
             )
         return x
 
-    # ------------------------------------------------------------------ facts
+    # ------------------------------------------------------------------ properties
     def dtype_name(self, x: Tensor) -> str:
         return dtype_name(x.dtype)
 
@@ -231,7 +231,7 @@ class JaxTensors(JaxDevices, Backend):
         parts: dict[Device, int] = {}
         for shard in value.addressable_shards:
             device = self.from_native(shard.device) or CPU
-            if shard.replica_id == 0:  # of equal parts one is copied
+            if shard.replica_id == 0:  # of equal replicas only one is copied
                 parts[device] = parts.get(device, 0) + self.nbytes(shard.data)
         return tuple(parts.items())
 
@@ -247,9 +247,9 @@ class JaxTensors(JaxDevices, Backend):
 
 
 def _duplicate(x: Tensor, native: Any, wait: bool) -> Tensor:
-    """A copy on the one device an array is on, committed to it; `jax.device_put` on the way would double the time.
+    """Return a committed copy on the array's one device; going through `jax.device_put` would take twice the time.
 
-    Committed before it is copied: else JAX would copy it on the default device.
+    The array is committed before the copy, because JAX would otherwise copy it on the default device.
     """
     y = jax.lax.copy_p.bind(_committed(x, native))
     if wait:
@@ -257,11 +257,11 @@ def _duplicate(x: Tensor, native: Any, wait: bool) -> Tensor:
     return y
 
 
-_kept = jax.jit(jax.lax.copy_p.bind)  # compiled, for a scalar is kept each step: a third of what the primitive takes
+_kept = jax.jit(jax.lax.copy_p.bind)  # compiled, as it copies a scalar each step: a third of the primitive's time
 
 
 def snapshot(x: Tensor) -> Tensor:
-    """A copy of an array on its one device, which stays when the array is donated to a compiled function or deleted."""
+    """Return a copy on the array's one device, which stays when the array is deleted or donated to a function."""
     (native,) = x.sharding.device_set
     with wide(x.dtype):
         y: Tensor = _kept(_committed(x, native))
@@ -269,7 +269,7 @@ def snapshot(x: Tensor) -> Tensor:
 
 
 def _committed(x: Tensor, native: Any) -> Tensor:
-    """An array, committed to the one device it is on; no copy."""
+    """Return the array, committed to the one device it is on, without a copy."""
     return x if x._committed else ArrayImpl(x.aval, _alone_on(native), [x], committed=True)
 
 
@@ -277,19 +277,19 @@ _SHARDINGS: dict[Any, Any] = {}
 
 
 def _alone_on(native: Any) -> Any:
-    """The sharding that is one device."""
+    """Return the sharding for a single device."""
     if native not in _SHARDINGS:
         _SHARDINGS[native] = jax.sharding.SingleDeviceSharding(native)
     return _SHARDINGS[native]
 
 
 def alive(native: Any) -> list[Any]:
-    """Return the arrays that hold memory on one of JAX's devices."""
+    """Return the arrays that use memory on a JAX device."""
     return [x for x in native.client.live_arrays() if native in x.sharding.device_set]
 
 
 def primal(x: Tensor) -> Any | None:
-    """The array whose gradient is asked for; None under ``vmap``, where ``x`` is one row of it, and under ``jit``."""
+    """Return the array to differentiate, or None under ``jit`` and under ``vmap``, where ``x`` is one row of it."""
     while isinstance(x, Tracer):
         x = getattr(x, "primal", None)
     return x

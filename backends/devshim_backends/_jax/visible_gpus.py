@@ -1,8 +1,8 @@
-"""Which cards JAX could have, seen without starting it.
+"""The GPUs that JAX could have, found without starting it.
 
-JAX answers questions about GPUs only by starting, which takes most of their memory and makes it too late to
-choose or to simulate.  So until it has started, this room looks at what is installed (a GPU plugin, without
-which there is no GPU), and asks the driver for the cards that ``CUDA_VISIBLE_DEVICES`` leaves visible.
+JAX answers questions about GPUs only by starting. The start takes most of the GPUs' memory, and after it a program can
+no longer choose or simulate GPUs. So until JAX has started, this module looks for an installed GPU plugin, without
+which there is no GPU, and asks the driver for the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from devshim.devices.nvml import Card
 
 _BUNDLED = ("jaxlib.cuda._versions", "jaxlib.rocm._versions")
-"""GPU support inside jaxlib itself, as older wheels had it."""
+"""Modules of GPU support inside jaxlib itself, in older wheels."""
 
 _AMD_NODES = "/sys/class/kfd/kfd/topology/nodes"
 
 
 @cache
 def gpu_plugin() -> str | None:
-    """Return the name of the installed GPU plugin, or None: then no JAX of this process has a GPU."""
+    """Return the name of the installed GPU plugin, or None, in which case JAX has no GPU in this process."""
     for name in (*_plugins(), *_BUNDLED):
         if ("cuda" in name or "rocm" in name) and _exists(name):
             return name
@@ -37,12 +37,12 @@ def gpu_plugin() -> str | None:
 
 
 def is_rocm() -> bool:
-    """Whether the GPUs are AMD's."""
+    """Return True if the GPUs are AMD's."""
     return "rocm" in (gpu_plugin() or "")
 
 
 def _plugins() -> list[str]:
-    """The modules JAX would load as plugins: those in its namespace package, and advertised ones."""
+    """Return the modules that JAX would load as plugins: those in its namespace package, and entry points."""
     from importlib.metadata import entry_points
 
     spec = find_spec("jax_plugins")
@@ -60,38 +60,38 @@ def _exists(name: str) -> bool:
 
 @cache
 def has_tpu_library() -> bool:
-    """Whether libtpu is installed."""
+    """Return True if libtpu is installed."""
     return _exists("libtpu")
 
 
 def allowed(kind: str) -> bool:
-    """Whether ``JAX_PLATFORMS`` lets JAX use this kind of device."""
+    """Return True if ``JAX_PLATFORMS`` lets JAX use this kind of device."""
     chosen = jax.config.jax_platforms
     names = {"gpu": {"gpu", "cuda", "rocm"}, "tpu": {"tpu"}, "cpu": {"cpu"}}[kind]
     return not chosen or bool(names & set(chosen.split(",")))
 
 
 def count() -> int:
-    """How many GPUs JAX will find when it starts."""
+    """Return the number of GPUs that JAX will find when it starts."""
     if is_rocm():
         return _count_amd()
     return cuda.count() if sees_driver() else 0
 
 
 def sees_driver() -> bool:
-    """Return False where JAX will not ask the NVIDIA driver: it looks for ``/dev/nvidia0`` and others first."""
+    """Return False if JAX will not ask the NVIDIA driver: JAX first looks for ``/dev/nvidia0`` and others."""
     asked = getattr(hardware_utils, "has_visible_nvidia_gpu", None)  # not in JAX 0.4.30
     return asked is None or bool(asked())
 
 
 def _failure() -> str | None:
-    """Why JAX, which has started, has not started the NVIDIA cards that the driver shows."""
+    """Return the reason why JAX, which has started, did not start the NVIDIA GPUs that the driver reports."""
     reason = getattr(xla_bridge, "_backend_errors", {}).get("cuda")
     return f"its CUDA plug-in says {reason}" if reason else cuda.refusal()
 
 
 def _count_amd() -> int:
-    """AMD's cards, each of which the kernel's driver shows as a node with SIMDs (CPUs have none)."""
+    """Count AMD GPUs: the kernel's driver lists each as a node with SIMDs (CPUs have none)."""
     found = 0
     for node in os.listdir(_AMD_NODES) if os.path.isdir(_AMD_NODES) else ():
         with open(f"{_AMD_NODES}/{node}/properties", encoding="ascii") as lines:
@@ -101,12 +101,12 @@ def _count_amd() -> int:
 
 
 def known(index: int) -> Card | None:
-    """Return the driver's card behind CUDA's index, or None where that is not sure."""
+    """Return the driver's record of the GPU with a CUDA index, or None if that is not certain."""
     return None if is_rocm() else nvml.known(index)
 
 
 def absence(kind: str, count: int) -> str:
-    """Why there are no more devices of a kind than ``count``."""
+    """Return the reason why there are not more than ``count`` devices of a kind."""
     if kind == "tpu":
         return "JAX_PLATFORMS leaves TPUs out" if has_tpu_library() else "libtpu is not installed"
     if kind != "gpu":

@@ -1,1 +1,1 @@
-"""Models and optimizers: their leaves, moving them, and splitting them over devices."""
+"""Models and optimizers of Keras 3 on JAX and of Flax NNX: finding their leaves, moving and cloning them."""

@@ -1,4 +1,4 @@
-"""Patches of Keras methods that are installed when a Keras model is first placed with JAX."""
+"""Patches of Keras methods, which devshim installs when it first places a Keras model with JAX."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _BACKEND: list[Backend] = []
-"""The adapter, once Keras's methods are exchanged."""
+"""The adapter, once the patches are installed."""
 
 
 def serve(backend: Backend) -> None:
-    """Put what is needed around Keras's methods."""
+    """Install the wrappers of Keras methods, once in a process."""
     if _BACKEND:
         return
     _BACKEND[:] = [backend]
@@ -51,7 +51,7 @@ def _never() -> bool:
 
 
 def _called(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
-    """Call a layer; one that was placed unbuilt is built there first, by JAX's default device."""
+    """Call a layer. One that was placed before it was built is built on that device, as JAX's default device."""
     home = home_of(layer)
     if home is None:
         return theirs(layer, *args, **kwargs)
@@ -62,7 +62,7 @@ def _called(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
-    """Bring what was just built to where it was placed."""
+    """Move weights that were just built to the device on which their layer was placed."""
     result = theirs(layer, *args, **kwargs)
     if home_of(layer) is not None:
         bring(_BACKEND[0], CONTENTS, layer)
@@ -70,12 +70,12 @@ def _built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _added(theirs: Call, whole: Any, args: Any, kwargs: Any) -> Any:
-    """Make a weight or layer where the others are."""
+    """Create a weight or layer on the device of the existing ones."""
     return add_beside(_BACKEND[0], CONTENTS, whole, lambda: theirs(whole, *args, **kwargs))
 
 
 def _compiled(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
-    """Bring what ``compile`` has just given a model beside the weights it belongs to."""
+    """Move the variables that ``compile`` added to a model to the device of its weights."""
     result = theirs(model, *args, **kwargs)
     bring_beside(_BACKEND[0], model)
     _keep_states(model)
@@ -83,14 +83,14 @@ def _compiled(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _made(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
-    """Bring what Keras has made for training there, before it takes it for its first step."""
+    """Move the variables that Keras made for training to the model's device, before Keras reads them."""
     bring(_BACKEND[0], CONTENTS, model)
     _keep_states(model)
     return theirs(model, *args, **kwargs)
 
 
 def _optimizer_built(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
-    """Bring an optimizer's state beside the variables it was built for."""
+    """Move an optimizer's state to the devices of its variables."""
     result = theirs(optimizer, *args, **kwargs)
     if optimizer.built:
         bring_beside(_BACKEND[0], optimizer)
@@ -99,12 +99,12 @@ def _optimizer_built(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> An
 
 
 def _keep_states(whole: Any) -> None:
-    """Have states stay beside weights that were placed."""
+    """Pin optimizer states to their device if the weights that they belong to were placed."""
     keep(leaf for leaf in _BACKEND[0].leaves(whole) if leaf.beside is not None and hasattr(leaf.beside, HOME))
 
 
 def _applied(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
-    """Apply gradients where the variables are; they may be older than the variables' last move."""
+    """Apply gradients on the device of the variables; the gradients may predate the variables' last move."""
     gradients = args[0] if args else kwargs["grads"]
     variables = args[1] if len(args) > 1 else kwargs.get("trainable_variables")
     variables = optimizer._trainable_variables if variables is None else list(variables)
@@ -123,7 +123,7 @@ def _has_values(x: Any) -> bool:
 
 
 def _assigned(theirs: Call, variable: Any, args: Any, kwargs: Any) -> Any:
-    """Assign a value, which comes to where the variable was placed if Keras made it from NumPy or numbers."""
+    """Assign a value. If Keras made it from NumPy or numbers, move it to the device where the variable was placed."""
     result = theirs(variable, *args, **kwargs)
     home, value = vars(variable).get(HOME), variable._value
     if home is not None and _has_values(value) and value.sharding != home and not value.committed:

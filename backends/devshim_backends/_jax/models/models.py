@@ -1,14 +1,15 @@
-"""Models on JAX: those of Keras 3 on its JAX backend. JAX itself has none, but trees of arrays.
+"""Models on JAX: those of Keras 3 with its JAX backend. JAX itself has only trees of arrays.
 
-A Keras variable holds an array, which is exchanged for one on another device; the variable stays itself.  JAX computes
-where committed arrays are, so nothing else has to be done for ``model(x)``, ``fit`` and its compiled steps.
+To move a Keras variable, devshim replaces its array with one on another device; the variable stays the same object.
+JAX computes on the device of committed arrays, so ``model(x)``, ``fit`` and compiled steps need no other change.
 
 Workarounds:
 
-* What Keras makes later (a layer added to a placed model, a weight added to a layer, too), and values that it assigns
-  from NumPy, are on JAX's default device: they are brought to where the layer or variable was placed.
-* While ``fit`` runs, Keras (3.15.1) takes the arrays out of the variables; asked for leaves, it puts them back.
-* Gradients may be older than the last move of what they belong to.
+* JAX's default device gets what Keras makes later (a layer added to a placed model, a weight added to a layer) and
+  values that Keras assigns from NumPy. devshim moves them to the device where the layer or variable was placed.
+* While ``fit`` runs, Keras (3.15.1) takes the arrays out of the variables. devshim has Keras restore them before it
+  reads leaves.
+* Gradients may be on the device that their variables were on before the last move.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 
 
 HOME = "_devshim_home"
-"""The attribute of a variable that was placed: the sharding it stays on."""
+"""The attribute of a placed variable that stores the sharding on which it stays."""
 
 
 class JaxContents(Contents):
-    """Return the variable itself: its array is swapped, so the variable owns the data."""
+    """The contents of Keras models on JAX. A variable owns its data, because devshim swaps its array."""
 
     def owner(self, variable: Any) -> Any:
         return None if variable._value is None else variable
@@ -51,7 +52,7 @@ CONTENTS = JaxContents()
 
 
 class JaxModels(JaxInterop):
-    """The mixin for models, layers and checkpoints."""
+    """The mixin for Keras models, layers and checkpoints."""
 
     def is_model(self, cls: type) -> bool:
         return is_whole(cls)
@@ -99,7 +100,7 @@ class JaxModels(JaxInterop):
             yield Leaf(path, kind, exchange.read, exchange.write, variable, beside)
 
     def _require_one_device(self, model: Any) -> None:
-        """Refuse a model over several devices: JAX computes with arrays of one, and Keras carries none."""
+        """Refuse a model on several devices: JAX computes on one device, and Keras does not copy between devices."""
         found: dict[Device, str] = {}
         for leaf in self.leaves(model):
             found.setdefault(self.device_of(leaf.read()), leaf.path)
@@ -113,25 +114,25 @@ class JaxModels(JaxInterop):
 
 
 class _Exchange:
-    """The two ways of a leaf."""
+    """The functions that read and write a leaf."""
 
     def __init__(self, variable: Any) -> None:
         self._variable = variable
 
     def read(self) -> Any:
-        """The array that is there now."""
+        """Return the variable's current array."""
         return self._variable._value
 
     def write(self, new: Any) -> None:
-        """Give the variable another array, on the device of which it stays."""
+        """Give the variable another array, and pin the variable to that array's device."""
         self._variable._value = new
         setattr(self._variable, HOME, new.sharding)
 
 
 def keep(leaves: Iterable[Leaf]) -> None:
-    """Have variables stay where they are now, whatever is assigned to them.
+    """Pin variables to their current devices, whatever is assigned to them later.
 
-    JAX computes with uncommitted arrays on its default device, wherever they are: elsewhere they are committed.
+    JAX computes with uncommitted arrays on its default device, so arrays on other devices are committed.
     """
     default = jax.config.jax_default_device or jax.local_devices()[0]
     for leaf in leaves:
@@ -142,7 +143,7 @@ def keep(leaves: Iterable[Leaf]) -> None:
 
 
 def _synchronized(whole: Any) -> None:
-    """Have Keras put the arrays back that ``fit`` has taken out of a model's variables."""
+    """Make Keras restore the arrays that ``fit`` has taken out of a model's variables."""
     if is_layer(whole):
         for _, model in CONTENTS.compiled_parts(whole):
             synchronize = getattr(model, "jax_state_sync", None)
@@ -151,4 +152,4 @@ def _synchronized(whole: Any) -> None:
 
 
 def _nothing() -> None:
-    """Take back nothing."""
+    """Undo nothing."""

@@ -1,9 +1,9 @@
-"""Flax NNX: modules and optimizers are objects, in which arrays are exchanged; everything else of flax is trees.
+"""Flax NNX modules and optimizers: objects whose arrays devshim replaces. All other flax models are trees.
 
 Requirements this module answers:
 
-* Module, optimizer and variables stay the objects they are; a variable in two places is one, and stays one.
-* JAX computes where committed arrays are, so ``model(x)`` with ``x`` there needs nothing else.
+* A module, optimizer or variable stays the same object. A variable that appears twice is one leaf and stays shared.
+* JAX computes on the device of committed arrays, so ``model(x)`` needs no change if ``x`` is on the model's device.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 def is_nnx(cls: type) -> bool:
-    """Return True if instances of a class are NNX modules, optimizers, or other objects of its graphs."""
+    """Return True if instances of a class are NNX modules, optimizers or other NNX graph objects."""
     nnx = sys.modules.get("flax.nnx")
     bases = () if nnx is None else tuple(getattr(nnx, name) for name in ("Pytree", "Object") if hasattr(nnx, name))
     return issubclass(cls, bases)
 
 
 class JaxNnx(Backend):
-    """The mixin for NNX. It comes before the one for Keras, whose layers may be NNX modules as well."""
+    """The mixin for NNX. It comes before the mixin for Keras, because Keras layers can be NNX modules."""
 
     def is_model(self, cls: type) -> bool:
-        return is_nnx(cls) or super().is_model(cls)  # type: ignore[safe-super]  # JaxModels'
+        return is_nnx(cls) or super().is_model(cls)  # type: ignore[safe-super]  # it is that of JaxModels
 
     def leaves(self, whole: Any) -> list[Leaf]:
         return list(_leaves(whole)) if self._is_mine(whole) else super().leaves(whole)
@@ -78,11 +78,11 @@ class JaxNnx(Backend):
 
 
 def _nothing() -> None:
-    """Take back nothing."""
+    """Undo nothing."""
 
 
 def _leaves(whole: Any) -> Iterator[Leaf]:
-    """Every array of every variable, and of attributes; what stands twice has the name of its first place."""
+    """Yield the arrays of all variables and attributes. One that appears twice is named after its first key path."""
     nnx: Any = sys.modules["flax.nnx"]
     is_optimizer = isinstance(whole, nnx.Optimizer)
     for path, node in nnx.iter_graph(whole):
@@ -97,7 +97,7 @@ def _leaves(whole: Any) -> Iterator[Leaf]:
 
 def _of_variable(nnx: Any, name: str, variable: Any, is_optimizer: bool) -> Iterator[Leaf]:
     kind: Any = "state" if is_optimizer else "parameter" if isinstance(variable, nnx.Param) else "buffer"
-    kind = "random" if isinstance(variable, nnx.RngState) else kind  # not kept in files: NumPy has no keys
+    kind = "random" if isinstance(variable, nnx.RngState) else kind  # not saved in files: NumPy has no random keys
     found, structure = jax.tree_util.tree_flatten_with_path(variable.get_raw_value())
     for i, (path, value) in enumerate(found):
         if isinstance(value, jax.Array):
@@ -106,7 +106,7 @@ def _of_variable(nnx: Any, name: str, variable: Any, is_optimizer: bool) -> Iter
 
 
 def _value(variable: Any, structure: Any, i: int) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """How to read and write one array of a variable's value, which may be a tree."""
+    """Return functions that read and write one array of a variable's value, which may be a tree."""
 
     def read() -> Any:
         return jax.tree_util.tree_leaves(variable.get_raw_value())[i]
@@ -124,7 +124,7 @@ def _attribute(node: Any, key: str) -> tuple[Callable[[], Any], Callable[[Any], 
 
 
 def _clone(whole: Any) -> Any:
-    """Another object of the same graph, whose arrays are copies on their devices."""
+    """Return a clone of an NNX object whose arrays are copies on the same devices."""
     nnx: Any = sys.modules["flax.nnx"]
     new = nnx.clone(whole)
     for leaf in _leaves(new):

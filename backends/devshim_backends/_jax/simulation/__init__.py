@@ -1,1 +1,1 @@
-"""Simulated GPUs: how JAX shows, computes on, counts and refuses them."""
+"""Simulated GPUs for JAX: JAX's own CPU devices, with memory that is counted and limited."""

@@ -1,14 +1,14 @@
-"""The places in JAX that arrays on a card are made at, watched while GPUs are simulated.
+"""Hooks in JAX that see every new array on a simulated GPU, installed while GPUs are simulated.
 
 Requirements this module answers:
 
-* JAX's operators find a card full as devshim's calls do: before they run where their results cannot fit at all, so
-  that the host has not to hold what a card would refuse, and otherwise when the results are there.
-* All there is on the host is as fast as ever.
+* JAX's operators run out of memory as devshim's calls do. If their results cannot possibly fit, the error comes before
+  they run, so that the host does not store what the simulated GPU would refuse. Otherwise it comes after they ran.
+* Arrays on the host are as fast as without simulation.
 
-Two doors: what is compiled, which every operator is, runs in ``ExecuteReplicated.__call__``, and what is moved passes
-``device_put`` in one of three ways.  After its first run an operator takes a short cut in C++, past Python:
-``_get_fastpath_data`` decides that, and refuses it here for what runs on a card.
+There are two kinds of hooks. Compiled code, and so every operator, runs in ``ExecuteReplicated.__call__``; moves use
+one of three implementations of ``device_put``. After its first run, an operator can take JAX's C++ fast path, which
+skips Python. ``_get_fastpath_data`` decides that, and the hook refuses the fast path for code on simulated GPUs.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _execute = pxla.ExecuteReplicated.__call__
 _put_impl = dispatch.device_put_p.impl
 _put_many, _put_parts = dispatch._batched_device_put_impl, pxla.batched_device_put
 _CACHES = ("_cpp_pjit_cache", "_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
-"""Where the short cuts are remembered; the first before JAX 0.4.36."""
+"""The names of the caches of fast paths; the first one exists before JAX 0.4.36."""
 
 _SAYS_MIXED = "_device_assignment_mismatch_error"
 _mixed = [(module, getattr(module, _SAYS_MIXED)) for module in (pjit, stages) if hasattr(module, _SAYS_MIXED)]
-"""The function that writes the text of JAX's error for arrays on several devices, right before JAX raises it."""
+"""The functions that write the text of the JAX error for arrays on several devices, just before JAX raises it."""
 
 _moving = threading.local()
 _cards: Mapping[Any, Card] = {}
@@ -48,9 +48,9 @@ _all: JaxCards | None = None
 
 
 def watch(cards: JaxCards, by_native: Mapping[Any, Card]) -> None:
-    """Watch from now on what is made on these cards, by JAX's device."""
+    """Install the hooks, which count and check what is made on simulated GPUs. The mapping's keys are JAX devices."""
     global _cards, _all
-    if any(native not in _cards for native in by_native):  # what ran there before may have one
+    if any(native not in _cards for native in by_native):  # earlier operators there may use the fast path
         forget_short_cuts()
     _cards, _all = by_native, cards
     pjit._get_fastpath_data = _watched_fastpath
@@ -63,7 +63,7 @@ def watch(cards: JaxCards, by_native: Mapping[Any, Card]) -> None:
 
 
 def unwatch() -> None:
-    """Put everything back."""
+    """Uninstall the hooks."""
     global _cards
     _cards = {}
     for module, says in _mixed:
@@ -77,14 +77,14 @@ def unwatch() -> None:
 
 
 def forget_short_cuts() -> None:
-    """Have JAX decide anew which operators take one; nothing is compiled again."""
+    """Make JAX decide again which operators take the fast path; nothing is compiled again."""
     for name in _CACHES:
         if hasattr(pjit, name):
             getattr(pjit, name).clear()
 
 
 def _refusing(says: Callable[..., str]) -> Callable[..., str]:
-    """Raise JAX's refusal as devshim's, which is a ``ValueError`` as well, in place of a plain one."""
+    """Wrap the function so that devshim's error, which is also a ``ValueError``, is raised instead."""
 
     def refuse(*args: Any, **kwargs: Any) -> str:
         raise DeviceMismatchError(
@@ -95,7 +95,7 @@ def _refusing(says: Callable[..., str]) -> Callable[..., str]:
 
 
 _NATIVE = re.compile(r"with device ids \[(\d+)\] on platform CPU")
-"""How JAX calls a single device in a refusal; simulated GPUs are its CPUs from 1 on."""
+"""The name of a single device in JAX's error. Simulated GPUs are JAX's CPU devices from 1 on."""
 
 
 def _named(found: re.Match[str]) -> str:
@@ -121,7 +121,7 @@ def _watched_put_parts(aval: Any, sharding: Any, xs: Any, *args: Any, **kwargs: 
 
 
 def _outermost(put: Callable[[], Any], sources: Any) -> Any:
-    """Count what a move made, and not what the moves it is made of make on the way: they share buffers."""
+    """Count the arrays that a move made, but not those of the moves inside it, with which they share buffers."""
     if getattr(_moving, "now", False):
         return put()
     for x in map(memory.base, sources):
@@ -132,15 +132,15 @@ def _outermost(put: Callable[[], Any], sources: Any) -> Any:
         memory.made(made, sources=sources)
     except BaseException:
         if isinstance(made, list):
-            made.clear()  # the traceback would keep them, and their memory
+            made.clear()  # the traceback would keep the arrays and their memory alive
         raise
     return made
 
 
 def arriving(put: Callable[[], list[Any]], native: Any) -> list[Any]:
-    """Move arrays to a device that none of them is on, and count them there: in a third of the time that `made` takes.
+    """Move arrays to a device on which none of them is, and count them there, in a third of the time that `made` takes.
 
-    What comes from elsewhere lies in memory of its own, so nobody needs to look for buffers that it shares.
+    Arrays from another device are in memory of their own, so shared buffers need not be looked for.
     """
     if native not in _cards or getattr(_moving, "now", False):
         return put()
@@ -148,13 +148,13 @@ def arriving(put: Callable[[], list[Any]], native: Any) -> list[Any]:
     try:
         memory.arrived(made, native)
     except BaseException:
-        made.clear()  # the traceback would keep them, and their memory
+        made.clear()  # the traceback would keep the arrays and their memory alive
         raise
     return made
 
 
 def _unseen(work: Callable[[], Any]) -> Any:
-    """Do something without counting what it moves for itself, such as the 2 in ``x * 2``."""
+    """Run a function without counting the moves that JAX makes for itself, such as for the 2 in ``x * 2``."""
     before, _moving.now = getattr(_moving, "now", False), True
     try:
         return work()
@@ -163,7 +163,7 @@ def _unseen(work: Callable[[], Any]) -> Any:
 
 
 def _watched_execute(executable: Any, *args: Any) -> Any:
-    by_native = _cards  # read once: another thread may take the cards away
+    by_native = _cards  # read once, because another thread may uninstall the hooks
     cards = [(native, by_native[native]) for native in executable._local_devices if native in by_native]
     if not cards:
         return _execute(executable, *args)
@@ -178,13 +178,13 @@ def _watched_execute(executable: Any, *args: Any) -> Any:
     except BaseException:
         for x in map(memory.base, results):
             if x is not None:
-                x.delete()  # what raises now may be held by its traceback for long
+                x.delete()  # the traceback of this error may keep it alive for long
         raise
     return results
 
 
 def _refuse_hopeless(executable: Any, card: Card, args: Any) -> None:
-    """Raise where results cannot fit, even if all arguments' memory were given to them."""
+    """Raise if the results cannot fit, even if they reuse the memory of all arguments."""
     sizes = [_result_bytes(*each) for each in zip(*_results(executable), strict=True)]
     wanted = sum(-(-size // ROUND) * ROUND for size in sizes)
     free = card.info().free
@@ -207,7 +207,7 @@ def _results(executable: Any) -> tuple[Any, Any]:
 
 
 def _result_bytes(aval: Any, sharding: Any) -> int:
-    """How many bytes a result will take on each of its devices; 0 for what is no array."""
+    """Return the bytes that a result takes on each of its devices, or 0 if it is not an array."""
     shape, itemsize = getattr(aval, "shape", None), getattr(getattr(aval, "dtype", None), "itemsize", None)
     return 0 if shape is None or itemsize is None else prod(sharding.shard_shape(shape)) * int(itemsize)
 

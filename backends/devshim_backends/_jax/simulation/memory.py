@@ -1,16 +1,15 @@
-"""What JAX's arrays take on simulated cards, counted buffer by buffer.
+"""The memory of simulated GPUs on JAX, counted buffer by buffer.
 
 Requirements this module answers:
 
-* What JAX makes is counted as it is made (`watching` tells), without asking JAX about everything alive, which costs 10
-  us per array.  The count goes down when the last array over a buffer is gone: arrays refer to the buffers they lie in,
-  and a card counts a buffer's bytes for as long as the buffer is referred to.
-* The truth is asked for when somebody looks, and before a card is said to be full (`settle`): then arrays that came
-  another way are found, and deleted ones are dropped.
-* A buffer that several arrays share counts once, and one that was donated to an executable no more.
-* What is on a card already is counted, and not refused, when GPUs are simulated anew.
+* The hooks in `hooks` report each new array, so JAX need not be asked about all living arrays, which costs 10 us per
+  array. A `_Buffer` counts while an array refers to it, so the count goes down when the last array over it is gone.
+* `settle` asks JAX which arrays are alive: when the user asks for the memory, and before an error for a full device. It
+  finds arrays that the hooks did not see, and drops deleted ones.
+* A buffer that several arrays share counts once. A buffer that was donated to an executable does not count.
+* When GPUs are simulated again, arrays that are on them already are counted, but not refused.
 
-Not counted: what an executable needs while it runs, and arguments of NumPy's that JAX puts on a card for one call.
+Not counted: memory that an executable needs while it runs, and NumPy arguments that JAX copies for one call.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ if TYPE_CHECKING:
 
 
 class JaxCards(Cards):
-    """The simulated cards of JAX."""
+    """The memory counts of simulated GPUs for JAX."""
 
     def settle(self) -> None:
         settle()
 
     def error_class(self) -> type[OutOfMemoryError]:
-        """The class of the error that says a card is full."""
+        """Return the class of the error for a full device."""
         return self._full
 
 
 class _Buffer:
-    """Memory on one card, counted there for as long as an array refers to it.
+    """Memory on one simulated GPU, counted there while an array refers to it.
 
     Args:
         native: JAX's device.
-        card: The card.
-        nbytes: How much it is.
+        card: The simulated GPU.
+        nbytes: The size in bytes.
         there: As for `Card.hold`, which raises the same errors.
     """
 
@@ -61,7 +60,7 @@ class _Buffer:
 
 
 class _Counted(ref):  # type: ignore[type-arg]  # generic for the type checker only
-    """A weak reference to an array, and its buffers."""
+    """A weak reference to an array, with the array's buffers."""
 
     __slots__ = ("buffers", "key")
 
@@ -71,15 +70,15 @@ class _Counted(ref):  # type: ignore[type-arg]  # generic for the type checker o
 
 _lock = allocate_lock()
 _cards: dict[Any, Card] = {}
-"""By JAX's device."""
+"""Maps JAX devices to simulated GPUs."""
 _arrays: dict[int, _Counted] = {}
-"""By the array's address, where another array may be by now: see `_counted_of`."""
+"""Maps the address of an array to its entry. By now another array may have the address: see `_counted_of`."""
 _dropped: deque[_Counted] = deque()
-"""Of arrays that are gone: noted by the garbage collector, which takes no lock, and settled by the next."""
+"""Entries of arrays that are gone. The garbage collector adds them without a lock; `_drain` removes them."""
 
 
 def begin(cards: Mapping[Any, Card]) -> None:
-    """Count on these cards: what is there already, and what will be; what is on others counts no more."""
+    """Count arrays on these devices, both existing and new ones, and stop counting on all other devices."""
     global _cards
     with _lock:
         _drain()
@@ -91,7 +90,7 @@ def begin(cards: Mapping[Any, Card]) -> None:
 
 
 def cards_of(x: Any) -> list[tuple[Any, Card]]:
-    """The cards an array has parts on, with JAX's devices for them."""
+    """Return the simulated GPUs that an array has parts on, with JAX's devices for them."""
     by_native = _cards
     return [(native, by_native[native]) for native in x.sharding.device_set if native in by_native]
 
@@ -100,12 +99,12 @@ def made(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
     """Count arrays that have just been made.
 
     Args:
-        xs: What was made; whatever is no array is left out.
-        sources: Arrays whose buffers they may share.
+        xs: The new objects; those that are not arrays are ignored.
+        sources: Arrays with which they may share buffers.
 
     Raises:
-        OutOfMemoryError: One does not fit on its card.
-        DeviceFailedError: A card has vanished.
+        OutOfMemoryError: An array does not fit on its device.
+        DeviceFailedError: A device has vanished.
     """
     known = _Sources(sources)
     for x in map(base, xs):
@@ -126,15 +125,15 @@ def _make(x: Any, places: list[tuple[Any, Card]], shared: Mapping[Any, _Buffer])
         try:
             taken.extend(_Buffer(native, card, size) for native, card in places if native not in shared)
         except BaseException:
-            taken.clear()  # the traceback would keep them, and they count
-            if not shared:  # else it is somebody else's memory, too
+            taken.clear()  # the traceback would keep them alive, and they count
+            if not shared:  # otherwise the memory also belongs to another array
                 x.delete()
             raise
         _add(x, [*shared.values(), *taken])
 
 
 def arrived(xs: Iterable[Any], native: Any) -> None:
-    """Count arrays, each whole and in memory of its own, that have just come to a card; raises as `made` does."""
+    """Count arrays that came to a device, each whole and in memory of its own; raise the errors that `made` raises."""
     card = _cards[native]
     with _lock:
         _drain()
@@ -145,11 +144,11 @@ def arrived(xs: Iterable[Any], native: Any) -> None:
                 x.delete()
                 raise
             _add(x, [buffer])
-            del buffer  # it counts as long as it is referred to, and a traceback would refer to it
+            del buffer  # it counts while it is referenced, and a traceback would refer to it
 
 
 def donated(xs: Iterable[Any]) -> None:
-    """Drop those whose memory was given to an executable, or given back."""
+    """Drop arrays whose memory was donated to an executable, or deleted."""
     for x in map(base, xs):
         if x is not None and _counted_of(x) is not None and x.is_deleted():
             with _lock:
@@ -159,7 +158,7 @@ def donated(xs: Iterable[Any]) -> None:
 
 
 def settle() -> None:
-    """Make the count what JAX itself says is alive."""
+    """Update the counts to the arrays that JAX says are alive."""
     _forget_donated()
     for client in {native.client for native in _cards}:
         alive = client.live_arrays()
@@ -178,25 +177,25 @@ def _forget_donated() -> None:
 
 
 def _counted_of(x: Any) -> _Counted | None:
-    """The bytes counted for an array; an earlier array may have had the same address."""
+    """Return the entry of an array, or None; an earlier array may have had the same address."""
     found = _arrays.get(id(x))
     return found if found is not None and found() is x else None
 
 
 def base(x: Any) -> Any | None:
-    """The array that holds a value's memory; None for what holds none of its own."""
-    found = getattr(x, "_base_array", x)  # random keys are a shell around one
+    """Return the array that has a value's memory, or None if the value has no memory of its own."""
+    found = getattr(x, "_base_array", x)  # random keys wrap an array
     return found if isinstance(found, jax.Array) and hasattr(found, "unsafe_buffer_pointer") else None
 
 
 def part_bytes(x: Any) -> int:
-    """How many bytes an array takes on each of its devices."""
+    """Return the bytes that an array takes on each of its devices."""
     shape: tuple[int, ...] = x.sharding.shard_shape(x.shape)
     return prod(shape) * int(x.dtype.itemsize)
 
 
 def _by_address(alive: Iterable[Any]) -> dict[tuple[Any, int], _Buffer]:
-    """The buffers that are counted, by device and address."""
+    """Return the buffers that are counted, by device and address."""
     known = {}
     for x in alive:
         counted = _counted_of(x)
@@ -207,7 +206,7 @@ def _by_address(alive: Iterable[Any]) -> dict[tuple[Any, int], _Buffer]:
 
 
 def _adopt(x: Any, known: dict[tuple[Any, int], _Buffer]) -> None:
-    """Count an array that came a way of its own."""
+    """Count an array that the hooks did not see."""
     buffers, addresses = [], addresses_of(x)
     for native, card in cards_of(x):
         place = (native, addresses[native])
@@ -219,7 +218,7 @@ def _adopt(x: Any, known: dict[tuple[Any, int], _Buffer]) -> None:
 
 
 class _Sources:
-    """The buffers of arrays that others may turn out to lie in; each is looked at once, however many those are."""
+    """The buffers of arrays with which new arrays may share memory. Each array is looked up at most once."""
 
     def __init__(self, sources: Iterable[Any]) -> None:
         self._sources = sources
@@ -227,13 +226,13 @@ class _Sources:
         self._known: dict[Any, dict[int, _Buffer]] = {}
 
     def shared_with(self, x: Any, natives: list[Any]) -> dict[Any, _Buffer]:
-        """The buffers that an array lies in, by JAX's device."""
+        """Return the buffers that an array shares, by JAX device."""
         known = {native: found for native in natives if (found := self._on(native))}
         mine = addresses_of(x) if known else {}
         return {native: found[mine[native]] for native, found in known.items() if mine[native] in found}
 
     def _on(self, native: Any) -> dict[int, _Buffer]:
-        """The buffers on one device, by address."""
+        """Return the buffers on one device, by address."""
         if native not in self._known:
             self._known[native] = {
                 addresses_of(source)[native]: buffer
@@ -250,7 +249,7 @@ class _Sources:
         return self._counted
 
 
-# ---------------------------------------------------------------------- with the lock held
+# ---------------------------------------------------------------------- functions to call with the lock held
 def _add(x: Any, buffers: list[_Buffer]) -> None:
     counted = _Counted(x, _dropped.append)
     counted.key, counted.buffers = id(x), buffers
@@ -258,13 +257,13 @@ def _add(x: Any, buffers: list[_Buffer]) -> None:
 
 
 def _drain() -> None:
-    """Take note of what is gone; what an interrupt has left half done is done by the next."""
+    """Drop the entries of arrays that are gone. If an interrupt stops this, the next call continues it."""
     while _dropped:
         _forget(_dropped[0])
         _dropped.popleft()
 
 
 def _forget(counted: _Counted) -> None:
-    key = getattr(counted, "key", None)  # None: an interrupt came before it had one
+    key = getattr(counted, "key", None)  # None if an interrupt came before the key was set
     if key is not None and _arrays.get(key) is counted:
         del _arrays[key]

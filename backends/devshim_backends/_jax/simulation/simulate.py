@@ -1,9 +1,9 @@
-"""Simulated GPUs: JAX's own CPU devices.  ``cpu:0`` is the host, ``cpu:1`` to ``cpu:N`` are the GPUs.
+"""Simulated GPUs for JAX: JAX's own CPU devices. ``cpu:0`` is the host, ``cpu:1`` to ``cpu:N`` are the GPUs.
 
-They hold real data in memory of their own, arrays on different ones refuse to be mixed, and what JAX compiles
-for one runs there.  Memory is counted (`counting`), and JAX's own operators find a card full (`watching`): the error is
-JAX's and devshim's in one.  From JAX 0.5 on the number can change as long as no array is held on the devices; before,
-XLA reads its flags once, so room for several is made at the start.
+Each has real data in memory of its own. JAX refuses to mix arrays of different devices, and runs compiled code on the
+device of its arguments. `memory` counts the bytes, and `hooks` lets JAX's operators run out of memory; the error is a
+JAX error and a devshim error. From JAX 0.5 on, the number of devices can change while no array is on them. Before, XLA
+reads its flags only once, so devshim starts JAX with several devices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from devshim_backends._jax.transfers.addresses import JaxError
 
 _FLAG = "--xla_force_host_platform_device_count"
 _ROOM = 8
-"""How many GPUs a JAX whose number cannot change is given at once."""
+"""The number of GPUs that devshim provides at once if JAX cannot change the number later."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 @joined
 class FullCardError(OutOfMemoryError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
-    """What a simulated card that is full answers in JAX's place."""
+    """The error for a full simulated GPU, which is also JAX's."""
 
 
 CARDS = JaxCards(FullCardError)
 
 
 class JaxSimulation(JaxInterop, Backend):
-    """The room "simulation" of the JAX adapter."""
+    """The mixin for simulation."""
 
     full_error: ClassVar[type[OutOfMemoryError] | None] = FullCardError
 
@@ -55,14 +55,14 @@ class JaxSimulation(JaxInterop, Backend):
         if gpus:
             self._provide(gpus + 1)
         self.simulated = gpus
-        devices.DEVICES.clear()  # what was the host to us may be a card now
+        devices.DEVICES.clear()  # a JAX device that was the host may be a simulated GPU now
         self._count(gpus, memory, faults)
 
     def _count(self, gpus: int, memory: int | None, faults: Sequence[Fault]) -> None:
-        """Have cards count what is on them, and be full with so much."""
+        """Make simulated GPUs count their arrays, and raise if these take more than ``memory`` bytes."""
         CARDS.begin(gpus, memory, faults)
         self.cards = CARDS
-        labelled = self.labelled  # on those that were taken away arrays are still counted, and refused
+        labelled = self.labelled  # arrays on devices that were taken away are still counted, and refused
         natives = jax.local_devices(backend="cpu")[1 : labelled + 1] if labelled else ()
         by_native = {native: CARDS[i] for i, native in enumerate(natives)}
         if labelled:
@@ -72,7 +72,7 @@ class JaxSimulation(JaxInterop, Backend):
         memory_module.begin(by_native)
 
     def _provide(self, wanted: int) -> None:
-        """See to it that JAX has this many CPU devices, the host included."""
+        """Ensure that JAX has at least this many CPU devices, including the host."""
         if not devices.started():
             _start(wanted)
         elif len(jax.local_devices(backend="cpu")) < wanted:
@@ -82,7 +82,7 @@ class JaxSimulation(JaxInterop, Backend):
             raise self._too_late(f"it has started with {have} CPU device{'' if have == 1 else 's'}")
 
     def _restart(self, wanted: int) -> None:
-        """Start JAX's devices anew, which is only safe where nothing is held on the old ones."""
+        """Start JAX's devices again, which is only safe while no array is on the old ones."""
         if not _adjustable():
             raise self._too_late("it has started its devices, and this version reads their number once")
         gc.collect()
@@ -116,7 +116,7 @@ def _start(wanted: int) -> None:
         jax.config.update("jax_num_cpu_devices", max(wanted, _asked()))
         _client()
         return
-    # Before JAX 0.5 the environment is the only way; XLA reads it once, and it is put back.
+    # Before JAX 0.5 the environment is the only way. XLA reads the flag once, and then devshim restores the variable.
     flags = os.environ.get("XLA_FLAGS")
     count = max(wanted, _ROOM + 1, _asked())
     os.environ["XLA_FLAGS"] = f"{re.sub(_FLAG + r'=[0-9]+', '', flags or '')} {_FLAG}={count}".strip()
@@ -130,7 +130,7 @@ def _start(wanted: int) -> None:
 
 
 def _asked() -> int:
-    """How many CPU devices the user asked for himself."""
+    """Return the number of CPU devices that the user asked for."""
     found = re.search(_FLAG + r"=([0-9]+)", os.environ.get("XLA_FLAGS", ""))
     by_flag = int(found.group(1)) if found else 1
     return max(by_flag, getattr(jax.config, "jax_num_cpu_devices", 1))

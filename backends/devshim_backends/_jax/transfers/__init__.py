@@ -1,1 +1,1 @@
-"""Copies: those that JAX makes implicitly, and how devshim makes its own."""
+"""Copies of JAX arrays: the implicit transfers that JAX makes, and the addresses by which devshim detects copies."""

@@ -1,8 +1,8 @@
 """The memory addresses of JAX arrays.
 
-JAX remembers an array's parts when it is first asked for them or for their address, and looks for them without a lock:
-where two threads ask at once, it remembers them twice, and says from then on that the array is sharded (JAX 0.10.2).
-So devshim asks with a lock held, and asks the first part of an array that was spoilt so by others.
+JAX caches an array's parts when it is first asked for them or for their address, but without a lock. If two threads ask
+at once, it caches the parts twice and from then on says that the array is sharded (JAX 0.10.2). So devshim asks with a
+lock held, and for an array that other code has damaged in this way, it asks for the first part.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from jax._src.lib import xla_client
 __all__ = ["JaxError", "address_of", "addresses_of"]
 
 JaxError: type[Exception] = getattr(jax.errors, "JaxRuntimeError", None) or xla_client.XlaRuntimeError
-"""The error that JAX raises when a device is full; it had another name before JAX 0.4.35."""
+"""The error that JAX raises when a device is full. It had another name before JAX 0.4.35."""
 
 _ASKING = allocate_lock()
 
 
 def address_of(x: Any) -> int:
-    """Return the address of the values of an array that is whole on one device."""
+    """Return the address of the values of an array on a single device."""
     with _ASKING:
         return _asked(x)
 
 
 def addresses_of(x: Any) -> dict[Any, int]:
-    """Return the addresses of an array's parts by JAX's device; a part without elements is nowhere."""
+    """Return the addresses of an array's parts by JAX device; the address is 0 for a part without elements."""
     with _ASKING:
         if len(x.sharding.device_set) == 1:
             return dict.fromkeys(x.sharding.device_set, _asked(x) if x.size else 0)

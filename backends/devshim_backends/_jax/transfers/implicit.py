@@ -1,4 +1,4 @@
-"""What of a card's values JAX reads into Python or NumPy without saying that it copies, and carries to a card."""
+"""Implicit transfers of JAX: reads of a GPU's values by Python or NumPy, and copies of operands to a GPU."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _MORE = (("_value", "NumPy"), ("tobytes", "tobytes()"))
-"""The first is what all reads go by: pickling, ``hex``, and JAX's own, too."""
+"""The methods that read an array. All reads use the first: pickling, ``hex``, and JAX's own."""
 
 
 class JaxHidden(Backend):
-    """The room of hidden transfers: those of arrays' methods, and of arguments; JAX mixes no committed arrays."""
+    """The mixin for implicit transfers, by methods and arguments. JAX refuses to mix committed arrays itself."""
 
     @contextmanager
     def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
@@ -40,11 +40,11 @@ class JaxHidden(Backend):
                 check(self.from_native(native))
 
         names = [name for name, _ in _MORE]
-        with uses_checked(ArrayImpl, check_all, lambda _: None, names, buffers=True):  # the rest is `watching`'s
+        with uses_checked(ArrayImpl, check_all, lambda _: None, names, buffers=True):  # `simulation.hooks` has the rest
             yield
 
     def _carried(self, x: Any) -> Device | None:
-        """Where an array is that JAX takes for committed nowhere, and moves to where it is wanted."""
+        """Return the device of an uncommitted array, which JAX moves to where it is used; None for other objects."""
         return self._where(x) if type(x) is ArrayImpl and not x._committed and x.ndim else None
 
     def _where(self, x: Any) -> Device | None:
@@ -53,4 +53,4 @@ class JaxHidden(Backend):
         if len(x.sharding.device_set) == 1:
             return self.device_of(x)
         found = {self.from_native(native) for native in x.sharding.device_set}
-        return min((each for each in found if each not in (None, CPU)), default=CPU)  # the first of its cards
+        return min((each for each in found if each not in (None, CPU)), default=CPU)  # the first of its GPUs

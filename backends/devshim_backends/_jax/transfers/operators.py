@@ -1,12 +1,12 @@
-"""What compiled functions of JAX's, which all its operators are, carry to a card by themselves.
+"""Implicit transfers by JAX's compiled functions, which include all its operators: they copy arguments to a GPU.
 
-JAX's own guard (``jax.transfer_guard_host_to_device`` and its like) raises there, in C++.  It is not switched on here:
-it refuses numbers, too, and with them ``x + 1`` and ``jnp.zeros(3)``, and what is carried to the host itself; it cannot
-warn; and it is its thread's, so that tasks would share it.  Its flags for ``jax.device_put`` and ``jax.device_get``,
-which say what they do, are asked.
+JAX has a guard for these (``jax.transfer_guard_host_to_device`` and others), which raises in C++. devshim does not use
+it: it also refuses numbers, and so ``x + 1`` and ``jnp.zeros(3)``; it refuses copies from NumPy to JAX's CPU device; it
+cannot warn; and it is thread-local, so that tasks would share it. devshim reads its flags for ``jax.device_put`` and
+``jax.device_get``, which are explicit transfers.
 
-All arguments pass ``InputsHandler``, except those of functions that run by a short cut in C++, which is not taken on
-cards while somebody watches.
+All arguments go through ``InputsHandler``, except those of functions on JAX's C++ fast path. So while a listener is
+active, functions on GPUs do not take the fast path.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["arguments_told", "asked_for", "updates_told"]
 
 _JAXS = frozenset({"jax", "jaxlib", "devshim_backends"})
-"""Root packages between the user's line and a compiled function."""
+"""The root packages of frames between the user's line and a compiled function."""
 _UPDATES = ("get", "set", "add", "subtract", "multiply", "mul", "divide", "power", "min", "max")
 _flags = getattr(config, "guard_lib", None) or config.transfer_guard_lib  # the latter up to JAX 0.4.36
 
 
 def asked_for() -> bool:
-    """Whether this thread is in ``jax.device_get`` or ``jax.device_put``."""
+    """Return True if this thread is in ``jax.device_get`` or ``jax.device_put``."""
     state = _flags.thread_local_state()
     return bool(state.explicit_device_get or state.explicit_device_put)
 
@@ -54,16 +54,16 @@ def arguments_told(
     named: Callable[[Any], Device | None],
     report: Callable[[Device, Device, str], None],
 ) -> Iterator[None]:
-    """Have JAX tell of what a compiled function carries, while the block is open.
+    """Report, inside the context, the arguments that JAX's compiled functions copy to another device.
 
-    That is arrays of NumPy's, and such that are committed nowhere, as JAX makes of the former in `jax.numpy.stack` and
-    the like.  It makes them of numbers, too, in ``x.at[0].set(1)`` and ``jax.grad``: so of those is told only where
-    the function that the user's line calls was given such an array.
+    These are NumPy arrays and uncommitted arrays, such as those that `jax.numpy.stack` makes of NumPy arrays. JAX also
+    makes uncommitted arrays of numbers, in ``x.at[0].set(1)`` and ``jax.grad``. So an uncommitted array is reported
+    only if the function that the user's line calls was given such an array.
 
     Args:
         where: Returns an array's device, or None.
-        named: Returns the device of one of JAX's devices.
-        report: Told source, target and reason.
+        named: Returns the device for a JAX device.
+        report: Called with source, target and reason.
     """
     theirs = pxla.InputsHandler.__call__
 
@@ -76,7 +76,7 @@ def arguments_told(
         return theirs(handler, args)
 
     def where_from(x: Any) -> Device | None:
-        if not _is_carried(x):  # JAX refuses what is committed elsewhere
+        if not _is_carried(x):  # JAX refuses arrays that are committed to another device
             return None
         return CPU if isinstance(x, np.ndarray) else where(x)
 
@@ -91,7 +91,7 @@ def arguments_told(
 
 
 def _is_hidden(x: Any) -> bool:
-    """Whether the user's line says not where an argument goes, and JAX did not make it of numbers for itself."""
+    """Return True if the user's line does not name the device, and JAX did not make the argument of numbers."""
     called = _called()
     if called is None:
         return True
@@ -102,25 +102,25 @@ def _is_hidden(x: Any) -> bool:
 
 
 def _is_the_users() -> bool:
-    """Whether an update is the user's, or of a function of JAX's that was given an array: `jnp.insert` makes one."""
+    """Return True if an update is the user's, or of a JAX function that was given an array: `jnp.insert` makes one."""
     called = _called()
     return called is None or called.f_globals.get("__name__") == __name__ or _is_given(called)
 
 
 def _is_given(called: FrameType) -> bool:
-    """Whether a function was given an array that JAX would carry."""
+    """Return True if a function was given an array that JAX would copy to another device."""
     names, variable, keywords, given = getargvalues(called)
     handed = [given.get(name) for name in (*names, variable, keywords) if name is not None]
     return any(map(_is_carried, jax.tree_util.tree_leaves(handed)))
 
 
 def _is_carried(x: Any) -> bool:
-    """Whether JAX would carry it to where it is wanted, and it is no number."""
+    """Return True if JAX would copy an argument to the device where it is used, and it is not a number."""
     return (isinstance(x, np.ndarray) or (type(x) is ArrayImpl and not x._committed)) and x.ndim > 0
 
 
 def _called() -> FrameType | None:
-    """The function of JAX's that the nearest line of somebody else's has called."""
+    """Return the frame of the JAX function that was called by the nearest line outside JAX."""
     called: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (frame.f_globals.get("__name__") or "").partition(".")[0] in _JAXS:
@@ -134,14 +134,14 @@ def updates_told(
     carried: Callable[[Any], Device | None],
     report: Callable[[Device, Device, str], None],
 ) -> Iterator[None]:
-    """Have ``x.at[index].set(values)`` and its like tell of what they carry to ``x``, while the block is open.
+    """Report, inside the context, what ``x.at[index].set(values)`` and similar methods copy to the device of ``x``.
 
-    JAX makes arrays of what it is given there before any compiled function sees it.
+    JAX makes arrays of the index and the values before any compiled function sees them.
 
     Args:
         where: Returns an array's device, or None.
-        carried: Returns the device of an array that JAX would carry elsewhere, else None.
-        report: Told source, target and reason.
+        carried: Returns the device of an array that JAX would copy to another device, otherwise None.
+        report: Called with source, target and reason.
     """
 
     def telling(theirs: Any) -> Any:
@@ -169,7 +169,7 @@ def updates_told(
 
 @contextmanager
 def _no_short_cuts() -> Iterator[None]:
-    """Have no function take one on a card; on simulated cards none does anyway (`.watching`)."""
+    """Keep functions on GPUs from the fast path; on simulated GPUs `simulation.hooks` does it already."""
     theirs = pjit._get_fastpath_data
 
     def none_on_cards(executable: Any, *args: Any, **kwargs: Any) -> Any:
@@ -182,5 +182,5 @@ def _no_short_cuts() -> Iterator[None]:
     try:
         yield
     finally:
-        if pjit._get_fastpath_data is none_on_cards:  # else simulation was switched on or off meanwhile
+        if pjit._get_fastpath_data is none_on_cards:  # otherwise simulation was switched on or off meanwhile
             pjit._get_fastpath_data = theirs
