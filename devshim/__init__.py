@@ -5,7 +5,7 @@
 >>> ds.device("cuda:1")
 Device('gpu', 1)
 
-All that there is, by subject; ``help(ds.place)`` explains one:
+The public names, by subject; ``help(ds.place)`` explains one:
 
     frameworks       use using backends framework
     devices          device Device cpu gpu device_count devices describe require try_gpu try_all_gpus
@@ -26,8 +26,8 @@ All that there is, by subject; ``help(ds.place)`` explains one:
                      CheckpointError TransferError TracingError SimulationError AlreadyStartedError OutOfMemoryError
                      UnsupportedError
 
-Importing devshim imports no framework and not even NumPy: devices and errors
-are here from the start, and the rest is loaded when it is first named, all of it with the first framework.
+Importing devshim imports no framework, not even NumPy. Devices and errors are available from the start. Each other
+name is loaded when it is first used, and all of them are loaded together with the first framework.
 """
 
 from devshim import _lazy

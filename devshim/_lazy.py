@@ -1,7 +1,7 @@
-"""Loading public names when they are first named (PEP 562), and keeping their source from Paddle's compiler.
+"""The lazy loader of the public names (PEP 562): the module of each name is imported when the name is first used.
 
-The stub ``devshim/__init__.pyi`` says the same to type checkers and editors: it is made of `HOMES` and of the imports
-of ``devshim/__init__.py``.
+`HOMES` and the imports of ``devshim/__init__.py`` are also the source from which the stub ``devshim/__init__.pyi`` for
+type checkers and editors is generated. Each loaded function is marked so that Paddle's compiler does not rewrite it.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ LAZY = {name: module for module, names in HOMES.items() for name in names.split(
 
 
 class _AsItIs:
-    """The mark of `paddle.jit.not_to_static`, which cannot be called without importing Paddle.
+    """The marker that `paddle.jit.not_to_static` sets; that function cannot be called without importing Paddle.
 
-    It counts until Paddle's adapter, which the first call loads, has told Paddle of the whole package; the compiler
-    that reads bytecode instead of source ("SOT") needs none.
+    The marker is needed until Paddle's adapter, which the first call loads, has excluded the whole package from
+    Paddle's compiler. The compiler that reads bytecode instead of source ("SOT") does not need it.
     """
 
-    not_convert = True  # what Paddle 2.6 asks for
+    not_convert = True  # the attribute that Paddle 2.6 reads
 
     def need_transform(self, mode: Any) -> bool:
         return bool(mode.name != "AST")
@@ -65,18 +65,18 @@ _AS_IT_IS = _AsItIs()
 
 
 def keep_source(found: F) -> F:
-    """Keep a function, or those of a class, from compilers that would rewrite its source."""
+    """Mark a function, or the functions of a class, so that source-rewriting compilers leave them alone."""
     for member in (found, *vars(found).values()):
-        each = getattr(member, "__func__", member)  # of a class method
+        each = getattr(member, "__func__", member)  # the function of a class method
         if type(each) is type(keep_source) and each.__module__.startswith("devshim"):
             vars(each).update(___jit_transform_options___=_AS_IT_IS, __jst_not_to_static=_AS_IT_IS)
     return found
 
 
 def hide_packages() -> None:
-    """Let ``devshim.devices`` and ``devshim.transfers`` be the public functions, not the packages of the same names.
+    """Make ``devshim.devices`` and ``devshim.transfers`` the public functions, not the packages of the same names.
 
-    Python binds a package's name in its parent once, when the package is first imported. So it is imported here.
+    Python binds a package's name in its parent once, when the package is first imported. So import them here.
     """
     from importlib import import_module
 
@@ -86,7 +86,7 @@ def hide_packages() -> None:
 
 
 def load(name: str) -> object:
-    """Return a public name of devshim, whose module is loaded now; from then on the package has it itself."""
+    """Load and return a public name of devshim, and store it in the package for later lookups."""
     from importlib import import_module
 
     if name == "random":
@@ -100,11 +100,11 @@ def load(name: str) -> object:
 
 
 _LISTENERS = ("devshim.registry.current", "devshim.registry.native_devices", "devshim.simulation.simulate")
-"""The modules that are told of each backend that is loaded (`devshim.registry.registry.on_load`)."""
+"""The modules that are notified of each backend that is loaded (`devshim.registry.registry.on_load`)."""
 
 
 class Later:
-    """Stands for a module that is imported when something of it is first asked for."""
+    """A stand-in for a module, which is imported when one of its attributes is first read."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -116,7 +116,7 @@ class Later:
 
 
 def load_listeners() -> None:
-    """Load the modules that must know of the first backend already."""
+    """Import the modules that must be notified of every backend, including the first one."""
     from importlib import import_module
 
     for module in _LISTENERS:
@@ -124,10 +124,11 @@ def load_listeners() -> None:
 
 
 def load_rest() -> None:
-    """Load what is left when a framework has been, and do without `__getattr__` from then on.
+    """Load the remaining public names once a framework is loaded, and remove the package's `__getattr__`.
 
-    CPython (3.11 to 3.13) looks names up more quickly in a module that has none: 35 ns for each ``ds.place``.  It stays
-    where this happens while one of our modules is being loaded, which those that are left may need.
+    CPython (3.11 to 3.13) looks names up more quickly in a module without one: it saves 35 ns on each ``ds.place``.
+    `__getattr__` stays if a module of devshim is still being imported, because the remaining names may need that
+    module.
     """
     ours = [module for name, module in list(sys.modules.items()) if name.startswith("devshim.")]
     if any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in ours):

@@ -1,1 +1,1 @@
-"""The contract between devshim and an adapter: `Backend`, and what it has beside tensors."""
+"""The contract between devshim and an adapter: `Backend`, and the declarations and data classes that it uses."""

@@ -1,14 +1,14 @@
-"""The contract an adapter fulfils: one abstract class, and gaps that are declared rather than hidden.
+"""The contract for adapters: `Backend`, an abstract class that each supported framework implements once.
 
 Requirements this module answers:
 
-* One adapter per framework, and nothing about any framework here: this module knows nobody.
-* An adapter does one small thing per method.  Validation, messages, the ledger, the check that a result is where it
-  should be, trees and defaults exist once, in the neutral half; so an adapter may assume that devices are `Device`
-  objects that exist, that shapes are tuples of ints, and that a dtype is the framework's own.
-* What a framework cannot do is a value (`Gap`), from which both the error and the support table come.
+* There is one adapter per framework. This module contains nothing that is specific to any framework.
+* Each method does one small thing. The neutral half validates arguments, writes messages, keeps the ledger, checks the
+  device of each result, walks trees and fills in defaults. So an adapter may assume that devices are `Device` objects
+  that exist, that shapes are tuples of ints, and that a dtype is the framework's own.
+* A feature that a framework lacks is a value (`Gap`). Both the error and the support table are made from it.
 
-Methods are in the same order, in files of the same names, in every adapter: two can be read side by side.
+Every adapter has the same files, with the methods in the same order, so two adapters can be read side by side.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["FEATURES", "Backend", "Gap", "Tensor"]
 
 Tensor = Any
-"""A framework's own tensor. There is no common type to name: that is what an adapter is for."""
+"""A framework's own tensor. The frameworks share no base class, so the type is `Any`."""
 
 
 class Backend(Wholes, ABC):
     """One framework, behind the few operations from which devshim builds everything else.
 
-    An adapter never returns a wrapper: what goes in and comes out are the framework's own objects.
-    It never changes state that outlives the call (a current device, a default dtype, a seed), except
-    where the method says so.
+    An adapter never returns a wrapper: arguments and results are the framework's own objects. A method does not change
+    state that outlives the call (a current device, a default dtype, a seed), except where its docstring says so.
     """
 
     name: ClassVar[str]
@@ -50,100 +49,100 @@ class Backend(Wholes, ABC):
     title: ClassVar[str]
     """The framework's name as its makers write it, such as ``"PyTorch"``."""
     gaps: ClassVar[Mapping[str, Gap]]
-    """What it cannot do: a key of `FEATURES` -> why."""
+    """The features that the framework lacks: a key of `FEATURES` -> the reason."""
     limits: ClassVar[Mapping[str, str]] = {}
-    """What it leaves out of something it can do: a key of `FEATURES` -> what."""
+    """The parts of a supported feature that are missing: a key of `FEATURES` -> a description of the missing part."""
     lines: ClassVar[Mapping[str, str]]
-    """The native line each devshim call stands for: call name -> template (see `devshim.transfers.explain`)."""
+    """The native line that each devshim call stands for: call name -> template (see `devshim.transfers.explain`)."""
     hosted: str = ""
-    """The attribute of a tensor that is the constant True where its data is in host memory, if there is a fast one."""
+    """The name of a tensor attribute that is exactly True if the data is in host memory; empty without a fast one."""
     copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {}
-    """By exact type, the shortest way to do what `copy_to` does towards the host, the result seen to be there.
+    """Exact type -> fast path of `copy_to` to the host. The function checks that its result is in host memory.
 
-    Used while no ledger, guard, fault or `explain` is open. None: this tensor takes the slow path."""
+    Used only while no ledger, guard, fault or `explain` is open. Returns None for a tensor that needs the slow path."""
     viewers: ClassVar[Mapping[type, Callable[[Tensor], np.ndarray | None]]] = {}
-    """By exact type, the shortest way to a NumPy array over a tensor's memory; taken, and left by None, as `copiers`.
+    """Exact type -> fast path to a NumPy array over the tensor's memory; used, and declined with None, as in `copiers`.
 
-    The array is read-only where the tensor must not be written, and was seen to have its dtype and shape."""
+    The function checks the array's dtype and shape. The array is read-only if the tensor must not be written."""
     lenders: ClassVar[Mapping[type, Callable[[Tensor, int], tuple[Any, str, tuple[int, ...]] | None]]] = {}
-    """By exact type, the shortest way to a fresh unversioned DLPack capsule, the dtype's array-API name and the shape.
+    """Exact type -> fast path to a fresh unversioned DLPack capsule, the dtype's array-API name and the shape.
 
-    Of a tensor on the host, in C order, aligned for the consumer (its `alignment`), and, unless all of the framework's
-    tensors are `immutable`, writable.  Taken, and left by None, as `copiers`."""
+    Called with a tensor and the consumer's `alignment`. Returns None, as in `copiers`, unless the tensor is on the
+    host, in C order, aligned for the consumer, and writable (or all of the framework's tensors are `immutable`)."""
     borrower: ClassVar[staticmethod[[Any, str, tuple[int, ...]], Tensor | None] | None] = None
-    """The shortest way to a tensor of what `lenders` give, seen to be on the host in that dtype and shape, or None."""
+    """Fast path that makes a tensor from a result of `lenders` and checks device, dtype and shape; None declines."""
 
     alignment: ClassVar[int] = 0
-    """The alignment in bytes that every operator needs (see `transfers.alignment`); 0: of its elements' size."""
+    """The alignment in bytes that every operator needs (see `transfers.alignment`); 0 means the size of an element."""
 
-    immutable: ClassVar[bool] = False  # true if the framework's tensors cannot be written to (TensorFlow, JAX)
+    immutable: ClassVar[bool] = False  # True if the framework's tensors cannot be written to (TensorFlow, JAX)
     freezes: ClassVar[bool] = False
-    """Whether single tensors can be made read-only (NumPy), so that they may share memory that must not be written."""
+    """True if single tensors can be made read-only (NumPy), so that they may share memory that must not be written."""
 
     compiled_runs_whole: ClassVar[bool] = False
-    """Whether a compiled function runs on one device as a whole, so that inside it tracers cannot disagree (JAX)."""
+    """True if a compiled function runs on one device as a whole, so that all its tracers share a device (JAX)."""
 
     reads_code: ClassVar[bool] = False
-    """Whether the compiler reads code instead of running it, and meets what is no tensor's with a refusal (PyTorch)."""
+    """True if the compiler reads code instead of running it, and refuses code that is not about tensors (PyTorch)."""
 
-    full_error: ClassVar[type[OutOfMemoryError] | None] = None  # also the framework's own error; None: devshim's alone
-    never_late: ClassVar[tuple[str, ...]] = ()  # which of "grow" and "fraction" `memory_policy` takes after `started`
-    has_containers: bool = False  # true if `flatten_once` is written; set when the backend is loaded
-    host_tensors: ClassVar[str] = ""  # the backend whose host tensors are its own while it is current (CuPy: numpy)
+    full_error: ClassVar[type[OutOfMemoryError] | None] = None  # also the framework's error; None: devshim's class
+    never_late: ClassVar[tuple[str, ...]] = ()  # of "grow" and "fraction", those allowed after `started`
+    has_containers: bool = False  # True if `flatten_once` is overridden; set when the backend is loaded
+    host_tensors: ClassVar[str] = ""  # the backend whose host tensors this one serves while current (CuPy: numpy)
 
     simulated: int = 0
-    """How many simulated GPUs this backend shows; 0 where none are."""
+    """The number of simulated GPUs that this backend shows; 0 without simulation."""
     simulation_refused: str | None = None
-    """Why it shows no simulated GPUs although they were asked for; None where it shows them, or none were."""
+    """The reason why it shows no simulated GPUs although they were requested; otherwise None."""
     labelled: int = 0
-    """How many simulated GPUs tensors may be on: more than `simulated` while there are some on GPUs taken away."""
-    cards: Cards | None = None  # the simulated GPUs' memory and faults; None where none have ever been simulated
+    """The number of simulated GPUs that tensors may be on; exceeds `simulated` while some are on removed GPUs."""
+    cards: Cards | None = None  # the simulated GPUs' memory and faults; None before the first simulation
 
-    # ------------------------------------------------------------------ which objects are mine
+    # ------------------------------------------------------------------ recognizing objects
     @abstractmethod
     def is_tensor(self, cls: type) -> bool:
-        """True if instances of ``cls`` are this framework's tensors, tracers or variables; asked once per type."""
+        """Return True if ``cls`` is a type of tensors, tracers or variables of the framework; asked once per type."""
 
     @abstractmethod
     def is_model(self, cls: type) -> bool:
-        """Whether instances of ``cls`` are models or optimizers: leaves that are moved whole."""
+        """Return True if instances of ``cls`` are models or optimizers, which move as one unit."""
 
     @abstractmethod
     def is_tracer(self, x: Tensor) -> bool:
-        """Whether ``x`` stands for a value that only exists while a function is being compiled."""
+        """Return True if ``x`` stands for a value that exists only while a function is being compiled."""
 
     # ------------------------------------------------------------------ devices
     @abstractmethod
     def kinds(self) -> Sequence[str]:
-        """The kinds of accelerator this build could have, such as ``("gpu",)``; the host is not named."""
+        """Return the kinds of accelerator that this build could have, such as ``("gpu",)``, without the host."""
 
     @abstractmethod
     def count(self, kind: str) -> int:
-        """How many devices of a kind there are, simulated ones included; 0 for none, never an error.
+        """Return the number of devices of a kind, including simulated ones; 0 if it has none, never an error.
 
-        ``count("cpu")`` is 1.  Allocates nothing on a device and makes no context.
+        ``count("cpu")`` is 1. The call allocates nothing on a device and creates no context.
         """
 
     @abstractmethod
     def absence(self, kind: str) -> str:
-        """Why there are no (more) devices of this kind, as a fragment such as ``"no NVIDIA driver answers"``."""
+        """Return why there are no (more) devices of this kind, as a fragment such as ``"no NVIDIA driver answers"``."""
 
     @abstractmethod
     def to_native(self, device: Device) -> Any:
-        """The framework's own object for a device."""
+        """Return the framework's own object for a device."""
 
     @abstractmethod
     def from_native(self, native: object) -> Device | None:
-        """The `Device` that one of the framework's own device objects names, or None for any other object."""
+        """Return the `Device` that one of the framework's own device objects names, or None for any other object."""
 
     @abstractmethod
     def describe(self, device: Device) -> DeviceInfo:
-        """What an existing device is; for the host, see `devshim.devices.host.describe`."""
+        """Return a description of an existing device; for the host, see `devshim.devices.host.describe`."""
 
     # ------------------------------------------------------------------ tensors
     @abstractmethod
     def device_of(self, x: Tensor) -> Device:
-        """Where the data of ``x`` really is. Called on every placement: one or two dictionary lookups.
+        """Return the device that really holds the data of ``x``. Called on every placement: one or two dict lookups.
 
         Raises:
             TracingError: ``x`` is a tracer, and its device cannot be known (`devshim.errors.messages.tracing`).
@@ -152,20 +151,20 @@ class Backend(Wholes, ABC):
 
     @abstractmethod
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
-        """A copy of ``x`` in new memory on an existing device, also when it is there already.
+        """Return a copy of ``x`` in new memory on an existing device, even if ``x`` is already there.
 
-        Values, dtype and shape are equal to the bit, a view becomes an independent tensor, gradients
-        flow from the copy to ``x``, and flags that govern gradients are kept.  A copy from a device to
-        the host is complete on return whatever ``non_blocking`` says.
+        Values, dtype and shape are equal to the bit. A view becomes an independent tensor. Gradients flow from the copy
+        to ``x``, and flags that govern gradients are kept. A copy from a device to the host is complete on return,
+        whatever ``non_blocking`` says.
         """
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
-        """`copy_to` for many, in order; override where that is faster. An error names what was taken and not given."""
+        """Yield `copy_to` of each; override to be faster. An error names the tensors taken but not yet yielded."""
         return (self.copy_to(x, device, non_blocking) for x in xs)
 
     @abstractmethod
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
-        """The values of ``x`` in host memory, detached from any gradient.
+        """Return the values of ``x`` in host memory, detached from any gradient.
 
         Args:
             x: A tensor on any device.
@@ -173,152 +172,152 @@ class Backend(Wholes, ABC):
 
         Raises:
             CopyNeededError: ``copy`` is False and the memory cannot be shared.
-            ConversionError: NumPy has no such dtype (bfloat16 needs ``ml_dtypes``).
+            ConversionError: NumPy lacks the dtype (bfloat16 needs ``ml_dtypes``).
         """
 
     @abstractmethod
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
-        """A tensor with an array's values, dtype (to the bit) and shape, on an existing device.
+        """Return a tensor with an array's values, dtype (to the bit) and shape, on an existing device.
 
         Args:
-            array: Any strides, byte order, zero size and 0-d included; may be read-only.
-            device: Where to.
+            array: An array of any strides and byte order, including zero-size and 0-d arrays; may be read-only.
+            device: The device of the result.
             copy: True: the tensor shares no memory with the array. False: it must share it.
 
         Raises:
             CopyNeededError: ``copy`` is False and the memory cannot be shared.
-            ConversionError: The framework has no such dtype.
+            ConversionError: The framework lacks the dtype.
         """
 
     def detached(self, x: Tensor) -> Tensor:
-        """A tensor over the same memory, free of any graph; ``x`` where it is."""
+        """Return a tensor over the same memory, free of any graph; ``x`` itself if it already is."""
         return x
 
     @abstractmethod
     def dtype_name(self, x: Tensor) -> str:
-        """The array-API name of a tensor's dtype, such as ``"float32"``, ``"bfloat16"`` or ``"bool"``."""
+        """Return the array-API name of a tensor's dtype, such as ``"float32"``, ``"bfloat16"`` or ``"bool"``."""
 
     @abstractmethod
     def shape(self, x: Tensor) -> tuple[int, ...]:
-        """The tensor's shape as a tuple of ints."""
+        """Return the tensor's shape as a tuple of ints."""
 
     @abstractmethod
     def is_writable(self, x: Tensor) -> bool:
-        """Whether the tensor's values may be changed in place by those who hold it."""
+        """Return True if the tensor's values may be changed in place."""
 
     def freeze(self, x: Tensor) -> None:
-        """Make a tensor read-only; asked for where `freezes` is True."""
+        """Make a tensor read-only; called only if `freezes` is True."""
         raise NotImplementedError(f"{self.title} has no read-only tensors")
 
     @abstractmethod
     def nbytes(self, x: Tensor) -> int:
-        """How many bytes the tensor's values take: elements times element size."""
+        """Return the number of bytes of the tensor's values: elements times element size."""
 
     def sources(self, x: Tensor) -> Sequence[tuple[Device, int]]:
-        """From which devices a copy of ``x`` takes how many bytes; override where data can be on several.
+        """Return each device that a copy of ``x`` reads from, with the bytes; override if data can be on several.
 
         Raises:
-            TracingError: As `device_of` does.
+            TracingError: As for `device_of`.
         """
         return ((self.device_of(x), self.nbytes(x)),)
 
     @abstractmethod
     def synchronize(self, device: Device) -> None:
-        """Wait until an existing device has done all that was asked of it."""
+        """Wait until an existing device has finished all the work that was queued on it."""
 
     def await_values(self, x: Tensor, device: Device) -> None:
-        """Wait until a tensor on an existing device has its values; an adapter that can waits for nothing else."""
+        """Wait until a tensor on an existing device has its values; override to wait for that tensor alone."""
         self.synchronize(device)
 
     # ------------------------------------------------------------------ creation
     @abstractmethod
     def dtype(self, name: str) -> Any:
-        """The framework's own dtype for an array-API name.
+        """Return the framework's own dtype for an array-API name.
 
         Raises:
-            ConversionError: The framework has no such dtype (`devshim.errors.messages.no_dtype`).
+            ConversionError: The framework lacks the dtype (`devshim.errors.messages.no_dtype`).
         """
 
     @abstractmethod
     def is_dtype(self, value: object) -> bool:
-        """Whether ``value`` is one of the framework's own dtypes."""
+        """Return True if ``value`` is one of the framework's own dtypes."""
 
     @abstractmethod
     def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        """A new tensor from a Python scalar or nested sequences of them; without ``dtype`` the framework's default."""
+        """Create a tensor from a Python scalar or nested sequences; without ``dtype`` in the framework's default."""
 
     @abstractmethod
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
-        """``x`` in another dtype, on its own device; gradients flow where both are floating."""
+        """Return ``x`` in another dtype, on its own device; gradients flow if both dtypes are floating."""
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        """A tensor whose values are not set."""
+        """Create a tensor whose values are not set."""
 
     @abstractmethod
     def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        """A tensor of one value; without ``dtype`` the framework's default for that kind of Python number."""
+        """Create a tensor of one value; without ``dtype`` in the framework's default for that kind of Python number."""
 
     @abstractmethod
     def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        """A tensor of zeros; without ``dtype`` the framework's default float."""
+        """Create a tensor of zeros; without ``dtype`` in the framework's default float."""
 
     @abstractmethod
     def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        """A tensor of ones; without ``dtype`` the framework's default float."""
+        """Create a tensor of ones; without ``dtype`` in the framework's default float."""
 
     @abstractmethod
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
-        """Evenly spaced values in ``[start, stop)``; integers where all three are ints."""
+        """Create evenly spaced values in ``[start, stop)``; integers if all three are ints."""
 
     @abstractmethod
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
-        """``num`` evenly spaced values from ``start`` to ``stop``."""
+        """Create ``num`` evenly spaced values from ``start`` to ``stop``."""
 
     @abstractmethod
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
-        """Ones on the k-th diagonal, zeros elsewhere."""
+        """Create a matrix of ones on the k-th diagonal and zeros elsewhere."""
 
-    # ------------------------------------------------------------------ draws
+    # ------------------------------------------------------------------ random numbers
     @abstractmethod
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        """Values drawn from ``[low, high)``, on the device; without ``dtype`` the framework's default float."""
+        """Draw values from ``[low, high)`` on the device; without ``dtype`` in the framework's default float."""
 
     @abstractmethod
     def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        """Values drawn from a normal distribution, on the device."""
+        """Draw values from a normal distribution on the device."""
 
     @abstractmethod
     def seed(self, value: int) -> None:
-        """Restart the framework's own generators on every device; the same seed gives the same draws."""
+        """Restart the framework's own generators on every device; the same seed gives the same random numbers."""
 
     # ------------------------------------------------------------------ scopes
     @abstractmethod
     def scope(self, device: Device) -> AbstractContextManager[object]:
-        """A context in which the framework's own operators and creation default to an existing device.
+        """Return a context in which the framework's own operators and creation default to an existing device.
 
-        For this thread alone, and restored on exit whatever happens.  Where the framework has no such
-        thing for a thread, a context that does nothing, and the gap ``op_scope``.
+        The context affects this thread alone, and always restores the previous default on exit. A framework that has no
+        default per thread returns a context that does nothing, and declares the gap ``op_scope``.
         """
 
     def compiling(self) -> bool:
-        """Whether the calling code is being compiled or traced right now."""
+        """Return True if the calling code is being compiled or traced right now."""
         return False
 
     def tracing(self) -> bool:
-        """Whether what the calling code does besides tensors is done once, now, and not each time the function runs."""
+        """Return True if side effects of the calling code happen once, now, and not each time the function runs."""
         return self.compiling()
 
     def untraceable(self, error: DevshimError) -> DevshimError:
-        """The error in a form that the compiler passes on to those who called the compiled function."""
+        """Wrap the error so that it leaves a compiled function and reaches its caller."""
         return error
 
     # ------------------------------------------------------------------ runtime
     @abstractmethod
     def started(self) -> bool:
-        """Whether the framework has started its devices, so that it is too late to choose or to simulate them."""
+        """Return True if the framework has started its devices; then it is too late to choose or to simulate them."""
 
     @abstractmethod
     def set_visible(self, indices: Sequence[int] | None) -> None:
@@ -326,74 +325,74 @@ class Backend(Wholes, ABC):
 
     @abstractmethod
     def memory(self, device: Device) -> MemoryInfo:
-        """Bytes on an existing device, None where the framework cannot know."""
+        """Return the memory of an existing device, in bytes; None where the framework cannot know."""
 
     @abstractmethod
     def empty_cache(self, device: Device) -> None:
-        """Give memory that the framework keeps for reuse back to the device; nothing on the host."""
+        """Return memory that the framework caches for reuse to the device; do nothing on the host."""
 
     @abstractmethod
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
-        """Take memory as needed (``"grow"``), or at most a fraction of each card; before `started`."""
+        """Take memory as needed (``"grow"``), or at most a fraction of each GPU; called before `started`."""
 
     @abstractmethod
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether an error of the framework's says that a device is full."""
+        """Return True if one of the framework's errors says that a device is full."""
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
-        """Return why counted devices cannot start, if an error says so: `count` is 0 then (`devices.startup`)."""
+        """Return why counted devices cannot start, if an error says so; then `count` is 0 (`devices.startup`)."""
         return None
 
     # ------------------------------------------------------------------ simulation
     @abstractmethod
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
-        """Show this many simulated GPUs of this many bytes each from now on (0: none), with these faults.
+        """Show this many simulated GPUs (0: none) of this many bytes each from now on, with these faults.
 
-        Sets `simulated`, and begins `cards`, to which every allocation on a simulated card is told.
+        Sets `simulated`, and creates `cards`, to which every allocation on a simulated GPU is reported.
 
         Raises:
-            SimulationError: It is too late, or real cards are visible (`devshim.errors.messages`).
+            SimulationError: It is too late, or real GPUs are visible (`devshim.errors.messages`).
         """
 
     def refuse_taken(self, check: Callable[[Device | None], None]) -> AbstractContextManager[object]:
-        """A context in which operators and reads call ``check(device)``, which raises for GPUs that were taken away."""
+        """Return a context in which operators and reads call ``check(device)``, which raises for removed GPUs."""
         return nullcontext()
 
     # ------------------------------------------------------------------ guard
     def watch(self, report: Callable[[Device | None, Device, str], None]) -> AbstractContextManager[object]:
-        """A context in which ``report(source, target, what)`` is called for copies the framework makes unasked.
+        """Return a context that calls ``report(source, target, what)`` for each implicit transfer of the framework.
 
-        In every thread; it may raise, and then the copy is not made. Copies that devshim makes may be reported, too.
-        The source is None where it is a GPU and the framework does not say which.
+        It covers every thread. If ``report`` raises, the copy is not made. devshim's own copies may be reported, too.
+        The source is None if it is a GPU and the framework does not say which one.
         """
         return nullcontext()
 
     # ------------------------------------------------------------------ interop
     @abstractmethod
     def to_dlpack(self, x: Tensor) -> Any:
-        """An object with ``__dlpack__`` and ``__dlpack_device__`` over the tensor's own memory.
+        """Return an object with ``__dlpack__`` and ``__dlpack_device__`` over the tensor's own memory.
 
         Raises:
-            ConversionError: This tensor cannot be shared, with the reason; never an abort.
+            ConversionError: This tensor cannot be shared; the message gives the reason. The process never aborts.
         """
 
     @abstractmethod
     def from_dlpack(self, source: Any) -> Tensor:
-        """A tensor over the memory of an object with ``__dlpack__``, values, dtype and shape equal to the bit.
+        """Return a tensor over the memory of an object with ``__dlpack__``, equal to the bit in values, dtype, shape.
 
         Raises:
-            ConversionError: The memory cannot be shared, with the reason; never an abort.
+            ConversionError: The memory cannot be shared; the message gives the reason. The process never aborts.
         """
 
     def flatten_once(self, node: object) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]] | None:
-        """Return the keys and children of a container that the framework knows, and how to rebuild it around others.
+        """Return the keys and children of one of the framework's containers, and a function that rebuilds it.
 
-        A container registered with the framework's pytree registry, or one of its own. Never asked for dicts, lists
-        and their subclasses. None for anything else, named tuples and dataclasses that are not registered among it.
+        The container is in the framework's pytree registry or is one of its classes. Never called for dicts, lists and
+        their subclasses. Returns None for anything else, including unregistered named tuples and dataclasses.
         """
         return None
 
-    # ------------------------------------------------------------------ explaining
+    # ------------------------------------------------------------------ explain
     @abstractmethod
     def native_text(self, device: Device) -> str:
-        """How a user of the framework writes a device in source code, such as ``"cuda:1"`` in quotes."""
+        """Return a device as the framework's users write it in source code, such as ``"cuda:1"`` in quotes."""

@@ -1,4 +1,4 @@
-"""What a backend may be asked for, and how one says that it cannot: a table and a value."""
+"""The features that a backend may support, and `Gap`, the value with which it declares that it lacks one."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ FEATURES: Mapping[str, str] = {
     "several": "split, gather, broadcast, reduce over several devices",
     "checkpoints": "save and load models, optimizers and trees",
 }
-"""What a backend may be asked for, each in the words of the support table."""
+"""The features that a backend may support, each in the words of the support table."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Something a backend cannot do, with the reason.
+    """A feature that a backend lacks, with the reason.
 
     Attributes:
-        kind: ``"planned"``: ours to write; ``"upstream"``: the framework lacks it today;
-            ``"never"``: it cannot be had there.
-        reason: Why, in one sentence fragment that can follow a colon, with the issue or version where one is known.
+        kind: ``"planned"``: devshim will add it; ``"upstream"``: the framework lacks it today; ``"never"``: the
+            framework makes it impossible.
+        reason: A sentence fragment that can follow a colon, with the issue or version where one is known.
     """
 
     kind: Literal["planned", "upstream", "never"]
@@ -69,7 +69,7 @@ __all__ = ["FEATURES", "Gap"]
 
 
 def unsupported(backend: Backend, feature: str) -> UnsupportedError:
-    """Return the error for a declared gap that was asked for."""
+    """Return the error for a call that needs a feature that the backend declares as a gap."""
     gap = backend.gaps.get(feature, Gap("planned", "its adapter has no such room yet"))
     again = {
         "planned": "devshim plans this: see CHANGELOG.md",

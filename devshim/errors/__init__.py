@@ -4,30 +4,30 @@
 
     DevshimError
     ├── ArgumentError (ValueError)              an argument that makes no sense on any framework
-    ├── NotATensorError (TypeError)             no framework known here owns the object
+    ├── NotATensorError (TypeError)             the object belongs to no supported framework
     ├── DeviceError
     │   ├── DeviceSpecError (ValueError)        the text or object names no device
-    │   ├── DeviceNotFoundError (LookupError)   it names one, and this machine has not got it
-    │   ├── DeviceMismatchError (ValueError)    arguments live on different devices
-    │   └── DeviceFailedError (RuntimeError)    a device that was there does not answer any more
+    │   ├── DeviceNotFoundError (LookupError)   it names one that this machine does not have
+    │   ├── DeviceMismatchError (ValueError)    arguments are on different devices
+    │   └── DeviceFailedError (RuntimeError)    a device that existed no longer answers
     ├── BackendError
     │   ├── BackendNotFoundError (ImportError)  the framework is not installed, or none is chosen
     │   ├── BackendBrokenError (ImportError)    it is installed, and its import fails
     │   └── BackendConflictError (ImportError)  two distributions claim one name, or two frameworks clash
     ├── PlacementError (RuntimeError)           a result is not where it was asked to be
-    │   └── CopyNeededError (ValueError)        copy=False, and only a copy could do it
-    ├── CheckpointError (ValueError)            a file is no checkpoint, is damaged, or does not fit
-    ├── ConversionError (TypeError)             no faithful way from this framework to that one
+    │   └── CopyNeededError (ValueError)        copy=False was given, but a copy is needed
+    ├── CheckpointError (ValueError)            a file is not a checkpoint, is damaged, or does not fit
+    ├── ConversionError (TypeError)             no faithful conversion between the two frameworks
     ├── TransferError (RuntimeError)            a guarded transfer happened
     ├── TracingError (RuntimeError)             not possible inside a compiled function
-    ├── SimulationError (RuntimeError)          simulated GPUs cannot be switched on now, or are gone
+    ├── SimulationError (RuntimeError)          simulated GPUs cannot be enabled now, or were removed
     ├── AlreadyStartedError (RuntimeError)      a setting came after a framework started its devices
-    ├── OutOfMemoryError (MemoryError)          a device has no room left
+    ├── OutOfMemoryError (MemoryError)          a device has too little free memory
     └── UnsupportedError (NotImplementedError)  the backend declares that it cannot do this, and why
 
-A message is one sentence that says what was asked and what is true, then a blank line, then
-``Hint:`` and what to type next.  The texts are made in the neutral half, so that they read the same
-on every framework; an error of the framework's own is chained as ``__cause__``.
+A message is one sentence that says what was asked and what is true, then a blank line, then ``Hint:`` and what to
+type next. The neutral half writes the texts, so that they read the same on every framework. An error that the
+framework itself raised is chained as ``__cause__``.
 """
 
 from devshim.errors.types import (

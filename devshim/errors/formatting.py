@@ -1,7 +1,7 @@
-"""Showing a foreign value in a message: bounded work, and nothing of the value's own is called.
+"""Safe formatting of unknown values in error messages: bounded work, and no method of the value is called.
 
-A message about a hostile object must not run its ``__repr__``, believe its ``__class__``, or read ten million
-characters; so what is not plain data is shown by its type's name alone.
+A message about a hostile object must not run its ``__repr__``, trust its ``__class__``, or read ten million characters.
+So a value that is not plain data is shown by the name of its type alone.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["article", "described", "show", "type_name"]
 
 _LONGEST = 40
-_NAME_OF_TYPE = type.__dict__["__name__"]  # a metaclass can hide it behind a property of its own
+_NAME_OF_TYPE = type.__dict__["__name__"]  # a metaclass can override it with a property
 
 
 def type_name(value: object) -> str:
-    """Return the name of a value's type, as `type` itself keeps it."""
+    """Return the name of a value's type, as `type` itself stores it."""
     name: str = _NAME_OF_TYPE.__get__(type(value))
     return name if name.isprintable() and len(name) <= _LONGEST else repr(name[:_LONGEST])
 
@@ -34,7 +34,7 @@ def show(value: object) -> str:
 
 
 def described(value: object) -> str:
-    """Return a few words for a value in a sentence: a plain value as Python writes it, another one by its type."""
+    """Return a few words for a value in a sentence: a plain value as Python writes it, any other by its type."""
     if type(value).__name__ in ("function", "builtin_function_or_method", "method"):
         return "a function"
     shown = show(value)
@@ -42,12 +42,12 @@ def described(value: object) -> str:
 
 
 def article(name: str) -> str:
-    """Return a type's name with its article."""
+    """Return a type's name with its indefinite article."""
     return f"{'an' if name[:1].lower() in 'aeio' or name[:2].lower() == 'nd' else 'a'} {name}"
 
 
 def _plain(value: Any) -> str | None:
-    """The repr of a plain value, abridged; None for everything else."""
+    """Return the shortened repr of a plain value; None for any other value."""
     cls = type(value)
     if issubclass(cls, str):
         start = str.__getitem__(value, slice(_LONGEST))

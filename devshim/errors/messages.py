@@ -1,6 +1,6 @@
-"""The texts of the errors that several rooms raise: one wording for every framework.
+"""The texts of the errors that several packages raise, so that the wording is the same for every framework.
 
-Nothing here is on a fast path: it is imported when something is refused.
+Nothing here is on a fast path: the module is imported when an error is about to be raised.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def not_started(backend: Backend, why: str) -> DeviceNotFoundError:
-    """The framework starts its GPUs with the host, and they cannot start."""
+    """Return the error for a framework that starts its GPUs together with the host, when they cannot start."""
     return DeviceNotFoundError(
         f"{backend.title} does not start: {why}",
         "set CUDA_VISIBLE_DEVICES='' in the environment to leave the GPUs out; `devshim doctor` says more",
@@ -40,7 +40,7 @@ def not_started(backend: Backend, why: str) -> DeviceNotFoundError:
 
 
 def copy_needed(source: Device, target: Device) -> CopyNeededError:
-    """``copy=False``, and the tensor is elsewhere."""
+    """Return the error for ``copy=False`` and a tensor on another device."""
     return CopyNeededError(
         f"copy=False was given, and a tensor on {source} cannot be on {target} without a copy",
         "leave copy out to copy when it is needed",
@@ -48,14 +48,14 @@ def copy_needed(source: Device, target: Device) -> CopyNeededError:
 
 
 def cannot_share(what: str, why: str) -> CopyNeededError:
-    """``copy=False``, and the memory cannot be shared."""
+    """Return the error for ``copy=False`` and memory that cannot be shared."""
     return CopyNeededError(
         f"copy=False was given, and {what} cannot share its memory: {why}", "leave copy out to get a copy of its own"
     )
 
 
 def misplaced(backend: Backend, asked: Device, found: Device) -> PlacementError:
-    """The postcondition of every placement failed."""
+    """Return the error for a result that is not on the requested device: the postcondition of every placement."""
     return PlacementError(
         f"{asked} was asked for, and {backend.title} put the result on {found}",
         "this is a defect of the framework's build or of its adapter: please report it with `devshim doctor`",
@@ -63,7 +63,7 @@ def misplaced(backend: Backend, asked: Device, found: Device) -> PlacementError:
 
 
 def broken(name: str, title: str, error: Exception) -> BackendBrokenError:
-    """A framework is installed, and cannot be imported."""
+    """Return the error for a framework that is installed but cannot be imported."""
     from traceback import format_exception
 
     told = "".join(format_exception(error)).rstrip()
@@ -74,10 +74,10 @@ def broken(name: str, title: str, error: Exception) -> BackendBrokenError:
 
 
 def tracing(backend: Backend, call: str, instead: str) -> TracingError:
-    """The call cannot do its work inside a compiled function.
+    """Return the error for a call that cannot work inside a compiled function.
 
     Args:
-        backend: Who is tracing.
+        backend: The backend that is tracing.
         call: The devshim call, such as ``"place"``.
         instead: What to do outside, as an imperative clause.
     """
@@ -85,17 +85,17 @@ def tracing(backend: Backend, call: str, instead: str) -> TracingError:
 
 
 def not_taken(backend: Backend, source: object, error: Exception) -> ConversionError:
-    """Memory offered by DLPack is not shared: the producer, the framework or its adapter objects."""
+    """Return the error for DLPack memory that the producer, the framework or its adapter refuses to share."""
     why = str(error).partition("\n")[0] or type(error).__name__
-    ours = type(source).__module__.startswith("devshim")  # an exporter, of which nobody else knows
+    ours = type(source).__module__.startswith("devshim")  # an exporter, which is internal to devshim
     what = "this memory" if ours else f"the memory of this {type_name(source)}"
     return ConversionError(f"{backend.title} does not take {what}: {why}", "leave copy out to copy it")
 
 
 def not_converted(source: Backend, target: Backend, error: Exception) -> ConversionError:
-    """A framework fails to read or to make a tensor, with an error of its own."""
+    """Return the error for a framework that fails, with an error of its own, to read or to make a tensor."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    why = lines[-1 if lines[0].startswith("Traceback") else 0]  # MXNet's errors begin with one of its own
+    why = lines[-1 if lines[0].startswith("Traceback") else 0]  # MXNet's errors begin with a traceback of its own
     return ConversionError(
         f"{source.title}'s tensor cannot become {target.title}'s: {why}",
         "make a plain tensor of its values first: dense, initialized, and of as many axes as both frameworks have",
@@ -103,21 +103,21 @@ def not_converted(source: Backend, target: Backend, error: Exception) -> Convers
 
 
 def no_dtype(backend: Backend, name: str, instead: str = "float32") -> ConversionError:
-    """The framework has no such dtype."""
+    """Return the error for a dtype that the framework lacks."""
     return ConversionError(
         f"{backend.title} has no dtype {name!r}", f"convert the values first, for example to {instead!r}"
     )
 
 
 def masked() -> ConversionError:
-    """An array whose mask would be lost."""
+    """Return the error for an array whose mask would be lost."""
     return ConversionError(
         "a masked array's mask has no counterpart in a tensor framework", "give it values: a.filled(0)"
     )
 
 
 def no_numpy_dtype(name: str) -> ConversionError:
-    """NumPy itself has no such dtype."""
+    """Return the error for a dtype that NumPy itself lacks."""
     return ConversionError(
         f"NumPy has no dtype {name!r} of its own, so the values cannot be kept to the bit",
         "pip install ml_dtypes, which gives NumPy that dtype, or cast to 'float32' first",
@@ -125,12 +125,12 @@ def no_numpy_dtype(name: str) -> ConversionError:
 
 
 def simulated_too_late(backend: Backend, why: str, move: str) -> SimulationError:
-    """The framework started its devices before the simulation was asked for."""
+    """Return the error for a simulation that was requested after the framework started its devices."""
     return SimulationError(f"{backend.title} cannot simulate GPUs now: {why}", move)
 
 
 def real_cards(backend: Backend, count: int) -> SimulationError:
-    """Simulated and real cards do not stand side by side."""
+    """Return the error for a simulation beside real GPUs, which is not possible."""
     return SimulationError(
         f"{backend.title} sees {count} real GPU{'' if count == 1 else 's'}, beside which none can be simulated",
         "hide the real ones first: CUDA_VISIBLE_DEVICES='' in the environment, or use them",
@@ -138,7 +138,7 @@ def real_cards(backend: Backend, count: int) -> SimulationError:
 
 
 def already_started(backend: Backend, call: str) -> AlreadyStartedError:
-    """A setting came after the framework started its devices."""
+    """Return the error for a setting that came after the framework started its devices."""
     return AlreadyStartedError(
         f"{call} came too late: {backend.title} has already started its devices",
         f"move {call} to the top of the program, before the first tensor",
@@ -146,12 +146,12 @@ def already_started(backend: Backend, call: str) -> AlreadyStartedError:
 
 
 def out_of_memory(backend: Backend, device: Device, nbytes: int | None) -> OutOfMemoryError:
-    """A device is full: which, what was asked, and what is free."""
+    """Return the error for a full device: which one, how much was asked for, and how much is free."""
     return full(device, nbytes, backend.memory(device).free, backend.full_error or OutOfMemoryError)
 
 
 def no_room_for_clones(backend: Backend, wholes: Sequence[Any]) -> OutOfMemoryError:
-    """`out_of_memory` where models or optimizers are copied by the framework: on the device of the first leaf."""
+    """Return `out_of_memory` for models or optimizers that the framework clones: on the device of the first leaf."""
     device = next(backend.device_of(leaf.read()) for whole in wholes for leaf in backend.leaves(whole))
     return out_of_memory(backend, device, None)
 
@@ -159,7 +159,7 @@ def no_room_for_clones(backend: Backend, wholes: Sequence[Any]) -> OutOfMemoryEr
 def full(
     device: Device, nbytes: int | None, free: int | None, cls: type[OutOfMemoryError] = OutOfMemoryError
 ) -> OutOfMemoryError:
-    """`out_of_memory` for those who know what is free."""
+    """Return `out_of_memory` for a caller that knows how much is free."""
     asked = "an allocation" if nbytes is None else f"{nbytes:,} bytes"
     room = "how much is free is not known" if free is None else f"{free:,} bytes are free"
     return cls(
@@ -169,7 +169,7 @@ def full(
 
 
 def device_failed(device: Device, what: str) -> DeviceFailedError:
-    """A device failed, or does not answer any more."""
+    """Return the error for a device that failed or no longer answers."""
     return DeviceFailedError(
         f"{device} failed at {what}",
         "go on from what is not on it, with another device: ds.devices() lists them",
@@ -177,7 +177,7 @@ def device_failed(device: Device, what: str) -> DeviceFailedError:
 
 
 def not_a_tensor(x: object, call: str, *, is_model: bool = False) -> NotATensorError:
-    """The call takes tensors, and this is something else; a model, optimizer or variable where ``is_model`` says so."""
+    """Return the error for a call that takes tensors; ``is_model``: it was given a model, optimizer or variable."""
     return NotATensorError(
         f"ds.{call} takes a tensor of an installed framework, and this is of type {type_name(x)}",
         "ds.placement_of(x) says where each of its tensors is; pass one of these tensors"
@@ -187,24 +187,24 @@ def not_a_tensor(x: object, call: str, *, is_model: bool = False) -> NotATensorE
 
 
 def bad_argument(name: str, value: object, accepted: str, hint: str) -> ArgumentError:
-    """An argument that makes no sense.
+    """Return the error for an argument that makes no sense.
 
     Args:
-        name: What the call's documentation calls it.
-        value: What was given.
+        name: The argument's name in the call's documentation.
+        value: The given value.
         accepted: What it must be.
-        hint: What to type; not ``accepted`` again.
+        hint: What to type; does not repeat ``accepted``.
     """
     return ArgumentError(f"{name} is {described(value)}, and it must be {accepted}", hint)
 
 
 def no_float(dtype: object) -> ArgumentError:
-    """Random numbers were asked for in a dtype that is not a floating one."""
+    """Return the error for random numbers that were requested in a dtype that is not a floating one."""
     hint = "leave dtype out, or write dtype='float32', and cast what was drawn"
     return bad_argument("dtype", dtype, "a floating dtype", hint)
 
 
 def bad_flag(copy: object) -> ArgumentError:
-    """The argument ``copy`` of a placement or conversion is not None, True or False."""
+    """Return the error for an argument ``copy`` that is not None, True or False."""
     hint = "copy=True always copies, copy=False never does; leave it out to copy where it is needed"
     return bad_argument("copy", copy, "None, True or False", hint)

@@ -1,4 +1,4 @@
-"""The classes of errors; `devshim.errors` shows the tree."""
+"""The classes of the errors that devshim raises; `devshim.errors` shows their tree."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ class DevshimError(Exception):
 
     Attributes:
         problem: One sentence: what was asked, and what is true.
-        hint: What to type next, or None where there is nothing to do.
+        hint: What to type next, or None if there is nothing to do.
 
-    An error that is made again from its text, as Keras does to add the layer to it, has the hint that is in the text.
+    If an error is built from the full text of another one, as Keras does to add the layer's name, the hint is taken
+    from that text.
     """
 
     def __init__(self, problem: str, hint: str | None = None) -> None:
@@ -58,20 +59,23 @@ class DevshimError(Exception):
         self.hint = hint
 
     def add_leaf(self, path: str) -> None:
-        """Say once which leaf of a tree the error is about; the tree itself is unchanged. A lone tensor has no path."""
+        """Add the key path of the leaf that the error is about, once; a lone tensor has no path.
+
+        The added text says that the tree is unchanged.
+        """
         if path and "(at the leaf " not in self.problem:
             self.add_place(f"at the leaf {path} of the tree, which is unchanged")
 
     def add_place(self, place: str) -> None:
-        """Say where the error happened."""
+        """Add where the error happened."""
         self.problem = f"{self.problem} ({place})"
         self.args: tuple[object, ...] = (self.problem if self.hint is None else f"{self.problem}\n\nHint: {self.hint}",)
 
     def __str__(self) -> str:
-        return str(self.args[0])  # ImportError keeps a text of its own, which add_leaf would not reach
+        return str(self.args[0])  # ImportError stores its own text, which add_leaf does not change
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception pickles its args, which here are the joined text: give back the two parts.
+        # Exception pickles its args, which here are the joined text: pass the two parts instead.
         home = vars(type(self)).get("_home")
         if home is None:
             return (type(self), (self.problem, self.hint))
@@ -83,99 +87,99 @@ class ArgumentError(DevshimError, ValueError):
 
 
 class NotATensorError(DevshimError, TypeError):
-    """The object is no tensor of a framework devshim serves."""
+    """An object that is not a tensor of any framework devshim supports."""
 
 
 class DeviceError(DevshimError):
-    """Something about a device: its name, its existence, or its neighbours."""
+    """An error about a device: its name, its existence, or the devices of other arguments."""
 
 
 class DeviceSpecError(DeviceError, ValueError):
-    """The value given names no device in any spelling devshim knows."""
+    """A value that names no device in any spelling devshim knows."""
 
 
 class DeviceNotFoundError(DeviceError, LookupError):
-    """A well-named device that this machine, or this framework's build, does not have."""
+    """A valid device name for a device that this machine, or this framework's build, does not have."""
 
 
 class DeviceMismatchError(DeviceError, ValueError):
-    """Arguments that must share a device live on different ones."""
+    """Arguments that must share a device, but are on different ones."""
 
 
 class DeviceFailedError(DeviceError, RuntimeError):
-    """A device that was there failed at its work, or does not answer any more."""
+    """A device that existed and then failed, or no longer answers."""
 
 
 class BackendError(DevshimError):
-    """Something about a framework as a whole."""
+    """An error about a framework as a whole."""
 
 
 class BackendNotFoundError(BackendError, ImportError):
-    """The framework asked for is not installed, or none was chosen among several."""
+    """A requested framework that is not installed, or no choice among several installed ones."""
 
 
 class BackendBrokenError(BackendError, ImportError):
-    """The framework is installed and its import fails; its own traceback is in the message."""
+    """A framework that is installed but fails to import; its own traceback is in the message."""
 
 
 class BackendConflictError(BackendError, ImportError):
-    """Two distributions claim one backend name, or two frameworks cannot share this process."""
+    """Two distributions that claim one backend name, or two frameworks that cannot share this process."""
 
 
 class PlacementError(DevshimError, RuntimeError):
-    """A result was checked and is not on the device that was asked for."""
+    """A result that was checked and is not on the requested device."""
 
 
 class CopyNeededError(PlacementError, ValueError):
-    """``copy=False`` was given, and the request can only be met by a copy."""
+    """A request with ``copy=False`` that can only be met by a copy."""
 
 
 class CheckpointError(DevshimError, ValueError):
-    """A file is no checkpoint, is damaged, or does not fit what it shall be loaded into; nothing has changed."""
+    """A file that is not a checkpoint, is damaged, or does not fit the target; nothing has changed."""
 
 
 class ConversionError(DevshimError, TypeError):
-    """No faithful conversion exists between two frameworks for this tensor."""
+    """A tensor that has no faithful conversion between two frameworks."""
 
 
 class TransferError(DevshimError, RuntimeError):
-    """A transfer between devices happened where a guard forbids it."""
+    """A transfer between devices inside a guard that forbids it."""
 
 
 class TracingError(DevshimError, RuntimeError):
-    """The call cannot do its work inside a compiled or traced function."""
+    """A call that cannot do its work inside a compiled or traced function."""
 
 
 class SimulationError(DevshimError, RuntimeError):
-    """Simulated GPUs cannot be switched on, off or changed at this moment, or were taken away from a tensor.
+    """Simulated GPUs that cannot be enabled, disabled or changed now, or that were removed under a tensor.
 
     Attributes:
-        device: The simulated GPU that was taken away, where that is what happened.
+        device: The simulated GPU that was removed; None for the other reasons.
     """
 
     device: Device | None = None
 
     def where(self) -> Device:
-        """Return the GPU that was taken away; where that is not what happened, raise the error."""
+        """Return the simulated GPU that was removed; raise the error itself if it has another reason."""
         if self.device is None:
             raise self
         return self.device
 
 
 class AlreadyStartedError(DevshimError, RuntimeError):
-    """A setting that must come before a framework starts its devices came after."""
+    """A setting that must be made before a framework starts its devices, and was made after."""
 
 
 class OutOfMemoryError(DevshimError, MemoryError):
-    """A device has not enough free memory for the request."""
+    """A device that has too little free memory for the request."""
 
 
 class UnsupportedError(DevshimError, NotImplementedError):
-    """The backend declares that it cannot do this; the message carries its reason."""
+    """A feature that the backend declares it lacks; the message gives the reason."""
 
 
 def joined(cls: Joined) -> Joined:
-    """Show an adapter's error, devshim's and its framework's in one class, under devshim's public name.
+    """Give an adapter's class, which joins devshim's error with the framework's, devshim's public name.
 
     A traceback and ``type(error).__name__`` then say ``devshim.OutOfMemoryError``, a name that a program can catch.
     """
@@ -186,16 +190,16 @@ def joined(cls: Joined) -> Joined:
 
 
 def _restored(module: str, name: str, public: str, problem: str, hint: str | None) -> DevshimError:
-    """Return a pickled error of a `joined` class: devshim's own alone where the framework is not loaded."""
+    """Return a pickled error of a `joined` class, or devshim's own class if the framework is not loaded."""
     from importlib import import_module
 
-    root, *inside = module.split(".")  # devshim_backends._torch.simulation.device_rules, or the module of a third party
+    root, *inside = module.split(".")  # devshim_backends._torch.simulation.device_rules, or a third party's module
     framework = inside[0].lstrip("_") if root == "devshim_backends" else root
     home = import_module(module) if framework in modules else None
     found: DevshimError = getattr(home, name, globals()[public])(problem, hint)
     return found
 
 
-for _name in __all__:  # users meet these as devshim.DeviceSpecError, so that is what they should read
+for _name in __all__:  # users know these as devshim.DeviceSpecError, so show that name
     globals()[_name].__module__ = "devshim"
 del _name
