@@ -1,7 +1,7 @@
-"""`Placement`: which leaf lives where, as a value that can be read, planned, written down and applied.
+"""`Placement`: a value that says which leaf lives on which device; it can be read, planned, saved and applied.
 
 A key of a placement is a leaf's path (``"0.weight"``), the path of something above it (``"encoder"``), or a glob
-(``"*.bias"``, as in `fnmatch`); what no key names is on the default device.
+(``"*.bias"``, as in `fnmatch`). A leaf that no key names is on the default device.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ _FORMAT = "devshim.placement.placement"
 
 
 class Placement:
-    """Leaf path -> `Device`.
+    """A mapping from leaf paths to devices.
 
-    A placement of one thing also holds where that thing is an item of a list, tuple or dict, beside its optimizer for
-    example. A leaf's device is the first of these that there is:
+    A placement of one object also works where that object is an item of a list, tuple or dict, for example beside its
+    optimizer. The first of these rules that finds a device decides:
 
-    1. what a key says of its full path: the exact path, then the nearest path above it, then the first glob that fits;
-    2. what a key says of its path within the item, such as ``"0.weight"`` for the leaf ``"model.0.weight"``;
+    1. a key for the leaf's full path: the exact path, then the nearest path above it, then the first matching glob;
+    2. a key for its path within the item, such as ``"0.weight"`` for the leaf ``"model.0.weight"``;
     3. the default;
-    4. without a default, for a tensor of a tree and an optimizer's state: what an exact key says of the end of its
-       path, so that state which mirrors the weights (optax's ``"1.0.mu.dense.kernel"``) goes where they go;
-    5. without a default, for an optimizer's counts and a tree's numbers (tensors of no axes): the first device named.
+    4. without a default, for a tensor of a tree and an optimizer's state: an exact key for the end of its path, so
+       that state which mirrors the weights (optax's ``"1.0.mu.dense.kernel"``) goes where they go;
+    5. without a default, for an optimizer's counts and a tree's numbers (0-d tensors): the first device named.
 
     The state of an optimizer goes where its parameter goes.
 
     Args:
-        places: Path, path above, or glob -> device.
-        default: The device of leaves that no key names; without it there are none such, or an error.
+        places: A mapping from a path, a path above, or a glob to a device.
+        default: The device of leaves that no key names; without it, such a leaf is an error.
 
     Raises:
-        ArgumentError: A key is no text.
-        DeviceSpecError: A value names no device.
+        ArgumentError: A key is not text.
+        DeviceSpecError: A value does not name a device.
     """
 
     __slots__ = ("_default", "_globs", "_places", "_sizes")
@@ -74,15 +74,15 @@ class Placement:
 
     @property
     def devices(self) -> frozenset[Device]:
-        """The devices it uses."""
+        """The devices that the placement uses."""
         return frozenset(self._places.values()) | (frozenset() if self._default is None else {self._default})
 
     def items(self) -> Iterator[tuple[str, Device]]:
-        """Yield its keys and their devices, in the order they were given."""
+        """Yield the keys and their devices, in the order they were given."""
         return iter(self._places.items())
 
     def find(self, path: str) -> Device | None:
-        """Return where a leaf belongs, or None where nothing says so."""
+        """Return the device of a leaf, or None if the placement names none for it."""
         found = self._named(path)
         return self._default if found is None else found
 
@@ -112,15 +112,15 @@ class Placement:
         return None
 
     def of_leaf(self, prefix: str, path: str, count: bool = False) -> Device:
-        """Return where a leaf belongs, by the rules of the class.
+        """Return the device of a leaf, by the rules of the class.
 
         Args:
-            prefix: The key path of the model or tensor in the tree; empty for the whole.
+            prefix: The key path of the model or tensor in the tree; empty if it is the tree itself.
             path: The leaf's path in the model; empty for a tensor.
             count: True if it is a number that belongs to no parameter.
 
         Raises:
-            ArgumentError: Nothing says where.
+            ArgumentError: No rule finds a device.
         """
         full = f"{prefix}.{path}" if prefix and path else prefix or path
         found = self._named(full)
@@ -136,7 +136,7 @@ class Placement:
         return self[full] if found is None else found
 
     def _at_the_end_of(self, path: str) -> Device | None:
-        """What an exact key says of the longest end of a path."""
+        """Return the device of an exact key for the longest matching end of a path."""
         while path:
             path = path.partition(".")[2]
             if path in self._places:
@@ -162,7 +162,7 @@ class Placement:
         return (Placement, (self._places, self._default))
 
     def to_json(self) -> str:
-        """Return it as JSON text, from which `from_json` makes an equal one."""
+        """Return the placement as JSON text, from which `from_json` makes an equal one."""
         import json
 
         places = {key: str(place) for key, place in self._places.items()}
@@ -170,10 +170,10 @@ class Placement:
 
     @classmethod
     def from_json(cls, text: str) -> Placement:
-        """Return the placement that `to_json` wrote down.
+        """Return the placement that `to_json` wrote.
 
         Raises:
-            ArgumentError: The text is something else.
+            ArgumentError: The text is not such a placement.
         """
         import json
 
@@ -197,23 +197,23 @@ class Placement:
 
         Args:
             obj: What to place; a model's weights must have their shapes.
-            devices: Where to, in the order in which the parts run.
-            budgets: The most bytes of each, as a mapping or in the order of the devices, in bytes or as text such as
-                ``"4GiB"``; without it what is free now, where the framework knows.  A device the mapping leaves out
+            devices: The devices, in the order in which the parts run.
+            budgets: The most bytes for each, as a mapping or in the order of the devices, in bytes or as text such as
+                ``"4GiB"``; without it, the free memory now, if the framework knows it.  A device that the mapping omits
                 has no limit.
-            default: The device of what the plan does not name, such as what is added later; see `Placement`.
+            default: The device of leaves that the plan does not name, such as layers added later; see `Placement`.
 
         Returns:
             The device of every parameter and buffer of models, and of every tensor of a tree; optimizers follow.
-            Each device gets a run of blocks, in the order they run; a block is cut only where it fits nowhere as a
-            whole. In a tree, the tensors that a dict or list below the top holds itself are a block, as a weight and
-            its bias are. Ties stay together; the fullest device is, in proportion to its budget, as empty as can be,
-            and a device without one takes what the others cannot.
+            Each device gets a run of consecutive blocks, in the order they run; a block is split only if it fits on
+            no device as a whole. In a tree, the tensors directly in a dict or list below the top are one block, such
+            as a weight and its bias. Tied parameters stay together. The plan keeps the fullest device, in proportion
+            to its budget, as empty as possible; a device without a budget takes only what the others cannot.
 
         Raises:
-            OutOfMemoryError: It does not fit; says what is needed, and what there is.
+            OutOfMemoryError: It does not fit; the error says what is needed, and what is available.
             DeviceNotFoundError: ``budgets`` is not given, and the framework does not have one of the devices.
-            ArgumentError: ``devices`` or ``budgets`` make no sense, or there is nothing to place.
+            ArgumentError: ``devices`` or ``budgets`` is invalid, or there is nothing to place.
         """
         from devshim.placement import planner
 
@@ -231,13 +231,13 @@ class Placement:
 
 
 def placement_of(obj: object) -> Placement:
-    """Return where a tensor, model, optimizer, or every tensor of a tree is.
+    """Return the devices of a tensor, a model, an optimizer, or every tensor of a tree.
 
     Args:
-        obj: Any of these. A leaf's path is the framework's name for it, below its place in the tree: ``"0.weight"``.
+        obj: Any of these. A leaf's path is the framework's name for it, below its key in the tree: ``"0.weight"``.
 
     Returns:
-        The device of every tensor, parameter, buffer and state, by its path; a lone tensor's is empty.
+        The device of every tensor, parameter, buffer and state, by its path; the path of a single tensor is empty.
     """
     from devshim.transfers import explain
     from devshim.trees import explain as tree_lines
@@ -251,7 +251,7 @@ def placement_of(obj: object) -> Placement:
 
 
 def _table(places: Mapping[str, Device], default: Device | None, sizes: Mapping[str, int]) -> str:
-    """The placement as lines of a table, with totals per device where bytes are known."""
+    """Return the placement as the lines of a table, with totals per device if the bytes are known."""
     rows = [(key or "(the tensor itself)", _shown(place), _bytes(sizes.get(key))) for key, place in places.items()]
     if default is not None:
         rows.append(("(everything else)", _shown(default), ""))
@@ -264,7 +264,7 @@ def _table(places: Mapping[str, Device], default: Device | None, sizes: Mapping[
 
 
 def _shown(device: Device) -> str:
-    """A device in a table; a simulated card is called so."""
+    """Return a device as the table shows it; a simulated GPU is labelled so."""
     from devshim.registry import simulation_request
 
     simulated = device.kind == "gpu" and device.index < simulation_request.simulated_gpus()

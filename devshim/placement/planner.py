@@ -1,12 +1,12 @@
-"""Planning a placement: which device gets which part of a model, by the bytes of its parts.
+"""Plan a placement: decide which device gets which part of a model, by the bytes of its parts.
 
-Requirements this module answers:
+Requirements of this module:
 
-* The parts keep the order in which they run, and each device gets a run of them: so activations cross from a device to
-  the next once.
-* No device gets more than its budget; within that, the fullest device is as empty as it can be, relative to its budget.
-* A block stays whole unless it fits nowhere; then the largest is planned by what is inside it.
-* Ties stay together, at the place of the first of them, and are counted once.
+* The parts keep the order in which they run, and each device gets a run of consecutive parts, so that activations
+  cross from one device to the next only once.
+* No device gets more than its budget. Within that, the fullest device is as empty as possible, relative to its budget.
+* A block stays whole unless it does not fit on any device; then the largest block is split into the parts inside it.
+* Tied parameters stay together, at the position of the first of them, and are counted once.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ UNLIMITED = 2**62
 
 
 class Part:
-    """Something that goes to one device: its leaves, its bytes, and what it is made of."""
+    """A part of an object that goes to one device: its leaves, its bytes, and the parts inside it."""
 
     def __init__(self, path: str, leaves: dict[str, tuple[int, int]], inside: list[Part]) -> None:
         self.path = path
         self.leaves = leaves
-        """Path -> the number of whose data it is, and its bytes."""
+        """Path -> the id of the object that owns the data, and its bytes."""
         self.inside = inside
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its leaves; ties count once."""
+        """The bytes of its leaves; tied leaves count once."""
         return sum(dict(self.leaves.values()).values())
 
 
@@ -74,7 +74,7 @@ def plan(
 
 # ---------------------------------------------------------------------- what there is to place
 def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
-    """Return the parts of a tree, in order, and the backends of what is in it."""
+    """Return the parts of a tree, in order, and the backends of its tensors and models."""
     wholes: list[Any] = []
     found = [(cell, x, backend) for cell, x, backend in trees.scan(obj, None, wholes)]
     parts, backends = _of_tensors(found), [backend for _, _, backend in found]
@@ -87,9 +87,9 @@ def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
 
 
 def _of_tensors(found: list[tuple[Any, Any, Backend]]) -> list[Part]:
-    """The tensors of a tree; those of one container are a block, but for the tree itself.
+    """Return the tensors of a tree as parts; those of one container below the top are a block.
 
-    What computes with a weight computes with the bias beside it.
+    A computation that uses a weight also uses the bias beside it.
     """
     parts: list[Part] = []
     blocks: dict[int, Part] = {}
@@ -129,7 +129,7 @@ def _of_whole(prefix: str, whole: object, backend: Backend) -> list[Part]:
 
 
 def _merge_ties(parts: Iterable[Part]) -> list[Part]:
-    """Parts that share a leaf's data as one, at the place of the first."""
+    """Merge parts that share a leaf's data, at the position of the first."""
     merged: list[Part] = []
     for part in parts:
         owners = {owner for owner, _ in part.leaves.values()}
@@ -144,7 +144,7 @@ def _merge_ties(parts: Iterable[Part]) -> list[Part]:
 
 
 def _opened(parts: list[Part], devices: list[Device], caps: list[int], whole: int) -> list[Part]:
-    """The parts with the largest that can be opened replaced by what is inside it."""
+    """Return the parts with the largest splittable one replaced by the parts inside it."""
     opened = max((part for part in parts if part.inside), key=lambda part: part.nbytes, default=None)
     if opened is None:
         room = ", ".join(f"{device}: {cap:,}" for device, cap in zip(devices, caps, strict=True))
@@ -163,7 +163,7 @@ def _opened(parts: list[Part], devices: list[Device], caps: list[int], whole: in
 
 # ---------------------------------------------------------------------- who gets how much
 def _read_budgets(devices: list[Device], budgets: Any, backends: list[Backend]) -> list[int]:
-    """The most bytes each device may get; what is free on it where nothing is said and it is known."""
+    """Return the most bytes that each device may get; without a budget, its free memory if that is known."""
     if budgets is None:
         return [_free(device, backends) for device in devices]
     if hasattr(budgets, "items"):
@@ -192,7 +192,7 @@ def _free(device: Device, backends: list[Backend]) -> int:
 
 
 def _divide(parts: list[Part], caps: list[int], limited: bool) -> list[list[Part]] | None:
-    """Runs of parts, one per device, such that the fullest is as empty as can be; None where they do not fit."""
+    """Return runs of parts, one per device, so that the fullest is as empty as possible; None if they do not fit."""
     sizes = [part.nbytes for part in parts]
     best = _filled(sizes, caps)
     if best is None:
@@ -202,7 +202,7 @@ def _divide(parts: list[Part], caps: list[int], limited: bool) -> list[list[Part
         if _filled(sizes, without) is None:
             return _cut(parts, best)
         caps = without
-    # Without budgets all devices count alike: what is free on them is a limit, no measure of their worth.
+    # Without budgets, all devices get equal weights: their free memory is a limit, and does not say how to share.
     weights = caps if limited else [1] * len(caps)
     low, high = 0.0, 1.0 if limited else float(max(caps))
     for _ in range(128):
@@ -220,7 +220,7 @@ def _cut(parts: list[Part], ends: list[int]) -> list[list[Part]]:
 
 
 def _filled(sizes: list[int], caps: list[int]) -> list[int] | None:
-    """Where each device's run ends when each takes all that fits, in order; None where something is left over."""
+    """Return where each device's run ends if each takes all that fits, in order; None if something is left over."""
     ends, at = [], 0
     for cap in caps:
         room = cap

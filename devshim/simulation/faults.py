@@ -1,4 +1,4 @@
-"""The faults of simulated cards that a test can ask for; `devshim.simulation.memory` has them come."""
+"""The faults that a test can request on a simulated GPU; `devshim.simulation.memory` triggers them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ EVENTS = ("allocation", "copy", "vanish")
 
 
 class Fault:
-    """Something that goes wrong on a simulated card, for tests of what comes after: ``ds.simulate(faults=...)``.
+    """A failure on a simulated GPU, for tests of error handling: ``ds.simulate(faults=...)``.
 
     Args:
-        device: The simulated card.
-        what: ``"allocation"``: an allocation on it finds no room (`OutOfMemoryError`). ``"copy"``: a copy that devshim
-            makes to it or from it fails (`DeviceFailedError`). ``"vanish"``: from an allocation or a copy on,
-            everything on it fails (`DeviceFailedError`), until GPUs are simulated anew.
-        at: At which such event, counted from 1 for each framework and card since `simulate`; for ``"vanish"``
-            allocations and copies count alike.
-        times: How many events in a row fail; a card that has vanished stays so.
+        device: The simulated GPU.
+        what: ``"allocation"``: an allocation on it does not fit (`OutOfMemoryError`). ``"copy"``: a copy that devshim
+            makes to it or from it fails (`DeviceFailedError`). ``"vanish"``: starting with an allocation or a copy,
+            every operation on it fails (`DeviceFailedError`), until `simulate` is called again.
+        at: The number of the event that fails, counted from 1 for each framework and GPU since `simulate`; for
+            ``"vanish"``, allocations and copies are counted together.
+        times: How many events in a row fail; a GPU that has vanished stays vanished.
 
     Raises:
-        ArgumentError: ``device`` is no GPU, or the other arguments make no sense.
+        ArgumentError: ``device`` is not a GPU, or another argument is invalid.
     """
 
     __slots__ = ("at", "device", "times", "what")

@@ -1,19 +1,19 @@
-"""Simulated cards: their memory, counted by the byte, and when the faults come that a test asked for.
+"""The memory of simulated GPUs, counted by the byte, and the faults that a test requests.
 
-Requirements this module answers:
+Requirements of this module:
 
-* One count and one text for every framework: an adapter says which object holds how many bytes of which card
-  (`Card.hold`), and everything else is the same everywhere. The bytes count for as long as that object lives.
-* Exact to the rounding: `ROUND` bytes, as CUDA's allocators of PyTorch and TensorFlow round.
-* Safe in threads, and inside the garbage collector, which may end a tensor's life in the middle of anything: what is
-  gone is only noted there, and settled by the next who looks.
+* One counter and one error text for every framework. An adapter reports which object uses how many bytes of which
+  GPU (`Card.hold`); everything else is shared. The bytes count for as long as that object lives.
+* Exact up to rounding to `ROUND` bytes, as the CUDA allocators of PyTorch and TensorFlow round.
+* Safe in threads, and inside the garbage collector, which may free a tensor in the middle of any operation: there,
+  the freed object is only queued, and the next reader updates the counters.
 * Safe under Ctrl-C. A finalizer in Python can be interrupted before its first line, and Python drops the interrupt
-  with it; so what notes that an object is gone is a function in C (``deque.append``), here and in every adapter. An
-  interrupt in the middle of an update leaves `Card._split` set, and the next who looks adds up again.
-* An operator of the framework's own that finds a card full raises the error devshim's own calls raise, which is the
-  framework's own, too, for those who catch that: an adapter passes a class that is both.
+  with it; so the callback that queues a freed object is a function in C (``deque.append``), here and in every
+  adapter. An interrupt in the middle of an update leaves `Card._split` set, and the next reader adds up again.
+* If a framework's own operator finds a GPU full, it raises the same error as devshim's own calls. That error is also
+  an instance of the framework's own error, for code that catches that one: an adapter passes a class that is both.
 
-Imported by adapters that simulate, and by nobody else before a fault is asked for.
+Only adapters that simulate import this module; nothing else does before a fault is requested.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["EVENTS", "ROUND", "Card", "Cards", "Fault"]
 
 ROUND = 512
-"""Bytes: every allocation on a simulated card takes a multiple of this."""
+"""Bytes: every allocation on a simulated GPU uses a multiple of this."""
 
 
 class _Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
-    """A weak reference that knows what its object took."""
+    """A weak reference that records how many bytes its object uses."""
 
     __slots__ = ("key", "nbytes")
 
@@ -48,20 +48,20 @@ class _Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
 
 
 _LOCK: Any = RLock()
-"""Held around every update of a count.  Python may run a signal's handler or a finalizer in the middle of one, in the
-same thread: what that makes is noted, and counted by the next who looks."""
+"""The lock around every update of a counter. Python may run a signal's handler or a finalizer in the middle of an
+update, in the same thread: an allocation made there is queued, and the next reader counts it."""
 _OWNERS: dict[int, _Held] = {}
-"""The last record for the owner at an address; the owner may be gone, and another object there now."""
+"""The last record for the owner at each address; that owner may be freed, and another object may have its address."""
 
 
 class Card:
-    """One simulated card of one framework.
+    """One simulated GPU of one framework.
 
     Attributes:
-        device: Which.
-        limit: Its bytes, or None for no limit.
-        lost: Whether it has vanished.
-        taken: The line that took it away, as ``file:line``; None while it is shown.
+        device: Its device.
+        limit: Its memory in bytes, or None for no limit.
+        lost: True if it has vanished.
+        taken: The line that removed it, as ``file:line``; None while it is shown.
     """
 
     def __init__(self, device: Device, full: type[OutOfMemoryError]) -> None:
@@ -76,14 +76,14 @@ class Card:
         """The counted owners, by the address of the reference; `_used` is their sum."""
         self._gone: deque[_Held] = deque()
         self._late: deque[_Held] = deque()
-        """What was made in the middle of an update, by a signal's handler or a finalizer."""
+        """Allocations made in the middle of an update, by a signal's handler or a finalizer."""
         self._split = False
-        """True while an update of the two is incomplete."""
+        """True while `_held` and `_used` do not agree, because an update is incomplete."""
         self._faults: list[Fault] = []
         self._events = {"allocation": 0, "copy": 0}
 
     def begin(self, limit: int | None, faults: Iterable[Fault] = ()) -> None:
-        """Start anew with a limit and faults: what is there stays counted, and is the highest so far."""
+        """Restart with a limit and faults; what is allocated stays counted, and becomes the new peak."""
         middle = _LOCK._is_owned()
         with _LOCK:
             if not middle:
@@ -94,17 +94,17 @@ class Card:
             self._events = dict.fromkeys(self._events, 0)
 
     def hold(self, owner: Any, nbytes: int, *, there: bool = False) -> None:
-        """Count bytes until their owner, which must allow weak references, is gone; once, however often it is said.
+        """Count an owner's bytes until the owner is freed; further calls for the same owner count nothing.
 
         Args:
-            owner: What has the memory.
-            nbytes: How much; it takes whole roundings.
-            there: The memory is on the card already: it is counted, and not refused.
+            owner: The object that owns the memory; it must allow weak references.
+            nbytes: How many bytes; they are rounded up to `ROUND`.
+            there: True if the memory is already allocated: it is counted, and not refused.
 
         Raises:
-            OutOfMemoryError: It does not fit, or a fault says so; of the class the adapter passed.
-            DeviceFailedError: The card has vanished.
-            SimulationError: It was taken away.
+            OutOfMemoryError: It does not fit, or a fault is due; of the class that the adapter passed.
+            DeviceFailedError: The GPU has vanished.
+            SimulationError: The GPU was removed.
         """
         known = _OWNERS.get(id(owner))
         if known is not None and known() is owner:
@@ -122,7 +122,7 @@ class Card:
             fails = self._faults and not there and self._happens("allocation")
             if there or (not fails and (self.limit is None or held.nbytes <= self.limit - self._used)):
                 self._split = True
-                self._held[place] = held  # from here on no call, in which Python could run something else
+                self._held[place] = held  # from here on no function is called, so that Python cannot run other code
                 _OWNERS[held.key] = held
                 self._used += held.nbytes
                 if self._used > self._peak:
@@ -135,27 +135,27 @@ class Card:
         raise messages.full(self.device, nbytes, free, self._full)
 
     def answer(self, what: str) -> None:
-        """Raise `DeviceFailedError` where the card has vanished, `SimulationError` where it was taken away."""
+        """Raise `DeviceFailedError` if the GPU has vanished, and `SimulationError` if it was removed."""
         self.require_shown()
         if self.lost:
             raise messages.device_failed(self.device, what)
 
     def require_shown(self) -> None:
-        """Raise `SimulationError` where the card was taken away."""
+        """Raise `SimulationError` if the GPU was removed."""
         if self.taken is not None:
             from devshim.simulation.removed_gpus import taken_away
 
             raise taken_away(self.device, self.taken)
 
     def copying(self, what: str) -> None:
-        """Count a copy to or from the card; raises `DeviceFailedError` where a fault says so."""
+        """Count a copy to or from the GPU; raise `DeviceFailedError` if a fault is due."""
         with _LOCK:
             fails = self._faults and self._happens("copy")
         if fails or self.lost:
             raise messages.device_failed(self.device, what)
 
     def reset_peak(self) -> None:
-        """Make what is used now the highest so far."""
+        """Set the peak to what is used now."""
         middle = _LOCK._is_owned()
         with _LOCK:
             if not middle:
@@ -163,7 +163,7 @@ class Card:
             self._peak = self._used
 
     def info(self) -> MemoryInfo:
-        """Return what the card shows."""
+        """Return the GPU's memory: total, used, free and peak."""
         middle = _LOCK._is_owned()
         with _LOCK:
             if not middle:
@@ -172,11 +172,11 @@ class Card:
         return MemoryInfo(total=total, used=used, free=free, peak=peak)
 
     def _free(self) -> int | None:
-        """What can still be asked for: whole roundings alone."""
+        """Return the bytes that can still be allocated: a multiple of `ROUND`."""
         return None if self.limit is None else max(self.limit - self._used, 0) // ROUND * ROUND
 
     def _settle(self) -> None:
-        """Take note of what came and went, with the lock held; what is done twice, after an interrupt, is done once."""
+        """Count the queued allocations and frees, with the lock held; a repeat after an interrupt does no harm."""
         if self._split:
             self._used = sum(held.nbytes for held in self._held.values())
             self._split = False
@@ -187,14 +187,14 @@ class Card:
             self._split = True
             if self._held.pop(id(held), None) is not None:
                 self._used -= held.nbytes
-            key = getattr(held, "key", None)  # None: an interrupt came before it had one
+            key = getattr(held, "key", None)  # None: an interrupt came before the key was set
             if key is not None and _OWNERS.get(key) is held:
                 del _OWNERS[key]
             gone.popleft()
             self._split = False
 
     def _count_late(self) -> None:
-        """Count what was made in the middle of an update, if it is still there."""
+        """Count the allocations made in the middle of an update, if they still exist."""
         late = self._late
         while late:
             held = late[0]
@@ -210,7 +210,7 @@ class Card:
             late.popleft()
 
     def _happens(self, event: str) -> bool:
-        """Count an event, with the lock held; whether it fails."""
+        """Count an event, with the lock held, and return True if it fails."""
         self._events[event] += 1
         every = sum(self._events.values())
         for fault in self._faults:
@@ -222,10 +222,10 @@ class Card:
 
 
 class Cards:
-    """The simulated cards of one framework, by their index; there may be more than are shown now.
+    """The simulated GPUs of one framework, by their index; there may be more than are shown now.
 
     Args:
-        full: The class of the error that says a card is full; a framework's own and `OutOfMemoryError` in one.
+        full: The class of the error for a full GPU; it derives from the framework's own error and `OutOfMemoryError`.
     """
 
     def __init__(self, full: type[OutOfMemoryError] = OutOfMemoryError) -> None:
@@ -233,23 +233,23 @@ class Cards:
         self._cards: list[Card] = []
 
     def begin(self, gpus: int, memory: int | None, faults: Iterable[Fault] = ()) -> None:
-        """Start anew with so many cards; those that were there before, and what is on them, stay."""
+        """Restart with ``gpus`` GPUs; GPUs that existed before stay, and so do the tensors on them."""
         while len(self._cards) < gpus:
             self._cards.append(self.new(Device("gpu", len(self._cards))))
         for card in self._cards:
             card.begin(memory, faults)
 
     def new(self, device: Device) -> Card:
-        """Make a card; an adapter that counts in its own way has a class of its own."""
+        """Make a GPU; an adapter that counts in another way overrides this to use its own class."""
         return Card(device, self._full)
 
     def used_beyond(self, gpus: int) -> int:
-        """Return how many cards there must be to have the last one on which something is; 0 where it is below."""
+        """Return the number of GPUs up to the last one in use, or 0 if none from ``gpus`` on is in use."""
         self.settle()
         return max((card.device.index + 1 for card in self._cards[gpus:] if card.info().used), default=0)
 
     def settle(self) -> None:
-        """Take note of what is gone, where that is not noted as it goes."""
+        """Count what was freed, for adapters that do not count each free at once."""
 
     def __getitem__(self, index: int) -> Card:
         return self._cards[index]
@@ -259,7 +259,7 @@ class Cards:
 
 
 def watch(backend: Backend, source: Device | None, target: Device, what: str) -> None:
-    """What `transfers.engine` calls while faults are asked for: before a copy, or (no source) before anything else."""
+    """Trigger faults; `transfers.engine` calls this before a copy, or (without a source) before other operations."""
     cards = backend.cards
     if cards is None or not backend.simulated:
         return

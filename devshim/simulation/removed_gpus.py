@@ -1,11 +1,12 @@
-"""Simulated GPUs that are taken away while tensors are still on them.
+"""Refuse the use of tensors that are still on a simulated GPU after that GPU was removed.
 
-Requirements this module answers:
+A GPU is removed when a ``with ds.simulate(...)`` block ends, or when fewer GPUs are simulated than before.
+Requirements of this module:
 
-* A tensor says where it was, on every framework, and its memory stays counted until it is gone.
-* An error names the line that took its GPU away: in devshim's calls, and in the framework's own operators and
-  reads as far as its adapter can intercept them (`Backend.refuse_taken`).
-* Nothing is left in place where no tensor is left behind, and when the same GPUs come back everything works again.
+* `device_of` still works for such a tensor, on every framework, and the GPU counts its memory until it is freed.
+* The error names the line that removed the GPU. devshim's own calls raise it; the framework's operators and reads
+  raise it too, as far as the adapter can intercept them (`Backend.refuse_taken`).
+* No check is installed if no tensor is left behind. When the same GPUs come back, every tensor works again.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ if TYPE_CHECKING:
 __all__ = ["located", "switch", "taken_away"]
 
 _READS = ("copy_to", "copy_many", "to_numpy", "to_dlpack")
-"""The checks that an adapter installs for tensors whose device is not known yet."""
+"""The methods of an adapter that may get tensors whose device is not known yet, and that need a check."""
 
 _refusing: dict[str, ExitStack] = {}
 """The installed checks, by the backend's name."""
 
 
 def switch(backend: Backend, gpus: int, memory: int | None, faults: Sequence[Fault]) -> None:
-    """Have a backend show so many simulated GPUs, and refuse the use of what is left on others.
+    """Show ``gpus`` simulated GPUs on a backend, and refuse the use of tensors on GPUs that this removes.
 
     Raises:
-        SimulationError: As `Backend.simulate` does.
+        SimulationError: Under the same conditions as `Backend.simulate`.
     """
     before, taken = backend.labelled, [(card, card.taken) for card in backend.cards or ()]
     left = _used_beyond(backend, gpus)
@@ -65,16 +66,16 @@ def switch(backend: Backend, gpus: int, memory: int | None, faults: Sequence[Fau
 
 
 def _used_beyond(backend: Backend, gpus: int) -> int:
-    """Return how many GPUs must keep their label: one more than the last that is taken away and holds something."""
+    """Return how many GPUs must keep their label: the number up to the last removed GPU that is still in use."""
     cards = backend.cards
     if cards is None or not cards.used_beyond(gpus):
         return 0
-    gc.collect()  # what only cycles hold, such as an error and its traceback, is not in use
+    gc.collect()  # tensors that only a reference cycle keeps alive, such as an error and its traceback, are not in use
     return cards.used_beyond(gpus)
 
 
 def _start(backend: Backend) -> None:
-    """Refuse from now on the use of tensors on GPUs that were taken away."""
+    """Install the checks that refuse the use of tensors on removed GPUs."""
     cards: Any = backend.cards
 
     def check(device: Device | None) -> None:
@@ -104,12 +105,12 @@ def _stop(backend: Backend) -> None:
 
 
 def _checked(backend: Backend, method: Callable[..., Any], check: Check) -> Callable[..., Any]:
-    """Return a method of an adapter that asks first where the tensors are that it is given."""
+    """Wrap an adapter's method so that it checks the devices of its tensors first."""
     plain = type(backend).device_of
 
     def checked(xs: Any, *args: Any, **kwargs: Any) -> Any:
         alone = backend.is_tensor(type(xs))
-        for x in (xs,) if alone else [xs[i] for i in range(len(xs))]:  # who iterates over `xs` takes from it
+        for x in (xs,) if alone else [xs[i] for i in range(len(xs))]:  # by index: iterating over `xs` may use it up
             if not backend.is_tracer(x):
                 check(plain(backend, x))
         return method(xs, *args, **kwargs)
@@ -118,7 +119,7 @@ def _checked(backend: Backend, method: Callable[..., Any], check: Check) -> Call
 
 
 def located(backend: Backend, read: Callable[[], Any]) -> Device:
-    """Return where a tensor is that ``read()`` returns, or was before its GPU was taken away."""
+    """Return the device of the tensor that ``read()`` returns; for a removed GPU, the device that it was on."""
     try:
         return backend.device_of(read())
     except SimulationError as error:
@@ -126,7 +127,7 @@ def located(backend: Backend, read: Callable[[], Any]) -> Device:
 
 
 def taken_away(device: Device, site: str) -> SimulationError:
-    """A tensor is on a simulated GPU that is not shown any more."""
+    """Return the error for the use of a tensor on a simulated GPU that is no longer shown."""
     error = SimulationError(
         f"{device} was taken away at {site}, and a tensor on it was used",
         f"keep ds.simulate(...) open for as long as its tensors are used, or move them before: ds.place(x, 'cpu'); "

@@ -1,8 +1,8 @@
-"""Simulated GPUs: `simulate`, and what the environment asks for.
+"""Simulated GPUs: `simulate`, and the environment variables that request the same.
 
-A request is made once for the process.  Frameworks that are imported already get it at once, so that "too
-late" is said where it can still be mended; the others when devshim first loads them.  Nothing is simulated
-beside real cards, and everything printed about a simulated card says that it is one.
+A request applies to the whole process. Frameworks that are already imported get it at once, so that a "too late"
+error is raised where the user can still fix it; the others get it when devshim first loads them. devshim never
+simulates GPUs beside real ones, and everything it prints about a simulated GPU says that it is simulated.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _SWITCHING = RLock()
 
 
 class Simulation:
-    """What `simulate` returns: usable as a ``with`` block, at whose end the earlier state is back.
+    """The return value of `simulate`; used as a ``with`` block, it restores the earlier state at the end.
 
     Attributes:
-        gpus: How many simulated GPUs were asked for.
-        memory: Bytes of each, or None for no limit.
-        faults: What goes wrong on them.
+        gpus: The number of simulated GPUs requested.
+        memory: The bytes of each, or None for no limit.
+        faults: The faults on them.
     """
 
     def __init__(self, request: Request, before: Request) -> None:
@@ -64,24 +64,24 @@ def _told(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> str:
 
 
 def simulate(gpus: int = 2, memory: str | int | None = None, *, faults: Fault | Sequence[Fault] = ()) -> Simulation:
-    """Show simulated GPUs on a machine that has none, in every framework that can.
+    """Show simulated GPUs, in every framework that supports it, on a machine that has none.
 
     Args:
-        gpus: How many, 0 to 64; 0 switches them off.
-        memory: Of each, in bytes or as text such as ``"4GiB"``; None for no limit.
-        faults: What goes wrong on them, for tests of what comes after: a `Fault` or several.
+        gpus: The number of GPUs, 0 to 64; 0 switches them off.
+        memory: The memory of each, in bytes or as text such as ``"4GiB"``; None for no limit.
+        faults: Failures on them, for tests of error handling: a `Fault` or several.
 
     Returns:
-        A handle that, used as a ``with`` block, restores the earlier state; it need not be kept.
+        A handle that restores the earlier state if it is used as a ``with`` block; otherwise it can be dropped.
 
     Raises:
-        SimulationError: A framework has started its devices already, or sees real cards; nothing has changed.
+        SimulationError: A framework has already started its devices, or sees real GPUs; nothing has changed.
         UnsupportedError: The current framework declares that it cannot simulate.
-        ArgumentError: ``gpus``, ``memory`` or ``faults`` makes no sense.
+        ArgumentError: ``gpus``, ``memory`` or ``faults`` is invalid.
 
-    A simulated card holds real data, carries its own label, and computes on the CPU.  The same can be asked for
-    by ``DEVSHIM_SIMULATE_GPUS=2`` and ``DEVSHIM_SIMULATE_MEMORY=4GiB`` in the environment, and for a whole program by
-    ``devshim run --gpus 2 script.py``.  The logger ``devshim`` is told of each framework that shows such cards.
+    A simulated GPU stores real data, has its own label, and computes on the CPU.  To request the same from the
+    environment, set ``DEVSHIM_SIMULATE_GPUS=2`` and ``DEVSHIM_SIMULATE_MEMORY=4GiB``; for a whole program, use
+    ``devshim run --gpus 2 script.py``.  The logger ``devshim`` logs each framework that shows simulated GPUs.
     """
     tracing.refuse("simulate", "call it at the top of the program")
     if isinstance(gpus, str) and gpus[-1:] in ("b", "B") and is_size(gpus):
@@ -93,24 +93,24 @@ def simulate(gpus: int = 2, memory: str | int | None = None, *, faults: Fault | 
 
 
 def keep(gpus: int) -> None:
-    """Show only so many of the simulated GPUs asked for: they are all alike, so which ones does not matter."""
+    """Show only the first ``gpus`` of the simulated GPUs; they are all alike, so it does not matter which."""
     _switch(gpus, *simulation_request.current()[1:])
 
 
 def apply_request(backend: Backend) -> None:
-    """Give a backend that is being loaded the simulated GPUs this process asked for."""
+    """Give a backend that is being loaded the simulated GPUs that this process requested."""
     request = simulation_request.current()
     if request[0] == 0:
         return
     try:
         _apply(backend, *request)
     except (SimulationError, UnsupportedError) as error:
-        # Loading goes on, for work on the CPU; whoever asks for a card is told this reason.
+        # Loading continues, for work on the CPU; a call that asks for a GPU raises an error with this reason.
         backend.simulation_refused = error.problem
 
 
 def _switch(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
-    """Make a request the process's own, on all frameworks at once or on none; one thread after the other."""
+    """Set the process's request on all frameworks or on none; only one thread at a time does this."""
     with _SWITCHING:
         _switch_all(gpus, memory, faults)
 
@@ -137,18 +137,18 @@ def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> Non
     simulation_request.asked = (gpus, memory, faults)
     _watch_copies(bool(faults))
     for each in discovery.BUILTIN:
-        import_hooks.watch(each)  # whoever imports it from now on, and however, it has its cards before it starts
+        import_hooks.watch(each)  # a framework imported later, by any import statement, gets its GPUs before it starts
 
 
 def _watch_copies(watched: bool) -> None:
-    """Have every copy counted while faults are asked for, and cost nothing else."""
+    """Count every copy while faults are requested; without faults, copies cost nothing extra."""
     if watched:
         from devshim.simulation import memory as memory_module
     engine.FAULTS = memory_module.watch if watched else None
 
 
 def _offer(backend: Backend, request: Request, current: bool) -> bool:
-    """Switch one backend; one that is not current and cannot keeps its reason for whoever asks it for a card."""
+    """Switch one backend; one that cannot and is not current stores the reason for later requests for a GPU."""
     backend.simulation_refused = None
     try:
         _apply(backend, *request)
@@ -171,7 +171,7 @@ def _apply(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault,
 
 
 def _set(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> None:
-    """Switch a backend, and tell the logger "devshim"; who has not imported `logging` shows no such line."""
+    """Switch a backend, and log that to the logger "devshim" if the program has imported `logging`."""
     from devshim.simulation import removed_gpus
 
     removed_gpus.switch(backend, gpus, memory, faults)
@@ -182,7 +182,7 @@ def _set(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault, .
 
 
 def _refuse_gap(name: str, memory: int | None) -> None:
-    """Refuse for the current backend what it declares it cannot, before anything is imported or changed."""
+    """Raise for a gap that the current backend declares, before anything is imported or changed."""
     declared = registry.gaps(name)
     for feature in ("simulate", "simulate_memory") if memory is not None else ("simulate",):
         if feature in declared:
