@@ -1,4 +1,4 @@
-"""`python -m devshim` is the command `devshim`."""
+"""`python -m devshim`: the same as the command `devshim`."""
 
 from devshim.cli import main
 

@@ -1,6 +1,6 @@
-"""Random tensors, drawn on the device they are asked for: ``ds.random``.
+"""Random tensors, drawn on the device that they are asked for: ``ds.random``.
 
-The draws are the framework's own: equal seeds give equal draws on one framework, not across frameworks.
+The framework draws the numbers: equal seeds give equal draws on one framework, not across frameworks.
 
 >>> import devshim as ds
 >>> ds.use("numpy")

@@ -1,7 +1,7 @@
-"""Carrying a split model's activations to the part that needs them: what adapters call from their hooks.
+"""Move a split model's activations to the device of the part that needs them; adapters call this from their hooks.
 
-Such a copy takes the one path that every copy takes (`transfers.engine`), so that it is checked, counted and refused
-like any other, and gradients flow back through it.
+Such a copy takes the same path as every other copy (`transfers.engine`), so that it is checked, counted and refused
+in the same way, and gradients flow back through it.
 """
 
 from __future__ import annotations
@@ -17,5 +17,5 @@ __all__ = ["carry"]
 
 
 def carry(x: Tensor, device: Device) -> Tensor:
-    """Return a tensor on a device: itself where it is there, else a copy through which gradients flow."""
+    """Return a tensor on a device: the same object if it is there, otherwise a copy through which gradients flow."""
     return placing.place(x, device)

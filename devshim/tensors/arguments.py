@@ -1,4 +1,4 @@
-"""Turning what a user passes into what an adapter may assume: shapes, dtypes, devices, arrays."""
+"""Turn the arguments of a user into what an adapter expects: shapes, dtypes, devices, arrays."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 
 def target(backend: Backend, device: DeviceLike | None) -> Device:
-    """Return the device asked for, or the default one; it exists."""
+    """Return the device asked for, or the default one, after checking that it exists."""
     return engine.require(backend, current.default_device() if device is None else parsing.device(device))
 
 
 def plan(call: str, args: tuple[object, ...], dtype: object, device: DeviceLike | None) -> tuple[Any, ...]:
-    """Return what `devshim.transfers.engine.make` needs to make a tensor by the current backend's method ``call``.
+    """Return the arguments of `devshim.transfers.engine.make` for a tensor made by the backend's method ``call``.
 
-    The public functions hand it on themselves: so no more than three frames lead to the framework.
+    The public functions call `engine.make` themselves, so that at most three frames lead to the framework.
     """
     backend = current.current()
     return planned(backend, call, target(backend, device), args, dtype)
 
 
 def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...], wanted: object) -> tuple[Any, ...]:
-    """`plan` for a backend and an existing device."""
+    """Return the same as `plan`, for a given backend and an existing device."""
     native = dtype(backend, wanted)
     hook = explain.HOOK
     if hook is not None:
@@ -51,14 +51,14 @@ def planned(backend: Backend, call: str, where: Device, args: tuple[object, ...]
 
 
 _MOST = 2**59
-"""Elements: of 16 bytes each, as many as 63 bits can count."""
+"""Elements: as many elements of 16 bytes as 63 bits can count."""
 
 
 def shape(value: Any) -> tuple[int, ...]:
     """Return a shape given as an int or a sequence of ints as a tuple of non-negative ints."""
     try:
         sizes = (value,) if hasattr(value, "__index__") else tuple(value)
-        found = tuple([as_int(size) for size in sizes])  # no generator: torch.compile hands those on to sympy
+        found = tuple([as_int(size) for size in sizes])  # not a generator: torch.compile passes a generator on to sympy
     except TypeError as error:
         raise value_hints.no_shape(value) from error
     if any(size < 0 for size in found):
@@ -69,7 +69,7 @@ def shape(value: Any) -> tuple[int, ...]:
 
 
 def steps(start: object, stop: object, step: object) -> tuple[float, float, float]:
-    """Return the bounds and the step of `arange` as real, finite numbers that give a countable length."""
+    """Return the bounds and the step of `arange` as finite real numbers that give a countable length."""
     low, high, by = finite("start", start), finite("stop", stop), finite("step", step)
     if by == 0:
         raise bad_argument("step", step, "a number other than 0", "ds.arange(start, stop, 1) counts in steps of 1")
@@ -84,10 +84,10 @@ def steps(start: object, stop: object, step: object) -> tuple[float, float, floa
 
 
 def dtype(backend: Backend, value: object) -> Any:
-    """Return the framework's own dtype for a name, a NumPy dtype or one of its own; None stays None.
+    """Return the framework's dtype for a name, a NumPy dtype or one of its own; None stays None.
 
     Raises:
-        ArgumentError: The value names no dtype.
+        ArgumentError: The value does not name a dtype.
         ConversionError: The framework has no such dtype.
     """
     if value is None or backend.is_dtype(value):
@@ -105,7 +105,7 @@ def _numpy_name(value: object) -> str | None:
 
 
 def numpy_array(value: object, copy: object = None) -> np.ndarray:
-    """Return a NumPy array or scalar as an array any framework can read: native byte order, plain dtype.
+    """Return a NumPy array or scalar as an array that any framework can read: native byte order, plain dtype.
 
     Raises:
         CopyNeededError: ``copy`` is False, and the array has the other byte order.
@@ -129,7 +129,7 @@ def numpy_array(value: object, copy: object = None) -> np.ndarray:
 
 
 def _refuse_kind(array: np.ndarray) -> None:
-    """Refuse arrays that are more than their values: masked ones, and simulated cards'."""
+    """Refuse arrays that are more than their values: masked arrays, and arrays on a simulated GPU."""
     if isinstance(array, np.ma.MaskedArray):
         raise masked()
     backend = registry.serving(array)
@@ -143,7 +143,7 @@ def _refuse_kind(array: np.ndarray) -> None:
 def number(name: str, value: Any) -> Any:
     """Return a Python or NumPy number as a Python number."""
     if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufc":
-        return value.item()  # first: some NumPy numbers are Python ones, too
+        return value.item()  # first: some NumPy numbers are also Python numbers
     if isinstance(value, (bool, int, float, complex)):
         return value
     raise bad_argument(name, value, "a number", value_hints.number_hint(name, value))
@@ -177,9 +177,9 @@ __all__ = ["dtype", "finite", "integer", "number", "numpy_array", "plan", "plann
 
 
 def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
-    """Return the backend of a tensor, and the tensor: of a variable of Keras's that is not a tensor, the one it holds.
+    """Return a tensor and its backend; for a Keras variable that is not a tensor, return the tensor that it stores.
 
-    Anything else is a `NotATensorError` that names the public call.
+    For anything else, raise a `NotATensorError` that names the public call.
     """
     backend = registry.serving(x)
     if backend is not None:

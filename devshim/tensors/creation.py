@@ -1,8 +1,8 @@
-"""Making tensors on a device: the array API's creation functions, with ``device=``.
+"""Functions that make tensors on a device: the array API's creation functions, with ``device=``.
 
-Without ``device=``, and outside `devshim.on`, a new tensor is on the CPU on every framework; TensorFlow, JAX and
-Paddle would take GPU 0 by themselves.  A ``*_like`` tensor is where its model is.  Dtypes are the framework's own,
-NumPy's, or the array API's names (``"float32"``); without one the framework's default holds.
+Without ``device=``, and outside `devshim.on`, a new tensor is on the CPU on every framework; the defaults of
+TensorFlow, JAX and Paddle would use GPU 0.  A ``*_like`` tensor is on the device of its argument.  A dtype is the
+framework's, NumPy's, or a name of the array API (``"float32"``); without one, the framework's default applies.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
     """Return a tensor with the values of an object.
 
     Args:
-        obj: A Python number, nested sequences of them, a NumPy array, anything NumPy can read, or a tensor.  A tensor
-            is served by its own framework and stays where it is unless ``device`` says otherwise. Nested lists of
-            tensors are stacked on the device that all share, or moved to ``device``; gradients flow to each. A number
-            among them takes the dtype of the first that can hold it; dtypes are promoted as the framework stacks.
-        dtype: The result's dtype; without it that of ``obj``, and for Python numbers the framework's default.
-        device: Where to; see the module's first paragraph.
-        copy: As for `place` where ``obj`` is a tensor, as for `from_numpy` where it is an array; Python
+        obj: A Python number, nested sequences of numbers, a NumPy array, anything NumPy can read, or a tensor.  The
+            result of a tensor is a tensor of its framework, on the same device unless ``device`` is given. Nested
+            lists of tensors are stacked on the device that all share, or on ``device``; gradients flow to each. A
+            number among them takes the dtype of the first that can hold it; ``stack`` of the framework promotes dtypes.
+        dtype: The dtype of the result; without it, that of ``obj``; for Python numbers, the framework's default.
+        device: The target; see the module's docstring.
+        copy: As for `place` if ``obj`` is a tensor, as for `from_numpy` if it is an array; Python
             numbers are always copied.
 
     Raises:
-        ConversionError: ``obj`` holds no numbers, the framework has no such dtype, or it cannot stack a list's tensors.
+        ConversionError: ``obj`` contains no numbers, or the framework lacks the dtype, or cannot stack the tensors.
         DeviceMismatchError: Tensors in a list are on different devices, and ``device`` is not given.
         CopyNeededError: ``copy=False``, and a copy is needed.
         DeviceNotFoundError: The framework does not have the device.
@@ -66,24 +66,24 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
         x = engine.make(*plan) if (ledger := engine.LEDGER) is None else _made(ledger, *plan)
     except DevshimError:
         raise
-    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch's word for a None among them
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch raises this for a None in the list
         raise _unreadable(plan[0], error) from error
-    if plan[0].dtype_name(x) not in DTYPES:  # TensorFlow makes a tensor of text, too
+    if plan[0].dtype_name(x) not in DTYPES:  # TensorFlow also makes tensors of text
         raise _unreadable(plan[0], f"they make a tensor of dtype {plan[0].dtype_name(x)}")
     return x if dtype is None or type(obj) in _NUMBERS else _cast(plan[0], x, arguments.dtype(plan[0], dtype), copy)[0]
 
 
 _NUMBERS = frozenset({bool, int, float, complex, list, tuple})
-"""What an adapter's `asarray` reads: Python numbers, and sequences of them."""
+"""The types that an adapter's `asarray` reads: Python numbers, and sequences of them."""
 
 
 def _is_foreign(backend: Backend, obj: object) -> bool:
-    """Whether an object is a host array to be read by another framework: NumPy's is the common form of values."""
+    """Return True if an object is a NumPy array that another current framework reads as plain values."""
     return isinstance(obj, np.ndarray) and backend.device_of(obj) is CPU and backend is not current.current()
 
 
 def _reading(obj: Any, dtype: object, device: DeviceLike | None, copy: bool | None) -> tuple[Any, ...]:
-    """The arguments of `engine.make` that give the current framework an object's values."""
+    """Return the arguments of `engine.make` that give the current framework an object's values."""
     if type(obj) in _NUMBERS:
         if copy is False:
             raise messages.cannot_share("Python numbers", "a tensor has memory of its own")
@@ -93,7 +93,7 @@ def _reading(obj: Any, dtype: object, device: DeviceLike | None, copy: bool | No
 
 
 def _made(ledger: Any, backend: Backend, target: Device, nbytes: int | None, *how: Any) -> Tensor:
-    """Make a tensor while copies are watched: Python numbers that go to a card are a copy, of the result's size."""
+    """Make a tensor while copies are recorded: Python numbers that go to a GPU count as a copy of the result's size."""
     told = None if target is CPU or nbytes is not None else ledger(backend, CPU, target, 0, 1)
     if told is None:
         return engine.make(backend, target, nbytes, *how)
@@ -121,7 +121,7 @@ def _unreadable(backend: Backend, error: Exception | str) -> ConversionError:
 
 
 def _cast(backend: Backend, x: Tensor, wanted: Any, copy: bool | None) -> tuple[Tensor, bool | None]:
-    """The tensor in the dtype wanted, and the ``copy`` that is left to obey: a cast was a copy."""
+    """Return the tensor in the wanted dtype, and the remaining ``copy`` flag: a cast is already a copy."""
     if wanted is None:
         return x, copy
     cast = backend.cast(x, wanted)
@@ -133,12 +133,12 @@ def _cast(backend: Backend, x: Tensor, wanted: Any, copy: bool | None) -> tuple[
 
 
 def empty(shape: Shape, *_more: NoReturn, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-    """Return a tensor of a shape whose values are not set.
+    """Return a tensor of a shape with uninitialised values.
 
     Args:
         shape: An int or a tuple of ints.
-        dtype: The framework's default float without it.
-        device: Where to; the CPU, or `on`'s device, without it.
+        dtype: The dtype of the result; without it, the framework's default float.
+        device: The target; without it, the device of `on`, or the CPU.
     """
     if _more:
         raise value_hints.too_many("empty", 1, (shape, *_more))
@@ -162,13 +162,13 @@ def ones(shape: Shape, *_more: NoReturn, dtype: object = None, device: DeviceLik
 def full(
     shape: Shape, fill_value: complex, *_more: NoReturn, dtype: object = None, device: DeviceLike | None = None
 ) -> Tensor:
-    """Return a tensor of one value; other arguments as for `empty`.
+    """Return a tensor filled with one value; the other arguments are those of `empty`.
 
     Args:
         shape: An int or a tuple of ints.
-        fill_value: The value; without ``dtype`` its Python type chooses the framework's default dtype.
-        dtype: The result's dtype.
-        device: Where to.
+        fill_value: The value; without ``dtype``, its Python type selects the framework's default dtype.
+        dtype: The dtype of the result.
+        device: The target.
     """
     if _more:
         raise value_hints.too_many("full", 2, (shape, fill_value, *_more))
@@ -179,7 +179,7 @@ def full(
 
 
 def _fill(value: object) -> complex:
-    """A fill value as a Python number; integers in 64 bits, the most any framework has."""
+    """Return a fill value as a Python number; integers must fit in 64 bits, the most any framework has."""
     number: complex = arguments.number("fill_value", value)
     if isinstance(number, int) and not -(2**63) <= number < 2**64:
         raise value_hints.huge_fill(value)
@@ -195,14 +195,14 @@ def arange(
     dtype: object = None,
     device: DeviceLike | None = None,
 ) -> Tensor:
-    """Return evenly spaced values in ``[start, stop)``, or in ``[0, start)`` where only one bound is given.
+    """Return evenly spaced values in ``[start, stop)``, or in ``[0, start)`` if only one bound is given.
 
     Args:
         start: The first value.
-        stop: The bound that is not reached.
+        stop: The bound, which is excluded.
         step: The distance between values; not 0.
-        dtype: Without it an integer dtype where all three are ints, else the framework's default float.
-        device: Where to.
+        dtype: Without it, an integer dtype if all three are ints, and the framework's default float otherwise.
+        device: The target.
     """
     if value_hints.is_shape(start):
         raise value_hints.one_by_one("arange", "start", start)
@@ -224,11 +224,11 @@ def linspace(
 
     Args:
         start: The first value.
-        stop: The last value; left out where ``endpoint`` is False.
-        num: How many, at least 0.
-        dtype: The framework's default float without it.
-        device: Where to.
-        endpoint: Whether ``stop`` itself is the last value.
+        stop: The last value; excluded if ``endpoint`` is False.
+        num: The number of values, at least 0.
+        dtype: The dtype of the result; without it, the framework's default float.
+        device: The target.
+        endpoint: Whether ``stop`` is the last value.
     """
     backend = current.current()
     target = arguments.target(backend, device)
@@ -254,10 +254,10 @@ def eye(
 
     Args:
         n_rows: Rows of the result.
-        n_cols: Columns; as many as rows without it.
+        n_cols: Columns of the result; without it, as many as rows.
         k: Which diagonal: 0 the main one, positive above, negative below.
-        dtype: The framework's default float without it.
-        device: Where to.
+        dtype: The dtype of the result; without it, the framework's default float.
+        device: The target.
     """
     if value_hints.is_shape(n_rows):
         raise value_hints.one_by_one("eye", "n_rows", n_rows)
@@ -266,27 +266,27 @@ def eye(
 
 
 def empty_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-    """Return a tensor of another's shape, values not set; dtype, device and framework are ``x``'s unless given."""
+    """Return uninitialised values in the shape of ``x``; dtype, device and framework are ``x``'s unless given."""
     return engine.make(*_like("empty", x, dtype, device))
 
 
 def zeros_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-    """Return zeros in another tensor's shape; dtype, device and framework are ``x``'s unless given."""
+    """Return zeros in the shape of ``x``; dtype, device and framework are ``x``'s unless given."""
     return engine.make(*_like("zeros", x, dtype, device))
 
 
 def ones_like(x: Tensor, /, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-    """Return ones in another tensor's shape; dtype, device and framework are ``x``'s unless given."""
+    """Return ones in the shape of ``x``; dtype, device and framework are ``x``'s unless given."""
     return engine.make(*_like("ones", x, dtype, device))
 
 
 def full_like(x: Tensor, /, fill_value: complex, *, dtype: object = None, device: DeviceLike | None = None) -> Tensor:
-    """Return one value in another tensor's shape; dtype, device and framework are ``x``'s unless given."""
+    """Return one value in the shape of ``x``; dtype, device and framework are ``x``'s unless given."""
     return engine.make(*_like("full", x, dtype, device, _fill(fill_value)))
 
 
 def _like(call: str, x: Tensor, dtype: object, device: DeviceLike | None, *value: object) -> tuple[Any, ...]:
-    """The arguments of `engine.make` for a tensor in another's shape."""
+    """Return the arguments of `engine.make` for a tensor in the shape of another."""
     backend, x = arguments.tensor_of(x, f"{call}_like")
     target = backend.device_of(x) if device is None else decisions.reach(backend, parsing.device(device), (x,))
     plan = arguments.planned(backend, call, target, (backend.shape(x), *value), dtype)

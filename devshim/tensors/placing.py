@@ -1,7 +1,7 @@
-"""Where a tensor is, and putting it elsewhere: `device_of`, `place`, `copy`, and host memory.
+"""Find out where a tensor is, and move or copy it: `device_of`, `place`, `copy`, and NumPy arrays.
 
-The way of a call is short: one dictionary hit on the tensor's type gives its backend, the backend says
-where it is, and only when it must move does `devshim.transfers.engine` take over.
+A call takes a short path: one dictionary lookup by the tensor's type finds its backend, the backend reports the
+tensor's device, and `devshim.transfers.engine` takes over only if the tensor must move.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def device_of(x: Tensor) -> Device:
         x: A tensor of any installed framework, of any shape and dtype.
 
     Returns:
-        The true device: where TensorFlow's ``x.device`` and the backing memory disagree, the memory's.
+        The true device: if TensorFlow's ``x.device`` and the memory behind it disagree, the memory's device.
 
     Raises:
-        NotATensorError: ``x`` is no tensor of a framework.
+        NotATensorError: ``x`` is not a tensor of a framework.
         UnsupportedError: The data is spread over several devices, or is on none.
-        TracingError: Inside a compiled function whose framework does not tell.
+        TracingError: The call is inside a compiled function, and the framework does not report the device there.
     """
     backend = _TENSORS.get(type(x))
     if backend is None:
@@ -61,41 +61,41 @@ def device_of(x: Tensor) -> Device:
     try:
         return backend.device_of(x)
     except SimulationError as error:
-        return error.where()  # taken away: it says where it was
+        return error.where()  # the GPU was removed: the error knows the device
 
 
 def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non_blocking: bool = False) -> T:
-    """Return a tensor, or every tensor of a tree, on a device; models and optimizers move as they are.
+    """Return a tensor, or every tensor of a tree, on a device; models and optimizers are moved in place.
 
     Args:
-        x: A tensor, or a tree of them: dicts, lists, tuples and their subclasses, named tuples, dataclasses, attrs
+        x: A tensor, or a tree of tensors: dicts, lists, tuples and their subclasses, named tuples, dataclasses, attrs
             classes, mappings of any class, `UserList`, `SimpleNamespace`, and pytrees registered with the framework,
-            with Keras or with optree, nested at will.  Anything else passes through.  None is an empty tree.
-            A model or optimizer, alone or in a tree, is moved in place: parameters, buffers, gradients and state; it
-            and its parameters stay the objects they are, and ties stay ties.
-        device: Where to; anything `ds.device` accepts, or a `Placement` that says it for each leaf.
-        copy: None: the same object where it is there already, else a copy. True: new memory, always; of a model an
-            independent one. False: never a copy.
-        non_blocking: Let a copy from host to device overlap with other work where the framework can;
-            `synchronize` waits for it.  A copy from a device to the host is complete on return all the same.
+            with Keras or with optree, nested in any way.  Anything else passes through.  None is an empty tree.
+            A model or optimizer, alone or in a tree, is moved in place: parameters, buffers, gradients and state. It
+            and its parameters stay the same objects, and tied parameters stay tied.
+        device: The target; anything `ds.device` accepts, or a `Placement` that names the device of each leaf.
+        copy: None: return the same object if it is already on the device, and a copy otherwise. True: always new
+            memory; for a model, an independent model. False: never copy.
+        non_blocking: Let a copy from host to device overlap with other work if the framework supports it;
+            `synchronize` waits for it.  A copy from a device to the host is always complete on return.
 
     Returns:
-        A tensor of the same framework with the same values, dtype and shape to the bit.  Of a tree, a
-        new tree of the same types that shares what did not move; the same object where nothing moved.
+        A tensor of the same framework, with bit-identical values, and the same dtype and shape.  For a tree, a
+        new tree of the same types that shares the leaves that did not move; the same object if nothing moved.
         Gradients flow through to ``x``.
 
     Raises:
-        DeviceSpecError: ``device`` names nothing.
+        DeviceSpecError: ``device`` does not name a device.
         NotATensorError: There is nothing to move: ``x`` is a number, text, a loader, a generator, or an object that is
-            no container. Inside a tree such things pass through; one that holds tensors warns with `NotMovedWarning`.
+            not a container. In a tree such objects pass through; one that contains tensors warns (`NotMovedWarning`).
         DeviceNotFoundError: The framework does not have that device; or ``x`` is a NumPy array, and the current
-            framework is another, whose GPUs take it by ``ds.from_numpy(x, device)``.
-        CopyNeededError: ``copy=False``, and the tensor is elsewhere.
-        OutOfMemoryError: The device is full. Whatever is raised, and Ctrl-C, too: nothing has moved. Until all copies
-            have arrived, the source keeps what it has; the target needs room for what moves there, and no more.
-        PlacementError: The framework put the result elsewhere.
-        UnsupportedError: The backend declares that it cannot, and why.
-        TracingError: Inside a compiled function in which the framework would ignore it.
+            framework is another one, whose GPUs take the array by ``ds.from_numpy(x, device)``.
+        CopyNeededError: ``copy=False``, and the tensor is on another device.
+        OutOfMemoryError: The device is full. After this and any other error, including Ctrl-C, nothing has moved: the
+            source keeps its tensors until all copies have arrived. The target needs memory only for what moves there.
+        PlacementError: The framework put the result on another device.
+        UnsupportedError: The backend declares that it cannot do this; the error says why.
+        TracingError: The call is inside a compiled function in which the framework would ignore it.
     """
     if type(device) is Device:
         target = device
@@ -106,9 +106,9 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     else:
         target = parsing.of_call("place", x, device)
     hook = explain.HOOK
-    if target.text == "cpu" and hook is None:  # its text, for torch.compile: see `devshim.devices.device`
+    if target.text == "cpu" and hook is None:  # compares the text, for torch.compile: see `devshim.devices.device`
         if copy is None or copy is False:
-            flag = _HOSTED.get(type(x))  # tells what the lines below find out, at half the price
+            flag = _HOSTED.get(type(x))  # gives the answer of the lines below at half the cost
             if flag is not None and getattr(x, flag) is True:
                 return x
         elif copy is True:
@@ -138,7 +138,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
 
 
 def place_tree(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
-    """Move every tensor of a tree, by the plain way that compilers can follow where one reads along."""
+    """Move every tensor of a tree; inside a compiled function, use the plain code that compilers can trace."""
     if traced.compiling():
         return traced.place(tree, to, copy, non_blocking)
     hook = explain.HOOK
@@ -150,11 +150,11 @@ def place_tree(tree: T, to: Device | Where, copy: bool | None, non_blocking: boo
 def copy(x: T, device: DeviceLike) -> T:
     """Return a copy of a tensor, or of every tensor of a tree, in new memory on a device.
 
-    The same as ``place(x, device, copy=True)``: also where the tensor is there already.
+    This is the same as ``place(x, device, copy=True)``: it copies even if the tensor is already there.
 
     Args:
-        x: A tensor or a tree of them.
-        device: Where to.
+        x: A tensor or a tree of tensors.
+        device: The target.
 
     Raises:
         DeviceNotFoundError: The framework does not have that device.
@@ -162,7 +162,7 @@ def copy(x: T, device: DeviceLike) -> T:
     """
     hook = explain.HOOK
     if device is CPU and device.text and hook is None and engine.LEDGER is None and engine.FAULTS is None:
-        copier = _COPIERS.get(type(x))  # as `_copied_to_host`, written out: a call less
+        copier = _COPIERS.get(type(x))  # `_copied_to_host`, inlined to save one call
         if copier is not None:
             try:
                 made: T | None = copier(x)
@@ -181,7 +181,7 @@ def copy(x: T, device: DeviceLike) -> T:
 
 
 def _copied_to_host(x: T) -> T | None:
-    """The copy of a tensor in host memory that its framework makes the shortest way, while nobody watches; or None."""
+    """Return a copy in host memory by the framework's fast path, or None without one or if copies are observed."""
     copier = _COPIERS.get(type(x))
     if copier is None or engine.LEDGER is not None or engine.FAULTS is not None:
         return None
@@ -197,10 +197,10 @@ def to_numpy(x: Tensor, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
 
     Args:
         x: A tensor of any framework, on any device.
-        copy: None or True: new, writable memory. False: a view of the tensor's own host memory.
+        copy: None or True: new, writable memory. False: a view of the tensor's host memory.
 
     Raises:
-        NotATensorError: ``x`` is no tensor.
+        NotATensorError: ``x`` is not a tensor.
         CopyNeededError: ``copy=False``, and the memory cannot be shared.
         ConversionError: NumPy has no such dtype (bfloat16 needs the ``ml_dtypes`` package).
     """
@@ -218,9 +218,9 @@ def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, cop
 
     Args:
         a: An array of any strides and byte order; a NumPy scalar counts as 0-d.
-        device: Where to; without it the device of the innermost `on`, else the CPU.
+        device: The target; without it, the device of the innermost `on`, or the CPU.
         copy: None or True: the tensor shares no memory with the array. False: it must share it, so that a
-            later write to the array is seen by the tensor.
+            later write to the array is visible in the tensor.
 
     Returns:
         A tensor of the same shape and dtype: 64-bit values stay 64 bits wide on every framework.
@@ -242,7 +242,7 @@ def from_numpy(a: np.ndarray[Any, Any], device: DeviceLike | None = None, *, cop
 
 
 def from_array(backend: Backend, array: np.ndarray, target: Device, copy: bool | None) -> tuple[Any, ...]:
-    """Return the arguments of `devshim.transfers.engine.make` that bring an array of the host's into a tensor."""
+    """Return the arguments of `devshim.transfers.engine.make` that copy an array in host memory to a tensor."""
     if copy is not None and type(copy) is not bool:
         decisions.refuse_flag(copy)
     hook = explain.HOOK

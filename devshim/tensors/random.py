@@ -1,4 +1,4 @@
-"""The functions of `devshim.random`, which holds nothing but them."""
+"""The functions of `devshim.random`; that module contains only these names."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def uniform(
     dtype: object = None,
     device: DeviceLike | None = None,
 ) -> Tensor:
-    """Return values drawn evenly from ``[low, high)``.
+    """Return values drawn uniformly from ``[low, high)``.
 
     Args:
         low: The smallest value.
-        high: The bound that is not reached; not below ``low``.
+        high: The bound, which is excluded; not below ``low``.
         size: The shape, an int or a tuple of ints; None for a single 0-d value.
-        dtype: A floating dtype; the framework's default float without it.
-        device: Where to draw; the CPU, or `on`'s device, without it.
+        dtype: A floating dtype; without it, the framework's default float.
+        device: The device that draws; without it, the device of `on`, or the CPU.
     """
     if _more:
         raise value_hints.too_many("random.uniform", 3, (low, high, size, *_more))
@@ -63,8 +63,8 @@ def normal(
         loc: The mean.
         scale: The standard deviation; not negative.
         size: The shape, an int or a tuple of ints; None for a single 0-d value.
-        dtype: A floating dtype; the framework's default float without it.
-        device: Where to draw; the CPU, or `on`'s device, without it.
+        dtype: A floating dtype; without it, the framework's default float.
+        device: The device that draws; without it, the device of `on`, or the CPU.
     """
     if _more:
         raise value_hints.too_many("random.normal", 3, (loc, scale, size, *_more))
@@ -81,7 +81,7 @@ def normal(
 def _draw(
     call: str, parameters: tuple[float, float], size: Shape | None, dtype: object, device: DeviceLike | None
 ) -> tuple[Any, ...]:
-    """The arguments of `engine.make` for a draw."""
+    """Return the arguments of `engine.make` for a draw."""
     name = getattr(dtype, "name", dtype)
     if isinstance(name, str) and not name.startswith(("float", "bfloat")):
         raise messages.no_float(dtype)
@@ -95,7 +95,7 @@ def seed(n: int) -> None:
     Args:
         n: The seed, from 0 to 2**32 - 1.
 
-    The framework's own draws restart too, not only devshim's.
+    The framework's own draws restart too, not only devshim's draws.
     """
     tracing.refuse("random.seed", "seed outside: here it would be done once, while the function is compiled")
     value = arguments.integer("n", n)

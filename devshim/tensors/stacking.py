@@ -1,9 +1,9 @@
-"""Lists of tensors as one tensor: what `asarray` makes of `[a, b]`, where numbers may stand among the tensors.
+"""Stack lists of tensors: what `asarray` does with `[a, b]`, where numbers may be mixed with the tensors.
 
-Requirements this module answers:
+Requirements of this module:
 
-* The result is on the device that all tensors share, or the call says which differ; nothing goes through the host.
-* Gradients flow from the result to each tensor. dtypes are promoted as the framework's own ``stack`` promotes them.
+* The result is on the device that all tensors share, or the error names the devices; no data goes through the host.
+* Gradients flow from the result to each tensor. Dtypes are promoted as the framework's own ``stack`` promotes them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["stacked", "tensors_in"]
 _LISTS = (list, tuple)
 _NUMBERS = (bool, int, float, complex)
 _KINDS = {"bool": 0, "uint": 1, "int": 1, "bfloat": 2, "float": 2, "complex": 3}
-"""Kinds of dtypes in the order in which one holds the numbers of another."""
+"""The rank of each kind of dtype: a kind can hold the numbers of every kind of the same or a lower rank."""
 
 
 def tensors_in(values: Any, label: str = "obj") -> Found:
-    """Return the tensors in nested lists, with the name an error gives each.
+    """Return the tensors in nested lists, each with its name for errors.
 
-    None where all are NumPy arrays on the host and another framework is the current one: it reads them as numbers.
+    The list is empty if all are NumPy arrays on the host and another framework is current: it reads them as numbers.
     """
     found: Found = []
     _collect(values, label, found)
@@ -48,7 +48,7 @@ def tensors_in(values: Any, label: str = "obj") -> Found:
 
 def _collect(values: Any, label: str, found: Found) -> None:
     if registry.ATOMS.issuperset(map(type, values)):
-        return  # plain numbers, the commonest
+        return  # plain numbers, the most common case
     for i, value in enumerate(values):
         kind = type(value)
         if kind in _LISTS:
@@ -61,10 +61,10 @@ def _collect(values: Any, label: str, found: Found) -> None:
 
 
 def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None, copy: bool | None) -> Tensor:
-    """Return nested lists that hold tensors as one tensor; see `devshim.asarray`.
+    """Stack nested lists that contain tensors into one tensor; see `devshim.asarray`.
 
     Raises:
-        ArgumentError: The tensors are of several frameworks.
+        ArgumentError: The tensors belong to several frameworks.
         DeviceMismatchError: They are on several devices, and no device is given.
         ConversionError: Shapes differ, or the framework does not stack these dtypes.
     """
@@ -85,7 +85,7 @@ def stacked(values: Any, found: Found, dtype: object, device: DeviceLike | None,
 
 
 def _framework(found: Found) -> Backend:
-    """The one framework of the tensors; NumPy's arrays on the host may be among another's."""
+    """Return the one framework of the tensors; NumPy arrays on the host may be mixed with tensors of another."""
     backends = list(dict.fromkeys(backend for _, _, backend in found))
     others = [backend for backend in backends if backend.name != "numpy"]
     if len(others) > 1 or (others and any(b.name == "numpy" and b.device_of(x) is not CPU for _, x, b in found)):
@@ -97,10 +97,10 @@ def _framework(found: Found) -> Backend:
 
 
 class _Stack:
-    """One list being stacked.
+    """The stacking of one list.
 
     Attributes:
-        device: Where: the device that all tensors share, or the one asked for.
+        device: The device that all tensors share, or the one that was asked for.
     """
 
     def __init__(self, backend: Backend, device: Device, dtype: object, found: Found) -> None:
@@ -135,7 +135,7 @@ class _Stack:
             return engine.make(backend, self.device, sum(map(backend.nbytes, xs)), backend.stack_tensors, xs)
         except DevshimError:
             raise
-        except Exception as error:  # a framework's own, which does not promote
+        except Exception as error:  # a framework's own error, if it does not promote dtypes
             told = " and ".join(dict.fromkeys(map(backend.dtype_name, xs)))
             raise ConversionError(
                 f"{backend.title} does not stack tensors of {told}: {str(error).partition(chr(10))[0][:200]}",
@@ -143,7 +143,7 @@ class _Stack:
             ) from error
 
     def _of_number(self, value: Any) -> Tensor:
-        """A number: in the dtype of the first tensor that can hold it, else in the framework's default for it."""
+        """Return a number as a tensor, in the dtype of the first tensor that can hold it or the framework's default."""
         number = value.item() if isinstance(value, np.generic) else value
         if type(number) not in _NUMBERS:
             raise ConversionError(

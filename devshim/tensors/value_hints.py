@@ -1,6 +1,7 @@
-"""Shapes, numbers, dtypes and words that a call does not take, and what to type instead.
+"""Error messages for invalid shapes, numbers, dtypes and options, with hints that say what to type instead.
 
-Nothing here decides what is refused: a call asks when it has refused something. The code in a hint can be pasted.
+Nothing here decides what is refused: a call uses these functions after it has refused a value. The code in a hint can
+be pasted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def no_shape(value: object) -> ArgumentError:
-    """Something that is not an int or a sequence of ints was given for a shape."""
+    """Return the error for a shape that is not an int or a sequence of ints."""
     if is_tensor(value):
         hint = "ds.zeros_like(x) makes zeros in the shape of a tensor x; ones_like, full_like and empty_like likewise"
     else:
@@ -26,23 +27,23 @@ def no_shape(value: object) -> ArgumentError:
 
 
 def negative_length(value: object) -> ArgumentError:
-    """A shape has a negative length."""
+    """Return the error for a shape with a negative length."""
     hint = "write each length as a number, such as (2, 3): only a reshape of what is there can work one out"
     return bad_argument("shape", value, "made of lengths of 0 or more", hint)
 
 
 def is_shape(value: object) -> bool:
-    """Return True if something that should be a number is a shape."""
+    """Return True if a value given for a number looks like a shape."""
     return type(value) in (tuple, list)
 
 
 def too_many(call: str, takes: int, args: tuple[object, ...]) -> ArgumentError:
-    """A call that makes a tensor was given more by place than it takes: a shape in pieces, a device, or a dtype.
+    """Return the error for too many positional arguments: a shape in pieces, a device, or a dtype.
 
     Args:
         call: The public call.
-        takes: How many arguments it takes by place, the last of them the shape; of `full` the shape is the first.
-        args: All that it was given by place.
+        takes: How many positional arguments it takes; the shape is the last of them, but for `full` the first.
+        args: All positional arguments that it got.
     """
     kept, extra = ", ".join(map(show, args[:takes])), args[takes]
     if type(extra) is not int:
@@ -60,7 +61,7 @@ def too_many(call: str, takes: int, args: tuple[object, ...]) -> ArgumentError:
 
 
 def given_by_name(fn: Any) -> None:
-    """Leave out of a function's signature the arguments that it takes to refuse them in its own words."""
+    """Hide the positional arguments in a function's signature that it accepts only to raise its own error."""
     from inspect import Parameter, signature
 
     found = signature(fn)
@@ -69,7 +70,7 @@ def given_by_name(fn: Any) -> None:
 
 
 def swapped_fill(shape: object, fill_value: object) -> ArgumentError:
-    """`full` was given a shape second."""
+    """Return the error for `full` with the shape as its second argument."""
     return ArgumentError(
         f"ds.full takes the shape first, and was given {described(shape)} first and {described(fill_value)} second",
         f"the arguments are swapped: ds.full({show(fill_value)}, {show(shape)})",
@@ -77,30 +78,30 @@ def swapped_fill(shape: object, fill_value: object) -> ArgumentError:
 
 
 def huge_fill(fill_value: object) -> ArgumentError:
-    """`full` was given an integer that no dtype has."""
+    """Return the error for an integer in `full` that does not fit any dtype."""
     hint = "pass it as a float: float(fill_value)"
     return bad_argument("fill_value", fill_value, "in the range of 64-bit integers", hint)
 
 
 def no_numbers(obj: object) -> str:
-    """Say of something given to `asarray` that NumPy reads as an object or as text that it is not numbers."""
+    """Return the text that says that `asarray` got an object that NumPy reads as an object or as text."""
     return f"{described(obj)} is not made of numbers"
 
 
 def one_by_one(call: str, name: str, given: Any) -> ArgumentError:
-    """A call whose numbers are given one by one was given a tuple of them."""
+    """Return the error for a tuple given to a call that takes separate numbers."""
     return bad_argument(
         name, given, "a number", f"its numbers are given one by one: ds.{call}({', '.join(map(show, given))})"
     )
 
 
 def no_bound(call: str, name: str, given: object) -> ArgumentError:
-    """A call of `ds.random` was given a shape where its first parameter is expected."""
+    """Return the error for a shape given as the first parameter of a function of `ds.random`."""
     return bad_argument(name, given, "a number", f"the shape is given by name: ds.random.{call}(size={show(given)})")
 
 
 def no_dtype(value: object, names: tuple[str, ...], title: str) -> ArgumentError:
-    """Something that names no dtype was given for one."""
+    """Return the error for a value that does not name a dtype."""
     meant = {"int": "int64", "long": "int64", "float": "float32", "half": "float16", "double": "float64"}
     spelled = value.__name__ if value in (int, float) else value
     near = meant.get(spelled) or nearest(spelled, names) if isinstance(spelled, str) else None
@@ -109,7 +110,7 @@ def no_dtype(value: object, names: tuple[str, ...], title: str) -> ArgumentError
 
 
 def no_array(value: object) -> ArgumentError:
-    """`from_numpy` was given something else than an array."""
+    """Return the error for `from_numpy` with something other than an array."""
     from devshim.registry import current
 
     other = f"ds.convert(a, {current.current().name!r}) converts another framework's tensor"
@@ -137,14 +138,14 @@ def int_hint(name: str, value: object) -> str:
 
 
 def unknown_choice(name: str, value: object, options: Sequence[str]) -> ArgumentError:
-    """An argument that is one of a few words is another one."""
+    """Return the error for an argument that is not one of the allowed words."""
     near = nearest(value, options)
     hint = f"did you mean {name}={near!r}?" if near is not None else f"write {name}={options[-1]!r}"
     return bad_argument(name, value, f"one of {', '.join(map(repr, options))}", hint)
 
 
 def no_op(tensors: object, op: object, options: Sequence[str]) -> ArgumentError:
-    """`all_reduce_` was given an operation it does not know."""
+    """Return the error for an unknown operation of `all_reduce_`."""
     if isinstance(tensors, str) and tensors in options:
         return ArgumentError(
             f"ds.all_reduce_ takes the tensors first, and was given {tensors!r} first",
@@ -155,7 +156,7 @@ def no_op(tensors: object, op: object, options: Sequence[str]) -> ArgumentError:
 
 
 def no_tensors(tensors: Any) -> ArgumentError:
-    """`all_reduce_` was given something else than a list: it has nowhere to put new tensors."""
+    """Return the error for `all_reduce_` without a list, which it needs for storing new tensors."""
     if isinstance(tensors, list):
         return ArgumentError("ds.all_reduce_ was given an empty list", "pass one tensor for each device, in a list")
     hint = "ds.all_reduce_(list(tensors)) returns the list" if isinstance(tensors, tuple) else "ds.all_reduce_([x])"
