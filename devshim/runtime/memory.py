@@ -1,4 +1,4 @@
-"""Running: waiting, memory, and what must be settled before a framework starts its devices."""
+"""Synchronisation and memory of devices, and settings that must be made before a framework starts its devices."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = ["empty_cache", "memory", "memory_policy", "set_visible_devices", "shr
 
 
 def synchronize(device: DeviceLike | None = None) -> None:
-    """Wait until a device has done all that was asked of it.
+    """Wait until a device has finished all work that it was given.
 
     Args:
-        device: Which; without it every device of the current framework.  The CPU needs no waiting.
+        device: The device; without it, every device of the current framework.  The CPU needs no waiting.
 
     Raises:
-        DeviceNotFoundError: The device named does not exist, or cannot start. Never where none is named.
-        OutOfMemoryError: What is waited for had no room on the device; JAX says so here.
+        DeviceNotFoundError: The named device does not exist, or cannot start. Never raised without ``device``.
+        OutOfMemoryError: The pending work did not fit in the device's memory; JAX reports that here.
     """
     tracing.refuse("synchronize", "wait outside: here nothing has been computed yet")
     backend = current.current()
@@ -50,10 +50,10 @@ def memory(device: DeviceLike) -> MemoryInfo:
     """Return the memory of a device in bytes, as the current framework knows it.
 
     Args:
-        device: Which.  For the CPU: the machine's total and free memory, and this process's resident set.
+        device: The device.  For the CPU: the machine's total and free memory, and this process's resident set.
 
     Returns:
-        ``MemoryInfo(total, used, free, peak)``, None in each place the framework cannot know.
+        ``MemoryInfo(total, used, free, peak)``; a field that the framework cannot know is None.
     """
     tracing.refuse("memory", "ask outside: here the answer would be that of the moment of compiling, for ever")
     backend = current.current()
@@ -65,10 +65,10 @@ def memory(device: DeviceLike) -> MemoryInfo:
 
 
 def empty_cache(device: DeviceLike | None = None) -> None:
-    """Give memory the current framework keeps for reuse back to a device, or to every device; nothing on the CPU.
+    """Return memory that the current framework keeps for reuse to a device, or to every device; no effect on the CPU.
 
     Raises:
-        DeviceNotFoundError: The device named does not exist, or cannot start.
+        DeviceNotFoundError: The named device does not exist, or cannot start.
         UnsupportedError: A device is named, and the framework has no such call.
     """
     tracing.refuse("empty_cache", "call it outside: here it would be done once, while the function is compiled")
@@ -85,7 +85,7 @@ def empty_cache(device: DeviceLike | None = None) -> None:
 
 
 def _started(backend: Backend, device: DeviceLike) -> Device:
-    """Return a device that is named; one that has only been counted so far is looked at, which may fail."""
+    """Return a named device; if it has only been counted so far, try to start it, which may fail."""
     target = engine.require(backend, parsing.device(device))
     if target is not CPU and not backend.simulated:
         unstarted.look(backend, target)
@@ -93,7 +93,7 @@ def _started(backend: Backend, device: DeviceLike) -> Device:
 
 
 def _each(backend: Backend, targets: Iterable[Device], how: Callable[[Device], None], named: bool) -> None:
-    """Call one of a backend's methods with each device; one that nobody has named may turn out not to start."""
+    """Call one of a backend's methods with each device; ignore a device that does not start unless it was named."""
     for target in targets:
         try:
             unstarted.ask(backend, target, how)
@@ -106,14 +106,14 @@ def _each(backend: Backend, targets: Iterable[Device], how: Callable[[Device], N
 
 
 def memory_policy(policy: Literal["grow"] | float) -> None:
-    """Keep frameworks from taking whole cards at first use, as TensorFlow and JAX do.
+    """Keep frameworks from reserving a whole GPU at first use, as TensorFlow and JAX do.
 
     Args:
-        policy: ``"grow"`` to take memory as it is needed, in the current framework and all that are imported: those
-            that share a card need it all. Or the fraction of each card, in (0, 1], that the current one takes at most.
+        policy: ``"grow"`` to allocate memory as needed, in the current framework and in all imported ones: each one
+            that shares a GPU needs it. Or the fraction of each GPU, in (0, 1], that the current one may use.
 
     Raises:
-        AlreadyStartedError: One of them has started its devices, and takes the setting before that alone; it must come
+        AlreadyStartedError: One of them has started its devices, and accepts the setting only before that; call this
             before the first tensor. Nothing has changed.
         UnsupportedError: The current framework has no such setting.
     """
@@ -141,25 +141,25 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
 
 
 def _set_policy(backend: Backend, policy: Literal["grow"] | float) -> None:
-    """Pass the policy on to a framework, which may start its GPUs for it."""
+    """Pass the policy on to a framework; this may start its GPUs."""
     unstarted.ask(backend, Device("gpu"), lambda _: backend.memory_policy(policy))
 
 
 def _sharing(backend: Backend) -> list[Backend]:
-    """Return the other frameworks that are imported, and could take whole cards."""
+    """Return the other frameworks that are imported and could reserve whole GPUs."""
     others = [each for each in registry.present() if each is not backend and "grow" not in each.never_late]
     return [each for each in others if "memory_policy" not in each.gaps and not each.simulated and _cards(each)]
 
 
 def shrink_batch(fn: Callable[[int], R], start: int) -> tuple[R, int]:
-    """Call ``fn(batch_size)``, halving the size each time a device is full, until it fits.
+    """Call ``fn(batch_size)``, and halve the size each time a device is full, until it fits.
 
     Args:
-        fn: Called with a batch size, one or more times; raise inside it what you like.
+        fn: The function, called with a batch size, one or more times; it may raise any exception.
         start: The first size to try, at least 1.
 
     Returns:
-        What ``fn`` returned, and the size that fitted.
+        The return value of ``fn``, and the size that fitted.
 
     Raises:
         OutOfMemoryError: Not even a size of 1 fits.
@@ -186,15 +186,15 @@ def shrink_batch(fn: Callable[[int], R], start: int) -> tuple[R, int]:
 
 
 def _is_full(error: Exception) -> bool:
-    """True if an error says that a device is full, in the words of any framework that is imported."""
+    """Return True if an error of any imported framework says that a device is full."""
     if isinstance(error, MemoryError) or any(backend.is_out_of_memory(error) for backend in registry.loaded()):
         return True
-    # A framework may have been imported and devshim not yet asked for it: ``fn`` is the first that uses it.
+    # devshim may not have loaded the backend of an imported framework yet, if ``fn`` is the first to use the framework.
     return any(backend.is_out_of_memory(error) for backend in _loaded_now())
 
 
 def _loaded_now() -> Iterator[Backend]:
-    """Load the backends of the frameworks that are imported and give each; one that does not load has no say here."""
+    """Load the backends of the imported frameworks and yield each; skip one that does not load."""
     before = {backend.name for backend in registry.loaded()}
     for name in discovery.imported():
         if name not in before:
@@ -215,16 +215,16 @@ def set_visible_devices(indices: Iterable[int] | None) -> None:
     """Show only some GPUs, renumbered from 0, to every framework of this process.
 
     Args:
-        indices: Which GPUs, in the order they will have, among those visible now; an empty list hides all. None takes
-            back what was set by this function.
+        indices: Which GPUs, in their new order, among those visible now; an empty list hides all. None
+            undoes the earlier calls of this function.
 
     Raises:
-        AlreadyStartedError: A framework has started its devices, or has made a tensor on a simulated GPU; says which.
-            Nothing has changed.
-        DeviceNotFoundError: There are not so many.
-        ArgumentError: Not a list of distinct non-negative ints.
+        AlreadyStartedError: A framework has started its devices, or has made a tensor on a simulated GPU; the error
+            says which. Nothing has changed.
+        DeviceNotFoundError: An index is too large.
+        ArgumentError: ``indices`` is not a list of distinct non-negative ints.
 
-    Sets ``CUDA_VISIBLE_DEVICES`` (``HIP_VISIBLE_DEVICES`` beside AMD's driver) for this process and its children.
+    Sets ``CUDA_VISIBLE_DEVICES`` (``HIP_VISIBLE_DEVICES`` with AMD's driver) for this process and its children.
     """
     tracing.refuse("set_visible_devices", "call it at the top of the program")
     if indices is None:

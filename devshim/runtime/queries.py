@@ -1,7 +1,7 @@
-"""Asking for devices: how many there are, which, what they are, and which to take.
+"""Queries about devices: how many there are, which ones, their properties, and which one to use.
 
-Everything is evaluated when it is called: a default argument ``devices=ds.try_all_gpus()`` of your own would
-still ask at import, so write ``devices=None`` there and ask inside.
+Each function asks when it is called: a default argument ``devices=ds.try_all_gpus()`` in your own function would
+ask at import, so write ``devices=None`` there and ask inside the function.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def device_count(kind: str = "gpu") -> int:
         kind: ``"gpu"`` (``"cuda"`` and ``"rocm"`` mean the same), ``"cpu"``, ``"tpu"``, ...
 
     Returns:
-        0 where there are none: for want of a driver, a build with GPU support, or a card.  Nothing is allocated,
-        no context is made, and no framework but the current one is asked.
+        The number of devices; 0 without a driver, a build with GPU support, or a GPU.  Nothing is
+        allocated, no context is created, and only the current framework is asked.
 
     Raises:
-        DeviceSpecError: No kind is called that.
+        DeviceSpecError: ``kind`` is not the name of a kind.
         BackendNotFoundError: No framework is chosen.
     """
     canonical = _kind(kind)
@@ -46,7 +46,7 @@ def devices(kind: str | None = None) -> list[Device]:
     """Return the devices of the current framework, the host first.
 
     Args:
-        kind: Only devices of this kind; without it all.
+        kind: Only devices of this kind; without it, all.
     """
     backend = current.current()
     hook = explain.HOOK
@@ -58,7 +58,7 @@ def devices(kind: str | None = None) -> list[Device]:
 
 @registry.settled_when_compiled
 def describe(device: DeviceLike) -> DeviceInfo:
-    """Return what a device is: model name, memory, compute capability, and whether it is simulated.
+    """Return a device's properties: model name, memory, compute capability, and whether it is simulated.
 
     Raises:
         DeviceNotFoundError: The current framework does not have it.
@@ -75,8 +75,8 @@ def require(device: DeviceLike) -> Device:
     """Return the device if the current framework has it.
 
     Raises:
-        DeviceNotFoundError: It does not; says how many there are, and why.
-        DeviceSpecError: ``device`` names nothing.
+        DeviceNotFoundError: It does not; the error says how many there are, and why.
+        DeviceSpecError: ``device`` does not name a device.
     """
     backend, target = current.current(), parsing.device(device)
     hook = explain.HOOK
@@ -86,7 +86,7 @@ def require(device: DeviceLike) -> Device:
 
 
 def try_gpu(i: int = 0) -> Device:
-    """Return the i-th GPU if there is one, else the CPU.
+    """Return the i-th GPU if there is one, and the CPU otherwise.
 
     Args:
         i: Which GPU, from 0.
@@ -101,7 +101,7 @@ def try_gpu(i: int = 0) -> Device:
 
 
 def try_all_gpus() -> list[Device]:
-    """Return all GPUs, or ``[cpu]`` where there are none: never an empty list."""
+    """Return all GPUs, or ``[cpu]`` without a GPU; never an empty list."""
     return devices("gpu") or [CPU]
 
 

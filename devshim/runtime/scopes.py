@@ -1,9 +1,9 @@
 """Default devices: `on` for a block, `set_device` for the rest of a thread or task, `run` for one call.
 
-Two things have a default device.  devshim's own creation functions follow a context variable, so each
-thread and each asyncio task has its own.  A framework's operators follow the framework's scope, where it
-has one, and that belongs to a thread: so inside an asyncio task, where another task of the same thread may
-run at every ``await``, only the first is set.  `run` is right in both.
+There are two default devices.  devshim's creation functions follow a context variable, so each thread and each
+asyncio task has its own default.  A framework's operators follow the framework's scope, if it has one, and that
+scope belongs to a thread. Inside an asyncio task, another task of the same thread may run at every ``await``, so
+only the first default is set there.  `run` is right in both cases.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ __all__ = ["on", "require_same_device", "run", "same_device", "set_device"]
 
 
 class _Native(_local):
-    """The framework scopes this thread has entered, innermost last."""
+    """The framework scopes that this thread has entered, innermost last."""
 
     def __init__(self) -> None:
         self.open: list[tuple[AbstractContextManager[object], bool]] = []
-        """Each with whether `set_device` entered it, to be left at the next `set_device` or at the block's end."""
+        """Each scope, with True if `set_device` entered it; the next `set_device` or the end of the block leaves it."""
 
 
 _native = _Native()
 _SAVED: ContextVar[tuple[tuple[Device | None, int], ...]] = ContextVar("devshim_saved", default=())
-"""What each open `on` of this thread or task restores: the default device, and how many native scopes were open."""
+"""For each open `on` of this thread or task: the default device to restore, and how many native scopes were open."""
 
 
 class on:
-    """A ``with`` block whose default device is another one.
+    """A ``with`` block with another default device.
 
     Args:
-        device: Where devshim's creation functions put new tensors and, where the current framework has such a
-            scope, where its own operators compute.
+        device: The device on which devshim's creation functions put new tensors and on which, if the current framework
+            has such a scope, its own operators compute.
 
     Raises:
-        DeviceNotFoundError: On entry, where the current framework does not have the device.
+        DeviceNotFoundError: On entry, if the current framework does not have the device.
 
-    For this thread or task alone, nested at will, restored on exit whatever happens.  The same object can be
-    entered again.
+    It applies to this thread or task alone, can be nested, and restores the earlier default even after an exception.
+    The same object can be entered again.
     """
 
     def __init__(self, device: DeviceLike) -> None:
@@ -67,9 +67,9 @@ class on:
         self._traced: list[AbstractContextManager[object]] = []
 
     def __enter__(self) -> Device:
-        backend = current.current()  # loads it, and with it the compiler to ask
+        backend = current.current()  # loads the backend, and with it the compiler to ask
         tracing = _compiler()
-        if tracing is not None:  # the compiler traces the framework's own scope, and nothing of ours
+        if tracing is not None:  # the compiler traces the framework's own scope, and no code of devshim
             scope = tracing.scope(engine.require(tracing, self._device))
             scope.__enter__()
             self._traced.append(scope)
@@ -93,7 +93,7 @@ class on:
             self._traced.pop().__exit__(kind, error, trace)
             return
         saved = _SAVED.get()
-        if saved:  # empty where an asynchronous generator is closed in another context: nothing to restore there
+        if saved:  # empty if an asynchronous generator is closed in another context: nothing to restore
             before, depth = saved[-1]
             _SAVED.set(saved[:-1])
             current.DEVICE.set(before)
@@ -101,7 +101,7 @@ class on:
 
 
 def _compiler() -> Backend | None:
-    """The backend whose compiler is tracing this code in a way that cannot follow our context variables."""
+    """Return the backend whose compiler is tracing this code and cannot follow devshim's context variables."""
     for backend in current.COMPILERS:
         if backend.compiling():
             return backend
@@ -126,7 +126,7 @@ def _leave(
     error: BaseException | None = None,
     trace: TracebackType | None = None,
 ) -> None:
-    """Leave the scopes entered since there were ``depth`` of them, innermost first."""
+    """Leave the scopes beyond the first ``depth``, innermost first."""
     while len(_native.open) > depth:
         _native.open.pop()[0].__exit__(kind, error, trace)
 
@@ -137,7 +137,7 @@ def _in_task() -> bool:
 
 
 def set_device(device: DeviceLike) -> None:
-    """Make a device the default for the rest of this thread or task, or of the `on` block it is called in.
+    """Set the default device for the rest of this thread or task, or of the `on` block in which it is called.
 
     Args:
         device: As for `on`.
@@ -158,16 +158,16 @@ def set_device(device: DeviceLike) -> None:
 
 
 def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function where its arguments live: compute follows data, on every framework.
+    """Call a function on the device of its arguments: compute follows data, on every framework.
 
     Args:
         fn: Any callable.
-        *args: Its arguments; tensors are found in trees, too.
+        *args: Its arguments; tensors in trees count too.
         **kwargs: Its keyword arguments.
 
     Returns:
-        What ``fn`` returns, computed on the one device all tensors among the arguments are on; without tensors it is
-        called as it is.
+        The return value of ``fn``, computed on the one device of all tensors among the arguments; without tensors,
+        ``fn`` is simply called.
 
     Raises:
         DeviceMismatchError: The arguments are on different devices; ``fn`` is not called.
@@ -190,7 +190,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
                 return fn(*args, **kwargs)
         finally:
             current.TRACED.devices.pop()
-    before = current.DEVICE.set(device)  # what fn creates through devshim is there, too
+    before = current.DEVICE.set(device)  # what fn creates through devshim is on that device, too
     try:
         with backend.scope(device):
             return fn(*args, **kwargs)
@@ -199,7 +199,7 @@ def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def of_arguments(call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend, Device] | None:
-    """Return the backend and device of a call's arguments, or None without tensors."""
+    """Return the backend and the device of a call's arguments, or None without tensors."""
     located: dict[str, tuple[Backend, Device]] = {}
     for label, x, owner in _labelled(args, kwargs):
         if not (owner.compiled_runs_whole and owner.is_tracer(x)):
@@ -208,9 +208,9 @@ def of_arguments(call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
 
 
 def _labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Tensor, Backend]]:
-    """Every tensor among a call's arguments, by itself or in a tree, under the name an error gives it.
+    """Return every tensor among a call's arguments, alone or in a tree, with its name for errors.
 
-    Plain loops: what torch.compile traces before 2.13 holds no comprehension over a generator.
+    Plain loops, because torch.compile before 2.13 cannot trace a comprehension over a generator.
     """
     found: list[tuple[str, Tensor, Backend]] = []
     for name, value in [*[(f"args[{i}]", value) for i, value in enumerate(args)], *kwargs.items()]:
@@ -233,9 +233,9 @@ def _add_leaves(name: str, tree: Any, found: list[tuple[str, Tensor, Backend]]) 
 
 
 def same_device(*objs: object) -> bool:
-    """Return whether all tensors among the arguments, and in trees of them, are on one device.
+    """Return True if all tensors among the arguments, and in trees of them, are on one device.
 
-    True where there is at most one tensor.
+    This includes the case of at most one tensor.
     """
     labelled = _labelled(objs, {})
     _explain_devices(labelled)
@@ -250,14 +250,14 @@ def _explain_devices(labelled: list[tuple[str, Tensor, Backend]]) -> None:
 
 
 def require_same_device(*_unnamed: object, **objs: object) -> Device | None:
-    """Return the one device of all tensors among the named arguments, or None where there are none.
+    """Return the one device of all tensors among the named arguments, or None without tensors.
 
     Args:
-        **objs: Tensors, or trees of them, by the names that an error gives them: ``x=x, y=y``.
+        **objs: Tensors, or trees of tensors, by their names for errors: ``x=x, y=y``.
 
     Raises:
         ArgumentError: An argument has no name.
-        DeviceMismatchError: They are on different ones; names each argument, its device, and the line that mends it.
+        DeviceMismatchError: They are on different devices; the error names each argument, its device, and a fix.
     """
     if _unnamed:
         from devshim.registry import argument_hints
@@ -270,7 +270,7 @@ def require_same_device(*_unnamed: object, **objs: object) -> Device | None:
 
 
 def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backend, Device]:
-    """The backend and device all tensors share, or `DeviceMismatchError`."""
+    """Return the backend and the device that all tensors share, or raise `DeviceMismatchError`."""
     backend, device = next(iter(located.values()))
     if any(other is not device for _, other in located.values()):
         if backend.reads_code and backend.compiling():

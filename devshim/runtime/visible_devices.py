@@ -1,7 +1,7 @@
-"""Which GPUs every framework of this process sees: the driver's variable, and what was there before it was set.
+"""Set which GPUs every framework of this process sees, with the driver's environment variable, and undo that.
 
-A framework reads the variable when it starts its devices, and never again.  Of simulated GPUs the first so many are
-shown; there it is too late once a tensor was made on one, because it would lose its device.
+A framework reads the variable once, when it starts its devices.  For simulated GPUs, the first ones are
+shown; that is too late after a tensor was made on one, because the tensor would lose its device.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVIC
 _before: dict[str, str | None] | None = None
 """The variables as they were before the first call."""
 _simulated: tuple[int, int] | None = None
-"""How many simulated GPUs are shown, and how many there were before the first call."""
+"""The number of simulated GPUs shown, and the number before the first call."""
 
 
 def show(wanted: list[int]) -> None:
@@ -54,7 +54,7 @@ def take_back() -> None:
     simulated, was = _simulated, _before
     if simulated is not None:
         shown, before = simulated
-        if simulation_request.simulated_gpus() == shown:  # else GPUs were simulated again since
+        if simulation_request.simulated_gpus() == shown:  # otherwise `simulate` was called since
             simulate.keep(before)
         _simulated = None
     if was is not None:
@@ -65,7 +65,7 @@ def take_back() -> None:
 
 
 def _require_unused(call: str) -> list[Backend]:
-    """Return the backends of this process, none of which has used its GPUs; else raise `AlreadyStartedError`."""
+    """Return the backends of this process; raise `AlreadyStartedError` if one of them has used its GPUs."""
     concerned = registry.present()
     for backend in concerned:
         if backend.simulated:
@@ -88,7 +88,7 @@ def _restore(values: dict[str, str | None]) -> None:
 
 
 def _explain_line(variable: str, value: str) -> None:
-    """Show the line that hides GPUs from every framework: it is the same for all."""
+    """Show the line that hides GPUs from every framework; it is the same for all."""
     if explain.HOOK is not None:
         explain.show(f'os.environ["{variable}"] = "{value}"  # before the framework starts')
 
@@ -105,8 +105,8 @@ def _show_simulated(wanted: list[int], call: str) -> None:
 
 
 def _set_environment(wanted: list[int], call: str) -> tuple[str, str]:
-    """Set the driver's variable; return its name and value."""
-    amd = os.path.exists("/dev/kfd")  # ROCm's driver; its runtime reads a variable of its own
+    """Set the driver's variable, and return its name and value."""
+    amd = os.path.exists("/dev/kfd")  # ROCm's driver, which reads a variable of its own
     if not amd:
         _require_unread(call)
     variable = "HIP_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
@@ -117,7 +117,7 @@ def _set_environment(wanted: list[int], call: str) -> tuple[str, str]:
 
 
 def _require_unread(call: str) -> None:
-    """Refuse where CUDA has read its variable: what is imported later would see other cards than what is set now."""
+    """Refuse if CUDA has already read its variable: a framework imported later would see other GPUs than set now."""
     from devshim.devices import nvml
 
     if nvml.cuda_started():
@@ -128,13 +128,13 @@ def _require_unread(call: str) -> None:
 
 
 def _visible(variable: str, wanted: list[int]) -> tuple[list[str], str]:
-    """The cards a variable shows now, by the driver's names, and why they are so many."""
+    """Return the GPUs that a variable shows now, by the driver's names, and why there are that many."""
     from devshim.devices import cuda, nvml
 
     value = os.environ.get(variable)
     if value is not None:
         return nvml.entries(value), f"{variable} is {value!r}"
-    if variable == "HIP_VISIBLE_DEVICES":  # nothing light counts AMD cards: the framework will refuse what is not there
+    if variable == "HIP_VISIBLE_DEVICES":  # no cheap call counts AMD GPUs: the framework refuses a missing one
         return [str(index) for index in range(max(wanted, default=-1) + 1)], ""
     count = cuda.count()
     return [str(index) for index in range(count)], nvml.why_not(count)
