@@ -1,12 +1,12 @@
-"""Watching what NumPy reads of tensors through Python's buffers, which no method of their class takes part in.
+"""Watch what NumPy reads of tensors through Python's buffer protocol, which no method of their class takes part in.
 
 ``np.asarray(x)`` asks an object for a buffer before it looks for ``__array__``, and finds one on the eager tensors of
-TensorFlow and on those arrays of JAX that are in host memory, simulated cards among them.  The function that gives it
-stands in a slot of the C struct behind the class.  While somebody watches, another stands there that tells first; where
-it is to be refused, it gives no buffer, and NumPy goes on to ``__array__``, which raises what is to be raised.
+TensorFlow and on the JAX arrays that are in host memory, including those on simulated GPUs.  The function that returns
+the buffer is in a slot of the C struct behind the class.  While the class is watched, that slot has a function that
+reports first. To refuse a read, it returns no buffer; NumPy then calls ``__array__``, which raises the error.
 
-Where the struct is not what CPython has had since 3.8 (other interpreters, builds without the global lock) nothing is
-exchanged, and such reads are not seen.
+If the struct is not the one that CPython has had since 3.8 (other interpreters, builds without the global lock),
+nothing is patched, and such reads are not detected.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ __all__ = ["buffers_told", "refusal", "slot_of"]
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _BASICSIZE, _AS_BUFFER, _FLAGS = 4, 20, 21
-"""Where, in words, a type's struct has these fields; the first word of what the second points to is the function."""
+"""The offsets, in words, of these fields in a type's struct; the second points to a table whose first word is the
+function."""
 _Give = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
 _FAILED = -1
 
 _TELLS: dict[type, Callable[[Any], object]] = {}
-"""Whom a class tells while it is watched."""
+"""The function that each watched class calls."""
 _REFUSED = threading.local()
 _OURS: dict[type, Any] = {}
-"""What has stood in a slot is kept for good: a thread may be in it when the watch ends."""
+"""The functions put in slots, never freed: a thread may still be in one when watching ends."""
 
 
 @contextmanager
 def buffers_told(cls: type, tell: Callable[[Any], object]) -> Iterator[None]:
-    """Have a class call ``tell(x)`` before it gives a buffer of ``x``; if that raises, none is given."""
+    """Make a class call ``tell(x)`` before it returns a buffer of ``x``; if that raises, it returns no buffer."""
     slot = slot_of(cls, _AS_BUFFER)
     if slot is None or not slot.value:
         yield
@@ -56,14 +57,14 @@ def buffers_told(cls: type, tell: Callable[[Any], object]) -> Iterator[None]:
 
 
 def _giving(cls: type, original: Any) -> Callable[[Any, int, int], int]:
-    """What stands in the slot.  An error cannot leave it: whoever asked goes another way, or says that it failed."""
+    """Return the function for the slot.  An error cannot leave it: the caller tries another way, or fails."""
 
     def give(x: Any, view: int, flags: int) -> int:
         try:
             _TELLS[cls](x)
             return int(original(x, view, flags))
         except KeyboardInterrupt:
-            _thread.interrupt_main()  # again, where it can be heard
+            _thread.interrupt_main()  # again, where Python can raise it
         except SimulationError:  # no guard asks for it, and its traceback would keep the tensor
             pass
         except Exception as error:
@@ -74,24 +75,24 @@ def _giving(cls: type, original: Any) -> Callable[[Any, int, int], int]:
 
 
 def refusal(error: object) -> BaseException | None:
-    """Why no buffer was given, where ``error`` is what Python says of that, such as to ``memoryview(x)``."""
+    """Return why no buffer was given, if ``error`` is Python's error for that, such as from ``memoryview(x)``."""
     refused, _REFUSED.last = getattr(_REFUSED, "last", None), None
     return refused if isinstance(error, SystemError) and "without setting an exception" in str(error) else None
 
 
 def slot_of(cls: type, table: int, function: int = 0) -> ctypes.c_void_p | None:
-    """Return the place of a function in a table that the struct behind a class points to; None where it is not known.
+    """Return the address of a function in a table that a class's C struct points to; None if it is unknown.
 
     Args:
         cls: The class.
-        table: Where, in words, its struct points to the table.
-        function: Where, in words, the table has the function.
+        table: The offset, in words, of the pointer to the table in the struct.
+        function: The offset, in words, of the function in the table.
     """
 
     def field(number: int) -> int | None:
         return ctypes.c_void_p.from_address(id(cls) + number * _WORD).value
 
-    if sys.implementation.name != "cpython":  # elsewhere `id` is no address
+    if sys.implementation.name != "cpython":  # elsewhere `id` is not an address
         return None
     if cls.__basicsize__ != field(_BASICSIZE) or cls.__flags__ != field(_FLAGS):
         return None

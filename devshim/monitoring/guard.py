@@ -1,8 +1,9 @@
-"""The guard: copies that nobody wrote down, told or refused at the line that causes them.
+"""The guard: report or refuse implicit transfers at the line that causes them.
 
-What is hidden is what a framework copies between devices on its own: ``float(x)``, ``print(x)``, ``if x > 0``, a mixed
-operation that it mends silently.  What a line says, devshim's calls among them and the framework's own moves
-(``x.to(d)``), is no secret, and is left alone.  What each framework lets be seen stands in the support table.
+An implicit transfer is a copy between devices that a framework makes on its own: ``float(x)``, ``print(x)``,
+``if x > 0``, or an operation on two devices that it silently makes work.  A copy that a line asks for, by a call of
+devshim or by the framework's own moves (``x.to(d)``), is explicit, and is allowed.  The support table says which
+transfers can be detected on each framework.
 """
 
 from __future__ import annotations
@@ -41,25 +42,25 @@ _open = 0
 
 
 class TransferWarning(UserWarning):
-    """A hidden transfer happened where a guard warns of it."""
+    """The warning for an implicit transfer in a guard with mode ``"warn"``."""
 
 
 class guard:
-    """A ``with`` block in which hidden transfers are told or refused, in this thread or task.
+    """A ``with`` block in which implicit transfers of this thread or task are reported or refused.
 
-    Where code in C meets a refusal and drops it, the refusal is raised when the block ends.
+    If code in C catches a refusal and drops it, the refusal is raised when the block ends.
 
-    A block that a generator opens holds for its caller, too, between two values: that is one thread and one task.
+    A block that a generator opens also applies to its caller between two values: both are one thread and one task.
 
     Args:
         mode: ``"error"`` raises `TransferError` at the line, ``"warn"`` warns with `TransferWarning`, ``"log"`` writes
-            a warning to the logger ``devshim``, ``"allow"`` does nothing, also inside a block that would.
+            a warning to the logger ``devshim``, ``"allow"`` does nothing, even inside a block with another mode.
         host_to_device: Another mode for this direction.
         device_to_host: Another mode for this direction.
         device_to_device: Another mode for this direction.
 
     Raises:
-        ArgumentError: A mode is none of these.
+        ArgumentError: A mode is not one of these.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class guard:
         self.modes: dict[str, str] = {name: value or mode for name, value in zip(DIRECTIONS, asked, strict=True)}
         self._opened: list[observers.Block] = []
         self.refused: TransferError | None = None
-        """The last refusal."""
+        """The last refusal raised in this block."""
 
     def __enter__(self) -> None:
         tracing.refuse("guard", "enter it around the call of the compiled function")
@@ -91,13 +92,13 @@ class guard:
         refused = buffer_protocol.refusal(failure) or _swallowed(failure)
         if isinstance(refused, TransferError):
             raise refused from None
-        if dropped is not None and (failure is None or isinstance(failure, Exception)):  # not in the place of Ctrl-C
+        if dropped is not None and (failure is None or isinstance(failure, Exception)):  # do not hide Ctrl-C
             raise dropped
 
     def _dropped(self) -> TransferError | None:
-        """A refusal that code in C or `logging` has kept for itself; no line of the user's has seen it.
+        """Return a refusal that code in C or `logging` has swallowed, so that no line of the user's program saw it.
 
-        An error's traceback begins with the outermost frame that it has come through: theirs, then.
+        An error's traceback begins with the outermost frame that the error has passed: here, a frame of that code.
         """
         refused, self.refused = self.refused, None
         trace = None if refused is None else refused.__traceback__
@@ -105,14 +106,14 @@ class guard:
 
 
 def _swallowed(failure: object) -> object:
-    """What NumPy has met while it filled an array with an object's values, and put an error of its own before."""
+    """Return the error that NumPy replaced by its own while it filled an array with an object's values."""
     if isinstance(failure, ValueError) and str(failure).startswith("setting an array element with a sequence"):
         return failure.__cause__
     return None
 
 
 def _count(step: int) -> None:
-    """Have every loaded framework watched while a guard is open anywhere in the process."""
+    """Count the open guards, and watch every loaded framework while a guard is open anywhere in the process."""
     global _open
     with _COUNTING:
         _open += step
@@ -138,7 +139,7 @@ def attend(backend: Backend) -> None:
 
 def _reporter(backend: Backend) -> Callable[[Device | None, Device, str], None]:
     def report(source: Device | None, target: Device, what: str) -> None:
-        """Tell of a hidden copy, as the innermost guard of the calling thread or task wishes."""
+        """Report an implicit transfer, in the mode of the innermost guard of the calling thread or task."""
         innermost = next((block.what for block in reversed(observers.GUARDED.get()) if block.open), None)
         if innermost is None or source is target or observers.inside():
             return

@@ -1,10 +1,10 @@
-"""Watching methods of tensors that copy without saying so: what most adapters' ``watch`` is made of.
+"""Watch the methods of tensors that make implicit transfers; most adapters build ``watch`` from this module.
 
-Two kinds: those that read a tensor's values into Python or NumPy, and those in which a card's tensor meets something
-of the host's, an index or an operand, which the framework then carries to the card by itself.
+There are two kinds: methods that read a tensor's values into Python or NumPy, and methods in which a tensor on a GPU
+gets an index or an operand in host memory, which the framework then silently copies to the GPU.
 
-For adapters alone. While somebody watches, these methods of a framework's tensor class are replaced by ones that tell
-first; afterwards the class is as it was.
+Only adapters use this module. While a guard or a ledger watches, these methods of a framework's tensor class are
+replaced by wrappers that report first; afterwards the class is restored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ READS = {
     "__str__": "print()",
     "__format__": "print()",
 }
-"""Method -> what it is called for."""
+"""Method -> the reason that a report gives for the read."""
 
 _SYMBOLS = {
     "add": "+",
@@ -60,7 +60,7 @@ MEETINGS = {
     "__getitem__": "an index",
     "__setitem__": "an index or a value",
 }
-"""Method in which another tensor or array is met -> what for."""
+"""Method that takes another tensor or array -> the reason that a report gives."""
 
 _ABSENT = object()
 _TELLING = threading.local()
@@ -75,14 +75,14 @@ def reads_told(
     *,
     buffers: bool = False,
 ) -> Iterator[None]:
-    """Have a tensor class tell of each read while the block is open.
+    """Make a tensor class report each read while the block is open.
 
     Args:
         cls: The class.
-        where: Returns a tensor's device; None where it has none, such as that of a tracer.
-        report: Told source, target and reason; what a read is made of is not told again.
-        more: Further methods and properties with what they are called for, such as ``("asnumpy", "asnumpy()")``.
-        buffers: Whether NumPy can read the class's tensors past its methods (`devshim.monitoring.buffer_protocol`).
+        where: Returns a tensor's device; None if it has none, such as a tracer.
+        report: Called with source, target and reason; reads inside a reported read are not reported again.
+        more: Further methods and properties with the reason to report, such as ``("asnumpy", "asnumpy()")``.
+        buffers: True if NumPy can read the class's tensors past its methods (`devshim.monitoring.buffer_protocol`).
     """
     told = {name: what for name, what in (*READS.items(), *more) if hasattr(cls, name)}
     methods = {name: _reading(getattr(cls, name), what, where, report) for name, what in told.items()}
@@ -92,13 +92,13 @@ def reads_told(
 
 
 def quiet() -> bool:
-    """Whether this thread is in the middle of what has been told already."""
+    """Return True if this thread is inside an operation that is already reported."""
     return getattr(_TELLING, "now", False)
 
 
 @contextmanager
 def said() -> Iterator[None]:
-    """A block in which this thread does what has been told, or what its line says: nothing is told of it."""
+    """Suppress reports in this thread while the block is open: its copies are already reported, or explicit."""
     before, _TELLING.now = quiet(), True
     try:
         yield
@@ -107,7 +107,7 @@ def said() -> Iterator[None]:
 
 
 def _reading(original: Any, what: str, where: Any, report: Any) -> Any:
-    """A method, or a property, that tells first."""
+    """Return a method, or a property, that reports first."""
     if isinstance(original, property):
         return property(_telling(original.fget, what, where, report), original.fset, original.fdel, original.__doc__)
     return _telling(original, what, where, report)
@@ -123,19 +123,19 @@ def meetings_told(
     names: Iterable[str] = tuple(MEETINGS),
     indices: bool = True,
 ) -> Iterator[None]:
-    """Have a tensor class tell of what its framework carries to a card's tensor while the block is open.
+    """Make a tensor class report what its framework copies to a tensor on a GPU while the block is open.
 
-    An array of NumPy's that has axes is always carried, and so is an index of the host's; a single number is handed
-    over with the operator, and no transfer.  What a mask on the card selects has a shape that the host waits for.
+    A NumPy array with at least one axis is always copied, and so is an index in host memory; a single number is passed
+    with the operator, and is not a transfer.  Selecting by a mask on the GPU counts too: the host waits for the shape.
 
     Args:
         cls: The class.
-        where: Returns a tensor's device; None where it has none, such as that of a tracer.
-        report: Told source, target and reason.
-        carried: Returns the device of an operand that the framework would carry elsewhere, and None for one that it
-            would refuse, or that is no tensor of its own.
+        where: Returns a tensor's device; None if it has none, such as a tracer.
+        report: Called with source, target and reason.
+        carried: Returns the device of an operand that the framework would copy to another device, and None for an
+            operand that it would refuse, or that is not one of its tensors.
         names: Only these methods.
-        indices: Whether the framework carries an index that is a tensor of its own elsewhere.
+        indices: True if the framework copies an index that is one of its tensors to another device.
     """
     told = {name: MEETINGS[name] for name in names if hasattr(cls, name)}
     meet = _Meeting(cls if indices else (), where, report, carried)
@@ -144,7 +144,7 @@ def meetings_told(
 
 
 class _Meeting:
-    """What is carried to a tensor, told before it is."""
+    """The report of what is copied to a tensor, made before the copy."""
 
     def __init__(self, indices: Any, where: Any, report: Any, carried: Any) -> None:
         self._indices, self._where, self._report, self._carried = indices, where, report, carried
@@ -158,7 +158,7 @@ class _Meeting:
             _TELLING.now = True
             try:
                 if self._tell(x, others, indexed, what):
-                    return original(x, *others)  # what that is made of is not told again
+                    return original(x, *others)  # nested copies are not reported again
             finally:
                 _TELLING.now = False
             return original(x, *others)
@@ -168,7 +168,7 @@ class _Meeting:
         return method
 
     def _tell(self, x: Any, others: tuple[Any, ...], indexed: bool, what: str) -> bool:
-        """Tell of what is carried to a tensor, and whether there is any."""
+        """Report what is copied to a tensor; return True if anything is."""
         target = self._where(x)
         if target is CPU and what is MEETINGS["__setitem__"]:
             return self._tell_fetched(others[-1], what)
@@ -185,7 +185,7 @@ class _Meeting:
         return counted or bool(carried)
 
     def _tell_fetched(self, value: Any, what: str) -> bool:
-        """Tell of a card's tensor, of no axis as well, that is written into one of the host's."""
+        """Report a tensor on a GPU, also a 0-d one, that is written into a tensor on the host."""
         source = self._where(value) if isinstance(value, self._indices) else None
         if source is None or source is CPU:
             return False
@@ -193,7 +193,7 @@ class _Meeting:
         return True
 
     def _is_mask(self, part: Any) -> bool:
-        """Whether an index is a mask of the card's, of which the host has to know how many elements it selects."""
+        """Return True if an index is a mask of the framework: the host must find out how many elements it selects."""
         return isinstance(part, self._indices) and "bool" in str(part.dtype)
 
     def _source(self, part: Any, indexed: bool) -> Device | None:
@@ -208,7 +208,7 @@ class _Meeting:
 
 @contextmanager
 def replaced(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
-    """Have a class other methods, or a module other functions, while the block is open."""
+    """Replace methods of a class, or functions of a module, while the block is open."""
     before = {name: owner.__dict__.get(name, _ABSENT) for name in methods}
     for name, method in methods.items():
         setattr(owner, name, method)
@@ -217,7 +217,7 @@ def replaced(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
     finally:
         for name, method in before.items():
             if owner.__dict__.get(name) is not methods[name]:
-                continue  # somebody else has replaced it in turn
+                continue  # other code has replaced it in turn
             if method is _ABSENT:
                 delattr(owner, name)
             else:

@@ -1,8 +1,8 @@
-"""The ledger: every copy devshim makes, with its size, its time, and the line of yours that caused it.
+"""The ledger: a record of every copy devshim makes, with its size, its time, and the user's line that caused it.
 
-Off, it costs the one path all copies take a look at a global (`transfers.engine.LEDGER`).  On, a log hears of the
-copies of its own thread or task, and of those that `devshim.parallel` starts from it; blocks may be nested, and each
-log hears of all that happens inside it.
+When the ledger is off, each copy only checks one global (`transfers.engine.LEDGER`).  When it is on, a log records the
+copies of its own thread or task, and those of threads that `devshim.parallel` starts from it. Blocks may be nested,
+and each log records everything that happens inside its block.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ __all__ = ["Transfer", "TransferLog", "transfers"]
 
 
 class Transfer(NamedTuple):
-    """One copy, or one of many tensors at once."""
+    """One copy, of one tensor or of many tensors together."""
 
     source: Device
-    """Where the data was."""
+    """The device of the data before the copy."""
     target: Device
-    """Where it went; a copy on a device has the same twice."""
+    """The device of the data after the copy; a copy within a device has the same source and target."""
     bytes: int
     """Elements times element size, of all tensors together."""
     seconds: float
-    """From the call to its return; to the end of the copy where the log synchronises."""
+    """The time from the call to its return; if the log synchronises, to the end of the copy."""
     tensors: int
-    """How many were copied at once."""
+    """How many tensors were copied together."""
     site: str
-    """The line that caused it, as ``file:line``: the nearest that is neither devshim's nor a framework's."""
+    """The line that caused it, as ``file:line``: the nearest line outside devshim and the framework."""
     backend: str
-    """The framework."""
+    """The name of the framework."""
     start: float
-    """When it began, in seconds on the clock of `time.perf_counter`."""
+    """The start time in seconds, on the clock of `time.perf_counter`."""
     thread: int
     """The thread's identifier."""
     simulated: bool = False
-    """Whether a simulated card was the source or the target."""
+    """True if a simulated GPU was the source or the target."""
 
 
 class TransferLog:
-    """What `transfers` heard of, while it is open and after.
+    """The copies that `transfers` recorded, readable while it is open and after.
 
     Attributes:
         records: The copies, in the order in which they ended.
@@ -69,25 +69,25 @@ class TransferLog:
 
     @property
     def count(self) -> int:
-        """How many copies there were; one of many tensors at once is one."""
+        """The number of copies; a copy of many tensors together counts as one."""
         return len(self.records)
 
     @property
     def total_bytes(self) -> int:
-        """The bytes of all of them."""
+        """The total bytes of all copies."""
         return sum(record.bytes for record in self.records)
 
     @property
     def seconds(self) -> float:
-        """The time they took, one after the other."""
+        """The total time of all copies."""
         return sum(record.seconds for record in self.records)
 
     def bytes(self, source: DeviceLike | None = None, target: DeviceLike | None = None) -> int:
         """Return the bytes copied from a device, to a device, or from one to the other.
 
         Args:
-            source: Only copies from there; None for any.
-            target: Only copies to there; None for any.
+            source: Only copies from this device; None for any.
+            target: Only copies to this device; None for any.
         """
         origin = None if source is None else parsing.device(source)
         aim = None if target is None else parsing.device(target)
@@ -98,16 +98,16 @@ class TransferLog:
         )
 
     def to_chrome_trace(self, path: str | PathLike[str]) -> None:
-        """Write a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open: one row per thread and framework."""
+        """Write a trace for Perfetto (ui.perfetto.dev) and chrome://tracing: one row per thread and framework."""
         from devshim.monitoring.reports import write_trace
 
         write_trace(self.records, path)
 
     def plot(self, path: str | PathLike[str] | None = None) -> Any:
-        """Draw who copied how much where, as a matrix of devices; needs matplotlib (``pip install 'devshim[plot]'``).
+        """Draw the bytes copied between devices as a matrix; needs matplotlib (``pip install 'devshim[plot]'``).
 
         Args:
-            path: Where to write the picture, in the format of its ending; without it nothing is written.
+            path: The file for the picture, in the format of its suffix; without it nothing is written.
 
         Returns:
             The matplotlib figure.
@@ -123,11 +123,11 @@ class TransferLog:
 
 
 class transfers:
-    """A ``with`` block that gives a `TransferLog` of every copy devshim makes in it.
+    """A ``with`` block that returns a `TransferLog` of every copy that devshim makes in it.
 
     Args:
-        synchronize: Wait for the devices before and after each copy, so that ``seconds`` is the copy's own time; else
-            it is the time until the call returned, which on a GPU may be sooner.
+        synchronize: Wait for the devices before and after each copy, so that ``seconds`` is the copy's own time;
+            without it, the time until the call returned, which on a GPU may be shorter.
 
     >>> import devshim as ds
     >>> ds.use("numpy")

@@ -1,11 +1,11 @@
-"""`MetricLog`: numbers that a loop computes on a device stay there, and come to the host together.
+"""`MetricLog`: keep the numbers that a loop computes on a device there, and bring them to the host together.
 
-Writing down a loss each step (``float(loss)``) makes the host wait for the device each time; a thousand numbers in one
-transfer cost what one costs.
+Reading a loss at each step (``float(loss)``) makes the host wait for the device each time; a transfer of a thousand
+numbers costs as much as a transfer of one.
 
-On a real card a value is taken by a copy there.  On the host, and on a simulated GPU, whose memory is the host's, an
-operator that copies one number costs more than to read it, so the number is read (`Backend.scalar_reader`); a flush
-puts all of them on the device as one tensor, whose transfer is the one that the ledger, a guard and a fault see.
+On a real GPU, a value is kept by a copy on the GPU.  On the host, and on a simulated GPU, whose memory is host memory,
+an operator that copies one number costs more than reading it, so the number is read (`Backend.scalar_reader`). A flush
+then puts all of them on the device as one tensor, whose transfer is the one that a ledger, a guard and a fault see.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 __all__ = ["MetricLog"]
 
 _NUMBERS = ("float", "bfloat", "int", "uint", "bool", "complex")
-"""How the names of dtypes begin whose values are numbers; others are texts, dates, keys of a random generator."""
+"""The prefixes of the names of number dtypes; other dtypes are text, dates, or keys of a random generator."""
 
 
 class MetricLog:
-    """Scalars kept on a device until they are wanted.
+    """A log of scalars that stay on a device until they are needed.
 
     Args:
-        device: Where the scalars are computed, and stay; without it where the first one is.
-        capacity: How many are kept there at most; one more, and those before it are brought to the host in one transfer
-            first.
+        device: The device on which the scalars are computed and kept; without it, the device of the first one.
+        capacity: The most scalars kept there; before one more is kept, the earlier ones are brought to the host in one
+            transfer.
 
-    Several threads may append to one log, and flush it.
+    Several threads may append to one log and flush it.
 
     Raises:
         ArgumentError: ``capacity`` is less than 1.
@@ -73,39 +73,39 @@ class MetricLog:
         if self.capacity < 1:
             raise bad_argument("capacity", capacity, "at least 1", "leave capacity out to keep 1024 at most")
         self._backend: Backend | None = None
-        self._kept: list[Any] = []  # tensors, and what `_read` has read
-        self._dtypes: list[np.dtype | None] = []  # of what was read; None for a tensor
+        self._kept: list[Any] = []  # tensors, and the values that `_read` returned
+        self._dtypes: list[np.dtype | None] = []  # of the values that were read; None for a tensor
         self._read: Callable[[Tensor], Any] | None = None
         self._read_dtype: np.dtype | None = None
-        self._numbers: dict[int, float] = {}  # those of Python's, by their place among all
+        self._numbers: dict[int, float] = {}  # the Python numbers, by their index among all values
         self._values: list[np.ndarray] = []
         self._length = 0
-        self._lock = threading.RLock()  # one that a signal's handler or a finalizer can take once more
+        self._lock = threading.RLock()  # reentrant: a signal's handler or a finalizer may take it again
 
     def __len__(self) -> int:
-        """How many values have been appended since the last `flush`."""
+        """Return how many values have been appended since the last `flush`."""
         return self._length
 
     def append(self, value: Tensor | float) -> None:
-        """Take a value as it is now; a later change of the tensor in place does not change what was taken.
+        """Append the current value; a later in-place change of the tensor does not affect it.
 
         Args:
-            value: A tensor of one element on the log's device, of any shape and gradient, or a Python number.
+            value: A tensor of one element on the log's device, of any shape, with or without a gradient, or a number.
 
         Raises:
-            DeviceMismatchError: The tensor is elsewhere: the log moves nothing unasked.
-            ArgumentError: It has more than one element, is of another framework than those before it, or holds no
-                number, or one too large for float64.
-            ConversionError: NumPy has nothing like it: it is sparse, or masked.
+            DeviceMismatchError: The tensor is on another device: the log makes no implicit transfer.
+            ArgumentError: It has more than one element, belongs to another framework than those before it, or is not a
+                number, or is too large for float64.
+            ConversionError: NumPy has no counterpart: the tensor is sparse, or masked.
         """
-        # Also where the compiler could repeat it: torch.compile (2.13) compiles anew for each length, up to 8.
+        # Refused even if the compiler could trace it: torch.compile (2.13) recompiles for each length, up to 8 times.
         tracing.refuse("MetricLog.append", "return the value from the function, and append it outside")
         with self._lock:
             read = self._read
             if read is not None and engine.LEDGER is None and explain.HOOK is None:
                 try:
                     found = read(value) if len(self._kept) < self.capacity else None
-                except Exception:  # the long way meets it again, and says what it is
+                except Exception:  # the slow path fails in the same way, and reports it
                     found = None
                 if found is not None:
                     self._kept.append(found)
@@ -120,7 +120,7 @@ class MetricLog:
             self._length += 1
 
     def _take(self, backend: Backend, value: Tensor) -> None:
-        """Look into everything, take the value, and remember how to read the next one like it."""
+        """Check a tensor, take its value, and remember how to read the next one like it."""
         here = self._checked(backend, value)
         if len(self._kept) >= self.capacity:
             self._bring()
@@ -138,7 +138,7 @@ class MetricLog:
         self._backend, self._device = backend, here
 
     def _read_first(self, backend: Backend, value: Tensor) -> Any:
-        """Read a number, and remember how; None where an operator must copy it, or says why it cannot be taken."""
+        """Read a number, and remember how; return None if an operator must copy it, or must refuse it."""
         try:
             reader = backend.scalar_reader(value)
             found = None if reader is None else reader[0](value)
@@ -149,9 +149,9 @@ class MetricLog:
         return found
 
     def _checked(self, backend: Backend, value: Any) -> Device:
-        """Return where a tensor is that this log may take; else refuse it."""
+        """Return the device of a tensor that this log may take; raise if it may not."""
         here = backend.device_of(value)
-        if here is not self._device:  # TensorFlow has int32 that a card computed in host memory
+        if here is not self._device:  # a GPU may have computed TensorFlow's int32 in host memory
             here = backend.ran_on(value) or here
         device = here if self._device is None else self._device
         if here is not device:
@@ -180,7 +180,7 @@ class MetricLog:
         return here
 
     def _bring(self) -> None:
-        """Bring what is on the device to the host, in one transfer."""
+        """Bring the values on the device to the host, in one transfer."""
         if self._kept:
             assert self._backend is not None
             hook = explain.HOOK
@@ -191,7 +191,7 @@ class MetricLog:
             self._dtypes.clear()
 
     def _together(self, backend: Backend) -> Tensor:
-        """Return what is kept as one tensor on the device."""
+        """Return the kept values as one tensor on the device."""
         assert self._device is not None
         dtype = self._dtypes[0]
         if dtype is not None and self._dtypes.count(dtype) == len(self._dtypes):
@@ -207,9 +207,9 @@ class MetricLog:
         """Return all values in the order they were appended, in one transfer, and empty the log.
 
         Returns:
-            An array of shape (n,): of the scalars' dtype, or the one that NumPy finds for several (bfloat16 counts as
-            float32). A Python number takes that dtype, too, where it fits; where it does not, and where there are
-            Python numbers alone, the array is float64. Where the transfer fails, the log keeps what it has.
+            An array of shape (n,). Its dtype is that of the scalars, or NumPy's common dtype for several (bfloat16
+            counts as float32). Python numbers are converted to that dtype if they fit; if they do not, or if there are
+            only Python numbers, the array is float64. If the transfer fails, the log keeps its values.
         """
         tracing.refuse("MetricLog.flush", "flush outside the compiled function")
         with self._lock:
@@ -220,7 +220,7 @@ class MetricLog:
         return found
 
     def _merged(self, tensors: np.ndarray) -> np.ndarray:
-        """The tensors' values with the Python numbers at their places among them."""
+        """Return the tensors' values with the Python numbers inserted at their positions."""
         numbers = list(self._numbers.values())
         found = np.empty(self._length, _holding(tensors.dtype, numbers))
         at = np.ones(self._length, bool)
@@ -235,12 +235,12 @@ class MetricLog:
 
 
 def _array(read: list[Any], dtype: np.dtype) -> np.ndarray:
-    """Return numbers that were read from tensors as an array: of their bytes, or of Python's numbers."""
+    """Return numbers that were read from tensors as an array: they are bytes, or Python numbers."""
     return np.frombuffer(b"".join(read), dtype) if type(read[0]) is bytes else np.array(read, dtype)
 
 
 def _number(value: Any) -> float:
-    """A Python number that float64 can hold: an int stays one, which an array of integers holds to the last digit."""
+    """Return a Python number that float64 can hold; an int stays an int, which an integer array stores exactly."""
     found = arguments.real("value", value)
     try:
         rounded = float(found)
@@ -252,7 +252,7 @@ def _number(value: Any) -> float:
 
 
 def _holding(dtype: np.dtype, numbers: list[float]) -> np.dtype:
-    """The dtype of the tensors where it holds the numbers, too, rounded where it is one of floats; else a wider one."""
+    """Return the tensors' dtype if the numbers fit (rounded, for floats), and a wider dtype otherwise."""
     if dtype.kind in "biu":
         low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         fits = all(low <= number <= high and number == int(number) for number in numbers)

@@ -1,4 +1,4 @@
-"""What a ledger looks like: a table, a trace, a picture."""
+"""The presentation of a ledger: a table, a trace, and a picture."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from devshim.monitoring.ledger import Transfer
 
 SHOWN = 20
-"""Rows of a table; what is beyond is summed up."""
+"""Rows of a table; the rest is summed up in one row."""
 NUMBERS = range(2, 6)
-"""The columns of a table that hold numbers."""
+"""The columns of a table that contain numbers."""
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size(nbytes: float) -> str:
-    """Return bytes with a unit: ``1.5 MiB``."""
+    """Return a number of bytes with a unit: ``1.5 MiB``."""
     for unit in UNITS:
         if nbytes < 1024 or unit == UNITS[-1]:
             break
@@ -32,9 +32,9 @@ def size(nbytes: float) -> str:
 
 
 def table(records: Sequence[Transfer]) -> str:
-    """Return the copies as a table: each line of the user's with what it copied, the largest first.
+    """Return the copies as a table: each line of the user's program with its copies, the largest first.
 
-    Plain text, the same everywhere: rich would print it in a notebook instead of returning it.
+    Plain text, the same everywhere: in a notebook, rich would print it instead of returning it.
     """
     if not records:
         return "<no transfers>"
@@ -55,24 +55,24 @@ def table(records: Sequence[Transfer]) -> str:
 
 
 def _numbers(sums: Sequence[float]) -> tuple[str, str, str, str]:
-    """Copies, tensors, bytes and seconds as a row of the table shows them."""
+    """Return copies, tensors, bytes and seconds as the cells of a row."""
     copies, tensors, nbytes, seconds = sums
     return (str(copies), str(tensors), size(nbytes), f"{seconds * 1e3:.2f}")
 
 
 def _aligned(column: int, cell: str, width: int) -> str:
-    """A cell of the table; numbers end where their column does."""
+    """Return a cell of the table; numbers are aligned to the right."""
     return cell.rjust(width) if column in NUMBERS else cell.ljust(width)
 
 
 def _short(site: str) -> str:
-    """A line's file without the way to it."""
+    """Return a line's file without its folder."""
     path, _, line = site.rpartition(":")
     return f"{os.path.basename(path)}:{line}"
 
 
 def _ends(record: Transfer) -> tuple[str, str]:
-    """The source and the target in words; simulated cards are called so."""
+    """Return the source and the target as text; simulated GPUs are labelled so."""
     source, target = ((f"{each}{' (simulated)' * (record.simulated and each is not CPU)}") for each in record[:2])
     return source, target
 
@@ -80,11 +80,11 @@ def _ends(record: Transfer) -> tuple[str, str]:
 def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
     """Write complete events (``ph: X``) of the Trace Event Format, times in microseconds from the first copy.
 
-    Processes and threads count from 1: Perfetto takes 0 for the idle process and shows something else than was meant
-    (google/perfetto#394); the system's own thread identifiers are too long for it (google/perfetto#522).  A time is a
-    whole number of nanoseconds, so that no copy seems to begin before its predecessor ended: Perfetto drops such.
+    Processes and threads count from 1: Perfetto takes 0 for the idle process and shows wrong data
+    (google/perfetto#394); the system's own thread identifiers are too long for it (google/perfetto#522).  Times are
+    whole numbers of nanoseconds, because Perfetto drops a copy that seems to begin before its predecessor ended.
     """
-    records = list(records)  # others may be added meanwhile
+    records = list(records)  # other threads may add records meanwhile
     zero = min((record.start for record in records), default=0.0)
     names = sorted({record.backend for record in records})
     threads = sorted({(record.backend, record.thread) for record in records})
@@ -114,7 +114,7 @@ def write_trace(records: Sequence[Transfer], path: str | PathLike[str]) -> None:
 
 
 def draw(records: Sequence[Transfer], path: str | PathLike[str] | None) -> Any:
-    """Draw a matrix of devices with the bytes from each to each."""
+    """Draw a matrix of devices with the bytes copied from each to each."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:

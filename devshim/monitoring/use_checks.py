@@ -1,4 +1,7 @@
-"""Refusing the use of tensors on simulated GPUs that were taken away, in their classes' methods; for adapters alone."""
+"""Refuse the use of tensors on simulated GPUs that were removed, in the methods of their classes.
+
+Adapters use this module to implement `Backend.refuse_taken`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["uses_checked"]
 
 _COPIED = ("__dlpack__", "__copy__", "__deepcopy__", "__iter__")
-"""More methods that use a tensor, which are not reads of their own, or named by their line."""
+"""More methods that use a tensor, but that `READS` does not list."""
 
 
 @contextmanager
@@ -29,14 +32,14 @@ def uses_checked(
     *,
     buffers: bool = False,
 ) -> Iterator[None]:
-    """Have a tensor class call ``check(device)`` before each read while the block is open; see `Backend.refuse_taken`.
+    """Make a tensor class call ``check(device)`` before each read while the block is open; see `Backend.refuse_taken`.
 
     Args:
         cls: The class.
-        where: Returns a tensor's device; None where it has none.
-        check: Raises `SimulationError` for a device that was taken away. A tensor there is printed as a line of text.
+        where: Returns a tensor's device; None if it has none.
+        check: Raises `SimulationError` for a removed device. A tensor there is printed as a line of text.
         more: Further methods and properties, such as ``"asnumpy"``.
-        buffers: Whether NumPy can read the class's tensors past its methods (`devshim.monitoring.buffer_protocol`).
+        buffers: True if NumPy can read the class's tensors past its methods (`devshim.monitoring.buffer_protocol`).
     """
 
     def use(x: Any) -> None:
@@ -49,7 +52,7 @@ def uses_checked(
 
 
 def _used(original: Any, use: Callable[[Any], None]) -> Any:
-    """A method, or a property, that checks first."""
+    """Return a method, or a property, that checks first."""
     if isinstance(original, property):
         return property(_used(original.fget, use), original.fset, original.fdel, original.__doc__)
 
@@ -63,7 +66,7 @@ def _used(original: Any, use: Callable[[Any], None]) -> Any:
 
 
 def _shown(original: Any, use: Callable[[Any], None]) -> Any:
-    """A method that prints a tensor, and says of one that cannot be read why."""
+    """Return a method that prints a tensor; for a tensor that cannot be read, it prints the reason."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
