@@ -1,17 +1,17 @@
-"""The conformance kit: one suite of behaviours that any adapter subclasses in about twenty lines.
+"""The conformance kit: one suite of tests that any adapter runs by subclassing `Conformance` in about twenty lines.
 
-Requirements this package answers:
+Requirements that this package meets:
 
-* A promise is made once, in the contract, and tested once, here: two backends pass by the same test, not by two
-  copies of it.  The rooms of this package are the contract's tables.
-* What only a framework's owner can write is a hook (`Kit`): how to differentiate, to compile, to write in place.
-* A device that is *not* the default is always among those tested, real or simulated.
-* What a backend declares it cannot do (`contract.backend.Gap`) is reported as a gap with its reason, never passed over;
-  where it can be called, it must refuse.  Any other skip is a failure, and so is a backend that was asked for and is
-  missing.
-* What ran is written down per feature, and the support table of the docs is made from it (`devshim.testing.table`).
+* A promise is made once, in the contract, and tested once, here: two backends pass the same test, not two copies of
+  it. Each module of this package tests one table of the contract.
+* Code that only a framework's expert can write is a hook (`Kit`): how to differentiate, to compile, to write in place.
+* The tested devices always include one that is *not* the default, real or simulated.
+* A feature that a backend declares it does not have (`contract.backend.Gap`) is reported as a gap with its reason,
+  never silently skipped. If it can be called, the call must raise. Any other skip is a failure, and so is a backend
+  that was requested and is not installed.
+* Results are recorded per feature, and the support table of the docs is generated from them (`devshim.testing.table`).
 
-Use::
+Usage::
 
     # conftest.py
     pytest_plugins = ["devshim.testing.plugin"]
@@ -22,9 +22,9 @@ Use::
     class TestMine(Conformance):
         backend = "mine"
 
-and run ``pytest`` three times, each in a process of its own: as it is, with ``--devshim-gpus=2`` for two simulated
-cards, and with ``--devshim-gpus=3 -m cards`` for what takes three.
-``pytest -m gpu`` runs what needs real ones.  pytest must be installed; NumPy is.
+Then run ``pytest`` three times, each time in a new process: without options, with ``--devshim-gpus=2`` for two
+simulated GPUs, and with ``--devshim-gpus=3 -m cards`` for the tests that need three. ``pytest -m gpu`` runs the tests
+that need real GPUs. pytest must be installed; NumPy already is.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ ROOMS = (
         "state",
     ),
 )
-"""The modules whose assertions pytest shall explain."""
+"""The modules whose assertions pytest rewrites, so that a failure shows the values."""
 
 
 def __getattr__(name: str) -> object:
-    # Late, so that devshim.testing.table needs no pytest.
+    # Import late, so that devshim.testing.table does not need pytest.
     if name != "Conformance":
         raise AttributeError(f"module 'devshim.testing' has no attribute {name!r}")
     import pytest

@@ -1,4 +1,4 @@
-"""`Kit`: what every room of the kit stands on: the hooks, the fixtures, and what happens around each test."""
+"""`Kit`, the base class of every test class of the kit: the hooks, the fixtures, and the checks around each test."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["GAP", "HARDWARE", "Kit", "in_thread"]
 
 GAP = "declared gap: "
-"""How the reason of a skip begins that stands for a declared gap."""
+"""The start of a skip's reason when the skip reports a declared gap."""
 HARDWARE = "hardware: "
-"""How the reason of a skip begins that stands for too few real cards."""
+"""The start of a skip's reason when the machine has too few real GPUs."""
 
 
 def in_thread(fn: Callable[[], Any]) -> Any:
-    """Run a function in a thread of its own, with a context of its own, and return or raise what it does."""
+    """Run a function in a new thread with a new context, and return its result or raise its error."""
     outcome: list[Any] = []
 
     def target() -> None:
@@ -45,7 +45,7 @@ def in_thread(fn: Callable[[], Any]) -> Any:
 
 
 class Kit:
-    """Hooks an adapter's owner writes, and the fixtures the rooms use.
+    """The hooks that an adapter's author writes, and the fixtures that the tests use.
 
     Attributes:
         backend: The framework's root import name.
@@ -53,36 +53,39 @@ class Kit:
 
     backend: ClassVar[str]
 
-    # ------------------------------------------------------------------ hooks: only a framework's owner can write them
+    # ------------------------------------------------------------------ hooks: only a framework's expert can write them
     def gradient(self, fn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Return the gradient of ``sum(y * y)`` for ``y = fn(x)``, with respect to ``x``; None where none arrives.
+        """Return the gradient of ``sum(y * y)`` for ``y = fn(x)`` with respect to ``x``; None if none arrives.
 
         Not needed with the gap ``gradient``.
         """
         raise NotImplementedError(f"write {type(self).__name__}.gradient, or declare the gap")
 
     def compiled(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``fn`` compiled by the framework. Not needed where all ``trace_...`` gaps are of kind never."""
+        """Return ``fn`` compiled by the framework. Not needed if all ``trace_...`` gaps are of kind never."""
         raise NotImplementedError(f"write {type(self).__name__}.compiled, or declare the gaps")
 
     def compilers(self) -> dict[str, tuple[Callable[..., Any], bool]]:
-        """Return every way the framework has to compile a function, and whether its code is then looked at only once.
+        """Return every compiler of the framework, each with True if it traces a function once for all calls.
 
-        Once for all calls, that is, and not each time the function runs. Optional: `compiled`, without it.
+        False means that the compiler reads the code each time the function runs. Optional: the default is `compiled`
+        alone.
         """
         return {"compiled": (self.compiled, True)}
 
     compiler_fails: ClassVar[dict[str, type[Exception]]] = {}
-    """Public calls inside which a compiler of the framework fails by a fault of its own, and the error it raises."""
+    """Public calls in which a compiler of the framework fails through a bug of its own, and the error that it raises.
+    """
 
     def mutate(self, x: Tensor) -> None:
-        """Overwrite ``x`` in place with the framework's own means. Not used where the backend is immutable."""
+        """Overwrite ``x`` in place with the framework's own operations. Not used if the backend is immutable."""
         x[...] = 77
 
     def memory_of(self, x: Tensor) -> tuple[int, int]:
-        """Return where in host memory the values of an immutable tensor are, as address and bytes.
+        """Return the address and the number of bytes of an immutable tensor's values in host memory.
 
-        Used to write behind the framework's back, which is how a copy is proven; for tensors on simulated cards, too.
+        The kit writes to this memory without the framework's knowledge, which proves that a copy is a copy. It does
+        this for tensors on simulated GPUs, too.
         """
         view = self.adapter.to_numpy(x, copy=False)
         return view.ctypes.data, view.nbytes
@@ -92,34 +95,38 @@ class Kit:
         return x @ y
 
     def trainable(self, x: Tensor) -> Tensor:
-        """Return ``x`` with the framework's flag that asks for its gradient. Optional: some have no such flag."""
+        """Return ``x`` with the framework's flag that requests its gradient.
+
+        Optional: some frameworks have no such flag.
+        """
         raise NotImplementedError
 
     def is_trainable(self, x: Tensor) -> bool:
-        """Return whether the flag is set. Goes with `trainable`."""
+        """Return True if the flag is set. Required with `trainable`."""
         raise NotImplementedError
 
     def native_zeros(self) -> Tensor:
-        """Return a new tensor the framework's own way, no device named, such as ``torch.zeros(2, 2)``. Optional."""
+        """Return a new tensor made by the framework without a device, such as ``torch.zeros(2, 2)``. Optional."""
         raise NotImplementedError
 
     def containers(self, x: Tensor) -> dict[str, tuple[Any, Callable[[Any], Tensor]]]:
-        """Return containers registered with the framework, or its own, around a tensor, each with the way to it.
+        """Return containers around a tensor, each with a function that gets the tensor back.
 
-        At least a class registered by each of the framework's calls for that. Optional: some have no registry.
+        They are the framework's own containers, or classes registered with it: at least one class for each registration
+        call of the framework. Optional: some frameworks have no registry.
         """
         raise NotImplementedError
 
     def model(self) -> Any:
         """Return a small model in training mode, always with the same weights: (n, 4) to (n, 3), float32.
 
-        Built, and of at least two layers with weights that run one after the other, such as linear, batch norm, ReLU,
-        linear. Optional.
+        The model is built, and has at least two layers with weights that run one after the other, such as linear, batch
+        norm, ReLU, linear. Optional.
         """
         raise NotImplementedError
 
     def unbuilt_model(self) -> Any:
-        """Return such a model whose weights have no shape yet. Optional: some frameworks build at once."""
+        """Return such a model whose weights have no shape yet. Optional: some frameworks build models immediately."""
         raise NotImplementedError
 
     def tied_model(self) -> Any:
@@ -127,52 +134,56 @@ class Kit:
         raise NotImplementedError
 
     def optimizer(self, model: Any) -> Any:
-        """Return a fresh optimizer with a state, such as Adam, for a model of `model`. Optional."""
+        """Return a new optimizer with state, such as Adam, for a model of `model`. Optional."""
         raise NotImplementedError
 
     def optimizers(self) -> dict[str, Callable[[Any], Any]]:
-        """Return a maker for every optimizer class the framework ships, by its name. Optional."""
+        """Return a factory for every optimizer class that the framework ships, by class name. Optional."""
         raise NotImplementedError
 
     def forward(self, model: Any, x: Tensor) -> Tensor:
-        """Return ``model(x)``, without a scope."""
+        """Return ``model(x)``, outside any scope."""
         return model(x)
 
     def train_step(self, model: Any, optimizer: Any, x: Tensor, y: Tensor, between: Callable[[], object]) -> None:
-        """Do one step of training on the mean squared error to ``y``: forward, backward, ``between()``, step. Optional.
+        """Run one training step on the mean squared error to ``y``: forward, backward, ``between()``, step. Optional.
 
-        Where the framework keeps gradients apart from its parameters, ``between`` comes before the forward pass.
+        If the framework stores gradients apart from its parameters, ``between`` is called before the forward pass.
         """
         raise NotImplementedError
 
     def mixing_error(self) -> type[Exception]:
-        """Return the class of what the framework's own operators raise where they refuse tensors on several devices."""
+        """Return the error class that the framework's operators raise when they refuse tensors on several devices."""
         return ValueError
 
     training_tolerance: ClassVar[float] = 1e-5
-    """How far weights trained on a simulated card may be from those trained on the CPU, relative to the largest."""
+    """The allowed difference between weights trained on a simulated GPU and on the CPU, relative to the largest weight.
+    """
 
     def train(self, device: Device, inputs: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
         """Return the weights of a small network after three steps of Adam on a device. Optional: some have no layers.
 
-        Convolution, batch normalisation, dropout (its numbers the same on every device) and a linear layer, always from
-        the same first weights.
+        The network has a convolution, batch normalisation, dropout (with the same numbers on every device) and a linear
+        layer, and always starts from the same weights.
 
         Args:
-            device: Where everything is to happen.
+            device: The device on which everything runs.
             inputs: float32, of shape (8, 1, 8, 8).
             labels: int64 classes below 4, of shape (8,).
         """
         raise NotImplementedError
 
     def global_state(self) -> object:
-        """Return what no devshim call may change: the framework's default dtype, current device, flags. Optional."""
+        """Return the state that no devshim call may change: the framework's default dtype, current device, flags.
+
+        Optional.
+        """
         return None
 
     # ------------------------------------------------------------------ fixtures
     @pytest.fixture(autouse=True)
     def _around(self, request: pytest.FixtureRequest) -> Iterator[None]:
-        """Choose the backend, report declared gaps, and see that nothing global has changed afterwards."""
+        """Select the backend, report declared gaps, and check afterwards that no global state has changed."""
         ds.use(self.backend)
         try:
             self._report_gaps(request)
@@ -197,22 +208,22 @@ class Kit:
 
     @pytest.fixture
     def device(self, request: pytest.FixtureRequest) -> Device:
-        """Each device of the backend, the host first."""
+        """Return each device of the backend in turn, the host first."""
         return self._existing(request.param)
 
     @pytest.fixture
     def other_device(self, request: pytest.FixtureRequest) -> Device:
-        """A device that is not the default one: the last card."""
+        """Return the last GPU, which is not the default device."""
         return self._nearest(request.param)
 
     @pytest.fixture
     def journey(self, request: pytest.FixtureRequest) -> tuple[Device, Device]:
-        """Each kind of way from a device to a device, staying included."""
+        """Return a source and a target device, for each kind of pair; both may be the same device."""
         return self._nearest(request.param[0]), self._nearest(request.param[1])
 
     @pytest.fixture
     def away(self, request: pytest.FixtureRequest) -> tuple[Device, Device]:
-        """Each kind of way from a device to another."""
+        """Return a source and a different target device, for each kind of pair."""
         source, target = self._nearest(request.param[0]), self._nearest(request.param[1])
         if source is target:
             pytest.skip(f"{HARDWARE}this machine has one card, and the test needs two")
@@ -220,7 +231,7 @@ class Kit:
 
     @pytest.fixture(params=["next", "far"])
     def missing_device(self, request: pytest.FixtureRequest) -> Device:
-        """A GPU that does not exist: the first beyond those that do, and one far out."""
+        """Return a GPU that does not exist: the first index after the existing ones, and a much larger one."""
         return ds.gpu(ds.device_count("gpu") if request.param == "next" else 99)
 
     def _existing(self, text: str) -> Device:
@@ -235,7 +246,7 @@ class Kit:
         pytest.skip(f"{HARDWARE}this machine has {count} card(s), and the test needs {device.index + 1}")
 
     def _nearest(self, text: str) -> Device:
-        """The device named, or the only real card where it is the second that was named."""
+        """Return the named device; if it is the second GPU and there is only one real GPU, return that one."""
         one = text == "gpu:1" and not self.adapter.simulated and ds.device_count("gpu") == 1
         return self._existing("gpu:0" if one else text)
 
@@ -250,29 +261,32 @@ class Kit:
         return ds.from_numpy(numbers(shape, dtype), device)
 
     def scribble(self, x: Tensor) -> None:
-        """Overwrite the memory of ``x``: natively where tensors can be written, else behind the framework's back."""
+        """Overwrite the memory of ``x``: natively if possible, otherwise without the framework's knowledge."""
         if not self.adapter.immutable:
             self.mutate(x)
-            ds.synchronize()  # a write may be done later than it is asked for
+            ds.synchronize()  # the write may be asynchronous
             return
-        ds.synchronize()  # whoever believes it immutable may still be reading it
+        ds.synchronize()  # an operation that relies on an immutable tensor may still be reading it
         address, nbytes = self.memory_of(x)
         ctypes.memset(address, 0x2A, nbytes)
 
     def part(self, x: Tensor, index: Any) -> Tensor:
-        """Return ``x[index]``, computed where ``x`` is: a view where the framework has views."""
+        """Return ``x[index]``, computed on the device of ``x``: a view if the framework has views."""
         return ds.run(lambda t: t[index], x)
 
     def can_scribble(self, device: Device) -> bool:
-        """Whether memory on a device can be overwritten: not that of immutable tensors on real cards."""
+        """Return True if memory on a device can be overwritten; False for immutable tensors on real GPUs."""
         return not self.adapter.immutable or device.kind == "cpu" or self.adapter.simulated > 0
 
     def alike(self, x: Tensor, y: Tensor) -> bool:
-        """Whether two tensors are of one type of the framework's; that of a card may be a kind of that of the host."""
+        """Return True if two tensors have the framework's same type.
+
+        The GPU type may be a subclass of the host type.
+        """
         both = self.adapter.is_tensor(type(x)) and self.adapter.is_tensor(type(y))
         return both and (isinstance(x, type(y)) or isinstance(y, type(x)))
 
     def same_numbers(self, x: Tensor, expected: Any) -> bool:
-        """Whether a tensor holds exactly these numbers, in this shape."""
+        """Return True if a tensor contains exactly these numbers, in this shape."""
         found = ds.to_numpy(x)
         return found.shape == np.shape(expected) and bool(np.array_equal(found, np.asarray(expected)))

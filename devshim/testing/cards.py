@@ -1,4 +1,4 @@
-"""What a simulated card does that a label alone would not: it counts its memory, runs full, and fails when asked to."""
+"""Tests that simulated GPUs behave like real ones: they count memory, run out of it, and fail when asked to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ELEMENTS = 1000
 TAKEN = -(-ELEMENTS * 4 // ROUND) * ROUND
-"""Bytes that `ELEMENTS` float32 take on a card."""
+"""The bytes that `ELEMENTS` float32 values take on a GPU."""
 
 MADE: dict[str, Callable[[Device], Any]] = {
     "zeros": lambda d: ds.zeros(ELEMENTS, dtype="float32", device=d),
@@ -34,11 +34,11 @@ MADE: dict[str, Callable[[Device], Any]] = {
     "tree": lambda d: ds.place({"a": [ds.zeros(ELEMENTS, dtype="float32")]}, d),
     "zeros_like": lambda d: ds.zeros_like(ds.zeros(ELEMENTS, dtype="float32"), device=d),
 }
-"""Ways to put `ELEMENTS` float32 on a card."""
+"""Ways to put `ELEMENTS` float32 values on a GPU."""
 
 
 def used(device: Device) -> int:
-    """Return the bytes used on a card, once what is gone has been collected."""
+    """Return the bytes used on a GPU, after collecting garbage."""
     gc.collect()
     ds.synchronize(device)
     found = ds.memory(device).used
@@ -47,11 +47,11 @@ def used(device: Device) -> int:
 
 
 class SimulatedCards(Fresh):
-    """Memory, faults and real data of simulated cards; real ones count in their own way."""
+    """Memory, faults and real data of simulated GPUs; real GPUs count their memory in their own way."""
 
     @pytest.fixture
     def card(self, other_device: Device) -> Device:
-        """The last simulated card."""
+        """Return the last simulated GPU."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real cards count their memory in their own way")
         return other_device
@@ -60,7 +60,10 @@ class SimulatedCards(Fresh):
     @feature("simulate_memory")
     @pytest.mark.parametrize("way", MADE)
     def test_memory_is_exact_to_the_rounding(self, card: Device, way: str) -> None:
-        """What is put on a card takes its bytes there, rounded up to 512, until it is gone; and nothing elsewhere."""
+        """Data on a GPU takes its bytes there, rounded up to 512, until it is freed.
+
+        It takes nothing on other devices.
+        """
         other = ds.gpu(0)
         before, elsewhere = used(card), used(other)
         x = MADE[way](card)
@@ -72,7 +75,7 @@ class SimulatedCards(Fresh):
 
     @feature("simulate_memory")
     def test_what_is_there_already_takes_nothing_more(self, card: Device) -> None:
-        """`place` without a copy takes nothing, `copy` takes the bytes again, and the way back gives them back."""
+        """`place` without a copy takes no memory, `copy` takes the bytes again, and moving to the host frees them."""
         x = MADE["zeros"](card)
         before = used(card)
         y = ds.place(x, card)
@@ -86,7 +89,7 @@ class SimulatedCards(Fresh):
 
     @feature("simulate_memory")
     def test_results_of_the_frameworks_operators_are_counted(self, card: Device) -> None:
-        """What the framework's own operators make on a card is counted there."""
+        """Results of the framework's own operators on a GPU are counted there."""
         x = ds.ones((32, 32), dtype="float32", device=card)
         before = used(card)
         y = ds.run(self.matmul, x, x)
@@ -100,7 +103,7 @@ class SimulatedCards(Fresh):
     @pytest.mark.fresh
     @feature("simulate_memory")
     def test_a_full_card_says_the_same_everywhere(self) -> None:
-        """The error names the card, the bytes asked and the bytes free, word for word; nothing is taken."""
+        """Every call gives the same error: the GPU, the bytes requested and the bytes free; no memory is taken."""
         self.without_cards("""
 import gc, numpy as np
 from devshim.errors import messages
@@ -135,7 +138,7 @@ assert str(ds.device_of(ds.place(host, "gpu:0"))) == "gpu:0"
     @pytest.mark.fresh
     @feature("simulate_memory", "simulate_limit")
     def test_the_frameworks_operators_find_a_card_full(self) -> None:
-        """An operator whose result does not fit raises `OutOfMemoryError` with the same text, and the card works on."""
+        """An operator whose result does not fit raises `OutOfMemoryError` with the same text; the GPU stays usable."""
         self.without_cards("""
 import gc
 ds.use(name)
@@ -153,7 +156,7 @@ assert ds.to_numpy(ds.run(lambda a: a + a, x)).sum() == 2**18
     @pytest.mark.fresh
     @feature("simulate_memory")
     def test_faults_come_when_they_were_asked_for(self) -> None:
-        """A chosen allocation or copy fails, once, and leaves nothing behind; what comes after works."""
+        """A chosen allocation or copy fails once and leaves nothing behind; later calls work."""
         self.without_cards("""
 import gc
 ds.use(name)
@@ -172,7 +175,7 @@ assert ds.to_numpy(ds.place(x, "gpu:1")).sum() == 8
     @pytest.mark.fresh
     @feature("simulate_memory")
     def test_a_card_can_vanish(self) -> None:
-        """From the event on every call that needs the card fails; the other cards and the host work on."""
+        """After the event, every call that needs the GPU fails; the other GPUs and the host continue to work."""
         self.without_cards("""
 ds.use(name)
 ds.simulate(gpus=2, faults=ds.Fault("gpu:1", "vanish", at=20))
@@ -197,7 +200,7 @@ assert ds.to_numpy(ds.ones(3, device="gpu:0")).sum() == 3 and ds.to_numpy(ds.one
     @feature("simulate")
     @hook("train")
     def test_training_on_a_card_is_training_on_the_cpu(self, card: Device) -> None:
-        """Three steps of Adam through Conv, BatchNorm, Dropout and Linear give the CPU's weights."""
+        """Three steps of Adam through Conv, BatchNorm, Dropout and Linear give the same weights as on the CPU."""
         rng = np.random.default_rng(0)
         inputs, labels = rng.standard_normal((8, 1, 8, 8)).astype("float32"), rng.integers(0, 4, 8)
         here, there = self.train(ds.cpu(), inputs, labels), self.train(card, inputs, labels)
@@ -207,7 +210,7 @@ assert ds.to_numpy(ds.ones(3, device="gpu:0")).sum() == 3 and ds.to_numpy(ds.one
 
     @feature("simulate")
     def test_many_threads_compute_at_once(self, card: Device, pytestconfig: pytest.Config) -> None:
-        """Sixteen threads place and compute on all cards: no wrong value, and all memory comes back."""
+        """Sixteen threads place and compute on all GPUs: no value is wrong, and all memory is freed."""
         end = time.monotonic() + pytestconfig.getoption("--devshim-stress")
         counted = "simulate_memory" not in self.adapter.gaps
         before = [used(device) for device in ds.devices("gpu")] if counted else []

@@ -1,4 +1,4 @@
-"""Checkpoints: what was saved comes back to the bit, wherever it is wanted; a bad file changes nothing."""
+"""Tests of checkpoints: a saved value loads bit for bit, on any device; a bad file changes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Checkpoints(Wholes):
     @feature("checkpoints")
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_any_dtype_comes_back(self, device: Device, dtype: str, tmp_path: Path) -> None:
-        """Every bit, dtype and shape, from any device to any device."""
+        """Every bit, dtype and shape is preserved, from any device to any device."""
         a = sample(dtype)
         ds.save({"x": ds.from_numpy(a, device), "none": ds.from_numpy(a[:0])}, tmp_path / "t.safetensors")
         for target in (device, ds.cpu()):
@@ -34,7 +34,7 @@ class Checkpoints(Wholes):
 
     @feature("checkpoints")
     def test_a_tree_comes_back_in_its_structure(self, other_device: Device, tmp_path: Path) -> None:
-        """Lists, tuples, dicts and plain values stand where they stood."""
+        """Lists, tuples, dicts and plain values come back in the same structure."""
         x = ds.from_numpy(numbers(), other_device)
         tree = {"a": [x, (x, 3)], "b": {"name": "net", "rate": 0.5, "on": True, "none": None}, "c": []}
         path = tmp_path / "t.safetensors"
@@ -50,7 +50,7 @@ class Checkpoints(Wholes):
     @feature("checkpoints", "models")
     @hook("model", "optimizer")
     def test_training_goes_on_from_a_checkpoint(self, away: tuple[Device, Device], tmp_path: Path) -> None:
-        """Model and optimizer, loaded into fresh ones on another device, train on as if nothing had happened."""
+        """A model and optimizer that are loaded into new ones on another device continue training unchanged."""
         first = [ds.place(model := self.model(), away[0]), self.optimizer(model)]
         self.train_step(first[0], first[1], *self.data(away[0]), lambda: None)
         path = tmp_path / "run.safetensors"
@@ -71,7 +71,10 @@ class Checkpoints(Wholes):
     @feature("checkpoints", "models")
     @hook("model")
     def test_a_bad_file_changes_nothing(self, device: Device, tmp_path: Path) -> None:
-        """A file that is cut short, has a bit flipped, or is none at all is refused, and the model is as it was."""
+        """A truncated file, one with a flipped bit, and one that is not a checkpoint are refused.
+
+        The model is unchanged.
+        """
         model = ds.place(self.model(), device)
         before, path = self.weights(model), tmp_path / "m.safetensors"
         ds.save(model, path)
@@ -93,7 +96,7 @@ class Checkpoints(Wholes):
 
     @feature("checkpoints")
     def test_saving_replaces_the_file_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A save that fails leaves the old file, and nothing beside it."""
+        """A save that fails leaves the old file, and no other file beside it."""
         path = tmp_path / "t.safetensors"
         ds.save([ds.from_numpy(numbers())], path)
         old = path.read_bytes()

@@ -1,6 +1,7 @@
-"""`convert`: to another framework and back, to the bit; shared where that is safe, and never an abort.
+"""Tests of `convert`: to another framework and back, bit for bit; memory is shared if that is safe; never a crash.
 
-NumPy is the other framework here, because it is always there; the real ones meet in devshim's own ``together`` session.
+NumPy is the other framework here, because it is always installed. devshim's own ``together`` session tests pairs of
+real frameworks.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 OFFSETS = (1, 2, 4, 8, 12, 16, 20, 32, 36, 48, 64)
-"""Bytes from a multiple of 64 to where an array begins."""
+"""Byte offsets from a multiple of 64 at which an array starts."""
 SHAPES = [(3, 4), (5,), (), (0, 3), (1, 3), (3, 1), (1, 1)]
 
 
 def watched(x: Any, backend: str) -> Any:
-    """Convert while somebody looks on, so that no short cut is taken."""
+    """Convert while `explain` is active, so that no fast path is taken."""
     with ds.explain(file=None) as lines:
         y = ds.convert(x, backend)
     assert len(lines) == 1
@@ -32,13 +33,13 @@ def watched(x: Any, backend: str) -> Any:
 
 
 class Converting(Kit):
-    """NumPy's arrays as the framework's tensors, and the other way round."""
+    """NumPy arrays to tensors of the framework, and back."""
 
     @feature("convert")
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("copy", [None, True])
     def test_converted_there_and_back(self, device: Device, dtype: str, copy: bool | None) -> None:
-        """Values, dtype and shape are equal to the bit in the other framework, and after coming back."""
+        """Values, dtype and shape are equal bit for bit in the other framework, and after converting back."""
         a = sample(dtype)
         x = ds.from_numpy(a, device)
         y = ds.convert(x, "numpy", "cpu", copy=copy)
@@ -53,7 +54,7 @@ class Converting(Kit):
     @pytest.mark.parametrize("dtype", ["float32", "int64", pytest.param("bool", marks=feature("bool"))])
     @pytest.mark.parametrize("layout", LAYOUTS)
     def test_any_layout_is_read(self, layout: str, dtype: str) -> None:
-        """Negative strides, read-only memory, a foreign byte order: a right answer, never an abort."""
+        """Negative strides, read-only memory and a foreign byte order give a correct result, and never a crash."""
         a = LAYOUTS[layout](sample(dtype))
         before = native_bits(a)
         x = ds.convert(a, self.backend)
@@ -65,7 +66,7 @@ class Converting(Kit):
     @feature("convert")
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_memory_that_is_not_aligned_is_copied(self, dtype: str) -> None:
-        """Nothing is shared at an address on which an operator would end the process; what is shared is computed on."""
+        """Memory is never shared at an address at which an operator would crash; shared memory works in operators."""
         plain = numbers((5, 7), dtype)
         needed = self.adapter.alignment or plain.itemsize
         for offset in (0, *OFFSETS):
@@ -82,7 +83,7 @@ class Converting(Kit):
 
     @feature("convert")
     def test_copy_true_is_new_memory(self, device: Device) -> None:
-        """``copy=True`` gives memory of its own, in both directions."""
+        """``copy=True`` returns new memory, in both directions."""
         a = numbers()
         x = ds.convert(a, self.backend, device, copy=True)
         a[...] = -5
@@ -94,7 +95,7 @@ class Converting(Kit):
 
     @feature("zero_copy")
     def test_copy_false_shares(self) -> None:
-        """``copy=False`` gives the same memory: a write on the one side is seen on the other."""
+        """``copy=False`` returns the same memory: a write on one side is visible on the other."""
         x = self.tensor()
         try:
             a: Any = ds.convert(x, "numpy", copy=False)
@@ -107,7 +108,7 @@ class Converting(Kit):
 
     @feature("convert")
     def test_immutable_memory_is_not_handed_out_for_writing(self) -> None:
-        """What the framework believes immutable cannot be changed through the other framework's tensor."""
+        """A tensor that the framework treats as immutable cannot be changed through the other framework's tensor."""
         x = self.tensor()
         a: Any = ds.convert(x, "numpy")
         if not self.adapter.immutable:
@@ -118,7 +119,7 @@ class Converting(Kit):
 
     @feature("convert")
     def test_within_the_framework_it_is_place(self, device: Device) -> None:
-        """Converting to the tensor's own framework is `place`: the same object where it is there."""
+        """Converting to the tensor's own framework is the same as `place`: the same object if it is already there."""
         x = self.tensor(device)
         assert ds.convert(x, self.backend) is x
         assert ds.convert(x) is x
@@ -126,7 +127,10 @@ class Converting(Kit):
 
     @feature("convert")
     def test_converting_to_nobody_is_refused(self) -> None:
-        """A framework nobody has raises `BackendNotFoundError`; something that is no tensor `NotATensorError`."""
+        """An unknown framework raises `BackendNotFoundError`.
+
+        An object that is not a tensor raises `NotATensorError`.
+        """
         with pytest.raises(ds.BackendNotFoundError):
             ds.convert(self.tensor(), "framework_of_nobody")
         with pytest.raises(ds.NotATensorError):
@@ -135,7 +139,7 @@ class Converting(Kit):
     @feature("convert", "gradient")
     @pytest.mark.hook("trainable")
     def test_a_trainable_tensor_is_converted_detached(self) -> None:
-        """A tensor that asks for its gradient is converted without detaching it first."""
+        """A tensor that requests its gradient is converted without detaching it first."""
         a: Any = ds.convert(self.trainable(self.tensor()), "numpy")
         assert np.array_equal(a, numbers())
 
@@ -143,7 +147,7 @@ class Converting(Kit):
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("shape", SHAPES, ids=str)
     def test_the_short_way_ends_where_the_long_one_does(self, shape: tuple[int, ...], dtype: str) -> None:
-        """What may take a short cut is the same tensor as when `explain` listens, over the same memory."""
+        """A fast path returns the same tensor over the same memory as the slow path under `explain`."""
         a = at_offset(sample(dtype, shape), 0)
         ds.convert(a, self.backend)
         x, slow = ds.convert(a, self.backend), watched(a, self.backend)
@@ -161,7 +165,7 @@ class Converting(Kit):
 
     @feature("convert")
     def test_a_conversion_that_was_short_once_is_checked_again(self, missing_device: Device) -> None:
-        """A missing device, a senseless ``copy``, and what is not plain are found out after a plain tensor, too."""
+        """After a plain tensor, a missing device, an invalid ``copy`` and unusual arrays are still detected."""
         plain = at_offset(numbers(), 0)
         x = ds.convert(ds.convert(plain, self.backend), self.backend)
         for source, backend in ((plain, self.backend), (x, "numpy")):
@@ -177,7 +181,7 @@ class Converting(Kit):
             y = ds.convert(odd, self.backend)
             assert native_bits(ds.to_numpy(y)) == before, name
         masked = np.ma.masked_array(plain, plain > 2)
-        if self.backend == "numpy":  # one of its own
+        if self.backend == "numpy":  # an array of its own
             assert ds.convert(masked, self.backend) is masked
         else:
             with pytest.raises(ds.ConversionError, match="mask"):
@@ -186,7 +190,10 @@ class Converting(Kit):
 
     @feature("convert")
     def test_whoever_watches_sees_what_there_is_to_see(self) -> None:
-        """A ledger has no line for shared memory, and one of all bytes for each copy; a guard lets devshim's pass."""
+        """A ledger records nothing for shared memory, and all bytes of each copy.
+
+        A guard allows devshim's own copies.
+        """
         plain = at_offset(numbers(), 0)
         x = ds.convert(plain, self.backend)
         for source, backend in ((plain, self.backend), (x, "numpy")):

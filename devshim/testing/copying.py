@@ -1,4 +1,4 @@
-"""`copy`: new memory, always, proven by writing to both sides."""
+"""Tests of `copy`: it always returns new memory, which the tests prove by writing to both sides."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ COPIES: dict[str, Callable[[Any, Device], list[Any]]] = {
 }
 """Calls that copy a tensor to a device, and return the copies."""
 SEVERAL = ("split", "gather")
-"""Those of them that need the feature of this name."""
+"""The calls among them that need the feature of this name."""
 
 
 class Copying(Kit):
-    """Independence of the copy from what it was made of."""
+    """Independence of a copy from its source."""
 
     @feature("copy")
     @pytest.mark.parametrize("spelled", ["copy", "place"])
     @pytest.mark.parametrize("part", ["whole", "view"])
     def test_writing_to_one_leaves_the_other(self, journey: tuple[Device, Device], spelled: str, part: str) -> None:
-        """Overwriting the source leaves the copy as it was, and the other way round."""
+        """Overwriting the source leaves the copy unchanged, and the other way round."""
         source, target = journey
         for first in ("source", "copy"):
             base = self.tensor(source)
@@ -53,7 +53,7 @@ class Copying(Kit):
     @feature("copy")
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_a_copy_has_the_same_bits(self, journey: tuple[Device, Device], dtype: str) -> None:
-        """A copy keeps dtype, shape and every bit; so does the source."""
+        """A copy has the dtype, shape and every bit of its source, and the source is unchanged."""
         a = sample(dtype)
         x = ds.from_numpy(a, journey[0])
         y = ds.copy(x, journey[1])
@@ -64,7 +64,7 @@ class Copying(Kit):
     @feature("copy")
     @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (2, 3, 4)], ids=str)
     def test_any_shape_is_copied(self, journey: tuple[Device, Device], shape: tuple[int, ...]) -> None:
-        """Scalars and tensors without elements are copied like any other."""
+        """Scalars and tensors without elements are copied like any other tensor."""
         a = sample(shape=shape)
         x = ds.from_numpy(a, journey[0])
         y = ds.copy(x, journey[1])
@@ -87,7 +87,10 @@ class Copying(Kit):
     @feature("copy")
     @pytest.mark.parametrize("part", ["whole", "view"])
     def test_a_copy_that_is_watched_is_the_same(self, journey: tuple[Device, Device], part: str) -> None:
-        """While nobody watches a copy may go a shorter way, and is no other for that; neither writes to its source."""
+        """A copy through the fast path, without a ledger, equals one that a ledger records.
+
+        Neither writes to its source.
+        """
         source, target = journey
         base = self.tensor(source)
         x = base if part == "whole" else self.part(base, slice(1, None))
@@ -110,8 +113,8 @@ class Copying(Kit):
         "call", [pytest.param(call, marks=[feature("several")] if call in SEVERAL else []) for call in COPIES]
     )
     def test_memory_lent_by_numpy_has_been_read_on_return(self, device: Device, call: str) -> None:
-        """A tensor over NumPy's memory is copied before the call returns: what is written there later is not seen."""
-        a = at_offset(np.zeros((2, 1 << 22), "float32"), 0)  # so large that a copy still under way would be caught
+        """A tensor that shares a NumPy array's memory is copied before the call returns; later writes do not matter."""
+        a = at_offset(np.zeros((2, 1 << 22), "float32"), 0)  # large, so that a copy still running would be detected
         for _ in range(3):
             a[...] = 1
             try:

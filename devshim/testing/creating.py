@@ -1,4 +1,4 @@
-"""Creation on a device: where a new tensor is, and what is in it."""
+"""Tests of creation on a device: where a new tensor is, and which values it contains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAKERS: dict[str, tuple[Callable[..., Tensor], Any]] = {
 
 
 class Creating(Kit):
-    """`asarray`, `zeros`, `ones`, `full`, `empty`, `arange`, `linspace`, `eye`, and their likes: place and values."""
+    """`asarray`, `zeros`, `ones`, `full`, `empty`, `arange`, `linspace`, `eye`, ``*_like``: device and values."""
 
     @feature("create")
     @pytest.mark.parametrize("call", MAKERS)
@@ -63,7 +63,7 @@ class Creating(Kit):
     @feature("create")
     @pytest.mark.parametrize("call", MAKERS)
     def test_it_is_made_in_the_scope(self, call: str, other_device: Device) -> None:
-        """Inside `on`, creation follows it; ``device=`` wins over it."""
+        """Inside `on`, creation uses its device; ``device=`` overrides it."""
         make, expected = MAKERS[call]
         with ds.on(other_device):
             x, host = make(), make(device="cpu")
@@ -83,7 +83,7 @@ class Creating(Kit):
     @feature("create")
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_every_dtype_by_name(self, dtype: str, device: Device) -> None:
-        """Every creation function takes the array API's dtype names, 64-bit ones included, and keeps to them."""
+        """Every creation function takes the array API's dtype names, including 64-bit ones, and returns that dtype."""
         made = {
             "zeros": (ds.zeros(2, dtype=dtype, device=device), [0, 0]),
             "ones": (ds.ones(2, dtype=dtype, device=device), [1, 1]),
@@ -98,14 +98,14 @@ class Creating(Kit):
         for call, (x, expected) in made.items():
             assert self.adapter.dtype_name(x) == dtype, call
             assert ds.device_of(x) is device, call
-            if dtype == "bfloat16":  # readable without ml_dtypes
+            if dtype == "bfloat16":  # so that it can be read without ml_dtypes
                 x = ds.asarray(x, dtype="float32")
             assert np.array_equal(ds.to_numpy(x), np.asarray(expected)), call
 
     @feature("create")
     @pytest.mark.parametrize("like", ["zeros", "ones", "full", "empty"])
     def test_likes_are_like(self, like: str, device: Device) -> None:
-        """A ``*_like`` tensor has the shape, dtype, device and framework of its model, unless told otherwise."""
+        """A ``*_like`` tensor has its model's shape, dtype, device and framework, unless an argument overrides them."""
         x = self.tensor(device, (2, 3), "int32")
         value = {"full": (7,)}.get(like, ())
         make = getattr(ds, f"{like}_like")
@@ -118,7 +118,7 @@ class Creating(Kit):
 
     @feature("create")
     def test_likes_ignore_the_scope(self, other_device: Device) -> None:
-        """A ``*_like`` tensor is where its model is, also inside `on`."""
+        """A ``*_like`` tensor is on its model's device, also inside `on`."""
         x = self.tensor()
         with ds.on(other_device):
             assert ds.device_of(ds.zeros_like(x)) is ds.cpu()
@@ -126,7 +126,7 @@ class Creating(Kit):
     # ------------------------------------------------------------------ lists of tensors
     @feature("create", "several")
     def test_a_list_of_tensors_is_stacked_where_they_are(self, device: Device) -> None:
-        """On their common device, nested at will, with nothing copied through the host."""
+        """Tensors are stacked on their common device, at any nesting, and nothing is copied through the host."""
         a, b = self.tensor(device, (2,)), self.tensor(device, (2,))
         with ds.transfers() as log:
             flat, deep = ds.asarray([a, b]), ds.asarray(((a, b), [b, a]))
@@ -145,7 +145,7 @@ class Creating(Kit):
 
     @feature("create", "several")
     def test_numbers_stand_among_tensors(self, device: Device) -> None:
-        """In the dtype of the tensors where it can hold them, on their device."""
+        """Numbers in a list take the dtype of the tensors if it can represent them, and go to the tensors' device."""
         x = ds.asarray(1.5, dtype="float32", device=device)
         for values, expected in (([x, 2], [1.5, 2]), ([0, x, 0.25], [0, 1.5, 0.25]), ([[1, 2], [x, x]], 0)):
             made = ds.asarray(values)
@@ -156,7 +156,7 @@ class Creating(Kit):
 
     @feature("create", "several")
     def test_tensors_of_a_list_on_different_devices(self, away: tuple[Device, Device]) -> None:
-        """Refused by name, unless ``device=`` says where; then those that are elsewhere are moved."""
+        """Tensors on different devices raise an error that names them; with ``device=`` they are moved there."""
         xs = [self.tensor(there, (2,)) for there in away]
         with pytest.raises(ds.DeviceMismatchError) as caught:
             ds.asarray(xs)
@@ -172,7 +172,7 @@ class Creating(Kit):
 
     @feature("create", "several")
     def test_lists_that_are_no_tensor_are_refused(self, device: Device) -> None:
-        """Rows of different shapes, objects, and ``copy=False``."""
+        """Rows of different shapes, arbitrary objects, and ``copy=False`` raise an error."""
         x, y = self.tensor(device, (2,)), self.tensor(device, (3,))
         for values in ([x, y], [x, 1], [[x, x], [x]], [x, "text"], [x, object()], [[], [x]], [x, None]):
             with pytest.raises(ds.ConversionError):
@@ -182,7 +182,7 @@ class Creating(Kit):
 
     @feature("create", "several")
     def test_dtypes_are_promoted_as_the_framework_stacks(self, device: Device) -> None:
-        """Or refused with the dtypes; named, one dtype holds for all, on every framework."""
+        """Mixed dtypes are promoted or refused by name, as the framework does; ``dtype=`` works on every framework."""
         xs = [self.tensor(device, (2,), "float32"), self.tensor(device, (2,), "int32")]
         made = ds.asarray(xs, dtype="float32")
         assert self.adapter.dtype_name(made) == "float32"
@@ -198,7 +198,7 @@ class Creating(Kit):
 
     @feature("create", "several", "gradient")
     def test_gradients_flow_to_the_tensors_of_a_list(self, device: Device) -> None:
-        """From the stacked tensor to each, where the list is moved as well."""
+        """Gradients flow from the stacked tensor to each tensor of the list, also if the list is moved."""
         for target in (None, "cpu"):
 
             def stacked(x: Tensor, to: Any = target) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a backend declares: gaps with reasons that hold, refusals where they can be called, and a face of its own."""
+"""Tests of a backend's declarations: gaps with true reasons, calls into a gap that raise, and native code lines."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LINES = (
     *("memory", "empty_cache", "convert", "try_gpu", "dtype", "devices", "describe", "memory_policy"),
     *("memory_fraction", "split", "gather", "all_reduce", "save", "load", "metric_append", "metric_flush", "stack"),
 )
-"""The calls a backend has a native line for."""
+"""The calls for which a backend has a native line."""
 MODEL_LINES = (
     *(f"{call}_{kind}" for call in ("place", "copy", "save", "load") for kind in ("model", "optimizer")),
     *("place_parameter", "device_of_model"),
 )
-"""Calls that have a native line too, unless models are a declared gap."""
+"""Calls that also have a native line, unless models are a declared gap."""
 
 REFUSALS: dict[str, Callable[[], object]] = {
     "simulate": lambda: ds.simulate(gpus=2),
@@ -36,21 +36,21 @@ REFUSALS: dict[str, Callable[[], object]] = {
         for name in set(FEATURE_OF.values())
     },
 }
-"""How a gap is called on; a gap in a feature that no call stands for is told by the table alone."""
+"""The call that runs into each gap; a gap in a feature without such a call appears only in the support table."""
 
 
 class Declared(Kit):
-    """The declarations, taken at their word."""
+    """The declarations of a backend are true."""
 
     def test_it_is_the_backend_asked_for(self) -> None:
-        """The adapter carries the framework's import name and the name its makers write."""
+        """The adapter has the framework's import name, and the name as its authors write it."""
         assert isinstance(self.adapter, Backend)
         assert self.adapter.name == self.backend
         assert self.adapter.title.lower().startswith(self.adapter.title[:2].lower())
         assert not inspect.isabstract(type(self.adapter))
 
     def test_gaps_are_declared_properly(self) -> None:
-        """A gap is in a feature that exists, is planned, upstream or never, and carries a reason."""
+        """A gap names an existing feature, is planned, upstream or never, and has a reason."""
         for name, gap in self.adapter.gaps.items():
             assert name in FEATURES
             assert gap.kind in ("planned", "upstream", "never")
@@ -59,7 +59,7 @@ class Declared(Kit):
 
     @pytest.mark.parametrize("name", sorted(REFUSALS))
     def test_a_gap_is_refused_with_its_reason(self, name: str) -> None:
-        """Asking for what a backend declares it cannot do raises, and says why."""
+        """A call into a declared gap raises, and the error gives the reason."""
         gap = self.adapter.gaps.get(name)
         if gap is None:
             return
@@ -72,7 +72,7 @@ class Declared(Kit):
 
     @hook("model")
     def test_a_model_is_refused_where_models_are_a_gap(self) -> None:
-        """A model is never passed over as if it had moved."""
+        """A model is never ignored as if it had moved."""
         if "models" not in self.adapter.gaps:
             return
         for tree in (self.model(), [self.model()]):
@@ -80,13 +80,13 @@ class Declared(Kit):
                 ds.place(tree, "cpu")
 
     def test_overrides_fit_the_contract(self) -> None:
-        """Every method takes the contract's parameters, by the same names and in the same order."""
+        """Every method takes the contract's parameters, with the same names in the same order."""
         for name, promised in inspect.getmembers(Backend, inspect.isfunction):
             written = inspect.signature(getattr(type(self.adapter), name))
             assert list(written.parameters) == list(inspect.signature(promised).parameters), name
 
     def test_every_call_has_a_native_line(self) -> None:
-        """There is a template for each call, and each can be filled in."""
+        """Each call has a template, and each template can be filled in."""
         models = () if "models" in self.adapter.gaps else MODEL_LINES
         assert sorted(self.adapter.lines) == sorted((*LINES, *models))
         fields: dict[str, Any] = {"x": "x", "device": "D", "index": 1, "args": "a", "dtype": "", "path": "'p'"}
@@ -96,7 +96,7 @@ class Declared(Kit):
             assert filled.strip(), call
 
     def test_devices_have_a_native_text(self) -> None:
-        """Each device is written the way a user of the framework writes it."""
+        """Each device is written as a user of the framework writes it."""
         texts = [self.adapter.native_text(device) for device in (CPU, ds.gpu(0), ds.gpu(1))]
         assert all(texts)
         assert len(set(texts)) == 3

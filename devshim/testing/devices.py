@@ -1,4 +1,4 @@
-"""Devices: counting, naming, describing, and taking what is there."""
+"""Tests of devices: counting, naming, describing and requiring them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Devices(Kit):
 
     @feature("count")
     def test_devices_are_the_host_and_then_the_cards(self) -> None:
-        """`devices` lists each device once, the host first, as many of each kind as `device_count` says."""
+        """`devices` lists each device once, the host first, and as many of each kind as `device_count` returns."""
         found = ds.devices()
         assert found[0] is ds.cpu()
         assert found == sorted(set(found))
@@ -45,7 +45,7 @@ class Devices(Kit):
     @feature("count")
     @pytest.mark.parametrize("kind", KINDS)
     def test_counting_an_absent_kind_gives_zero(self, kind: str) -> None:
-        """`device_count` is an int for every kind there is, and an error for none of them."""
+        """`device_count` returns an int for every known kind, and never raises for one."""
         count = ds.device_count(kind)
         assert type(count) is int
         assert count >= 0
@@ -53,14 +53,14 @@ class Devices(Kit):
 
     @feature("count")
     def test_counting_knows_the_aliases(self) -> None:
-        """``cuda`` and ``rocm`` are ``gpu``; a kind nobody knows is refused."""
+        """``cuda`` and ``rocm`` are ``gpu``; an unknown kind raises."""
         assert ds.device_count("cuda") == ds.device_count("ROCM") == ds.device_count()
         with pytest.raises(ds.DeviceSpecError):
             ds.device_count("gpus")
 
     @feature("count")
     def test_each_device_is_described(self, device: Device) -> None:
-        """`describe` names the device, its model and its framework, and says whether it is simulated."""
+        """`describe` gives the device, its model and its framework, and whether it is simulated."""
         info = ds.describe(device)
         assert info.device is device
         assert info.backend == self.backend
@@ -72,7 +72,7 @@ class Devices(Kit):
 
     @feature("count")
     def test_try_gpu_falls_back_to_the_host(self) -> None:
-        """`try_gpu` is the card where there is one, else the host; `try_all_gpus` is never empty."""
+        """`try_gpu` returns the GPU if there is one, otherwise the host; `try_all_gpus` is never empty."""
         count = ds.device_count()
         assert [ds.try_gpu(i) for i in range(count)] == ds.devices("gpu")
         assert ds.try_gpu(count) is ds.cpu()
@@ -81,12 +81,12 @@ class Devices(Kit):
 
     @feature("count")
     def test_require_returns_what_exists(self, device: Device) -> None:
-        """`require` gives the `Device` of an existing one, in whatever spelling."""
+        """`require` returns the `Device` of an existing device, in any spelling."""
         assert ds.require(str(device).upper()) is device
 
     @feature("missing_device")
     def test_require_says_how_many_there_are_and_why(self, missing_device: Device) -> None:
-        """The refusal names the device, the framework, the count, a reason, and what to type next."""
+        """The error names the device, the framework, the count, a reason, and what to type next."""
         with pytest.raises(ds.DeviceNotFoundError) as caught:
             ds.require(missing_device)
         count = ds.device_count()
@@ -98,7 +98,7 @@ class Devices(Kit):
     @feature("place")
     @pytest.mark.parametrize("spelling", CPU_SPELLINGS, ids=str)
     def test_every_spelling_of_the_host(self, spelling: object) -> None:
-        """The host answers to each of its names, wherever a device is taken."""
+        """Every spelling of the host is accepted wherever a device is."""
         x = self.tensor()
         assert ds.place(x, spelling) is x
         assert ds.device_of(ds.zeros(2, device=spelling)) is ds.cpu()
@@ -106,7 +106,7 @@ class Devices(Kit):
     @feature("place")
     @pytest.mark.parametrize("spelling", [*GPU_SPELLINGS, int, "pair"], ids=str)
     def test_every_spelling_of_a_card(self, spelling: Any, other_device: Device) -> None:
-        """A card answers to each of its names, to its number, and to its DLPack pair."""
+        """A GPU is accepted by each of its names, by its number, and by its DLPack pair."""
         index = other_device.index
         name = index if spelling is int else (2, index) if spelling == "pair" else spelling.format(index)
         assert ds.device(name) is other_device
@@ -115,7 +115,7 @@ class Devices(Kit):
 
     @feature("place")
     def test_the_frameworks_own_object_names_the_device(self, device: Device) -> None:
-        """`Device.native` and `device` are each other's inverse, and `place` takes the framework's object."""
+        """`Device.native` and `device` are inverse functions, and `place` takes the framework's object."""
         native = device.native(self.backend)
         assert native == device.native()
         assert ds.device(native) is device
@@ -124,7 +124,7 @@ class Devices(Kit):
     @feature("place")
     @pytest.mark.parametrize("nonsense", NO_SPELLINGS, ids=lambda value: repr(value)[:20])
     def test_what_names_no_device_is_refused(self, nonsense: object) -> None:
-        """Anything else raises `DeviceSpecError` at the call, and is never evaluated."""
+        """Any other value raises `DeviceSpecError` at the call, and is never evaluated."""
         x = self.tensor()
         for call in (lambda: ds.place(x, nonsense), lambda: ds.on(nonsense), lambda: ds.require(nonsense)):
             with pytest.raises(ds.DeviceSpecError):

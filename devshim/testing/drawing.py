@@ -1,4 +1,4 @@
-"""Random tensors: drawn on the device, repeatable by one seed, of the distribution named."""
+"""Tests of random tensors: drawn on the device, reproducible with one seed, from the named distribution."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NONSENSE: dict[str, Callable[[], object]] = {
 
 
 def draw(call: str, *args: Any, **kwargs: Any) -> Any:
-    """Draw by name."""
+    """Draw with the function of this name."""
     return getattr(ds.random, call)(*args, **kwargs)
 
 
@@ -40,7 +40,7 @@ class Drawing(Kit):
     @pytest.mark.parametrize("call", DRAWS)
     @pytest.mark.parametrize("size", [None, 3, (), (0,), (2, 3)], ids=repr)
     def test_draws_are_where_they_were_asked_for(self, call: str, size: Any, device: Device) -> None:
-        """A draw has the shape asked for, on the device asked for, in the framework's default float."""
+        """A draw has the requested shape and device, and the framework's default float dtype."""
         x = draw(call, size=size, device=device)
         assert ds.device_of(x) is device
         assert self.adapter.shape(x) == np.empty(() if size is None else size).shape
@@ -62,7 +62,10 @@ class Drawing(Kit):
     @feature("random")
     @pytest.mark.parametrize("call", DRAWS)
     def test_one_seed_repeats_the_draws(self, call: str, device: Device) -> None:
-        """The same seed gives the same draws on the same device; another seed, and the next draw, give others."""
+        """A seed gives the same draws again on the same device.
+
+        Another seed, and the next draw, give different ones.
+        """
 
         def two() -> list[bytes]:
             return [ds.to_numpy(draw(call, size=50, device=device)).tobytes() for _ in range(2)]
@@ -89,7 +92,7 @@ class Drawing(Kit):
 
     @feature("random")
     def test_normal_has_its_moments(self, device: Device) -> None:
-        """Normal draws have the mean and deviation asked for."""
+        """Normal draws have the requested mean and deviation."""
         ds.random.seed(3)
         a = ds.to_numpy(ds.random.normal(4, 2, (50, 100), device=device)).astype("float64")
         assert abs(a.mean() - 4) < 0.15
@@ -99,7 +102,7 @@ class Drawing(Kit):
     @pytest.mark.parametrize("call", DRAWS)
     @pytest.mark.parametrize("dtype", ["float16", "float32", pytest.param("float64", marks=feature("float64"))])
     def test_draws_take_a_dtype(self, call: str, dtype: str, device: Device) -> None:
-        """A draw has the floating dtype asked for."""
+        """A draw has the requested floating dtype."""
         x = draw(call, size=4, dtype=dtype, device=device)
         assert self.adapter.dtype_name(x) == dtype
         assert ds.device_of(x) is device
@@ -107,6 +110,6 @@ class Drawing(Kit):
     @feature("random")
     @pytest.mark.parametrize("nonsense", NONSENSE)
     def test_parameters_that_make_no_sense_are_refused(self, nonsense: str) -> None:
-        """Parameters that make no sense raise `ArgumentError`."""
+        """Invalid parameters raise `ArgumentError`."""
         with pytest.raises(ds.ArgumentError):
             NONSENSE[nonsense]()

@@ -1,4 +1,4 @@
-"""Dtypes by name: the map between the array API's names and a framework's own dtypes holds both ways."""
+"""Tests of dtypes by name: the array API's names map to the framework's own dtypes, and back."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Dtypes(Kit):
-    """Names, casts, sizes."""
+    """Names, casts and sizes."""
 
     @feature("numpy")
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_a_name_is_its_dtypes_name(self, dtype: str) -> None:
-        """The framework's dtype for a name is recognised as one of its own, and is that of the tensors made with it."""
+        """The framework's dtype for a name is recognised as its own, and tensors made with it have that name."""
         own = self.adapter.dtype(dtype)
         assert self.adapter.is_dtype(own)
         assert self.adapter.dtype_name(ds.zeros(2, dtype=own)) == dtype
@@ -31,7 +31,7 @@ class Dtypes(Kit):
     @feature("numpy")
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_size_and_shape_are_known(self, dtype: str, device: Device) -> None:
-        """A tensor's bytes are its elements times their size, on any device."""
+        """A tensor's bytes are its number of elements times their size, on any device."""
         x = ds.zeros((3, 4), dtype=dtype, device=device)
         width = {"bool": 1, "bfloat16": 2}.get(dtype) or np.dtype(dtype).itemsize
         assert self.adapter.nbytes(x) == 12 * width
@@ -40,7 +40,7 @@ class Dtypes(Kit):
 
     @feature("bfloat16")
     def test_bfloat16_is_cast_both_ways(self, device: Device) -> None:
-        """bfloat16 holds what its eight bits of precision can, and is read back through float32."""
+        """bfloat16 stores what its eight bits of precision can represent, and is read back through float32."""
         x = ds.asarray([1.0, 3.140625, -0.5, 2.0**100], dtype="bfloat16", device=device)
         assert self.adapter.dtype_name(x) == "bfloat16"
         wide = ds.asarray(x, dtype="float32")

@@ -1,4 +1,4 @@
-"""Errors: one tree, one wording, and a hint that says what to type next."""
+"""Tests of errors: one exception tree, the same wording on each framework, and a hint that says what to type next."""
 
 from __future__ import annotations
 
@@ -132,11 +132,11 @@ REFUSED: dict[str, tuple[Callable[[Any], object], type[ds.DevshimError], type[Ex
 
 
 class Errors(Kit):
-    """What a user reads when something is refused."""
+    """The text that a user reads when a call is refused."""
 
     @pytest.mark.parametrize("case", REFUSED)
     def test_a_refusal_reads_the_same_everywhere(self, case: str) -> None:
-        """The text begins with the same words on every framework, then comes a blank line and a hint."""
+        """The text starts with the same words on every framework, followed by a blank line and a hint."""
         call, cls, builtin, words = REFUSED[case]
         error = self.caught(call, self.tensor())
         assert type(error) is cls
@@ -148,7 +148,7 @@ class Errors(Kit):
 
     @pytest.mark.parametrize("case", REFUSED)
     def test_errors_travel(self, case: str) -> None:
-        """An error survives pickling and copying, as it must to cross processes."""
+        """An error survives pickling and copying, which it needs to cross processes."""
         error = self.caught(REFUSED[case][0], self.tensor())
         for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
             assert type(again) is type(error)
@@ -156,14 +156,14 @@ class Errors(Kit):
             assert again.hint == error.hint
 
     def test_an_unreadable_value_keeps_the_frameworks_own_error(self) -> None:
-        """Where the framework complained first, its error is the cause."""
+        """If the framework raised first, its error is the cause."""
         error = self.caught(lambda x: ds.asarray([[1, 2], [3]]), None)
         assert type(error) is ds.ConversionError
         assert error.__cause__ is not None
         assert error.problem.startswith(f"{self.adapter.title} cannot read these values: ")
 
     def caught(self, call: Callable[[Any], object], x: Tensor) -> ds.DevshimError:
-        """Return the error a call raises."""
+        """Return the error that a call raises."""
         with pytest.raises(ds.DevshimError) as caught:
             call(x)
         return caught.value

@@ -1,4 +1,4 @@
-"""`explain`: every public call shows the native line it stands for, to the thread that asked, and to no other."""
+"""Tests of `explain`: every public call shows its native equivalent, only to the thread that opened the block."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ NEEDS = {
     **dict.fromkeys(("split", "gather", "all_reduce_", "MetricLog", "asarray_list"), "several"),
     **dict.fromkeys(("save", "load", "load_into"), "checkpoints"),
 }
-"""The feature that a call needs: where it is a declared gap, the call is refused."""
+"""The feature that a call needs: if it is a declared gap, the call is refused."""
 
 
 def tried(names: Iterable[str]) -> list[Any]:
@@ -95,7 +95,7 @@ LIKE_OTHERS = {
     **dict.fromkeys(("empty_like", "full_like", "ones_like"), "zeros_like"),
     "using": "use",
 }
-"""Public functions whose lines are those of another."""
+"""Public functions that have the same lines as another one."""
 WITHOUT = {
     **dict.fromkeys(("device", "cpu", "gpu"), "they name a device: nothing of a framework is called"),
     **dict.fromkeys(("use", "backends", "framework"), "they choose a framework, or import it"),
@@ -126,11 +126,11 @@ def _parsed(line: str) -> ast.Module:
 
 
 class Explaining(Kit):
-    """What a tutorial's author shows."""
+    """The lines that an author of a tutorial shows."""
 
     @pytest.mark.parametrize("call", tried(CALLS))
     def test_every_call_has_its_line(self, call: str, device: Device) -> None:
-        """Each public call gives at least one line, printed as it is recorded, and names the device it is about."""
+        """Each public call gives at least one line, printed when it is recorded, that names the call's device."""
 
         def body() -> tuple[list[str], str]:
             x = self.tensor()
@@ -147,7 +147,7 @@ class Explaining(Kit):
         assert printed == "".join(f"{line}\n" for line in lines)
 
     def test_every_public_function_has_its_line_here(self) -> None:
-        """Each public function is called by `test_every_call_has_its_line`, or there is a reason why it is not."""
+        """Each public function is called by `test_every_call_has_its_line`, or has a reason why it is not."""
         public = {name for name in ds.__all__ if inspect.isfunction(getattr(ds, name))} | {"MetricLog", "on"}
         known = {*CALLS, *LIKE_OTHERS, *WITHOUT}
         assert public - known == set()
@@ -156,7 +156,7 @@ class Explaining(Kit):
     @feature("models")
     @hook("model")
     def test_models_have_their_lines(self, device: Device) -> None:
-        """A model and its optimizer have a line each, in every call that takes them."""
+        """A model and its optimizer have one line each, in every call that takes them."""
         model = self.model()
         calls: dict[str, Callable[[], object]] = {
             "place": lambda: ds.place([model], device),
@@ -174,7 +174,7 @@ class Explaining(Kit):
             assert not any(line.startswith("#") for line in lines), lines
 
     def test_large_trees_are_abridged(self) -> None:
-        """A tree of many tensors shows the first ones, by their keys, and how many more there are."""
+        """A tree of many tensors shows the first ones by their keys, and how many more there are."""
         x = self.tensor()
         tree = {f"w{i}": ds.copy(x, "cpu") for i in range(20)}
         with ds.explain(file=None) as lines:
@@ -184,7 +184,7 @@ class Explaining(Kit):
         assert len(lines) == 9
 
     def test_the_device_is_in_the_line(self, device: Device) -> None:
-        """The line for a copy names the device as the framework's users write it, where it has more than one."""
+        """The line for a copy names the device as users of the framework do, if the framework has several devices."""
         if "gpu" not in self.adapter.kinds() or self.backend == "numpy":
             return
         with ds.explain(file=None) as lines:
@@ -192,7 +192,10 @@ class Explaining(Kit):
         assert self.adapter.native_text(device) in lines[-1] or f"{device.index}" in lines[-1]
 
     def test_outside_nothing_is_recorded(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """Before, after, and in other threads, nothing is recorded nor printed; by default lines are printed."""
+        """Before, after and in other threads nothing is recorded or printed.
+
+        Inside the block, lines are printed by default.
+        """
         x = self.tensor()
         with ds.explain() as lines:
             in_thread(lambda: ds.copy(x, "cpu"))
@@ -204,7 +207,7 @@ class Explaining(Kit):
         assert capsys.readouterr().out.splitlines() == recorded
 
     def test_explanations_nest(self) -> None:
-        """An outer block hears what an inner one hears."""
+        """An outer block records what an inner block records."""
         x = self.tensor()
         with ds.explain(file=None) as outer:
             ds.copy(x, "cpu")
@@ -213,7 +216,7 @@ class Explaining(Kit):
         assert len(outer) == 2 * len(inner) > 0
 
     def test_the_lines_of_parallel_are_in_the_order_of_its_callables(self) -> None:
-        """Lines of the calls inside `parallel` come in the order of its callables, whichever thread is first."""
+        """Lines of the calls inside `parallel` come in the order of its callables, whichever thread runs first."""
         x, second_ends = self.tensor(), threading.Event()
 
         def first(t: Any) -> None:

@@ -1,6 +1,7 @@
-"""Promises about a process's first moments: each is kept, or broken, in a fresh interpreter.
+"""Tests of the first calls in a process; each runs in a new interpreter.
 
-Counting starts nothing, the environment chooses, and what must come before a framework's start is refused after it.
+Counting devices starts none of them, the environment selects the framework, and a call that must come before the
+framework's start is refused after it.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ def expect(error, fn, *args):
 
 
 class Fresh(Kit):
-    """What only a new process can show.
+    """Tests that need a new process.
 
     Attributes:
-        patience: Seconds a fresh process may take.
+        patience: The seconds that a new process may take.
     """
 
     patience: ClassVar[float] = 120
 
     def fresh(self, code: str, **environ: str) -> None:
-        """Run code in a fresh process, with ``name`` the backend's name; it must end without an error."""
+        """Run code in a new process, with ``name`` the backend's name; assert that it ends without an error."""
         ours = ("DEVSHIM_", "PYTEST_", "CUDA_VISIBLE_DEVICES")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
         done = subprocess.run(
@@ -52,13 +53,13 @@ class Fresh(Kit):
         assert done.returncode == 0, done.stderr[-3000:]
 
     def without_cards(self, code: str, **environ: str) -> None:
-        """Run code in a fresh process that sees no real card: simulated ones do not stand beside those."""
+        """Run code in a new process that sees no real GPU: simulated GPUs cannot be used together with real ones."""
         self.fresh(code, CUDA_VISIBLE_DEVICES="", **environ)
 
     @pytest.mark.fresh
     @feature("count")
     def test_counting_starts_nothing(self) -> None:
-        """Counting, asking and describing the host start no device and import no other framework."""
+        """Counting, querying and describing the host start no device and import no other framework."""
         self.fresh("""
 import sys
 assert not {"numpy", *discovery.BUILTIN} & set(sys.modules), "import devshim imports a framework"
@@ -74,13 +75,16 @@ assert others == [] or name == "tensorflow", others  # Keras imports JAX or PyTo
 
     @pytest.mark.fresh
     def test_the_environment_chooses(self) -> None:
-        """``DEVSHIM_BACKEND`` is the current framework where no one has chosen another."""
+        """``DEVSHIM_BACKEND`` is the current framework if no other was chosen."""
         self.fresh("assert ds.framework().__name__ == name", DEVSHIM_BACKEND=self.backend)
 
     @pytest.mark.fresh
     @feature("visible_devices")
     def test_visible_devices_come_first(self) -> None:
-        """`set_visible_devices` sets what the framework will see, and refuses what is not there or comes too late."""
+        """`set_visible_devices` sets which GPUs the framework will see.
+
+        It refuses missing ones, and calls that come too late.
+        """
         self.fresh("""
 import os
 ds.use(name)
@@ -101,7 +105,7 @@ if registry.load(name).started():
     @pytest.mark.fresh
     @feature("simulate", "simulate_memory")
     def test_visible_devices_come_before_the_first_tensor_on_one(self) -> None:
-        """`set_visible_devices` renumbers simulated GPUs, takes that back, and refuses once one of them was used."""
+        """`set_visible_devices` renumbers simulated GPUs, can undo that, and refuses once one of them was used."""
         self.without_cards("""
 ds.use(name)
 ds.simulate(3)
@@ -126,7 +130,7 @@ expect(ds.AlreadyStartedError, ds.set_visible_devices, [0])
     @pytest.mark.fresh
     @feature("memory_policy")
     def test_the_memory_policy_comes_first(self) -> None:
-        """`memory_policy` is taken before the first tensor, and refused afterwards and where it makes no sense."""
+        """`memory_policy` is accepted before the first tensor; it is refused afterwards, and for an invalid policy."""
         self.fresh("""
 ds.use(name)
 for nonsense in ("shrink", 0, -0.5, 1.5, True, None):

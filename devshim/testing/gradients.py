@@ -1,4 +1,4 @@
-"""Gradients flow through `place` and `copy`, and the flag that asks for them is kept."""
+"""Tests of gradients: they flow through `place` and `copy`, which keep the flag that requests a gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Gradients(Kit):
-    """Differentiation does not stop at a device's border."""
+    """Differentiation across devices."""
 
     @feature("gradient")
     @pytest.mark.parametrize("call", ["place", "copy", "non_blocking", "tree", "asarray", "there_and_back"])
@@ -45,7 +45,7 @@ class Gradients(Kit):
     @feature("gradient", "guard")
     @pytest.mark.parametrize("call", ["place", "copy"])
     def test_the_gradient_comes_back_under_a_guard(self, journey: tuple[Device, Device], call: str) -> None:
-        """A copy that is written down brings its gradient back, which is no hidden transfer."""
+        """An explicit copy brings its gradient back, and a guard does not report that as an implicit transfer."""
         move = ds.place if call == "place" else ds.copy
         x = self.tensor(journey[0])
         with ds.guard("error"):
@@ -55,7 +55,7 @@ class Gradients(Kit):
 
     @feature("gradient")
     def test_the_gradient_flows_through_a_view(self, journey: tuple[Device, Device]) -> None:
-        """Only what was moved has a gradient."""
+        """Only the copied part of a tensor has a gradient."""
         found = self.gradient(lambda x: ds.copy(self.part(x, slice(1, None)), journey[1]), self.tensor(journey[0]))
         expected = 2 * numbers()
         expected[0] = 0
@@ -65,7 +65,7 @@ class Gradients(Kit):
     @hook("trainable")
     @pytest.mark.parametrize("call", ["place", "copy"])
     def test_the_flag_is_kept(self, journey: tuple[Device, Device], call: str) -> None:
-        """What asks for a gradient asks for it after the move; what does not, does not."""
+        """A tensor that requires a gradient still does after the move; a tensor that does not still does not."""
         move = ds.place if call == "place" else ds.copy
         plain = self.tensor(journey[0])
         assert not self.is_trainable(move(plain, journey[1]))

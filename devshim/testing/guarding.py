@@ -1,4 +1,4 @@
-"""The guard: what a framework copies unasked is told at the line, and nothing else is; on every framework the same."""
+"""Tests of the guard: it reports a framework's implicit transfers at the user's line, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def outcome(fn: Callable[[], object]) -> type[BaseException] | None:
-    """The class of what a call raises, or None."""
+    """Return the class of the error that a call raises, or None."""
     try:
         fn()
     except Exception as error:
@@ -33,7 +33,7 @@ def outcome(fn: Callable[[], object]) -> type[BaseException] | None:
 
 
 def refusal(fn: Callable[[], object]) -> type[BaseException] | None:
-    """The class of what a call raises under a guard, or None."""
+    """Return the class of the error that a call raises under a guard, or None."""
 
     def guarded() -> None:
         with ds.guard("error"):
@@ -43,7 +43,7 @@ def refusal(fn: Callable[[], object]) -> type[BaseException] | None:
 
 
 HERE = (__file__, secrets.__file__)
-"""The files of the lines that read."""
+"""The files that contain the lines that read."""
 
 
 class Guarding(Kit):
@@ -57,9 +57,9 @@ class Guarding(Kit):
     @feature("guard")
     @pytest.mark.parametrize("how", HIDDEN)
     def test_hidden_transfers_are_refused(self, other_device: Device, how: str) -> None:
-        """Reading a card's value into Python raises `TransferError` at the line, and works again afterwards."""
+        """Reading a GPU's value into Python raises `TransferError` at the line, and works again after the guard."""
         x = self.scalar(other_device)
-        plain = outcome(lambda: HIDDEN[how](x))  # MXNet 1.9 compares nothing that has no axes
+        plain = outcome(lambda: HIDDEN[how](x))  # MXNet 1.9 cannot compare a tensor without axes
         with pytest.raises(plain or ds.TransferError) as caught, ds.guard("error"):
             HIDDEN[how](x)
         if isinstance(caught.value, ds.TransferError):
@@ -72,7 +72,7 @@ class Guarding(Kit):
         "how", [pytest.param(how, marks=[feature("several")] if how in SEVERAL else []) for how in EXPLICIT]
     )
     def test_what_is_written_down_is_no_secret(self, device: Device, how: str) -> None:
-        """Devshim's calls say what they do, and computing on a device copies nothing."""
+        """The calls of devshim are explicit transfers, and computing on a device copies nothing."""
         x = self.tensor(device)
         with ds.guard("error"):
             EXPLICIT[how](x)
@@ -80,7 +80,7 @@ class Guarding(Kit):
     @feature("guard")
     @pytest.mark.parametrize("how", CARRIED)
     def test_what_is_carried_to_a_card_is_refused(self, other_device: Device, how: str) -> None:
-        """What a card's tensor meets of the host's is told before the framework carries it there, or refused by it."""
+        """Host data in an operator with a GPU's tensor is reported before it is copied, or the framework refuses it."""
         x = self.tensor(other_device)
         with ds.guard("error"), pytest.raises(Exception) as caught:  # noqa: PT011 - a refusal is the framework's own
             CARRIED[how](x)
@@ -92,7 +92,7 @@ class Guarding(Kit):
 
     @feature("guard")
     def test_a_number_beside_a_card_is_no_secret(self, other_device: Device) -> None:
-        """Python's numbers go with the operator, and what meets on one device is carried nowhere."""
+        """Python numbers are allowed in an operator with a GPU's tensor; tensors on one device are not copied."""
         x = self.tensor(other_device)
         with ds.guard("error"):
             y = (x + 1) * 2 - x
@@ -125,7 +125,7 @@ class Guarding(Kit):
     @pytest.mark.parametrize("site", SITES)
     @pytest.mark.parametrize("how", ["float", "print"])
     def test_the_line_is_named(self, other_device: Device, site: str, how: str) -> None:
-        """The line in the user's code that reads, exactly, whatever it is written in."""
+        """The error names exactly the line in the user's code that reads, in whatever construct it is."""
         x = self.scalar(other_device)
         at: list[int] = []
         with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
@@ -135,7 +135,10 @@ class Guarding(Kit):
     @feature("guard")
     @pytest.mark.parametrize("how", NUMPYS)
     def test_what_numpy_reads_is_refused(self, other_device: Device, how: str) -> None:
-        """Where NumPy gets at a card's values it is told of; else they are where they were, or it is refused anyway."""
+        """If NumPy reads a GPU's values, the guard reports it.
+
+        Otherwise they stay there, or the read fails in any case.
+        """
         x = self.tensor(other_device)
         plain = outcome(lambda: NUMPYS[how](x))
         made: list[Any] = []
@@ -143,12 +146,12 @@ class Guarding(Kit):
         if found is not None:
             assert found in (ds.TransferError, plain)
         elif not isinstance(x, np.ndarray):  # NumPy's own
-            (y,) = made  # an array of objects holds the tensors themselves
+            (y,) = made  # an array of objects contains the tensors themselves
             assert str(getattr(y, "dtype", None)) == "object" or ds.device_of(y) is other_device
 
     @feature("guard")
     def test_reading_one_by_one_is_refused(self, other_device: Device) -> None:
-        """Taking a tensor apart copies nothing, and reading a part of it does."""
+        """Splitting a tensor into rows copies nothing; reading an element does."""
         x = self.tensor(other_device)
         with ds.guard("error"):
             rows = list(x)
@@ -160,7 +163,7 @@ class Guarding(Kit):
 
     @feature("guard")
     def test_a_mask_is_refused(self, other_device: Device) -> None:
-        """The host waits for how many elements a mask on the card selects."""
+        """A mask is refused, because the host waits for the number of elements that it selects on the GPU."""
         x = self.tensor(other_device)
         plain = outcome(lambda: x[x > 1])
         assert refusal(lambda: x[x > 1]) is (plain or ds.TransferError)
@@ -169,7 +172,7 @@ class Guarding(Kit):
 
     @feature("guard")
     def test_writing_what_is_the_hosts_is_refused(self, other_device: Device) -> None:
-        """An array of NumPy's is not written to a card's tensor, which stays as it was."""
+        """Writing a NumPy array into a GPU's tensor is refused, and the tensor is unchanged."""
         x = self.tensor(other_device)
         found = refusal(lambda: x.__setitem__(0, np.zeros(4, "float32")))
         assert found is ds.TransferError or self.adapter.immutable
@@ -177,14 +180,14 @@ class Guarding(Kit):
 
     @feature("guard")
     def test_mixed_devices_are_refused(self, away: tuple[Device, Device]) -> None:
-        """Two simulated cards' tensors meet in no operator, under a guard neither."""
+        """Tensors on two simulated GPUs cannot meet in an operator, with or without a guard."""
         x, y = self.tensor(away[0]), self.tensor(away[1])
         assert not self.adapter.simulated or refusal(lambda: x + y) is not None
 
-    # ------------------------------------------------------------------ whose it is
+    # ------------------------------------------------------------------ threads and tasks
     @feature("guard")
     def test_a_guard_is_its_threads_own(self, other_device: Device) -> None:
-        """Other threads read as they like, and a guard of theirs is none of this thread's."""
+        """A guard applies to its own thread only: others read freely, and their guards do not affect this one."""
         x = self.scalar(other_device)
 
         with ds.guard("error"):
@@ -195,7 +198,7 @@ class Guarding(Kit):
 
     @feature("guard")
     def test_a_guard_is_its_tasks_own(self, other_device: Device) -> None:
-        """Tasks of one thread, too, keep their own."""
+        """Each task of a thread has its own guard, too."""
         x = self.scalar(other_device)
 
         async def reading(mode: Literal["error", "allow"]) -> type[BaseException] | None:
@@ -210,7 +213,7 @@ class Guarding(Kit):
 
     @feature("guard")
     def test_guards_within_guards(self, other_device: Device) -> None:
-        """The innermost counts, also of one that is entered twice, and after an exception."""
+        """The innermost guard applies, also if one is entered twice, and after an exception."""
         x, strict = self.scalar(other_device), ds.guard("error")
         with strict, strict:
             with ds.guard("allow"), strict, contextlib.suppress(ds.TransferError):
@@ -221,7 +224,7 @@ class Guarding(Kit):
 
     @feature("guard")
     def test_a_generators_guard(self, other_device: Device) -> None:
-        """One that a generator opens ends with it, in whatever order generators end."""
+        """A guard that a generator opens ends with it, in whatever order generators end."""
         x = self.scalar(other_device)
 
         def guarded(mode: Literal["error", "allow"]) -> Generator[None, None, None]:
@@ -240,7 +243,7 @@ class Guarding(Kit):
 
     @feature("guard")
     def test_afterwards_nothing_is_left(self, other_device: Device) -> None:
-        """The classes of tensors are what they were, to each attribute, whatever a block ended with."""
+        """The classes of tensors have exactly the same attributes afterwards, however a block ended."""
         x = self.scalar(other_device)
         before = {cls: dict(vars(cls)) for cls in type(x).__mro__}
         with contextlib.suppress(ds.TransferError), ds.guard("error"), ds.guard("warn"):

@@ -1,4 +1,4 @@
-"""To and from host memory: `from_numpy` and `to_numpy`, to the bit, and never aliased unless asked."""
+"""Tests of `from_numpy` and `to_numpy`: every bit is preserved, and memory is never shared unless requested."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Host(Kit):
     @feature("numpy")
     @pytest.mark.parametrize("offset", [0, 1, 4, 16], ids="offset{}".format)
     def test_from_numpy_does_not_alias(self, device: Device, offset: int) -> None:
-        """A later write to the array is not seen by the tensor, nor the other way round, at whatever address."""
+        """A later write to the array does not reach the tensor, nor the other way round, at any memory address."""
         a = at_offset(numbers(), offset)
         x = ds.from_numpy(a, device)
         a[...] = -5
@@ -54,7 +54,7 @@ class Host(Kit):
 
     @feature("numpy")
     def test_to_numpy_does_not_alias(self, device: Device) -> None:
-        """The array is new and writable; a write to it is not seen by the tensor, nor the other way round."""
+        """The array is new and writable; a write to it does not reach the tensor, nor the other way round."""
         x = self.tensor(device)
         a, b = ds.to_numpy(x), ds.to_numpy(x, copy=True)
         assert type(a) is np.ndarray
@@ -68,7 +68,7 @@ class Host(Kit):
 
     @feature("numpy")
     def test_from_numpy_shares_only_on_demand(self) -> None:
-        """``copy=False`` shares the memory, so that a write is seen, or refuses."""
+        """``copy=False`` shares the memory, so that a write is visible, or raises."""
         a = at_offset(numbers(), 0)
         try:
             x = ds.from_numpy(a, copy=False)
@@ -79,16 +79,16 @@ class Host(Kit):
 
     @feature("numpy")
     def test_another_byte_order_is_never_shared(self) -> None:
-        """``copy=False`` refuses an array of the other byte order: its values cannot be read where they are."""
+        """``copy=False`` refuses an array of the other byte order, whose values cannot be read in place."""
         a = LAYOUTS["other_endian"](numbers())
         for share in (ds.from_numpy, ds.asarray):
-            if share is ds.from_numpy or self.backend != "numpy":  # whose tensor it is
+            if share is ds.from_numpy or self.backend != "numpy":  # which is the tensor's own framework
                 with pytest.raises(ds.CopyNeededError, match="byte order"):
                     share(a, copy=False)
 
     @feature("numpy")
     def test_to_numpy_shares_only_on_demand(self) -> None:
-        """``copy=False`` gives the tensor's own memory, so that a write is seen, or refuses."""
+        """``copy=False`` returns the tensor's own memory, so that a write is visible, or raises."""
         x = self.tensor()
         try:
             a = ds.to_numpy(x, copy=False)
@@ -109,7 +109,7 @@ class Host(Kit):
 
     @feature("numpy")
     def test_read_only_memory_is_not_written(self, device: Device) -> None:
-        """A tensor made from a read-only array can be written to without the array noticing."""
+        """A tensor made from a read-only array can be written to without changing the array."""
         a = numbers()
         a.setflags(write=False)
         x = ds.from_numpy(a, device)
@@ -127,7 +127,7 @@ class Host(Kit):
     @feature("numpy")
     @pytest.mark.parametrize("kind", UNREADABLE)
     def test_unreadable_arrays_are_refused(self, kind: str) -> None:
-        """An array of something that is no number raises `ConversionError`."""
+        """An array of anything but numbers raises `ConversionError`."""
         with pytest.raises(ds.ConversionError):
             ds.from_numpy(UNREADABLE[kind])
         if not self.adapter.is_tensor(np.ndarray):  # NumPy's arrays of objects are tensors of its own
@@ -137,14 +137,14 @@ class Host(Kit):
     @feature("numpy")
     @pytest.mark.parametrize("value", [[1.0], 2.5, "text", None], ids=repr)
     def test_from_numpy_wants_an_array(self, value: Any) -> None:
-        """`from_numpy` takes arrays alone: `asarray` is for the rest."""
+        """`from_numpy` takes only arrays; `asarray` takes other values."""
         with pytest.raises(ds.ArgumentError):
             ds.from_numpy(value)
 
     @feature("numpy", "gradient")
     @pytest.mark.hook("trainable")
     def test_a_trainable_tensor_is_read_detached(self, device: Device) -> None:
-        """`to_numpy` needs no detaching first."""
+        """`to_numpy` does not require detaching first."""
         x = self.trainable(self.tensor(device))
         assert bits(ds.to_numpy(x)) == bits(numbers())
         assert self.is_trainable(x)

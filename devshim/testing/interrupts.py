@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: what simulated GPUs count stays exact, and no interrupt is lost."""
+"""Tests of Ctrl-C at any moment: the memory counts of simulated GPUs stay exact, and no interrupt is lost."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ assert set(dropped) <= set(swallowing), Counter(dropped)
 
 
 class Interrupts(Fresh):
-    """A few hundred real interrupts, each sent once the one before has arrived.
+    """A few hundred real interrupts, each sent after the previous one has arrived.
 
     Attributes:
-        swallowing: The framework's own finalizers and callbacks in Python, by ``__qualname__``, which lose an
-            interrupt that comes inside them, and which the adapter cannot replace; its `limits` say so, too.
+        swallowing: The framework's own finalizers and callbacks in Python, by ``__qualname__``, that lose an interrupt
+            which arrives inside them. The adapter cannot replace them; its `limits` list them, too.
     """
 
     swallowing: ClassVar[tuple[str, ...]] = ()
@@ -90,7 +90,7 @@ class Interrupts(Fresh):
     @pytest.mark.fresh
     @feature("simulate", "simulate_memory")
     def test_ctrl_c_at_any_moment(self) -> None:
-        """What is alive is counted, and nothing else; and an interrupt inside a finalizer is not lost."""
+        """Exactly the live tensors are counted after any interrupt, and an interrupt inside a finalizer is not lost."""
         if os.name != "posix":
             pytest.skip(f"{HARDWARE}one process cannot interrupt another here")
         self.without_cards(f"times, swallowing = {self.interrupts}, {self.swallowing}\n{STORM}")

@@ -1,4 +1,4 @@
-"""Creation, continued: `asarray` of anything, default dtypes, exact 64-bit values, and arguments that make no sense."""
+"""More tests of creation: `asarray` of any value, default dtypes, exact 64-bit values, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Making(Kit):
     @feature("create")
     @pytest.mark.parametrize("nonsense", NONSENSE)
     def test_nonsense_is_refused(self, nonsense: str) -> None:
-        """Arguments that make no sense raise the same `ArgumentError` on every framework."""
+        """Invalid arguments raise the same `ArgumentError` on every framework."""
         with pytest.raises(ds.ArgumentError):
             NONSENSE[nonsense]()
 
     @feature("create")
     def test_default_dtypes_are_the_frameworks(self, device: Device) -> None:
-        """Without ``dtype`` floats are floating, ints integer and bools bool, the same on every device."""
+        """Without ``dtype``, floats become a float dtype, ints an int dtype and bools bool, on every device."""
         name = self.adapter.dtype_name
         floats = {name(make(2, device=device)) for make in (ds.zeros, ds.ones, ds.empty)}
         floats |= {name(ds.full(2, 1.5, device=device)), name(ds.eye(2, device=device))}
@@ -59,7 +59,7 @@ class Making(Kit):
 
     @feature("create", "float64")
     def test_wide_integers_are_exact(self, device: Device) -> None:
-        """64-bit integers keep every bit: nothing goes through a float or a narrower integer."""
+        """64-bit integers keep every bit: no value passes through a float or a narrower integer."""
         big = 2**53 + 1
         for x, expected in (
             (ds.full(1, big, dtype="int64", device=device), [big]),
@@ -81,14 +81,14 @@ class Making(Kit):
 
     @feature("create")
     def test_dtypes_come_in_three_ways(self, device: Device) -> None:
-        """A dtype is a name, NumPy's, or the framework's own."""
+        """A dtype can be a name, a NumPy dtype, or the framework's own."""
         own = self.adapter.dtype("float16")
         for dtype in ("float16", np.float16, np.dtype("float16"), own):
             assert self.adapter.dtype_name(ds.zeros(2, dtype=dtype, device=device)) == "float16"
 
     @feature("create", "bool")
     def test_asarray_reads_python_values(self, device: Device) -> None:
-        """`asarray` takes numbers and nested sequences of them, bools as bools and floats as floats."""
+        """`asarray` takes numbers and nested sequences of them; bools stay bools and floats stay floats."""
         name = self.adapter.dtype_name
         default = name(ds.zeros(1))  # MXNet's default for any number
         assert name(ds.asarray([True, False], device=device)) in ("bool", default)
@@ -112,7 +112,7 @@ class Making(Kit):
 
     @feature("create")
     def test_asarray_of_a_tensor_is_place(self, device: Device) -> None:
-        """A tensor stays where it is and what it is, unless told otherwise."""
+        """A tensor keeps its device and dtype, unless an argument overrides them."""
         x = self.tensor(device)
         assert ds.asarray(x) is x
         assert ds.asarray(x, device=device, dtype="float32", copy=False) is x
@@ -132,20 +132,20 @@ class Making(Kit):
         "values", ["text", [[1, 2], [3]], ["a"], {}, object(), [None]], ids=lambda value: repr(value)[:14]
     )
     def test_asarray_refuses_what_holds_no_numbers(self, values: Any) -> None:
-        """What cannot be read as numbers raises `ConversionError` on every framework."""
+        """A value that cannot be read as numbers raises `ConversionError` on every framework."""
         with pytest.raises(ds.ConversionError):
             ds.asarray(values)
 
     @feature("create")
     def test_numbers_cannot_be_shared(self) -> None:
-        """``copy=False`` for Python numbers raises: there is no memory to share."""
+        """``copy=False`` raises for Python numbers, because they have no memory to share."""
         with pytest.raises(ds.CopyNeededError):
             ds.asarray([1, 2], copy=False)
 
     @feature("create")
     @hook("native_zeros")
     def test_the_frameworks_own_creation_follows_the_scope(self, other_device: Device) -> None:
-        """Inside `on`, a tensor the framework makes by itself is on the device, too."""
+        """Inside `on`, a tensor that the framework creates natively is on the device, too."""
         with ds.on(other_device):
             x = self.native_zeros()
         assert ds.device_of(x) is other_device

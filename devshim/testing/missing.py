@@ -1,4 +1,4 @@
-"""Devices that do not exist: refused at the call, by every call, on every framework, and nothing has changed."""
+"""Tests of devices that do not exist: every call on every framework refuses them at once, and changes nothing."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ CALLS: dict[str, Callable[[Any, Any], object]] = {
 
 
 class Missing(Kit):
-    """No silent fallback, and no later surprise."""
+    """No silent fallback, and no error at a later call."""
 
     @feature("missing_device")
     @pytest.mark.parametrize("call", CALLS)
     def test_a_missing_device_is_refused(self, call: str, missing_device: object) -> None:
-        """Every call that takes a device raises `DeviceNotFoundError` for one that is not there."""
+        """Every call that takes a device raises `DeviceNotFoundError` for one that does not exist."""
         x = self.tensor()
         self.refused(call, x, missing_device)
         assert ds.device_of(x) is ds.cpu()
@@ -64,13 +64,13 @@ class Missing(Kit):
     @feature("missing_device")
     @pytest.mark.parametrize("spelling", ["cuda:99", "/GPU:99", 99, "tpu:7"])
     def test_the_spelling_does_not_help(self, spelling: object) -> None:
-        """A device is missing in every spelling."""
+        """A missing device is refused in every spelling."""
         for call in ("place", "zeros", "on"):
             self.refused(call, self.tensor(), spelling)
 
     @feature("missing_device")
     def test_a_refused_scope_changes_nothing(self, missing_device: object) -> None:
-        """After a refused `on` or `set_device` the default device is what it was."""
+        """After a refused `on` or `set_device`, the default device is unchanged."""
 
         def body() -> None:
             before = current.default_device()

@@ -1,4 +1,4 @@
-"""Arguments on different devices: asked about, refused in the same words everywhere, and followed by `run`."""
+"""Tests of arguments on different devices: queries, an error with the same text on each framework, and `run`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def _nothing(*args: object, **kwargs: object) -> None:
-    """Take anything."""
+    """Accept any arguments."""
 
 
 NATIVE = ("sim:", "sim_gpu", "cpu(", "CPU:", "platform CPU", "CpuDevice")
-"""How frameworks call what stands for a simulated GPU."""
+"""The frameworks' own names for the device that implements a simulated GPU."""
 
 
 class Mixing(Kit):
@@ -33,7 +33,7 @@ class Mixing(Kit):
 
     @feature("follow_data")
     def test_same_device_says_whether(self, device: Device) -> None:
-        """Tensors, trees and things without tensors agree where all tensors are on one device."""
+        """`same_device` is True if all tensors, also those in trees, are on one device; other values do not count."""
         x, y = self.tensor(device), self.tensor(device)
         assert ds.same_device(x, y, {"z": [x, 3]}) is True
         assert ds.same_device() is True
@@ -44,14 +44,14 @@ class Mixing(Kit):
 
     @feature("follow_data")
     def test_different_devices_are_told(self, away: tuple[Device, Device]) -> None:
-        """`same_device` is False across devices, also where one of them is deep in a tree."""
+        """`same_device` is False across devices, also if one of the tensors is deep in a tree."""
         x, y = self.tensor(away[0]), self.tensor(away[1])
         assert ds.same_device(x, y) is False
         assert ds.same_device({"a": x, "b": (1, [y])}) is False
 
     @feature("follow_data")
     def test_the_refusal_is_the_same_text_everywhere(self, other_device: Device) -> None:
-        """`DeviceMismatchError` names each argument, its device, and the line that mends it, word for word."""
+        """`DeviceMismatchError` names each argument, its device, and the line that fixes it, word for word."""
         x, y = self.tensor(), self.tensor(other_device)
         d = str(other_device)
         told = f"needs its tensors on one device: x is on cpu, y is on {d}\n\nHint: x = ds.place(x, '{d}')"
@@ -76,7 +76,7 @@ class Mixing(Kit):
 
     @feature("follow_data")
     def test_run_computes_where_its_arguments_live(self, device: Device) -> None:
-        """The result of the framework's own operator, run by `run`, is where the arguments are."""
+        """`run` computes with the framework's own operator on the device of its arguments."""
         x, y = self.tensor(device, (2, 3)), self.tensor(device, (3, 2))
         z = ds.run(self.matmul, x, y)
         assert ds.device_of(z) is device
@@ -89,7 +89,7 @@ class Mixing(Kit):
 
     @feature("follow_data")
     def test_run_keeps_a_chain_on_its_device(self, device: Device) -> None:
-        """Every step inside `run` is where the arguments are, not only the last."""
+        """Every step inside `run` is on the device of the arguments, not only the last one."""
         seen: list[Device] = []
 
         def chain(x: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class Mixing(Kit):
 
     @feature("follow_data")
     def test_run_refuses_before_it_calls(self, away: tuple[Device, Device]) -> None:
-        """Where the arguments disagree, the function is not called."""
+        """If the arguments are on different devices, the function is not called."""
         called: list[object] = []
 
         def note(*args: object, **kwargs: object) -> None:
@@ -116,7 +116,7 @@ class Mixing(Kit):
 
     @feature("follow_data")
     def test_run_without_tensors_calls_as_it_is(self) -> None:
-        """Arguments and result pass through; an error of the function's own comes out as it is."""
+        """Arguments and result pass through unchanged; an error of the function itself is raised unchanged."""
 
         def pair(a: int, *, b: str) -> tuple[int, str]:
             return a, b
@@ -130,7 +130,7 @@ class Mixing(Kit):
 
     @feature("refuse_mixing")
     def test_the_frameworks_operators_refuse_mixing(self, away: tuple[Device, Device]) -> None:
-        """The framework's own operators raise rather than move an argument silently."""
+        """The framework's own operators raise instead of moving an argument silently."""
         x, y = self.tensor(away[0], (2, 2)), self.tensor(away[1], (2, 2))
         mixes: list[Callable[[], Tensor]] = [lambda: self.matmul(x, y), lambda: x + y, lambda: y * x]
         for mix in mixes:
@@ -139,7 +139,7 @@ class Mixing(Kit):
 
     @feature("simulate")
     def test_a_refused_operator_raises_devshims_error(self, away: tuple[Device, Device]) -> None:
-        """On simulated GPUs the error is `ds.DeviceMismatchError` and the framework's own, under a name of ``ds``."""
+        """On simulated GPUs the error is a `ds.DeviceMismatchError` and the framework's own, with a ``ds`` name."""
         if not self.adapter.simulated:
             pytest.skip("hardware: on real cards the framework raises its own error")
         x, y = self.tensor(away[0], (2, 2)), self.tensor(away[1], (2, 2))
@@ -160,7 +160,7 @@ class Mixing(Kit):
     @feature("models")
     @hook("model")
     def test_a_model_names_simulated_gpus_as_devshim_does(self, away: tuple[Device, Device]) -> None:
-        """The error of a model whose input is elsewhere names both devices, and no native name of a simulated one."""
+        """The error of a model whose input is elsewhere names both devices, and no native name of a simulated GPU."""
         if not self.adapter.simulated:
             pytest.skip("hardware: on real cards the framework raises its own error")
         model = ds.place(self.model(), away[0])
@@ -172,7 +172,7 @@ class Mixing(Kit):
 
     @feature("follow_data")
     def test_python_numbers_mix_with_anything(self, device: Device) -> None:
-        """A Python number has no device, so it agrees with every one."""
+        """A Python number has no device, so it works with every device."""
 
         def grown(x: Tensor, a: int) -> Tensor:
             return x * a + 1

@@ -1,4 +1,4 @@
-"""Models: they move in place and whole, and compute where they are."""
+"""Tests of models: `place` moves them in place and completely, and they compute on their device."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ TARGETS = np.random.default_rng(2).standard_normal((6, 3)).astype("float32")
 
 
 class Wholes(Fresh):
-    """What the rooms of models stand on."""
+    """The base class of the tests of models and optimizers, with their helpers."""
 
-    # ------------------------------------------------------------------ what a whole thing is made of
+    # ------------------------------------------------------------------ the leaves of a model or optimizer
     def leaves_of(self, whole: Any) -> dict[str, Any]:
-        """Return a whole thing's leaves by their paths."""
+        """Return the leaves of a model or optimizer by their key paths."""
         return {leaf.path: leaf for leaf in self.adapter.leaves(whole)}
 
     def state_of(self, *wholes: Any) -> dict[str, np.ndarray]:
-        """Return every value that models and optimizers hold."""
+        """Return every value of models and optimizers."""
         return {
             f"{i}:{path}": ds.to_numpy(leaf.read())
             for i, whole in enumerate(wholes)
@@ -37,19 +37,19 @@ class Wholes(Fresh):
         }
 
     def check_on(self, whole: Any, device: Device) -> None:
-        """Assert that every leaf of a whole thing is on a device."""
+        """Assert that every leaf of a model or optimizer is on a device."""
         found = {path: ds.device_of(leaf.read()) for path, leaf in self.leaves_of(whole).items()}
         assert found
         assert set(found.values()) == {device}, found
 
     def check_equal(self, found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-        """Assert that two states are equal to the bit."""
+        """Assert that two states are equal bit for bit."""
         assert list(found) == list(expected)
         for path, value in expected.items():
             assert found[path].tobytes() == value.tobytes(), path
 
     def check_same_training(self, found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-        """Assert that two trainings are one: to the bit where the same processor computed both."""
+        """Assert that two trainings are equal: bit for bit if the same processor computed both."""
         if self.adapter.simulated:
             self.check_equal(found, expected)
         assert list(found) == list(expected)
@@ -60,7 +60,7 @@ class Wholes(Fresh):
         return ds.from_numpy(INPUTS, device), ds.from_numpy(TARGETS, device)
 
     def trained(self, make: Callable[[Any], Any], moves: list[Any], *, between: bool = False) -> dict[str, np.ndarray]:
-        """Return the state after some steps, with a move before each (or between its backward and its step)."""
+        """Return the state after some steps, with a move before each (or between its backward pass and its update)."""
         model = self.model()
         optimizer = make(model)
         device = ds.cpu()
@@ -80,7 +80,7 @@ class Models(Wholes):
     @feature("models")
     @hook("model")
     def test_a_model_moves_in_place(self, journey: tuple[Device, Device]) -> None:
-        """`place` returns the same model, every leaf is there with every bit, and parameters stay the same objects."""
+        """`place` returns the same model; each leaf arrives with every bit, and parameters remain the same objects."""
         model = self.model()
         assert ds.place(model, journey[0]) is model
         before, owners = self.state_of(model), [leaf.owner for leaf in self.leaves_of(model).values()]
@@ -93,7 +93,7 @@ class Models(Wholes):
     @feature("models")
     @hook("model")
     def test_a_move_is_one_transfer(self, away: tuple[Device, Device]) -> None:
-        """To a ledger, which is told of every leaf's bytes, and of how many leaves there are."""
+        """A ledger records a model's move as one transfer, with the bytes and the number of all leaves."""
         model = ds.place(self.model(), away[0])
         sizes = {id(leaf.owner): self.adapter.nbytes(leaf.read()) for leaf in self.leaves_of(model).values()}
         with ds.transfers() as log:
@@ -105,7 +105,7 @@ class Models(Wholes):
     @feature("models")
     @hook("model")
     def test_a_moved_model_computes_where_it_is(self, device: Device) -> None:
-        """``model(x)`` with ``x`` on the model's device gives its result there, without a scope; the CPU's numbers."""
+        """With ``x`` on the model's device, ``model(x)`` computes there without a scope, with the CPU's numbers."""
         model = self.model()
         expected = ds.to_numpy(self.forward(model, self.data()[0]))
         ds.place(model, device)
@@ -120,7 +120,7 @@ class Models(Wholes):
     @feature("models")
     @hook("model", "optimizer")
     def test_gradients_move_along(self, away: tuple[Device, Device]) -> None:
-        """Where the framework keeps gradients in its parameters, they are moved and kept to the bit."""
+        """If the framework stores gradients in its parameters, they move along and are equal bit for bit."""
         model = ds.place(self.model(), away[0])
         seen: list[dict[str, np.ndarray]] = []
 
@@ -138,7 +138,7 @@ class Models(Wholes):
     @feature("models")
     @hook("tied_model")
     def test_ties_stay_ties(self, away: tuple[Device, Device]) -> None:
-        """A weight that two layers share is moved once and still shared: a change through one is seen by the other."""
+        """A weight shared by two layers moves once and stays shared: a change through one is visible in the other."""
         model = ds.place(self.tied_model(), away[0])
 
         def tied() -> list[list[str]]:
@@ -158,7 +158,7 @@ class Models(Wholes):
     @feature("models")
     @hook("unbuilt_model")
     def test_what_is_not_built_is_built_where_it_was_placed(self, other_device: Device) -> None:
-        """A model whose shapes are not known yet is built on its device by the first call."""
+        """The first call builds a model of unknown shapes on the device on which it was placed."""
         model = ds.place(self.unbuilt_model(), other_device)
         y = self.forward(model, self.data(other_device)[0])
         assert ds.device_of(y) is other_device
@@ -167,7 +167,10 @@ class Models(Wholes):
     @feature("models")
     @hook("model")
     def test_a_model_in_a_tree(self, other_device: Device) -> None:
-        """Models, tensors and other things of one tree move together; the containers are new, the model is not."""
+        """Models, tensors and other objects of a tree move together.
+
+        The containers are new, the model is the same object.
+        """
         model, x = self.model(), self.data()[0]
         tree = ds.place({"net": model, "batch": [x, 3]}, other_device)
         assert tree["net"] is model
@@ -179,7 +182,7 @@ class Models(Wholes):
     @feature("models")
     @hook("model")
     def test_a_copy_of_a_model_is_independent(self, other_device: Device) -> None:
-        """`copy` gives another model with equal weights; training the one does not change the other."""
+        """`copy` returns another model with equal weights; writing to the copy does not change the original."""
         model = self.model()
         before = self.state_of(model)
         twin = ds.copy(model, other_device)
@@ -194,7 +197,7 @@ class Models(Wholes):
     @feature("models")
     @hook("model")
     def test_copy_false_moves_no_model(self, away: tuple[Device, Device]) -> None:
-        """``copy=False`` refuses what would need a copy, and is nothing to a model that is there."""
+        """``copy=False`` raises if a copy is needed, and accepts a model that is already there."""
         model = ds.place(self.model(), away[0])
         assert ds.place(model, away[0], copy=False) is model
         with pytest.raises(ds.CopyNeededError):

@@ -1,4 +1,7 @@
-"""Observers that open and close in some threads while others copy: each sees its own copies, and no call fails."""
+"""Tests of observers that open and close in some threads while other threads copy.
+
+Each observer sees the copies of its own thread only, and no call fails.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 COPYING = 10
-"""How many threads copy, beside six that observe."""
+"""The number of threads that copy, besides the six that observe."""
 MARGIN = 10**9
-"""The number of an allocation or a copy that no test reaches."""
+"""A count of allocations or copies that no test reaches."""
 
 
 class Observed(Kit):
@@ -32,8 +35,8 @@ class Observed(Kit):
 
     @feature("simulate")
     def test_observers_open_and_close_while_others_copy(self, card: Device, pytestconfig: pytest.Config) -> None:
-        """Sixteen threads: no call fails, each observer hears of its own thread's copies, and all memory comes back."""
-        end = time.monotonic() + pytestconfig.getoption("--devshim-stress") / 3  # beside the stress of `cards`
+        """Sixteen threads: no call fails, each observer sees its own thread's copies, and all memory is freed."""
+        end = time.monotonic() + pytestconfig.getoption("--devshim-stress") / 3  # the test in `cards` also takes time
         counted = "simulate_memory" not in self.adapter.gaps
         before = [used(device) for device in ds.devices("gpu")] if counted else []
         observers = [self._ledger, self._explained, self._guarded, self._ledger, self._guarded, self._faults]
@@ -63,9 +66,9 @@ class Observed(Kit):
         del threads
         assert before == ([used(device) for device in ds.devices("gpu")] if counted else [])
 
-    # ------------------------------------------------------------------ those who copy
+    # ------------------------------------------------------------------ threads that copy
     def _copies(self, rng: np.random.Generator) -> None:
-        """Create, copy, place, compute, read: tensors, and a tree of them."""
+        """Create, copy, place, compute and read tensors, and a tree of them."""
         here, there = (ds.gpu(int(rng.integers(ds.device_count()))) for _ in range(2))
         a = rng.integers(-4, 4, (4, 5)).astype("float32")
         x = ds.from_numpy(a, here)
@@ -78,7 +81,7 @@ class Observed(Kit):
             parts = ds.split(x, [here, there])
             assert (ds.to_numpy(ds.gather(parts, "cpu")) == a).all(), "another thread's values"
 
-    # ------------------------------------------------------------------ those who observe
+    # ------------------------------------------------------------------ threads that observe
     def _ledger(self, rng: np.random.Generator) -> None:
         x = ds.from_numpy(np.zeros(7, "float32"))
         with ds.transfers() as log:
@@ -114,7 +117,7 @@ class Observed(Kit):
 
 @contextmanager
 def _switching_often() -> Iterator[None]:
-    """Let threads take turns after ten microseconds, not after five milliseconds."""
+    """Let threads switch after ten microseconds instead of five milliseconds."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:

@@ -1,4 +1,4 @@
-"""`place`: the same object where it is there already, the same bits where it was not, and never elsewhere."""
+"""Tests of `place`: it returns the same object if it is already there, and otherwise the same bits on the target."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SHAPES = ((), (0,), (1,), (5,), (2, 0, 3), (2, 3, 4))
 
 
 class Placing(Kit):
-    """Identity, arrival, and what stays as it was."""
+    """Identity, arrival, and what does not change."""
 
     @feature("place")
     @pytest.mark.parametrize("shape", SHAPES, ids=str)
     @pytest.mark.parametrize("copy", [None, False])
     def test_already_there_is_the_same_object(self, device: Device, shape: tuple[int, ...], copy: bool | None) -> None:
-        """Where the tensor is on the device, `place` returns the very object it was given."""
+        """If the tensor is already on the device, `place` returns the same object."""
         x = self.tensor(device, shape)
         assert ds.place(x, device, copy=copy) is x
         assert ds.place(x, str(device), copy=copy, non_blocking=True) is x
@@ -31,7 +31,10 @@ class Placing(Kit):
     @feature("place")
     @pytest.mark.parametrize("shape", SHAPES, ids=str)
     def test_it_arrives(self, away: tuple[Device, Device], shape: tuple[int, ...]) -> None:
-        """Elsewhere, the result is on the device, of the framework's type, equal to the bit; the source stays."""
+        """Otherwise the result is on the device, of the framework's type and equal bit for bit.
+
+        The source is unchanged.
+        """
         source, target = away
         a = sample(shape=shape)
         x = ds.from_numpy(a, source)
@@ -44,7 +47,7 @@ class Placing(Kit):
     @feature("place")
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_every_dtype_arrives(self, away: tuple[Device, Device], dtype: str) -> None:
-        """Moving changes no dtype and no bit."""
+        """Moving changes neither the dtype nor any bit."""
         a = sample(dtype)
         y = ds.place(ds.from_numpy(a, away[0]), away[1])
         assert self.adapter.dtype_name(y) == dtype
@@ -53,7 +56,7 @@ class Placing(Kit):
     @feature("place")
     @pytest.mark.parametrize("dtype", OPTIONAL)
     def test_a_dtype_the_framework_may_lack(self, device: Device, dtype: str) -> None:
-        """A dtype is there with all its bits, or refused at every entrance; it never becomes another."""
+        """A dtype is supported with all its bits, or refused by every function; it never becomes another dtype."""
         a = sample(dtype)
         try:
             x = ds.from_numpy(a, device)
@@ -66,7 +69,7 @@ class Placing(Kit):
 
     @feature("place")
     def test_copy_false_never_copies(self, away: tuple[Device, Device]) -> None:
-        """``copy=False`` raises rather than copy, and says from where to where."""
+        """``copy=False`` raises instead of copying, and names the source and the target."""
         x = self.tensor(away[0])
         with pytest.raises(ds.CopyNeededError, match=f"{away[0]} cannot be on {away[1]}"):
             ds.place(x, away[1], copy=False)
@@ -80,7 +83,7 @@ class Placing(Kit):
 
     @feature("place")
     def test_a_view_stays_a_view_at_home(self, device: Device) -> None:
-        """A view placed where it is remains the same view: what it shares, it goes on sharing."""
+        """A view that is placed on its own device remains the same view and shares the same memory."""
         x = self.tensor(device)
         view = self.part(x, slice(1, None))
         assert ds.place(view, device) is view
@@ -89,7 +92,7 @@ class Placing(Kit):
     @feature("place")
     @pytest.mark.parametrize("part", ["rows", "step", "column"])
     def test_a_view_moved_is_a_tensor_of_its_own(self, away: tuple[Device, Device], part: str) -> None:
-        """A view moved elsewhere has the view's values alone, whatever its strides were, and no tie to its base."""
+        """A moved view has only the view's values, whatever its strides, and shares no memory with its base."""
         index: Any = {"rows": slice(1, 3), "step": slice(0, 3, 2), "column": (slice(None), 1)}[part]
         x = self.tensor(away[0])
         y = ds.place(self.part(x, index), away[1])
@@ -100,7 +103,7 @@ class Placing(Kit):
 
     @feature("place")
     def test_there_and_back(self, away: tuple[Device, Device]) -> None:
-        """What went and came back has the same bits."""
+        """A tensor that is moved and moved back has the same bits."""
         a = sample("float32", (17, 3))
         x = ds.from_numpy(a, away[0])
         back = ds.place(ds.place(x, away[1]), away[0])
@@ -110,7 +113,7 @@ class Placing(Kit):
     @feature("place")
     @pytest.mark.parametrize("value", [3, 2.5, None, "text", True, b"bytes"], ids=repr)
     def test_what_is_no_tensor_passes_through(self, device: Device, value: object) -> None:
-        """Inside a tree, what need not move is handed back; None alone, too, is an empty tree."""
+        """Values in a tree that need no move are returned unchanged."""
         tree = [value]
         assert ds.place(tree, device) is tree
         assert ds.copy(tree, device) is tree
@@ -118,20 +121,20 @@ class Placing(Kit):
     @feature("place")
     @pytest.mark.parametrize("value", [3, "text", None, [1.0], {}, object], ids=repr)
     def test_device_of_wants_a_tensor(self, value: object) -> None:
-        """`device_of` and `to_numpy` refuse what is no tensor, by its type's name."""
+        """`device_of` and `to_numpy` raise for a value that is not a tensor, with the name of its type."""
         for call in (ds.device_of, ds.to_numpy):
             with pytest.raises(ds.NotATensorError, match=type(value).__name__):
                 call(value)
 
     @feature("place")
     def test_computed_tensors_have_a_device(self, device: Device) -> None:
-        """`device_of` tells where the result of the framework's own operator is."""
+        """`device_of` returns the device of a result of the framework's own operator."""
         x = self.tensor(device, (2, 2))
         assert ds.device_of(ds.run(self.matmul, x, x)) is device
 
     @feature("non_blocking")
     def test_non_blocking_is_right_after_synchronize(self, away: tuple[Device, Device]) -> None:
-        """``non_blocking=True`` gives the right values once the device was waited for; the host is never early."""
+        """``non_blocking=True`` gives the right values after `synchronize`; a move to the host has always finished."""
         a = sample("float32", (300, 301))
         y = ds.place(ds.from_numpy(a, away[0]), away[1], non_blocking=True)
         if away[1].kind != "cpu":

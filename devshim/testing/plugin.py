@@ -1,8 +1,8 @@
-"""pytest's side of the kit: which devices, which tests, and what came of them per feature.
+"""The pytest plugin of the kit: it selects the devices and the tests, and counts the outcomes per feature.
 
-Load it with ``-p devshim.testing.plugin``, or ``pytest_plugins = ["devshim.testing.plugin"]`` in a conftest; it does
-not load itself.  ``--devshim-gpus=N`` runs on N simulated cards, ``-m gpu`` on real ones, and else what needs a card is
-not collected.  ``--devshim-results=FILE`` writes down what ran.
+Load it with ``-p devshim.testing.plugin``, or with ``pytest_plugins = ["devshim.testing.plugin"]`` in a conftest; it is
+not loaded automatically. ``--devshim-gpus=N`` runs on N simulated GPUs and ``-m gpu`` on real ones; without them, tests
+that need a GPU are not collected. ``--devshim-results=FILE`` writes what ran.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marks, and ask for simulated cards before any framework is imported."""
+    """Register the marks, and request simulated GPUs before any framework is imported."""
     config.addinivalue_line(
         "markers", "feature(*names): the features of devshim.contract.backend.FEATURES a test is about"
     )
@@ -50,11 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if asked is not None:
         os.environ["DEVSHIM_SIMULATE_GPUS"] = str(asked)
     if simulated(config):
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # simulated cards do not stand beside real ones
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # simulated GPUs cannot be used together with real ones
 
 
 def simulated(config: pytest.Config) -> int:
-    """Return how many simulated cards this run is about."""
+    """Return the number of simulated GPUs of this run."""
     asked = config.getoption("--devshim-gpus")
     return int(os.environ.get("DEVSHIM_SIMULATE_GPUS") or 0) if asked is None else int(asked)
 
@@ -62,13 +62,13 @@ def simulated(config: pytest.Config) -> int:
 def _gaps(name: str) -> set[str]:
     try:
         return set(registry.gaps(name))
-    except Exception:  # missing or broken: its tests say so, one by one
+    except Exception:  # missing or broken: each of its tests reports it
         return set()
 
 
-# ---------------------------------------------------------------------- which devices
+# ---------------------------------------------------------------------- selecting devices
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give the fixtures of the kit their devices."""
+    """Parametrize the fixtures of the kit with their devices."""
     if metafunc.cls is None or not issubclass(metafunc.cls, Kit):
         return
     cards, wrap = simulated(metafunc.config), _plain
@@ -80,7 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     every: list[Any] = ["cpu"] if wrap is _gap else ["cpu", *(wrap(f"gpu:{i}") for i in range(cards))]
     away = [wrap(("cpu", last)), wrap((last, "cpu")), *([wrap(("gpu:0", last))] if cards > 1 else [])]
     if "optimizer_name" in metafunc.fixturenames:
-        del away[1]  # tests of each optimizer move there and back: both ways in one
+        del away[1]  # tests of each optimizer move there and back, which covers both directions
     stay = [("cpu", "cpu"), wrap((last, last))]
     for name, params in {
         "device": every,
@@ -95,10 +95,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _optimizers(cls: type[Kit]) -> list[str]:
-    """The optimizers a kit's subclass names; where its framework is missing, its tests will say so."""
+    """Return the optimizers of a `Kit` subclass; if its framework is missing, its tests report that."""
     if cls.optimizers is Kit.optimizers or not discovery.is_installed(cls.backend):
         return ["any"]
-    registry.load(cls.backend)  # its cards are there before it starts
+    registry.load(cls.backend)  # so that its simulated GPUs exist before it starts
     return sorted(cls().optimizers())
 
 
@@ -118,9 +118,12 @@ def _id(value: Any) -> str:
     return ">".join(value) if isinstance(value, tuple) else str(value)
 
 
-# ---------------------------------------------------------------------- which tests
+# ---------------------------------------------------------------------- selecting tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what cannot be meant: hooks not written, cards not asked for, frameworks not named nor there."""
+    """Deselect tests whose hooks are not written, whose GPUs are not requested, or whose framework is not installed.
+
+    A test whose file was named on the command line stays, even if its framework is not installed.
+    """
     out = [item for item in items if _left_out(config, item)]
     if out:
         config.hook.pytest_deselected(items=out)
@@ -145,23 +148,23 @@ def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
 
 
 def _named(config: pytest.Config, path: Path) -> bool:
-    """Whether a test's own file was named on the command line: then its framework was asked for."""
+    """Return True if a test's own file was named on the command line, which requests its framework."""
     return any(arg.partition("::")[0].endswith(path.name) for arg in config.args)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say which frameworks were not tested."""
+    """Report which frameworks were not tested."""
     names = config.stash[_UNASKED]
     if names:
         terminalreporter.write_line(f"not installed and not named, so not tested: {', '.join(sorted(names))}")
 
 
-# ---------------------------------------------------------------------- what came of them
+# ---------------------------------------------------------------------- counting outcomes
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skip that nothing declares into a failure, and count outcomes per feature."""
+    """Turn a skip that no declaration explains into a failure, and count outcomes per feature."""
     report = yield
     cls = getattr(item, "cls", None)
     if cls is None or not issubclass(cls, Kit):
@@ -182,7 +185,7 @@ def _count(config: pytest.Config, backend: str, names: Iterable[str], outcome: s
     counted = config.stash[_REPORT].setdefault(backend, {})
     for name in names:
         if outcome == "gap" and not reason.startswith(f"{GAP}{name} "):
-            continue  # the gap is another feature's
+            continue  # the gap belongs to another feature
         counted.setdefault(name, dict.fromkeys(OUTCOMES, 0))[outcome] += 1
 
 

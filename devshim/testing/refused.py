@@ -1,4 +1,4 @@
-"""A refused allocation leaves nothing on any device, even while the error and its traceback are alive."""
+"""Tests of refused allocations: they leave nothing on any device, even while the error and its traceback are alive."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ CALLS: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {
     "from_numpy": (lambda _: np.ones((128,), "float32"), lambda a: [ds.from_numpy(a, "gpu:0") for _ in range(3)]),
     "zeros": (lambda _: 128, lambda n: [ds.zeros(n, device="gpu:0") for _ in range(3)]),
 }
-"""Call -> what it is given, and the call itself."""
+"""Call -> its prepared argument, and the call itself."""
 SEVERAL = {"split", "gather"}
 
 
 class Refused(Kit):
-    """The traceback of an error holds the frames that it came through, and must hold no tensor there."""
+    """The traceback of an error keeps its frames alive, so these must not refer to tensors."""
 
     @feature("simulate_memory")
     @pytest.mark.parametrize("call", CALLS)
     def test_what_a_full_card_refuses_leaves_nothing(self, card: Device, call: str, tmp_path: Path) -> None:
-        """Whichever allocation fails, nothing of the call is on a card inside ``except ds.OutOfMemoryError``."""
+        """Whichever allocation fails, nothing of the call is on a GPU inside ``except ds.OutOfMemoryError``."""
         if call in SEVERAL and "several" in self.adapter.gaps:
             return
         prepare, work = CALLS[call]
@@ -68,33 +68,33 @@ class Refused(Kit):
     @feature("simulate_memory", "models")
     @hook("model")
     def test_a_model_that_a_full_card_refuses_leaves_nothing(self, card: Device) -> None:
-        """So it is with a model."""
+        """A model that does not fit leaves nothing on a GPU inside ``except ds.OutOfMemoryError``."""
         model = self.model()
         assert self._failures(lambda: ds.place(model, "gpu:0")) >= 1
 
     @feature("simulate_memory", "models")
     @hook("optimizer")
     def test_an_optimizer_that_a_full_card_refuses_leaves_nothing(self, card: Device) -> None:
-        """And with a model and its optimizer."""
+        """A model and optimizer that do not fit leave nothing on a GPU inside ``except ds.OutOfMemoryError``."""
         model = self.model()
         optimizer = self.optimizer(model)
         assert self._failures(lambda: ds.place([model, optimizer], "gpu:0")) >= 1
 
     def _failures(self, work: Callable[[], Any]) -> int:
-        """Have the first, second and third allocation of a call fail, and return how many of these there were."""
+        """Make the first, second and third allocation of a call fail, and return how many of them the call made."""
         found = 0
         for at in (1, 2, 3):
-            before = [used(each) for each in ds.devices("gpu")]  # without what a test before this one left in cycles
+            before = [used(each) for each in ds.devices("gpu")]  # without garbage cycles of earlier tests
             faults = [ds.Fault(each, "allocation", at=at) for each in ds.devices("gpu")]
             with ds.simulate(gpus=ds.device_count(), faults=faults):
                 try:
                     work()
                 except ds.OutOfMemoryError:
-                    if _counts() != before:  # unless what only cycles hold has not been collected yet
+                    if _counts() != before:  # reference cycles may not have been collected yet
                         assert [used(each) for each in ds.devices("gpu")] == before
                     found += 1
                 else:
-                    break  # the call has moved what it was given
+                    break  # the call has finished moving
         return found
 
 

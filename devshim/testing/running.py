@@ -1,4 +1,4 @@
-"""Waiting, memory, caches and batches: never an error for want of a GPU."""
+"""Tests of waiting, memory, caches and batch sizes: no call fails because there is no GPU."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Running(Kit):
 
     @feature("place")
     def test_synchronize_never_fails_for_absence(self) -> None:
-        """Without a device it waits for all there are, and for none where there are none."""
+        """Without an argument, `synchronize` waits for all devices, also if there is no GPU."""
         ds.synchronize()
         ds.synchronize("cpu")
 
     @feature("place")
     def test_synchronize_waits_for_each(self, device: Device) -> None:
-        """Each device can be waited for, with work on it or without."""
+        """`synchronize` accepts each device, whether or not it has pending work."""
         x = self.tensor(device, (64, 64))
         ds.synchronize(device)
         y = ds.run(self.matmul, x, x)
@@ -34,7 +34,7 @@ class Running(Kit):
 
     @feature("memory")
     def test_memory_is_told_in_bytes(self, device: Device) -> None:
-        """Each number is an int of bytes, or None where the framework cannot know; they fit together."""
+        """Each value is an int in bytes, or None if the framework cannot know it; the values are consistent."""
         info = ds.memory(device)
         for value in (info.total, info.used, info.free, info.peak):
             assert value is None or (type(value) is int and value >= 0)
@@ -45,7 +45,7 @@ class Running(Kit):
 
     @feature("memory")
     def test_memory_counts_what_is_there(self, other_device: Device) -> None:
-        """Where a card's used memory is known, a new tensor is in it."""
+        """If a GPU's used memory is known, it includes a new tensor."""
         before = ds.memory(other_device).used
         x = ds.zeros((1024, 1024), dtype="float32", device=other_device)
         ds.synchronize(other_device)
@@ -55,20 +55,20 @@ class Running(Kit):
             assert after - before >= self.adapter.nbytes(x) // 2
 
     def test_empty_cache_never_fails_for_absence(self) -> None:
-        """Whether there are cards, and whether the framework keeps a cache, is the framework's business."""
+        """`empty_cache` works whether or not there are GPUs, and whether or not the framework has a cache."""
         ds.empty_cache()
         ds.empty_cache("cpu")
 
     @feature("empty_cache")
     def test_empty_cache_keeps_the_tensors(self, device: Device) -> None:
-        """Giving cached memory back touches no tensor."""
+        """Releasing cached memory changes no tensor."""
         x = self.tensor(device)
         ds.empty_cache(device)
         assert ds.device_of(x) is device
         assert self.same_numbers(x, ds.to_numpy(self.tensor()))
 
     def test_shrink_batch_halves_until_it_fits(self) -> None:
-        """The size is halved each time the function runs out of memory; result and size come back."""
+        """The size is halved each time the function runs out of memory; the result and the size are returned."""
         sizes: list[int] = []
 
         def fn(size: int) -> str:
@@ -82,7 +82,7 @@ class Running(Kit):
         assert ds.shrink_batch(fn, 5) == ("fits 5", 5)
 
     def test_shrink_batch_gives_up_at_one(self) -> None:
-        """Where not even a batch of one fits, it is `OutOfMemoryError` with the framework's own behind it."""
+        """If even a batch of one does not fit, `OutOfMemoryError` is raised with the original error as its cause."""
         error = ds.OutOfMemoryError("full")
 
         def fn(size: int) -> None:
@@ -93,7 +93,7 @@ class Running(Kit):
         assert caught.value.__cause__ is error
 
     def test_shrink_batch_lets_other_errors_through(self) -> None:
-        """An error that is not about memory comes out at once."""
+        """An error that is not about memory is raised immediately."""
         sizes: list[int] = []
 
         def fn(size: int) -> None:
@@ -106,6 +106,6 @@ class Running(Kit):
 
     @pytest.mark.parametrize("start", [0, -1, 2.5, "8", True], ids=repr)
     def test_shrink_batch_wants_a_size(self, start: Any) -> None:
-        """A first size that is none is refused before anything is called."""
+        """An invalid first size is refused before the function is called."""
         with pytest.raises(ds.ArgumentError):
             ds.shrink_batch(lambda size: None, start)

@@ -1,4 +1,4 @@
-"""Default devices: `on` and `set_device` in one thread; `using` and `use`.  Threads and tasks are in `threads`."""
+"""Tests of default devices: `on` and `set_device` in one thread, `using` and `use`. `threads` tests several threads."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def default() -> Device:
-    """Return the device a new tensor lands on."""
+    """Return the device of a new tensor."""
     return ds.device_of(ds.zeros(1))
 
 
 class Scopes(Kit):
-    """Nested at will, restored whatever happens."""
+    """Scopes can be nested in any way, and are always restored."""
 
     @feature("create")
     def test_on_gives_the_device(self, device: Device) -> None:
-        """`on` is entered with any spelling, gives the `Device`, and is the default until it is left."""
+        """`on` takes any spelling, yields the `Device`, and makes it the default until the block ends."""
         with ds.on(str(device).upper()) as inside:
             assert inside is device
             assert default() is device
@@ -33,7 +33,7 @@ class Scopes(Kit):
 
     @feature("create")
     def test_scopes_nest(self, journey: tuple[Device, Device]) -> None:
-        """The innermost scope holds; leaving it gives the outer one back."""
+        """The innermost scope applies; leaving it restores the outer one."""
         outer, inner = journey
         with ds.on(outer):
             with ds.on(inner):
@@ -46,7 +46,7 @@ class Scopes(Kit):
 
     @feature("create")
     def test_an_exception_leaves_the_scope(self, journey: tuple[Device, Device]) -> None:
-        """An exception passes through `on` unchanged, and the default is what it was."""
+        """An exception passes through `on` unchanged, and the default is restored."""
         error = KeyError("mine")
 
         def fail() -> None:
@@ -62,7 +62,7 @@ class Scopes(Kit):
 
     @feature("create")
     def test_one_scope_is_entered_again(self, device: Device) -> None:
-        """The same `on` object serves again and inside itself."""
+        """The same `on` object can be entered again, also inside itself."""
         scope = ds.on(device)
         for _ in range(2):
             with scope, ds.on("cpu"):
@@ -74,7 +74,7 @@ class Scopes(Kit):
     @feature("create")
     @hook("native_zeros")
     def test_the_frameworks_own_default_is_restored(self, device: Device) -> None:
-        """After `on`, also when it was left by an exception, the framework creates where it did before."""
+        """After `on`, also after an exception, the framework creates on the same device as before."""
         before = ds.device_of(self.native_zeros())
         with ds.on(device):
             assert ds.device_of(self.native_zeros()) is device
@@ -85,14 +85,14 @@ class Scopes(Kit):
 
     @feature("op_scope")
     def test_operators_follow_the_scope(self, other_device: Device) -> None:
-        """Inside `on`, the framework's operators compute there, on tensors no one has placed."""
+        """Inside `on`, the framework's operators compute there, on tensors that were not placed explicitly."""
         x = self.native_zeros()
         with ds.on(other_device):
             assert ds.device_of(x + x) is other_device
 
     @feature("create")
     def test_set_device_lasts(self, device: Device) -> None:
-        """`set_device` holds for the rest of the thread; the next call replaces it."""
+        """`set_device` applies for the rest of the thread; the next call replaces it."""
 
         def body() -> list[Device]:
             ds.set_device(device)
@@ -105,7 +105,7 @@ class Scopes(Kit):
 
     @feature("create")
     def test_set_device_ends_with_its_scope(self, device: Device) -> None:
-        """Inside `on`, `set_device` holds until the scope ends."""
+        """Inside `on`, `set_device` applies until the scope ends."""
 
         def body() -> list[Device]:
             with ds.on("cpu"):
@@ -122,7 +122,7 @@ class Scopes(Kit):
     @feature("create")
     @hook("native_zeros")
     def test_the_frameworks_own_creation_follows_set_device(self, other_device: Device) -> None:
-        """`set_device` is the framework's default, too: the ``torch.cuda.set_device`` of the books."""
+        """`set_device` also sets the framework's own default, like ``torch.cuda.set_device`` in textbooks."""
 
         def body() -> Device:
             ds.set_device(other_device)
@@ -133,7 +133,7 @@ class Scopes(Kit):
         assert ds.device_of(self.native_zeros()) is before
 
     def test_using_chooses_the_framework(self) -> None:
-        """`using` holds for its block, nested and after an exception, and wins over `use`."""
+        """`using` applies to its block, also nested and after an exception, and overrides `use`."""
         with ds.using("numpy"):
             assert current.current().name == "numpy"
             with ds.using(self.backend):
@@ -144,7 +144,7 @@ class Scopes(Kit):
         assert current.current().name == self.backend
 
     def test_a_tensor_brings_its_framework(self, device: Device) -> None:
-        """A tensor's own framework serves it, whatever the current one is."""
+        """A tensor is handled by its own framework, whatever the current framework is."""
         x = self.tensor(device)
         with ds.using("numpy"):
             assert ds.device_of(x) is device
@@ -154,13 +154,13 @@ class Scopes(Kit):
             assert ds.device_of(ds.run(lambda t: t + t, x)) is device
 
     def test_an_unknown_framework_is_refused(self) -> None:
-        """A name nobody has raises `BackendNotFoundError` that lists what is installed, and changes nothing."""
+        """An unknown name raises `BackendNotFoundError`, which lists what is installed, and changes nothing."""
         for call in (ds.use, ds.using):
             with pytest.raises(ds.BackendNotFoundError, match=self.backend):
                 call("framework_of_nobody")
         assert current.current().name == self.backend
 
     def test_the_framework_lists_itself(self) -> None:
-        """`backends` shows the framework with its version, and `framework` gives its module."""
+        """`backends` shows the framework with its version, and `framework` returns its module."""
         assert ds.backends()[self.backend].imported
         assert ds.framework().__name__ == ds.framework(self.backend).__name__ == self.backend

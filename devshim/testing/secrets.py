@@ -1,4 +1,4 @@
-"""What copies between devices without saying so, and what says so: the tables of the guard's tests."""
+"""Tables for the tests of the guard: operations that copy between devices implicitly, and explicit ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIDDEN: dict[str, Callable[[Any], object]] = {
     "bool": bool,
     "print": str,
     "repr": repr,
-    "item": lambda x: x.item() if hasattr(x, "item") else x.numpy(),  # TensorFlow's word for it
+    "item": lambda x: x.item() if hasattr(x, "item") else x.numpy(),  # TensorFlow's name for it
     "an f-string": lambda x: f"{x}",
     "a condition": lambda x: 1 if x > 0 else 2,
     "an assertion": lambda x: _assert(x),
@@ -27,14 +27,14 @@ HIDDEN: dict[str, Callable[[Any], object]] = {
     "a search in a list": lambda x: x in [x + 1],
     "all of them": lambda x: all([x > 0]),
 }
-"""What reads a tensor's value into Python without saying that it copies."""
+"""Operations that read a tensor's value into Python, which is an implicit transfer."""
 
 CARRIED: dict[str, Callable[[Any], object]] = {
     "an array of NumPy's": lambda x: x + numbers(),
     "an index of the host's": lambda x: x[ds.asarray([0, 1], dtype="int64")],
     "an index of NumPy's": lambda x: x[numbers()[:, 0].astype("int64") % 3],
 }
-"""What of the host's a card's tensor can meet."""
+"""Operations of a GPU's tensor with data on the host."""
 
 NUMPYS: dict[str, Callable[[Any], Any]] = {
     "asarray": np.asarray,
@@ -43,10 +43,10 @@ NUMPYS: dict[str, Callable[[Any], Any]] = {
     "a universal function": lambda x: np.multiply(x, 2.0),
     "a function": lambda x: np.stack([x, x]),
 }
-"""What NumPy makes of a tensor's values, where it can."""
+"""Operations by which NumPy reads a tensor's values, if it can."""
 
 SEVERAL = ("all_reduce_", "metrics", "split and gather")
-"""Those of `EXPLICIT` that need `devshim.contract.backend.FEATURES`' ``several``."""
+"""Those of `EXPLICIT` that need ``several``, a feature of `devshim.contract.backend.FEATURES`."""
 
 EXPLICIT: dict[str, Callable[[Any], object]] = {
     "place": lambda x: ds.place(x, "cpu"),
@@ -69,7 +69,7 @@ EXPLICIT: dict[str, Callable[[Any], object]] = {
     "a scope": lambda x: _in_scope(x),
     "a placement": lambda x: ds.place({"x": x}, ds.Placement({"x": "cpu"})),
 }
-"""What copies as it says, or does not copy."""
+"""Operations that are explicit transfers, or that copy nothing."""
 
 
 def _assert(x: Any) -> None:

@@ -1,4 +1,4 @@
-"""Several devices: cut up, put together, reduced, and worked on at the same time."""
+"""Tests of several devices: `split`, `gather`, reductions, and functions that run at the same time."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ ROWS = (7, 6, 3, 2, 1)
 
 
 class Several(Kit):
-    """`split`, `gather`, `broadcast`, `all_reduce_`, `parallel`; on the host alone, and from it to cards."""
+    """`split`, `gather`, `broadcast`, `all_reduce_`, `parallel`; on the host alone, and from it to GPUs."""
 
     @pytest.fixture
     def three(self, device: Device) -> list[Device]:
-        """Three devices, one of which may stand twice."""
+        """Three devices, of which one may occur twice."""
         return [device, ds.cpu(), device]
 
     # ------------------------------------------------------------------ split and gather
     @feature("several")
     @pytest.mark.parametrize("rows", ROWS)
     def test_parts_differ_by_one_row_at_most(self, three: list[Device], rows: int) -> None:
-        """Each device gets its part, the larger ones first, and `gather` puts all back to the bit."""
+        """Each device gets its part, the larger parts first, and `gather` restores the tensor bit for bit."""
         a = numbers((rows, 2))
         x = ds.from_numpy(a)
         parts = ds.split(x, three)
@@ -44,7 +44,7 @@ class Several(Kit):
 
     @feature("several")
     def test_another_axis(self, three: list[Device]) -> None:
-        """Cut along the axis asked for, counted from the end where it is negative."""
+        """`split` cuts along the requested axis; a negative axis counts from the end."""
         a = numbers((2, 5))
         parts = ds.split(ds.from_numpy(a), three, axis=-1)
         assert [self.adapter.shape(part) for part in parts] == [(2, 2), (2, 2), (2, 1)]
@@ -52,7 +52,7 @@ class Several(Kit):
 
     @feature("several")
     def test_uneven_rows_are_refused_or_dropped_on_request(self, three: list[Device]) -> None:
-        """``uneven="error"`` raises before anything is copied; ``"drop"`` leaves the last rows out."""
+        """``uneven="error"`` raises before anything is copied; ``"drop"`` leaves out the last rows."""
         x = ds.from_numpy(numbers((7, 2)))
         with pytest.raises(ds.ArgumentError, match="7"):
             ds.split(x, three, uneven="error")
@@ -63,7 +63,10 @@ class Several(Kit):
 
     @feature("several")
     def test_trees_are_cut_alike(self, three: list[Device]) -> None:
-        """Every tensor of a tree is cut, and each part is a tree of the same form; other leaves go to all."""
+        """Every tensor of a tree is split, and each part is a tree of the same structure.
+
+        Other leaves go to all parts.
+        """
         a, b = numbers((5, 2)), numbers((5,))
         tree = {"x": ds.from_numpy(a), "y": [ds.from_numpy(b), "name"]}
         parts = ds.split(tree, three)
@@ -76,7 +79,7 @@ class Several(Kit):
 
     @feature("several")
     def test_numbers_are_gathered_into_one_tensor(self, three: list[Device]) -> None:
-        """Tensors of no axes, such as the loss of each part, alone and in a tree, become one of shape (parts,)."""
+        """Tensors without axes, such as the losses of the parts, become one of shape (parts,), also in a tree."""
         losses = [ds.asarray(float(i), dtype="float32", device=device) for i, device in enumerate(three)]
         for target in three[:2]:
             found = ds.gather(losses, target)
@@ -90,7 +93,7 @@ class Several(Kit):
 
     @feature("several", "gradient")
     def test_gradients_flow_to_gathered_numbers(self, three: list[Device]) -> None:
-        """Each part gets its own."""
+        """Each part gets its own gradient."""
 
         def joined(x: Tensor) -> Tensor:
             parts = [ds.run(lambda y: y[0], part) for part in ds.split(x, three)]
@@ -102,7 +105,7 @@ class Several(Kit):
 
     @feature("several", "gradient")
     def test_gradients_flow_through(self, three: list[Device]) -> None:
-        """The gradient of what was split and gathered is that of the whole."""
+        """The gradient through `split` and `gather` is the gradient of the whole tensor."""
         a = numbers((4, 2))
         gradient = self.gradient(lambda x: ds.gather(ds.split(x, three), "cpu"), ds.from_numpy(a))
         assert gradient is not None
@@ -111,7 +114,7 @@ class Several(Kit):
     # ------------------------------------------------------------------ copies
     @feature("several")
     def test_broadcast_gives_each_its_own(self, three: list[Device]) -> None:
-        """One independent copy per device: writing to one is not seen by another, nor by the source."""
+        """Each device gets an independent copy: a write to one reaches neither the others nor the source."""
         a = numbers()
         x = ds.from_numpy(a)
         copies = ds.broadcast({"x": x}, three)
@@ -126,7 +129,7 @@ class Several(Kit):
     @feature("several")
     @pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
     def test_all_reduce_gives_everyone_the_same(self, three: list[Device], op: Any) -> None:
-        """Afterwards every tensor holds the sum, mean, maximum or minimum, in place where tensors can be written."""
+        """Afterwards every tensor contains the sum, mean, maximum or minimum, in place if tensors are writable."""
         arrays = [numbers((2, 3)) * factor for factor in (1, -2, 4)]
         tensors = [ds.from_numpy(a, device) for a, device in zip(arrays, three, strict=True)]
         given = list(tensors)
@@ -139,8 +142,8 @@ class Several(Kit):
 
     @feature("several", "numpy")
     def test_all_reduce_of_memory_lent_by_numpy_is_done_on_return(self, device: Device) -> None:
-        """NumPy sees the sum in memory that it shares, and a later write there is not seen by the others."""
-        a = at_offset(np.zeros(1 << 22, "float32"), 0)  # so large that work still under way would be caught
+        """NumPy sees the sum in shared memory, and a later write there does not reach the other tensors."""
+        a = at_offset(np.zeros(1 << 22, "float32"), 0)  # large, so that work still running would be detected
         for _ in range(3):
             a[...] = 1
             try:
@@ -155,7 +158,7 @@ class Several(Kit):
 
     @feature("several")
     def test_all_reduce_refuses_what_does_not_fit(self, three: list[Device]) -> None:
-        """Other shapes, dtypes and names of operations are refused, and nothing has changed."""
+        """Different shapes, different dtypes and unknown operations are refused, and nothing changes."""
         x, y = ds.from_numpy(numbers((2, 3)), three[0]), ds.from_numpy(numbers((3, 2)))
         wide = ds.from_numpy(numbers((2, 3)).astype("float64"))
         refused: list[tuple[list[Any], Any]] = [([x, y], "sum"), ([x, wide], "sum"), ([x], "xor")]
@@ -167,7 +170,7 @@ class Several(Kit):
     # ------------------------------------------------------------------ at the same time
     @feature("several")
     def test_parallel_runs_at_the_same_time(self, three: list[Device]) -> None:
-        """One thread each, all inside at once; results come in order."""
+        """Each function has a thread, all run at the same time, and the results come in order."""
         meet = threading.Barrier(3, timeout=30)
 
         def work(x: Tensor) -> Any:
@@ -183,7 +186,7 @@ class Several(Kit):
     @feature("gradient")
     @hook("gradient")
     def test_gradients_in_parallel_are_right(self, three: list[Device]) -> None:
-        """Each thread gets the gradients of its own tensors, where these are."""
+        """Each thread gets the gradients of its own tensors, on their devices."""
         inputs = [ds.from_numpy(numbers() + i, device) for i, device in enumerate(three)]
 
         def work(x: Tensor) -> list[Tensor]:
@@ -194,7 +197,7 @@ class Several(Kit):
 
     @feature("several")
     def test_the_first_failure_names_its_device(self, three: list[Device]) -> None:
-        """The first one in order is raised, once all have ended, and says on which device it happened."""
+        """After all have ended, the first failure in order is raised, and names the device on which it happened."""
         ended: list[int] = []
 
         def work(x: Tensor) -> None:

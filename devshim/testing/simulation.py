@@ -1,4 +1,4 @@
-"""Simulated GPUs: asked for in three ways, labelled wherever they are shown, and refusing what real ones refuse."""
+"""Tests of simulated GPUs: how to request them, their labels, and that they refuse what real GPUs refuse."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class Simulation(Fresh):
-    """`simulate`, in fresh processes; the rooms besides this one run on what it gives."""
+    """`simulate` in new processes; the other test modules use the GPUs that it creates."""
 
     @pytest.mark.fresh
     @feature("simulate")
     def test_simulate_gives_cards(self) -> None:
-        """After `simulate` there are that many cards, labelled; before the first tensor it can be asked again."""
+        """`simulate` creates the requested number of labelled GPUs; it can be called again before the first tensor."""
         self.without_cards("""
 ds.use(name)
 assert ds.device_count() == 0
@@ -48,7 +48,7 @@ assert str(ds.device_of(ds.zeros(2, device="gpu:2"))) == "gpu:2"
     @pytest.mark.fresh
     @feature("simulate")
     def test_a_block_restores_what_was(self) -> None:
-        """As a ``with`` block, the earlier state is back at its end."""
+        """Used as a ``with`` block, it restores the earlier state at the end."""
         self.without_cards("""
 ds.use(name)
 with ds.simulate(gpus=2):
@@ -60,7 +60,7 @@ assert ds.describe("cpu").simulated is False
     @pytest.mark.fresh
     @feature("simulate")
     def test_after_the_start_it_works_or_says_so(self) -> None:
-        """Once the framework has started, `simulate` works, or raises `SimulationError` that says what to move."""
+        """After the framework has started, `simulate` works, or raises `SimulationError` that says what to move."""
         self.without_cards("""
 ds.use(name)
 x = ds.zeros(2)
@@ -78,7 +78,7 @@ assert ds.device_of(x) is ds.cpu()
     @pytest.mark.fresh
     @feature("simulate_memory")
     def test_a_simulated_card_runs_full(self) -> None:
-        """With ``memory=`` a card counts its bytes, refuses what does not fit, and has room again afterwards."""
+        """With ``memory=`` a GPU counts its bytes, refuses what does not fit, and has space again afterwards."""
         self.without_cards("""
 import gc
 ds.use(name)
@@ -98,7 +98,7 @@ ds.zeros(2**17, dtype="float32", device="gpu:1")
 
     @feature("simulate")
     def test_a_simulated_card_holds_real_data(self, other_device: Device) -> None:
-        """What is computed on a simulated card is right, and stays on it."""
+        """A computation on a simulated GPU is correct, and its result stays there."""
         x = self.tensor(other_device, (2, 2))
         y = ds.run(lambda a: self.matmul(a, a) + a, x)
         assert ds.device_of(y) is other_device

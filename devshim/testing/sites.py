@@ -1,6 +1,6 @@
-"""Ways to write the line that reads a card's value in secret: a guard names it, whatever stands around it.
+"""Code constructs around a line that reads a GPU's value implicitly: a guard names that line in each of them.
 
-Each function is given what reads, the tensor, and a list in which it notes the line that is to be named.
+Each function takes the function that reads, the tensor, and a list to which it appends the expected line number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Read = Callable[[Any], object]
 
 
 def line() -> int:
-    """Return the caller's line."""
+    """Return the caller's line number."""
     return sys._getframe(1).f_lineno
 
 

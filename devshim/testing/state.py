@@ -1,4 +1,4 @@
-"""No call changes state that outlives it: each public call on its own, so that the culprit has a name."""
+"""Tests that no call changes global state: each public call separately, so that a failure names the call."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 def python_state() -> object:
-    """Return the state of Python and NumPy that a library must leave alone."""
+    """Return the state of Python and NumPy that a library must not change."""
     numpy_drawn = np.random.get_state(legacy=True)
     drawn = (random.getstate(), numpy_drawn[1].tobytes(), numpy_drawn[2])  # type: ignore[index]
     return dict(os.environ), os.getcwd(), np.geterr(), list(warnings.filters), drawn
 
 
 class State(Kit):
-    """Before and after."""
+    """Global state before and after a call."""
 
     @pytest.mark.parametrize("call", tried(sorted(set(CALLS) - {"uniform", "normal", "seed", "set_device"})))
     def test_a_call_leaves_everything_as_it_was(self, call: str, device: Device) -> None:
-        """Environment, working folder, NumPy's and Python's settings and generators, and the framework's own state."""
+        """A call changes no environment, working folder, setting or generator of Python, NumPy or the framework."""
         x = self.tensor()
         framework = self.global_state()
-        CALLS[call](x, device)  # the first time a framework may load more of itself, and warn as it likes
+        CALLS[call](x, device)  # the first call may make a framework load more of itself, and warn
         before = python_state()
         CALLS[call](x, device)
         assert python_state() == before
@@ -42,7 +42,7 @@ class State(Kit):
 
     @hook("global_state")
     def test_another_threads_default_leaves_this_one(self, device: Device) -> None:
-        """`set_device` and `on` in another thread change nothing the framework shares among threads."""
+        """`set_device` and `on` in another thread change nothing that the framework shares among threads."""
         before = self.global_state()
 
         def body() -> None:

@@ -1,4 +1,4 @@
-"""`Conformance`: every room of the kit in one class."""
+"""`Conformance`: all test classes of the kit in one class."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Conformance(
     Checkpoints,
     ThreeCards,
 ):
-    """All behaviours of the contract: set `backend`, write the hooks your framework needs, and run pytest."""
+    """All promises of the contract: set `backend`, write the hooks that your framework needs, and run pytest."""
 
     __test__ = False
 

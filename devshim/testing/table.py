@@ -1,8 +1,8 @@
-"""The support table: what every backend declares, and what the kit found, in one page that nobody types.
+"""The support table: one generated page of what every backend declares and what the kit found.
 
 ``python -m devshim.testing.table RESULT.json ...`` prints it from result files of ``--devshim-results``.
 ``--write RECORD PAGE RESULT.json ...`` merges results into a record that is kept beside the docs, and writes the page.
-``--check RECORD PAGE`` makes the page again from the record and today's declarations; exit code 1 where it differs.
+``--check RECORD PAGE`` makes the page again from the record and today's declarations; exit code 1 if it differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Record = list[dict[str, Any]]
 
 
 def merged(records: Iterable[Record]) -> Record:
-    """Return results as one record, sorted; of two runs of one backend, version and kind of device the later counts."""
+    """Return results as one sorted record; a later run replaces one of the same backend, version and kind of device."""
     found = {_key(run): run for record in records for run in record}
     order = {name: i for i, name in enumerate(discovery.BUILTIN)}
     return sorted(found.values(), key=lambda run: (order.get(run["backend"], len(order)), *_key(run)))
@@ -43,7 +43,7 @@ def _key(run: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def page(record: Record) -> str:
-    """Return the table as Markdown: a row for each feature, a column for each version, a note for each reason."""
+    """Return the table as Markdown: a row for each feature, a column for each version, a footnote for each reason."""
     columns = list(dict.fromkeys((run["backend"], str(run["version"])) for run in record))
     notes: list[str] = []
     rows = [
@@ -88,7 +88,7 @@ def _tested_on(column: tuple[str, str], record: Record) -> str:
 
 
 def stale(record: Record) -> list[str]:
-    """Return what the record says and today's declarations contradict: run the kit again."""
+    """Return the contradictions between the record and today's declarations, which require a new run of the kit."""
     found = []
     for run in record:
         gaps = registry.gaps(run["backend"])
@@ -101,13 +101,13 @@ def stale(record: Record) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the three commands; returns the exit code."""
+    """Run one of the three commands, and return the exit code."""
     if arguments[:1] == ["--check"] and len(arguments) == 3:
         return _check(Path(arguments[1]), Path(arguments[2]))
     if arguments[:1] == ["--write"] and len(arguments) > 3:
         kept, target = Path(arguments[1]), Path(arguments[2])
         record = merged([_read(kept) if kept.exists() else [], *(_read(Path(name)) for name in arguments[3:])])
-        lines = ",\n".join(json.dumps(run) for run in record)  # one line for each run: a small difference for each
+        lines = ",\n".join(json.dumps(run) for run in record)  # one line for each run keeps diffs small
         kept.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
         target.write_text(page(record), encoding="utf-8")
         return 0

@@ -1,4 +1,7 @@
-"""Simulated GPUs taken away while tensors live on them: a tensor says where it was, and its use names the line."""
+"""Tests of simulated GPUs that are removed while tensors are on them.
+
+A tensor still reports its device, and any use of it raises an error that names the line that removed the GPU.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ CALLS: Mapping[str, Call] = {
     "run": lambda x: ds.run(lambda a: a, x),
     "zeros_like": ds.zeros_like,
 }
-"""Name -> a call of devshim's that uses a tensor."""
+"""Name -> a devshim call that uses a tensor."""
 
 NATIVE: Mapping[str, Call] = {
     "+": lambda x: x + 1,
@@ -52,11 +55,11 @@ NATIVE: Mapping[str, Call] = {
 
 
 class TakenAway(Fresh):
-    """`simulate` with fewer GPUs, while the ones taken away are in use."""
+    """`simulate` with fewer GPUs, while the removed ones are in use."""
 
     @pytest.fixture
     def left(self, other_device: Device) -> Iterator[Tensor]:
-        """A tensor on the last simulated GPU, which is taken away."""
+        """Yield a tensor on the last simulated GPU, which is removed."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs are not taken away")
         x = self.tensor(other_device)
@@ -64,14 +67,14 @@ class TakenAway(Fresh):
             yield x
 
     def values_of(self, model: Any) -> dict[str, np.ndarray]:
-        """Return a model's parameters and buffers by their paths."""
+        """Return a model's parameters and buffers by their key paths."""
         leaves = [leaf for leaf in self.adapter.leaves(model) if leaf.kind != "gradient"]
         return {leaf.path: ds.to_numpy(leaf.read()) for leaf in leaves}
 
     @feature("simulate", "simulate_memory", "several")
     @pytest.mark.parametrize("call", CALLS)
     def test_a_call_that_uses_it_names_the_line(self, left: Tensor, call: str) -> None:
-        """Whatever uses a tensor on a GPU taken away raises `SimulationError` with the line that took it away."""
+        """Any call that uses a tensor on a removed GPU raises `SimulationError` with the line that removed it."""
         with pytest.raises(ds.SimulationError, match=r"gpu:1 was taken away at .*taken\.py:\d+") as caught:
             CALLS[call](left)
         assert "ds.place(x, 'cpu')" in str(caught.value.hint)
@@ -79,7 +82,7 @@ class TakenAway(Fresh):
     @feature("simulate", "simulate_memory")
     @pytest.mark.parametrize("call", NATIVE)
     def test_the_frameworks_operators_refuse_it(self, left: Tensor, call: str) -> None:
-        """So do the framework's own operators, in other threads, too."""
+        """The framework's own operators also raise it, in other threads, too."""
         with pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
             NATIVE[call](left)
         with pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
@@ -88,7 +91,7 @@ class TakenAway(Fresh):
     @feature("simulate", "simulate_memory")
     @pytest.mark.parametrize("kind", [float, int, bool])
     def test_its_numbers_are_not_read(self, other_device: Device, kind: Callable[[Any], object]) -> None:
-        """``float(x)`` raises likewise."""
+        """``float(x)``, ``int(x)`` and ``bool(x)`` raise it, too."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs are not taken away")
         x = ds.from_numpy(np.ones((), "float32"), other_device)
@@ -98,7 +101,7 @@ class TakenAway(Fresh):
 
     @feature("simulate", "simulate_memory")
     def test_it_says_where_it_was(self, left: Tensor, other_device: Device) -> None:
-        """`device_of` and `placement_of` answer as before, and printing says why there are no values."""
+        """`device_of` and `placement_of` answer as before, and printing says why values are unavailable."""
         assert ds.device_of(left) is other_device
         assert ds.placement_of({"a": left}).devices == {other_device}
         for text in (repr(left), str(left), f"{left}"):
@@ -106,14 +109,14 @@ class TakenAway(Fresh):
 
     @feature("simulate", "simulate_memory")
     def test_the_others_compute_on(self, left: Tensor) -> None:
-        """The GPUs that are still there, and the host, are not concerned."""
+        """The remaining GPUs and the host are not affected."""
         for device in ds.devices():
             x = self.tensor(device)
             assert self.same_numbers(ds.place(ds.run(lambda a: a + a, x), "cpu"), 2 * numbers())
 
     @feature("simulate", "simulate_memory")
     def test_it_can_be_used_when_its_gpu_is_back(self, other_device: Device, tmp_path: Path) -> None:
-        """As many GPUs as before, and everything is as it was: the values, too."""
+        """After the GPU is restored, everything is as before, including the values."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs are not taken away")
         x = self.tensor(other_device)
@@ -127,7 +130,7 @@ class TakenAway(Fresh):
 
     @feature("simulate_memory")
     def test_its_memory_is_counted_until_it_is_gone(self, other_device: Device) -> None:
-        """The bytes on a GPU that was taken away count again when it is back, unless they were freed meanwhile."""
+        """The bytes on a removed GPU count again after it is restored, unless they were freed in the meantime."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs are not taken away")
         gc.collect()
@@ -143,7 +146,7 @@ class TakenAway(Fresh):
 
     @feature("simulate", "simulate_memory")
     def test_it_may_die_in_another_thread(self, other_device: Device) -> None:
-        """The last reference may go in any thread, and nothing is refused afterwards."""
+        """The last reference may be dropped in any thread, and nothing is refused afterwards."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs are not taken away")
         held = [self.tensor(other_device)]
@@ -156,7 +159,7 @@ class TakenAway(Fresh):
     @feature("simulate", "simulate_memory", "models")
     @hook("model", "optimizer", "train_step")
     def test_models_and_optimizers_are_refused_whole(self, other_device: Device) -> None:
-        """Neither moved nor called while their GPU is away, and as they were when it is back."""
+        """Models and optimizers cannot be moved or called while their GPU is removed, and are unchanged afterwards."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs are not taken away")
         model = ds.place(self.model(), other_device)
@@ -181,7 +184,7 @@ class TakenAway(Fresh):
     @pytest.mark.fresh
     @feature("simulate", "simulate_memory")
     def test_every_way_to_take_it_away_is_named(self) -> None:
-        """A block's end names its ``with`` line, and `simulate` its own."""
+        """The end of a block names its ``with`` line, and `simulate` names its own line."""
         self.without_cards("""
 def refused(line):
     error = expect(ds.SimulationError, lambda: ds.place(x, "cpu"))

@@ -1,4 +1,4 @@
-"""Threads and asyncio tasks: each has its own default device and its own framework, and all may work at once."""
+"""Tests of threads and asyncio tasks: each has its own default device and framework, and all can run at once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Threads(Kit):
-    """What one does, the others do not notice."""
+    """Threads and tasks do not affect each other."""
 
     @feature("create")
     def test_a_scope_is_its_threads_own(self, other_device: Device) -> None:
-        """A thread started inside `on` begins with the CPU, and its own scope does not reach back."""
+        """A thread started inside `on` starts with the CPU, and its own scope does not affect its parent."""
 
         def body() -> list[Device]:
             before = default()
@@ -67,7 +67,7 @@ class Threads(Kit):
 
     @feature("create")
     def test_two_tasks_at_once(self, away: tuple[Device, Device]) -> None:
-        """Two tasks of one thread that take turns inside different scopes each create on their own device."""
+        """Two tasks of one thread that alternate inside different scopes each create on their own device."""
 
         async def body(device: Device) -> list[Device]:
             found = []
@@ -86,7 +86,7 @@ class Threads(Kit):
 
     @feature("create")
     def test_set_device_is_its_tasks_own(self, other_device: Device) -> None:
-        """`set_device` in a task does not reach the task that started it, nor its sister."""
+        """`set_device` in a task affects neither the task that started it nor a sibling."""
 
         async def body(device: Device | None) -> Device:
             if device is not None:
@@ -101,7 +101,7 @@ class Threads(Kit):
         assert asyncio.run(both()) == [other_device, ds.cpu(), ds.cpu()]
 
     def test_the_framework_is_the_threads_own(self) -> None:
-        """`using` in one thread or task leaves the others at the process's choice."""
+        """`using` in one thread or task does not change the framework of the others."""
         name = self.backend
 
         async def task(chosen: str) -> str:
@@ -118,7 +118,7 @@ class Threads(Kit):
 
     @feature("place")
     def test_many_threads_place_at_once(self, journey: tuple[Device, Device]) -> None:
-        """Eight threads that place, copy and read at once all get their own values."""
+        """Eight threads that place, copy and read at the same time all get their own values."""
 
         def body(i: int) -> bool:
             a = numbers() + i

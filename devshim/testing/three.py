@@ -1,6 +1,6 @@
-"""Three simulated cards: uneven parts, placements over all of them, and one that fails among those that do not.
+"""Tests on three simulated GPUs: uneven parts, placements over all three, and a failure of one GPU.
 
-Run with ``-m cards --devshim-gpus=3``; with fewer cards these tests are not collected.
+Run them with ``-m cards --devshim-gpus=3``; with fewer GPUs they are not collected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from devshim.testing.values import cards, feature, hook, numbers
 
 CARDS = [ds.gpu(0), ds.gpu(1), ds.gpu(2)]
 MANY = 200
-"""More events than any call here has on one card."""
+"""More events than any call here has on one GPU."""
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "split": lambda tree: ds.split(tree, CARDS),
@@ -26,26 +26,29 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "place": lambda tree: ds.place(tree, ds.Placement({"x": "gpu:1", "y": "gpu:2"})),
     "copy": lambda tree: ds.copy([tree, tree["y"]], "gpu:2"),
 }
-"""Calls that bring something to the third card, from the host."""
+"""Calls that copy something from the host to the third GPU."""
 
 
 class ThreeCards(Wholes):
-    """What two cards cannot show."""
+    """Behaviour that needs more than two GPUs."""
 
     def failing(self, what: Literal["allocation", "copy", "vanish"]) -> Iterator[int]:
-        """Let one event on the third card fail after another; the caller breaks once its call has none left."""
+        """Yield once for each event on the third GPU, which fails.
+
+        The caller breaks when its call has no more events.
+        """
         for at in range(1, MANY):
             with ds.simulate(3, faults=ds.Fault("gpu:2", what, at=at)):
                 yield at
         raise AssertionError(f"the call still fails at event {at}")
 
     def loads(self) -> list[int | None]:
-        """Return the bytes used on the first two cards, which do not fail."""
+        """Return the bytes used on the first two GPUs, which do not fail."""
         gc.collect()
         return [ds.memory(card).used for card in CARDS[:2]]
 
     def told_of_the_third(self, call: Callable[[], object], error: type[ds.DevshimError]) -> str | None:
-        """Return what a call's failure says, which must name the third card; None where it does not fail."""
+        """Return the text of a call's failure, which must name the third GPU; None if the call does not fail."""
         try:
             call()
         except ds.DevshimError as raised:
@@ -60,7 +63,7 @@ class ThreeCards(Wholes):
     @cards(3)
     @feature("several")
     def test_three_cards_share_seven_rows(self) -> None:
-        """7 rows are 3, 2 and 2, 2 rows are 1, 1 and 0; together they are the rows there were."""
+        """7 rows are split into 3, 2 and 2, and 2 rows into 1, 1 and 0; `gather` restores the original rows."""
         for rows, sizes in ((7, [3, 2, 2]), (3, [1, 1, 1]), (2, [1, 1, 0])):
             a, b = numbers((rows, 2)), numbers((rows,))
             parts = ds.split({"x": ds.from_numpy(a), "y": [ds.from_numpy(b)]}, CARDS)
@@ -75,7 +78,7 @@ class ThreeCards(Wholes):
     @cards(3)
     @feature("several")
     def test_three_cards_sum_what_each_has_computed(self) -> None:
-        """Each card computes with its rows at the same time as the others, and then holds the sum of all three."""
+        """Each GPU computes with its rows at the same time as the others, and then contains the sum of all three."""
         a, w = numbers((2, 7)), numbers((7, 3))
         columns, rows = ds.split(ds.from_numpy(a), CARDS, axis=1), ds.split(ds.from_numpy(w), CARDS)
         products = ds.parallel([lambda pair: self.matmul(*pair)] * 3, list(zip(columns, rows, strict=True)))
@@ -87,7 +90,7 @@ class ThreeCards(Wholes):
     @cards(3)
     @feature("several")
     def test_three_cards_are_named_where_they_fail(self) -> None:
-        """An error names the device it is about: the third card, one that is not there, each of those that differ."""
+        """An error names its device: the third GPU, one that does not exist, or each of those that differ."""
 
         def work(x: Any) -> None:
             if ds.device_of(x) is ds.gpu(2):
@@ -106,14 +109,14 @@ class ThreeCards(Wholes):
         for word in ("first is on gpu:0", "second is on gpu:1", "third is on gpu:2"):
             assert word in caught.value.problem
 
-    # ------------------------------------------------------------------ one of them fails
+    # ------------------------------------------------------------------ one GPU fails
     @cards(3)
     @feature("several", "simulate_memory")
     @pytest.mark.parametrize(
         ("call", "what"), [("split", "allocation"), ("broadcast", "copy"), ("place", "allocation"), ("copy", "vanish")]
     )
     def test_three_cards_keep_nothing_of_a_call_that_fails(self, call: str, what: Any) -> None:
-        """Whatever happens on the third card, and when: it is named, and the others have their memory back."""
+        """Whatever fails on the third GPU, and when, the error names that GPU, and the others free their memory."""
         expected = ds.OutOfMemoryError if what == "allocation" else ds.DeviceFailedError
         tree = {"x": ds.from_numpy(numbers((7, 2))), "y": ds.from_numpy(numbers((7,)))}
         before = self.loads()
@@ -129,7 +132,7 @@ class ThreeCards(Wholes):
     @cards(3)
     @feature("several", "simulate_memory")
     def test_three_cards_sum_all_or_nothing(self) -> None:
-        """A sum that fails on one card has changed no tensor, on none."""
+        """A sum that fails on one GPU changes no tensor on any GPU."""
         arrays = [numbers() * factor for factor in (1, -2, 4)]
         failed = 0
         for _ in self.failing("allocation"):
@@ -148,7 +151,7 @@ class ThreeCards(Wholes):
     @feature("models", "simulate_memory")
     @hook("model", "optimizer")
     def test_three_cards_take_a_model_or_nothing(self) -> None:
-        """Whichever leaf fails on its way to the third card: it is named, and all is where and what it was."""
+        """Whichever leaf fails on its way to the third GPU, the error names it, and everything is unchanged."""
         model = self.model()
         optimizer = self.optimizer(model)
         self.train_step(model, optimizer, *self.data(), lambda: None)
@@ -170,7 +173,7 @@ class ThreeCards(Wholes):
     @feature("models", "simulate_memory")
     @hook("model", "optimizer")
     def test_three_cards_need_no_more_than_the_model(self) -> None:
-        """Cards with room for the model and its optimizer and not a byte more take them, one after the other."""
+        """GPUs with exactly enough memory for the model and its optimizer take them, one GPU after the other."""
         model = self.model()
         optimizer = self.optimizer(model)
         self.train_step(model, optimizer, *self.data(), lambda: None)
@@ -190,7 +193,7 @@ class ThreeCards(Wholes):
     # ------------------------------------------------------------------ placements
     @cards(3)
     def test_three_cards_share_a_tree(self) -> None:
-        """A plan gives each card a run of the layers, the fullest as little as can be; applied, each is there."""
+        """A plan gives each GPU consecutive layers and minimises the largest load; `place` applies it exactly."""
         rows = (4, 1, 2, 3, 1, 1)
         tree = {"layers": [{"w": ds.from_numpy(numbers((n, 4)))} for n in rows]}
         plan = ds.Placement.balanced(tree, CARDS)
@@ -206,7 +209,7 @@ class ThreeCards(Wholes):
     @feature("models")
     @hook("model", "optimizer")
     def test_three_cards_share_a_model_that_learns(self) -> None:
-        """A model over three cards computes the CPU's numbers, and is trained to the CPU's weights."""
+        """A model over three GPUs computes the same numbers as on the CPU, and trains to the same weights."""
         results = []
         for share in (False, True):
             model = self.model()
@@ -229,6 +232,6 @@ class ThreeCards(Wholes):
     @feature("models")
     @hook("model", "optimizer")
     def test_three_cards_in_turn(self) -> None:
-        """Trained around all cards and back, a model has the bits of one that never moved."""
+        """A model trained on each GPU in turn has the same bits as one that never moved."""
         expected = self.trained(self.optimizer, ["cpu"] * 5)
         self.check_same_training(self.trained(self.optimizer, ["gpu:1", "gpu:2", "cpu", "gpu:0", "gpu:2"]), expected)

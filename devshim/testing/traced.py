@@ -1,7 +1,7 @@
-"""Every public call inside a compiled function does what it does outside, or raises `TracingError`.
+"""Tests that every public call inside a compiled function works as outside, or raises `TracingError`.
 
-Never does it something else: give the value of another call, a number drawn once and for all, or a tracer that outlives
-its function; or write a file while the function is compiled, and not when it runs.
+No call may do anything else: return the value of another call, return a random number frozen at compile time, leak a
+tracer out of its function, or write a file while the function is compiled instead of when it runs.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from devshim.testing.traced_calls import Compiled
 
 _MOVED = ("asarray", "broadcast", "convert", "copy", "gather", "place", "split")
-"""Answers that are where they were asked to be."""
+"""The calls whose result is on the requested device."""
 
 
 def _each(*tables: dict[str, Any]) -> list[Any]:
-    """The names of calls, each with the feature an adapter may have declared a gap in."""
+    """Return the names of calls, each marked with the feature that an adapter may have declared a gap in."""
     names = [name for table in tables for name in table]
     return [pytest.param(name, marks=[feature(NEEDS[name])] if name in NEEDS else []) for name in names]
 
 
 class EveryCall(Kit):
-    """What can be called at all, called in every kind of compiled function the framework has."""
+    """Every public call, inside every kind of compiled function that the framework has."""
 
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(ANSWERS, FACTS))
     def test_an_answer_is_what_it_is_outside(self, call: str, tmp_path: Path) -> None:
-        """Each time it is called, with other arguments, too."""
+        """Each call of the compiled function gives the same answer as outside, also with other arguments."""
         make = {**ANSWERS, **FACTS}[call]
         outside = self._twice(make(self._surroundings(tmp_path)))
         for inside in self._inside(make, tmp_path, call):
@@ -61,7 +61,7 @@ class EveryCall(Kit):
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(MADE))
     def test_what_is_made_is_where_it_was_asked_for(self, call: str, tmp_path: Path) -> None:
-        """Beside a result that follows from the arguments."""
+        """A tensor created beside a result of the arguments has the requested device and values."""
         if call == "load":
             ds.save({"x": ds.from_numpy(numbers((2, 2)))}, tmp_path / "stored")
         outside = self._twice(_beside(MADE[call])(self._surroundings(tmp_path)))
@@ -73,7 +73,7 @@ class EveryCall(Kit):
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(DRAWN))
     def test_what_is_drawn_is_drawn_anew(self, call: str, tmp_path: Path) -> None:
-        """Each time the function runs."""
+        """Random numbers are different each time the function runs."""
         for inside in self._inside(_beside(DRAWN[call]), tmp_path):
             first, second = (made for made, _ in inside)
             assert not self.same_numbers(first, ds.to_numpy(second)), "drawn while the function was compiled"
@@ -82,7 +82,7 @@ class EveryCall(Kit):
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(EFFECTS))
     def test_what_is_done_is_done_each_time(self, call: str, tmp_path: Path) -> None:
-        """Or not at all, where it is refused."""
+        """A side effect happens each time the function runs, or the call is refused and never happens."""
         make, seen = EFFECTS[call]
         outside, untouched = self._surroundings(tmp_path / "outside"), seen(self._surroundings(tmp_path / "none"))
         self._twice(make(outside))
@@ -95,7 +95,7 @@ class EveryCall(Kit):
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(PROCESS))
     def test_what_is_about_the_moment_is_refused(self, call: str, tmp_path: Path) -> None:
-        """Where the function's code is run, or read, once for all its calls."""
+        """A call about the current process is refused if the compiler runs or reads the code once for all calls."""
         for name, (compiled, once) in self.compilers().items():
             if once:
                 done = self._tried(compiled(PROCESS[call](self._surroundings(tmp_path / name))))
@@ -104,7 +104,7 @@ class EveryCall(Kit):
     @hook("compiled", "model", "optimizer")
     @pytest.mark.parametrize("call", _each(MODELS))
     def test_models(self, call: str, tmp_path: Path) -> None:
-        """A refusal leaves them where they are."""
+        """A refused call leaves models where they are."""
         for name, (compiled, once) in self.compilers().items():
             if not once and call != "place a model":
                 continue
@@ -118,7 +118,7 @@ class EveryCall(Kit):
             assert not around.path.exists()
 
     def test_every_public_name_is_here(self) -> None:
-        """One that is new has to be looked at."""
+        """A new public name must be added to the tables."""
         public = {name for name in ds.__all__ if not name.endswith(("Error", "Warning")) and name != "__version__"}
         assert public - VALUES == {call.partition(" ")[0].partition(".")[0] for call in CALLS}
 
@@ -128,22 +128,22 @@ class EveryCall(Kit):
         return Around(self.backend, self._last(), ds.device_count("gpu"), *places, array=numbers((2, 2)) + 3)
 
     def _last(self) -> ds.Device:
-        """The last simulated card, or the host."""
+        """Return the last simulated GPU, or the host."""
         return ds.try_all_gpus()[-1] if self.adapter.simulated else ds.cpu()
 
     def _twice(self, fn: Compiled) -> list[Any]:
         return [fn(ds.from_numpy(numbers() + i, self._last())) for i in range(2)]
 
     def _inside(self, make: Callable[[Around], Compiled], path: Path, call: str = "") -> list[list[Any]]:
-        """The results of two calls in each kind of compiled function that does not refuse."""
+        """Return the results of two calls for each kind of compiled function that does not refuse."""
         tried = [
             self._tried(compiled(make(self._surroundings(path))), call) for compiled, _ in self.compilers().values()
         ]
         return [done for done in tried if done is not None]
 
     def _tried(self, fn: Compiled, call: str = "") -> list[Any] | None:
-        """The results of two calls, or None where they were refused."""
-        told = "\n\nHint: "  # Paddle makes another error of it, of the same class and text
+        """Return the results of two calls, or None if they were refused."""
+        told = "\n\nHint: "  # Paddle replaces it by another error of the same class and text
         try:
             done: list[Any] = self._twice(fn)
         except ds.TracingError as error:
@@ -157,5 +157,5 @@ class EveryCall(Kit):
 
 
 def _beside(make: Callable[[Around, Any], Any]) -> Callable[[Around], Compiled]:
-    """Make a function that returns something made, and its argument's double beside it."""
+    """Return a function that returns a created tensor, and the double of its argument."""
     return lambda around: lambda x: (make(around, x), x + x)

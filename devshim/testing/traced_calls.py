@@ -1,6 +1,6 @@
-"""Every public function as a function to be compiled: one line each, from which `EveryCall` makes its tests.
+"""Every public function as a function to compile: one line each, from which `EveryCall` makes its tests.
 
-A function that is new in ``devshim.__all__`` has to be given a line here, or a test fails.
+A new function in ``devshim.__all__`` must be added here, otherwise a test fails.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Around:
-    """What a function to be compiled finds around it: a device, objects made outside, and a place for what it does."""
+    """The surroundings of a function to compile: a device, objects made outside, and a place for its side effects."""
 
     backend: str
     device: Device
@@ -36,7 +36,7 @@ class Around:
 
 
 def _do(call: Callable[[Around], object]) -> Callable[[Around], Compiled]:
-    """Make a function that makes a call which has nothing to do with its argument, and doubles that."""
+    """Return a function that makes a call unrelated to its argument, and doubles its argument."""
 
     def make(around: Around) -> Compiled:
         def double(x: Any) -> Any:
@@ -49,12 +49,12 @@ def _do(call: Callable[[Around], object]) -> Callable[[Around], Compiled]:
 
 
 def _if(question: Callable[[Around, Any], bool]) -> Callable[[Around], Compiled]:
-    """Make a function that doubles its argument where a question is answered rightly."""
+    """Return a function that doubles its argument if a question has the right answer."""
     return lambda around: lambda x: x + x if question(around, x) else x
 
 
 def _in(scope: Callable[[Around], Any]) -> Callable[[Around], Compiled]:
-    """Make a function that doubles its argument inside a context."""
+    """Return a function that doubles its argument inside a context."""
 
     def make(around: Around) -> Compiled:
         def double(x: Any) -> Any:
@@ -125,7 +125,7 @@ ANSWERS: dict[str, Callable[[Around], Compiled]] = {
     "shrink_batch": lambda a: lambda x: ds.shrink_batch(lambda n: x[:n] + x[:n], 2)[0],
     "split": lambda a: lambda x: ds.split(x + x, [a.device, a.device])[1],
 }
-"""What is computed from a tensor."""
+"""Calls that compute a result from a tensor."""
 
 MADE: dict[str, Callable[[Around, Any], Any]] = {
     "arange": lambda a, x: ds.arange(4, dtype="float32", device=a.device),
@@ -143,13 +143,13 @@ MADE: dict[str, Callable[[Around, Any], Any]] = {
     "zeros": lambda a, x: ds.zeros((3, 4), dtype="float32", device=a.device),
     "zeros_like": lambda a, x: ds.zeros_like(x),
 }
-"""What makes a tensor on a device."""
+"""Calls that create a tensor on a device."""
 
 DRAWN: dict[str, Callable[[Around, Any], Any]] = {
     "random.normal": lambda a, x: ds.random.normal(size=(3, 4), dtype="float32", device=a.device),
     "random.uniform": lambda a, x: ds.random.uniform(size=(3, 4), dtype="float32", device=a.device),
 }
-"""What draws numbers: others each time the function runs."""
+"""Calls that draw random numbers, which must be different each time the function runs."""
 
 FACTS: dict[str, Callable[[Around], Compiled]] = {
     "backends": _if(lambda a, x: a.backend in ds.backends()),
@@ -165,7 +165,7 @@ FACTS: dict[str, Callable[[Around], Compiled]] = {
     "using": _in(lambda a: ds.using(a.backend)),
     "try_gpu": _if(lambda a, x: ds.try_gpu(a.device.index) is a.device),
 }
-"""What asks for something that does not change while a program runs."""
+"""Queries whose answer does not change while a program runs."""
 
 EFFECTS: dict[str, tuple[Callable[[Around], Compiled], Callable[[Around], Any]]] = {
     "MetricLog.append": (_log, lambda a: list(a.log.flush())),
@@ -173,7 +173,7 @@ EFFECTS: dict[str, tuple[Callable[[Around], Compiled], Callable[[Around], Any]]]
     "save": (_save, lambda a: ds.to_numpy(ds.load(a.path)["x"]).tolist() if a.path.exists() else None),
     "to_numpy": (_numpy, lambda a: [each.tolist() for each in a.kept]),
 }
-"""What leaves something behind each time the function runs, and how that is seen."""
+"""Calls with a side effect each time the function runs, and how to observe it."""
 
 PROCESS: dict[str, Callable[[Around], Compiled]] = {
     "empty_cache": _do(lambda a: ds.empty_cache()),
@@ -189,7 +189,7 @@ PROCESS: dict[str, Callable[[Around], Compiled]] = {
     "transfers": _in(lambda a: ds.transfers()),
     "use": _do(lambda a: ds.use(a.backend)),
 }
-"""What is about the process or thread at the moment of the call, which is not that of compiling."""
+"""Calls about the process or thread at the moment of the call, which differs from the moment of compiling."""
 
 MODELS: dict[str, Callable[[Around], Compiled]] = {
     "place a model": _do(lambda a: ds.place(a.model, a.device)),
@@ -198,15 +198,15 @@ MODELS: dict[str, Callable[[Around], Compiled]] = {
     "replicate": _do(lambda a: a.kept.extend(ds.replicate(a.model, [a.device]))),
     "save a model": _do(lambda a: ds.save(a.model, a.path)),
 }
-"""What is done to models made outside."""
+"""Calls on models made outside the function."""
 
 CALLS = {*ANSWERS, *MADE, *DRAWN, *FACTS, *EFFECTS, *PROCESS, *MODELS}
-"""The names of all of them; what stands before the first space or dot is the public name."""
+"""The names of all calls; the part before the first space or dot is the public name."""
 
 VALUES = frozenset(
     {"BackendInfo", "Device", "DeviceInfo", "Fault", "MemoryInfo", "Placement", "Transfer", "TransferLog"}
 )
-"""Public classes whose instances are values, in which nothing of a framework happens."""
+"""Public classes of plain values, which call no framework."""
 
 NEEDS = {
     **dict.fromkeys(("MetricLog.append", "MetricLog.flush", "all_reduce_", "gather", "split"), "several"),
@@ -217,4 +217,4 @@ NEEDS = {
     "set_visible_devices": "visible_devices",
     "simulate": "simulate",
 }
-"""The feature that a call is about, where an adapter may declare a gap in it."""
+"""The feature that a call needs, if an adapter may declare a gap in it."""

@@ -1,4 +1,4 @@
-"""Inside a compiled function devshim does what it does outside, or raises `TracingError`: it is never ignored."""
+"""Tests of `device_of`, `place`, `run` and `on` when compiled: they work as outside, or raise `TracingError`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOCATING: dict[str, Callable[[Device], Compiled]] = {
     "same_device": lambda device: lambda x: x + x if ds.same_device(x, {"x": [x]}, 1) else x,
     "require_same_device": lambda device: lambda x: x + x if ds.require_same_device(x=x, y=(x, x)) is device else x,
 }
-"""Functions to compile that ask where a tensor is; each doubles its argument if the call keeps its promise."""
+"""Functions to compile that query a tensor's device; each doubles its argument if the answer is right."""
 
 PLACING: dict[str, Callable[[Device], Compiled]] = {
     "place": lambda device: lambda x: ds.place(x + x, device),
@@ -49,7 +49,7 @@ RUNNING: dict[str, Callable[[Device], Compiled]] = {
     "a tree": lambda device: lambda x: ds.run(lambda tree, more: tree["x"][0] + more, {"x": [x]}, more=x),
     "run in run": lambda device: lambda x: ds.run(lambda t: ds.run(lambda u: u + u, t), x),
 }
-"""Functions to compile that compute where their argument is."""
+"""Functions to compile that compute on their argument's device."""
 
 SCOPES: dict[str, Callable[[Device], Compiled]] = {
     "on": lambda device: _within(device, lambda x: x + x),
@@ -66,13 +66,13 @@ class Tracing(Kit):
     @feature("trace_device_of")
     @pytest.mark.parametrize("how", LOCATING)
     def test_device_of(self, device: Device, how: str) -> None:
-        """A compiled function learns where its argument is, and whether several are in one place."""
+        """A compiled function can query the device of its argument, and whether several are on the same device."""
         y = self.compiled(LOCATING[how](device))(self.tensor(device))
         assert self.same_numbers(y, 2 * numbers())
 
     @feature("trace_place")
     def test_place(self, journey: tuple[Device, Device]) -> None:
-        """A compiled function's result is where `place` put it inside."""
+        """A compiled function's result is on the device to which `place` moved it inside."""
         y = self.compiled(PLACING["place"](journey[1]))(self.tensor(journey[0]))
         assert ds.device_of(y) is journey[1]
         assert self.same_numbers(y, 2 * numbers())
@@ -80,14 +80,14 @@ class Tracing(Kit):
     @feature("trace_place")
     @pytest.mark.parametrize("how", PLACING)
     def test_place_in_every_way(self, away: tuple[Device, Device], how: str) -> None:
-        """So are copies and trees, whatever keyword is given."""
+        """Copies and trees are on the requested device, too, with any keyword."""
         y = self.compiled(PLACING[how](away[1]))(self.tensor(away[0]))
         assert ds.device_of(y) is away[1]
         assert self.same_numbers(y, 2 * numbers())
 
     @feature("trace_place")
     def test_what_is_there_already_is_passed_on(self, device: Device) -> None:
-        """Inside a compiled function, too, `place` of what is there changes nothing."""
+        """Inside a compiled function, too, `place` of a tensor that is already there changes nothing."""
         y = self.compiled(lambda x: ds.place(ds.place([ds.place(x + x, device)], device)[0], device))(
             self.tensor(device)
         )
@@ -97,7 +97,7 @@ class Tracing(Kit):
     @feature("trace_place")
     @pytest.mark.parametrize("how", ["place", "a tree"])
     def test_who_watches_does_not_disturb(self, away: tuple[Device, Device], how: str) -> None:
-        """Under a ledger and a guard, too, a function is compiled, and gives what it gives without."""
+        """A function compiles under a ledger and a guard, too, and gives the same result."""
         fn = self.compiled(PLACING[how](away[1]))
         with ds.transfers(), ds.guard("error"):
             y = fn(self.tensor(away[0]))
@@ -107,7 +107,7 @@ class Tracing(Kit):
     @feature("trace_run")
     @pytest.mark.parametrize("how", RUNNING)
     def test_run(self, device: Device, how: str) -> None:
-        """`run` inside a compiled function computes where its argument is."""
+        """`run` inside a compiled function computes on its argument's device."""
         y = self.compiled(RUNNING[how](device))(self.tensor(device))
         assert ds.device_of(y) is device
         assert self.same_numbers(y, 2 * numbers())
@@ -115,7 +115,7 @@ class Tracing(Kit):
     @feature("trace_on")
     @pytest.mark.parametrize("how", SCOPES)
     def test_on(self, device: Device, how: str) -> None:
-        """`on` inside a compiled function changes no values, and where it is left the default is what it was."""
+        """`on` inside a compiled function changes no values, and restores the default at its end."""
         y = self.compiled(SCOPES[how](device))(self.tensor(device))
         assert self.same_numbers(y, 2 * numbers())
         assert ds.device_of(ds.zeros(1)) is ds.cpu()
@@ -130,9 +130,9 @@ class Tracing(Kit):
 
     @pytest.mark.parametrize(("name", "how"), [(name, how) for name, ways in FEATURES.items() for how in ways])
     def test_a_gap_is_refused(self, name: str, how: str, device: Device) -> None:
-        """Where a backend cannot follow, the call inside does what it does outside, or raises `TracingError`.
+        """If a backend declares a gap, the call inside a compiled function works as outside, or raises `TracingError`.
 
-        A backend that has no compiler at all (a gap of kind never) has nothing to be called inside of.
+        A backend without a compiler (a gap of kind never) has no compiled functions to test.
         """
         gap = self.adapter.gaps.get(name)
         if gap is None or gap.kind == "never":
@@ -150,7 +150,7 @@ class Tracing(Kit):
 
 
 def _causes(error: BaseException | None) -> list[str]:
-    """The types and texts of an error and of those behind it."""
+    """Return the types and texts of an error and of its causes."""
     found = []
     while error is not None:
         found.append(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Training that never notices being moved, moves that fail and change nothing, and models split over devices."""
+"""Tests of training across moves: moves do not change it, failed moves change nothing, and split models train."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Training(Wholes):
-    """Optimizers, all or nothing, placements."""
+    """Optimizers, atomic moves and placements."""
 
     # ------------------------------------------------------------------ optimizers
     @feature("models")
     @hook("model", "optimizers")
     def test_training_never_notices_a_move(self, away: tuple[Device, Device], optimizer_name: str) -> None:
-        """Moved twice in mid-training, model and optimizer reach the weights they reach without, to the bit."""
+        """A model and optimizer that are moved twice during training reach the same weights, bit for bit."""
         make = self.optimizers()[optimizer_name]
         here, there = str(away[0]), str(away[1])
         expected = self.trained(make, [here] * 5)
@@ -34,7 +34,7 @@ class Training(Wholes):
     def test_training_never_notices_a_move_before_the_step(
         self, away: tuple[Device, Device], optimizer_name: str
     ) -> None:
-        """The same, moved between the backward pass and the step that uses its gradients."""
+        """This also holds for a move between the backward pass and the step that uses its gradients."""
         make = self.optimizers()[optimizer_name]
         here, there = str(away[0]), str(away[1])
         expected = self.trained(make, [here] * 4, between=True)
@@ -43,7 +43,7 @@ class Training(Wholes):
     @feature("models")
     @hook("model", "optimizer")
     def test_an_optimizers_state_moves(self, away: tuple[Device, Device]) -> None:
-        """`place` of an optimizer moves the whole of its state, and returns the same optimizer."""
+        """`place` of an optimizer moves all of its state, and returns the same optimizer."""
         model = ds.place(self.model(), away[0])
         optimizer = self.optimizer(model)
         self.train_step(model, optimizer, *self.data(away[0]), lambda: None)
@@ -59,7 +59,7 @@ class Training(Wholes):
     def test_all_or_nothing(
         self, away: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
     ) -> None:
-        """Whichever leaf fails, and however: everything is where and what it was, and the error names the leaf."""
+        """Whichever leaf fails, and however, everything stays unchanged, and the error names the leaf."""
         model = ds.place(self.model(), away[0])
         optimizer = self.optimizer(model)
         self.train_step(model, optimizer, *self.data(away[0]), lambda: None)
@@ -88,7 +88,7 @@ class Training(Wholes):
     @feature("models")
     @hook("model")
     def test_an_exchange_that_fails_is_taken_back(self, away: tuple[Device, Device], monkeypatch: Any) -> None:
-        """What fails after all copies have arrived leaves the model as it was, too."""
+        """A failure after all copies have arrived also leaves the model unchanged."""
         model = ds.place(self.model(), away[0])
         before = self.state_of(model)
 
@@ -107,7 +107,7 @@ class Training(Wholes):
     @feature("models", "simulate_memory")
     @hook("model")
     def test_memory_comes_back(self, other_device: Device) -> None:
-        """A model that moves away leaves nothing behind, and one that could not move takes nothing."""
+        """A model that moves away leaves no memory behind, and a failed move takes none."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real cards count their memory in their own way")
         model = self.model()
@@ -126,7 +126,7 @@ class Training(Wholes):
     @feature("models")
     @hook("model")
     def test_a_device_that_is_not_there(self, missing_device: Device) -> None:
-        """A missing device is refused before anything is touched."""
+        """A missing device is refused before anything is changed."""
         model = self.model()
         with pytest.raises(ds.DeviceNotFoundError):
             ds.place(model, missing_device)
@@ -136,7 +136,7 @@ class Training(Wholes):
     @feature("models")
     @hook("model")
     def test_a_placement_is_read_and_applied(self, other_device: Device) -> None:
-        """`placement_of` says where each leaf is, and `place` brings a model back to it."""
+        """`placement_of` returns the device of each leaf, and `place` restores it."""
         model = self.model()
         home = ds.placement_of(model)
         assert home.devices == {ds.cpu()}
@@ -152,7 +152,7 @@ class Training(Wholes):
     @hook("model", "optimizer")
     @pytest.mark.parametrize("begun", [False, True])
     def test_a_balanced_plan_of_a_model_holds_for_its_optimizer(self, away: tuple[Device, Device], begun: bool) -> None:
-        """``ds.place([model, optimizer], ds.Placement.balanced(model, devices))``: the state goes where weights go."""
+        """``ds.place([model, optimizer], ds.Placement.balanced(model, devices))`` places state with its weights."""
         model = self.model()
         optimizer = self.optimizer(model)
         if begun:
@@ -174,7 +174,7 @@ class Training(Wholes):
     @feature("models")
     @hook("model", "optimizer")
     def test_a_split_model_runs_and_learns(self, away: tuple[Device, Device]) -> None:
-        """A model over two devices carries its activations across, and its gradients back: the CPU's numbers."""
+        """A split model moves activations forward and gradients back across devices, with the CPU's results."""
         model = self.model()
         paths = list(dict(ds.placement_of(model).items()))
         first = paths[0].rpartition(".")[0] or paths[0].rpartition("/")[0]

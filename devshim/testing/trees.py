@@ -1,4 +1,4 @@
-"""Trees: containers keep their type, their order and their identity; all tensors move, or none."""
+"""Tests of trees: containers keep their type, order and identity; either all tensors move, or none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Pair = namedtuple("Pair", "left right")
 
 @dataclasses.dataclass
 class Batch:
-    """A container with a field that is no tensor."""
+    """A container with a field that is not a tensor."""
 
     x: Any
     name: str
@@ -30,7 +30,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Frozen:
-    """A container that refuses assignment, and counts how often it is initialised."""
+    """A container that forbids assignment, and counts how often it is initialised."""
 
     x: Any
     made: list[int] = dataclasses.field(default_factory=list, compare=False)
@@ -40,10 +40,10 @@ class Frozen:
 
 
 class Trees(Kit):
-    """`place` and `copy` of everything that holds tensors."""
+    """`place` and `copy` of every container of tensors."""
 
     def trees(self, device: Device) -> dict[str, tuple[Any, Any]]:
-        """Each kind of tree on a device, with a way to its tensor."""
+        """Return each kind of tree on a device, with a function that gets its tensor."""
         x = self.tensor(device)
         return {
             "dict": ({"b": x, "a": 1}, lambda t: t["b"]),
@@ -62,7 +62,7 @@ class Trees(Kit):
         "kind", ["dict", "list", "tuple", "namedtuple", "dataclass", "frozen", "ordered", "default", "deep"]
     )
     def test_a_tree_moves(self, kind: str, journey: tuple[Device, Device]) -> None:
-        """The tensors are copied, the containers are of the same types, the tree given is untouched."""
+        """The tensors are copied, the containers have the same types, and the given tree is unchanged."""
         tree, tensor = self.trees(journey[0])[kind]
         before = tensor(tree)
         moved = ds.copy(tree, journey[1])
@@ -74,7 +74,7 @@ class Trees(Kit):
     @feature("place")
     @pytest.mark.parametrize("kind", ["dict", "list", "tuple", "namedtuple", "dataclass", "frozen", "default", "deep"])
     def test_nothing_moved_is_the_same_object(self, kind: str, device: Device) -> None:
-        """Where every tensor is there already, the very container comes back."""
+        """If every tensor is already there, the same container is returned."""
         tree, _ = self.trees(device)[kind]
         assert ds.place(tree, device) is tree
         assert ds.place(tree, device, copy=False) is tree
@@ -82,13 +82,13 @@ class Trees(Kit):
     @feature("place")
     @pytest.mark.parametrize("tree", [{}, [], (), {"a": [1, "b", None]}, Pair(1, 2)], ids=repr)
     def test_a_tree_without_tensors_is_the_same_object(self, tree: Any, device: Device) -> None:
-        """What holds no tensor is handed back."""
+        """A tree without tensors is returned unchanged."""
         assert ds.place(tree, device) is tree
         assert ds.copy(tree, device) is tree
 
     @feature("place")
     def test_a_balanced_plan_of_a_tree_computes(self, away: tuple[Device, Device]) -> None:
-        """A weight and its bias are on one device; beside other things in a list the plan holds as well."""
+        """A weight and its bias are on one device; a plan also works for a model next to other objects in a list."""
         net = [{"w": self.tensor(shape=(4, 4)), "b": self.tensor(shape=(4,))} for _ in range(2)]
         plan = ds.Placement.balanced(net, list(away))
         assert plan.devices == set(away)
@@ -102,11 +102,11 @@ class Trees(Kit):
             x = ds.run(lambda x, layer: self.matmul(x, layer["w"]) + layer["b"], x, layer)
         assert ds.device_of(x) is away[1]
 
-    # ------------------------------------------------------------------ containers that the framework knows
+    # ------------------------------------------------------------------ containers registered with the framework
     @feature("place")
     @hook("containers")
     def test_registered_containers_move(self, away: tuple[Device, Device]) -> None:
-        """Each comes back as the same type, its tensor on the device; the one given is untouched."""
+        """Each container comes back as the same type with its tensor on the device; the given one is unchanged."""
         for kind, (tree, tensor) in self.containers(self.tensor(away[0])).items():
             before = ds.to_numpy(tensor(tree))
             moved = ds.place({"in": [tree]}, away[1])["in"][0]
@@ -120,7 +120,10 @@ class Trees(Kit):
     @feature("several")
     @hook("containers")
     def test_every_call_sees_into_registered_containers(self, away: tuple[Device, Device], tmp_path: Any) -> None:
-        """`split`, `gather`, `broadcast`, `placement_of`, `same_device`, `run`, `save`, `load` walk them as `place`."""
+        """These calls also traverse registered containers as `place` does.
+
+        They are `split`, `gather`, `broadcast`, `placement_of`, `same_device`, `run`, `save` and `load`.
+        """
         for kind, (tree, tensor) in self.containers(self.tensor(away[0])).items():
             values = ds.to_numpy(tensor(tree))
             plan = ds.placement_of(tree)
@@ -151,7 +154,7 @@ class Trees(Kit):
 
     @feature("place")
     def test_mappings_of_other_classes_move(self, journey: tuple[Device, Device]) -> None:
-        """A `UserDict` and what derives from it, a read-only view, a chain of dicts, a namespace."""
+        """A `UserDict` and its subclasses, a read-only view, a chain of dicts and a namespace move as trees."""
         x = self.tensor(journey[0])
         for tree in (UserDict(k=x), MappingProxyType({"k": x}), ChainMap({"k": x}), UserDict(k=UserList([x, 1]))):
             moved = ds.copy(tree, journey[1])
@@ -161,7 +164,7 @@ class Trees(Kit):
 
     @feature("place")
     def test_a_numpy_array_does_not_go_to_another_frameworks_gpu(self, other_device: Device) -> None:
-        """The line that makes a tensor of it is the hint, whether the GPUs are simulated or not; in a tree, too."""
+        """The hint is the line that makes a tensor of it, on simulated and real GPUs; also inside a tree."""
         if "numpy" in (self.backend, self.adapter.host_tensors) or other_device.kind == "cpu":
             assert ds.device_of(ds.place(numbers(), other_device)) is other_device
             return
@@ -187,7 +190,7 @@ class Trees(Kit):
 
     @feature("place")
     def test_a_shared_tensor_moves_once(self, journey: tuple[Device, Device]) -> None:
-        """A tensor that stands in two places is one tensor afterwards, too."""
+        """A tensor that occurs twice in a tree is still one tensor afterwards."""
         x = self.tensor(journey[0])
         moved = ds.copy({"a": x, "b": [x, self.tensor(journey[0])]}, journey[1])
         assert moved["a"] is moved["b"][0]
@@ -195,7 +198,7 @@ class Trees(Kit):
 
     @feature("place")
     def test_order_and_extras_are_kept(self, journey: tuple[Device, Device]) -> None:
-        """Dicts keep insertion order and their defaults; dataclasses are not initialised again."""
+        """Dicts keep their insertion order and defaults; dataclasses are not initialised again."""
         x = self.tensor(journey[0])
         assert list(ds.copy({"z": x, 1: x, "a": 0}, journey[1])) == ["z", 1, "a"]
         assert ds.copy(defaultdict(list, k=x), journey[1]).default_factory is list
@@ -206,7 +209,7 @@ class Trees(Kit):
 
     @feature("place")
     def test_a_tree_moves_as_its_leaves_do(self, away: tuple[Device, Device]) -> None:
-        """Many at once give what one by one gives: values, dtypes, shapes, and memory that is nobody else's."""
+        """Moving many tensors at once gives the same values, dtypes, shapes and separate memory as moving each."""
         kinds = [("float32", (3, 4)), ("int32", (5,)), ("float32", ()), ("uint8", (2, 2)), ("float32", (0, 3))]
         arrays = [numbers(shape, dtype) for dtype, shape in kinds * 4]
         leaves = [ds.from_numpy(a, away[0]) for a in arrays]
@@ -225,7 +228,7 @@ class Trees(Kit):
 
     @feature("gradient")
     def test_gradients_flow_through_a_tree(self, away: tuple[Device, Device]) -> None:
-        """What moves among others is differentiated as what moves alone."""
+        """A tensor that moves in a tree has the same gradient as one that moves alone."""
         others = [self.tensor(away[0]) for _ in range(3)]
         gradient = self.gradient(lambda x: ds.place([*others, {"x": x}], away[1])[3]["x"], self.tensor(away[0]))
         assert gradient is not None
@@ -233,7 +236,7 @@ class Trees(Kit):
 
     @feature("missing_device")
     def test_a_missing_device_leaves_the_tree(self, missing_device: Device) -> None:
-        """Where the device does not exist nothing has moved."""
+        """If the device does not exist, nothing moves."""
         xs = [self.tensor(), self.tensor()]
         tree: dict[str, Any] = {"a": xs[0], "b": (xs[1], 3)}
         with pytest.raises(ds.DeviceNotFoundError):
@@ -244,13 +247,13 @@ class Trees(Kit):
 
     @feature("place")
     def test_copy_false_refuses_a_tree_that_would_move(self, away: tuple[Device, Device]) -> None:
-        """One tensor elsewhere is enough."""
+        """One tensor on another device is enough for ``copy=False`` to raise."""
         with pytest.raises(ds.CopyNeededError):
             ds.place([self.tensor(away[1]), self.tensor(away[0])], away[1], copy=False)
 
     @feature("place")
     def test_a_tree_that_contains_itself_is_refused(self) -> None:
-        """A cycle raises `ArgumentError` instead of running for ever."""
+        """A cycle raises `ArgumentError` instead of recursing forever."""
         tree: list[Any] = [self.tensor()]
         tree.append(tree)
         with pytest.raises(ds.ArgumentError):

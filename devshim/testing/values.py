@@ -1,4 +1,4 @@
-"""Values to test with: every dtype in random bits, and every memory layout an array can come in."""
+"""Test values: every dtype in random bits, and every memory layout that an array can have."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 feature = pytest.mark.feature
-"""Names the features (keys of `contract.backend.FEATURES`) a test is about; a declared gap in one makes it a gap."""
+"""Mark the features (keys of `contract.backend.FEATURES`) that a test is about; a declared gap in one makes it a gap.
+"""
 
 hook = pytest.mark.hook
-"""Names hooks of `Kit` a test needs: it is not collected where the adapter's subclass does not write them."""
+"""Mark the hooks of `Kit` that a test needs; it is not collected if the adapter's subclass does not write them."""
 
 cards = pytest.mark.cards
-"""How many simulated cards a test needs; with fewer it is not collected."""
+"""Mark the number of simulated GPUs that a test needs; with fewer it is not collected."""
 
 FEATURE_OF = {
     "bool": "bool",
@@ -23,16 +24,16 @@ FEATURE_OF = {
     **dict.fromkeys(("complex64", "complex128"), "complex"),
     "bfloat16": "bfloat16",
 }
-"""The feature under which a dtype's absence can be declared."""
+"""The feature under which a dtype can be declared missing."""
 
 OPTIONAL = ("int16", "uint16", "uint32", "uint64")
-"""Dtypes a framework may lack without a declaration; then they are refused, never changed into others."""
+"""Dtypes that a framework may lack without a declaration; they are then refused, never changed into others."""
 
 REQUIRED = (
     *("bool", "uint8", "int8", "int32", "int64"),
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
-"""Dtypes every backend has, or declares a gap for."""
+"""Dtypes that every backend has, or declares a gap for."""
 
 DTYPES = [pytest.param(name, marks=feature(FEATURE_OF[name])) if name in FEATURE_OF else name for name in REQUIRED]
 """`REQUIRED` as parameters, each with its feature."""
@@ -46,7 +47,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def sample(name: str = "float32", shape: tuple[int, ...] = (3, 4), seed: int = 7) -> np.ndarray:
-    """Return an array of random bits: denormals, infinities and NaNs with payloads come up, too."""
+    """Return an array of random bits, which include denormals, infinities and NaNs with payloads."""
     dtype = numpy_dtype(name)
     rng = np.random.default_rng(seed)
     if name == "bool":
@@ -56,12 +57,12 @@ def sample(name: str = "float32", shape: tuple[int, ...] = (3, 4), seed: int = 7
 
 
 def numbers(shape: tuple[int, ...] = (3, 4), dtype: str = "float32") -> np.ndarray:
-    """Return small distinct numbers that every dtype but bool holds exactly."""
+    """Return small distinct numbers that every dtype but bool represents exactly."""
     return (np.arange(int(np.prod(shape))).reshape(shape) + 1).astype(numpy_dtype(dtype))
 
 
 def bits(a: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
-    """Return what must be equal for two arrays to be equal to the bit."""
+    """Return the dtype, shape and bytes, which are equal for two arrays exactly if these are equal bit for bit."""
     return a.dtype.newbyteorder("=").name, a.shape, np.ascontiguousarray(a).tobytes()
 
 

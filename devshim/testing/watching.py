@@ -1,4 +1,4 @@
-"""The ledger and `MetricLog`: what is copied is known to the byte."""
+"""Tests of the ledger and `MetricLog`: every copy is recorded with its exact number of bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 NBYTES = 3 * 4 * 4
-"""Bytes of the numbers of these tests: float32 of shape (3, 4)."""
+"""The bytes of the numbers in these tests: float32 of shape (3, 4)."""
 
 
 class Watching(Kit):
@@ -26,7 +26,7 @@ class Watching(Kit):
     # ------------------------------------------------------------------ ledger
     @feature("place")
     def test_every_copy_is_known_to_the_byte(self, away: tuple[Device, Device]) -> None:
-        """Source, target, bytes and the line, of single tensors and trees, to and from the host."""
+        """The ledger records source, target, bytes and line of tensors and trees, to and from the host."""
         source, target = away
         a = numbers()
         with ds.transfers() as log:
@@ -46,7 +46,7 @@ class Watching(Kit):
 
     @feature("place")
     def test_a_tree_is_known_to_the_byte(self, away: tuple[Device, Device]) -> None:
-        """A tree's tensors that go one way are one transfer, of all of its bytes and tensors."""
+        """A tree's tensors with the same source and target are one transfer, with all their bytes and their number."""
         tree = [self.tensor(away[0], (i + 1, 2)) for i in range(5)]
         with ds.transfers() as log:
             ds.place([tree, {"again": tree[0]}], away[1])
@@ -69,7 +69,7 @@ class Watching(Kit):
     @feature("models")
     @pytest.mark.hook("model")
     def test_a_copy_of_a_model_is_known_to_the_byte(self, away: tuple[Device, Device]) -> None:
-        """A copy is recorded on each device once, on the one where the model is, too."""
+        """A copy is recorded once for each device, including the one on which the model already is."""
         model = ds.place(self.model(), away[0])
         with ds.transfers() as log:
             copies = ds.replicate(model, away)
@@ -81,9 +81,9 @@ class Watching(Kit):
     # ------------------------------------------------------------------ MetricLog
     @feature("several")
     def test_a_hundred_scalars_are_one_transfer(self, other_device: Device) -> None:
-        """They stay where they are computed until they are wanted, then come in order, in one transfer."""
+        """Scalars stay on their device until `flush`, which returns them in order with one transfer."""
         log = ds.MetricLog(other_device, capacity=100)
-        total = ds.full((1,), 0, dtype="float32", device=other_device)  # MXNet 1.9 adds nothing to what has no axes
+        total = ds.full((1,), 0, dtype="float32", device=other_device)  # MXNet 1.9 cannot add to a tensor without axes
         with ds.transfers() as copies:
             for _ in range(100):
                 total = ds.run(lambda x: x + 1, total)
@@ -97,7 +97,7 @@ class Watching(Kit):
 
     @feature("several")
     def test_scalars_of_several_dtypes_keep_their_values(self, other_device: Device) -> None:
-        """An int32 that float32 does not hold, and a Python number that no integer is."""
+        """An int32 that float32 cannot represent, and a Python number that is not an integer, keep their values."""
         log = ds.MetricLog(other_device)
         for small in ("float32", "float16", "bfloat16"):
             try:
@@ -113,7 +113,10 @@ class Watching(Kit):
 
     @feature("several")
     def test_scalars_of_every_dtype_are_taken(self, other_device: Device) -> None:
-        """Each as it is; bfloat16, which NumPy lacks, as float32; and two of a kind that only a third holds."""
+        """Each dtype is kept; bfloat16, which NumPy lacks, becomes float32.
+
+        Two dtypes may need a third that represents both.
+        """
         log = ds.MetricLog(other_device)
         for name in DTYPES:
             try:
@@ -131,7 +134,7 @@ class Watching(Kit):
 
     @feature("several")
     def test_scalars_are_taken_as_they_are_then(self, device: Device) -> None:
-        """What is written in place later changes none, neither the first nor one that follows another like it."""
+        """A later write in place changes no appended value, neither the first nor a later one of the same kind."""
         log = ds.MetricLog(device)
         x = ds.full((1,), 0, dtype="float32", device=device)
         for i in range(4):
@@ -148,7 +151,7 @@ class Watching(Kit):
     def test_scalars_that_differ_from_those_before_them_are_looked_at(
         self, device: Device, away: tuple[Device, Device]
     ) -> None:
-        """After many of a kind come another shape, another dtype, a number, and what is refused."""
+        """After many alike scalars, another shape or dtype and a number are accepted; invalid values are refused."""
         log = ds.MetricLog(device)
         for i in range(3):
             log.append(ds.full((1,), i, dtype="float32", device=device))
@@ -167,7 +170,7 @@ class Watching(Kit):
     def test_plain_scalars_in_host_memory_take_no_operator(
         self, device: Device, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """On the host and on a simulated GPU an operator that copies a number costs more than to read it."""
+        """On the host and on a simulated GPU no operator runs, because copying a number costs more than reading it."""
         if not (device is CPU or self.adapter.simulated):
             pytest.skip("hardware: a real card copies a number there")
         values = [ds.full((1,), i, dtype="float32", device=device) for i in range(5)]
@@ -180,7 +183,7 @@ class Watching(Kit):
 
     @feature("several")
     def test_scalars_without_axes_are_taken_too(self, other_device: Device) -> None:
-        """A tensor of no axes is a number, also where MXNet 1.9 takes that for an unknown shape."""
+        """A tensor without axes is a number, also in MXNet 1.9, which takes its shape for an unknown one."""
         log = ds.MetricLog(other_device)
         for value in (1, 2):
             log.append(ds.full((), value, dtype="float32", device=other_device))

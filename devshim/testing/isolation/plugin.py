@@ -1,4 +1,7 @@
-"""The run's side: for each test that belongs to a backend, ask that backend's process, and report what it says."""
+"""The main process's side of isolation: a plugin that sends each backend's tests to that backend's process.
+
+It reports the outcomes that the process sends back.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["GPUS", "ROOM", "Isolation"]
 
 ROOM = pytest.StashKey[tuple[Room, str]]()
-"""On an item: its room, and its name before other plugins add to it."""
+"""On an item: the `Room` of its process, and its name before other plugins add to it."""
 GPUS = pytest.StashKey[int]()
 """On an item: how many simulated GPUs it is known to need."""
 _SPARE = 8
-"""Simulated GPUs every process makes room for, for those that a test asks for as it runs."""
+"""The number of simulated GPUs that every process provides, for tests that request them while they run."""
 
 
 class Isolation:
-    """The plugin that runs isolated tests; it is only there where some are."""
+    """The plugin that runs isolated tests; it is registered only if there are some."""
 
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
@@ -37,31 +40,31 @@ class Isolation:
     # ------------------------------------------------------------------ pytest's hooks
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Have a test run by the process of its room."""
+        """Run a test in the process of its `Room`."""
         if ROOM not in item.stash:
             return None
         reported, hook = Reported(item), item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         self._run(item, self._following(item, nextitem), reported)
-        # What the tests before have set up in this process, and the next one does not need: pytest has no other name
-        # for this half of a test's teardown.
+        # Tear down the fixtures that earlier tests have set up in this process and the next one does not need. pytest
+        # has no other name for this half of a test's teardown.
         reported.torn_down(lambda: item.session._setupstate.teardown_exact(nextitem))
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, item: pytest.Item) -> bool | None:
-        """Leave a test's time (pytest-timeout) to its own process, which can say what it was doing."""
+        """Leave a test's timeout (pytest-timeout) to its own process, which can report what it was doing."""
         return True if ROOM in item.stash else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """End the processes that are left."""
+        """End the remaining processes."""
         for room in list(self._processes):
             self._end(room)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say which processes did not end well."""
+        """Report the processes that did not end normally."""
         for note in self._notes:
             terminalreporter.write_line(f"devshim: {note}", yellow=True)
 
@@ -81,14 +84,14 @@ class Isolation:
             reported.failed(f"The process of {room} {death.how} while it ran {item.nodeid}.", death.output)
         except pytest.exit.Exception:
             raise
-        except BaseException:  # Ctrl-C, and whatever other plugins raise into the waiting
+        except BaseException:  # Ctrl-C, and anything that other plugins raise while this process waits
             self._kill(room)
             raise
         if following is None and not _is_shared(self._config):
             self._end(room)
 
     def _process(self, room: Room, reported: Reported) -> Process | None:
-        """The process of a room, started where there is none; None where none can be."""
+        """Return the process of a `Room`, started if necessary; None if it cannot be started."""
         if room in self._processes or room in self._hopeless:
             return self._processes.get(room)
         items = [item for item in self._session.items if _room(item) == room]
@@ -103,7 +106,7 @@ class Isolation:
         return self._processes.get(room)
 
     def _follow(self, messages: Iterator[tuple[Any, ...]], reported: Reported) -> None:
-        """Do what a process says."""
+        """Handle the messages of a process."""
         for kind, *content in messages:
             if kind == "report":
                 reported.passed_on(content[0])
@@ -115,7 +118,7 @@ class Isolation:
                 pytest.exit(*content)
 
     def _warn(self, kind: tuple[str, str], place: tuple[str, int], rest: tuple[str, str, Any]) -> None:
-        """Tell the run of a warning, as one of a class of the same name: the class itself may not be here."""
+        """Record a warning with a new class of the same name: the original class may not be importable here."""
         module, _, name = kind[0].rpartition(".")
         category = type(name, (Warning,), {"__module__": module})
         message = warnings.WarningMessage(category(kind[1]), category, *place)
@@ -126,10 +129,10 @@ class Isolation:
 
     # ------------------------------------------------------------------ which test comes next
     def _following(self, item: pytest.Item, nextitem: pytest.Item | None) -> str | None:
-        """The name of the next test of the same room, for which its process keeps what both need."""
+        """Return the name of the next test of the same `Room`: its process keeps the fixtures that both need."""
         if nextitem is None:
             return None
-        if _is_shared(self._config):  # which tests come here after that is not known yet
+        if _is_shared(self._config):  # a worker does not know yet which tests come after the next one
             return nextitem.stash[ROOM][1] if _room(nextitem) == _room(item) else None
         if not self._successors:
             last: dict[Room | None, str | None] = {}
@@ -156,5 +159,5 @@ def _room(item: pytest.Item) -> Room | None:
 
 
 def _is_shared(config: pytest.Config) -> bool:
-    """Whether this is a worker of pytest-xdist's, which is given its tests bit by bit."""
+    """Return True in a worker of pytest-xdist, which receives its tests a few at a time."""
     return hasattr(config, "workerinput")

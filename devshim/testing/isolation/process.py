@@ -1,7 +1,7 @@
-"""One backend's process as the run sees it: started, asked for one test after another, and ended.
+"""One backend's process as the main process sees it: started, sent one test after another, and ended.
 
-A message, the process's death and the run's own wish to stop are waited for at once. What the process prints apart
-from its tests (pytest captures those) is kept in a file, and told where the process dies.
+The main process waits at once for a message, for the process's death and for its own reason to stop. pytest captures
+what tests print; anything else that the process prints goes to a file, whose end is reported if the process dies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Died", "Process", "Room"]
 
 PATIENCE = 60
-"""Seconds a process may take to end once it has nothing to do."""
+"""The seconds that a process may take to end once it has nothing to do."""
 _LOOK = 0.5
 _TAIL = 6000
 
@@ -35,11 +35,11 @@ _BOOT = "import sys; sys.path[:] = {path!r}; from devshim.testing.isolation.work
 
 @dataclass(frozen=True)
 class Room:
-    """What a process is for.
+    """The tests that one process runs.
 
     Attributes:
         backend: The backend whose tests it runs.
-        simulated: Whether these are tests on simulated GPUs: they have a process apart, in which real ones are hidden.
+        simulated: True for tests on simulated GPUs, which have a separate process that hides real GPUs.
     """
 
     backend: str
@@ -49,20 +49,20 @@ class Room:
         return f"{self.backend} with simulated GPUs" if self.simulated else self.backend
 
     def environment(self, gpus: int) -> dict[str, str]:
-        """Return the variables of such a process; room is made for so many simulated GPUs."""
+        """Return the environment variables of such a process, with this many simulated GPUs."""
         found = {**os.environ, "DEVSHIM_BACKEND": self.backend}
         if self.simulated:
-            # From the start: Paddle and TensorFlow have to know before they are imported, or started.
+            # Set from the start: Paddle and TensorFlow must know it before they are imported or started.
             found |= {"DEVSHIM_SIMULATE_GPUS": str(gpus), "CUDA_VISIBLE_DEVICES": ""}
         return found
 
 
 class Died(Exception):
-    """The process is gone.
+    """The error when a process has ended.
 
     Attributes:
         how: How it ended, as the end of a sentence.
-        output: What it printed last.
+        output: The last part of its output.
     """
 
     def __init__(self, how: str, output: str) -> None:
@@ -72,13 +72,13 @@ class Died(Exception):
 
 
 class Process:
-    """A process that runs a room's tests.
+    """A process that runs the tests of a `Room`.
 
     Args:
-        config: The run's.
-        room: What the process is for.
-        wanted: The tests it will be asked for.
-        gpus: How many simulated GPUs it makes room for.
+        config: The configuration of the run.
+        room: The tests that the process is for.
+        wanted: The tests that it will be asked to run.
+        gpus: How many simulated GPUs it provides.
     """
 
     def __init__(self, config: pytest.Config, room: Room, wanted: Sequence[str], gpus: int) -> None:
@@ -107,14 +107,14 @@ class Process:
             raise self._died() from None
 
     def messages(self) -> Iterator[tuple[Any, ...]]:
-        """Yield what the process says until it has done what it was asked for; raises `Died`."""
+        """Yield the process's messages until it has finished its task; raises `Died`."""
         while True:
             try:
                 message = self._channel.receive(_LOOK)
             except EOFError:
                 raise self._died() from None
             if message is None:
-                # A process that a test has started may hold the channel open beyond the death of this one.
+                # A process that a test has started may keep the channel open after the death of this one.
                 if self._process.poll() is not None:
                     raise self._died()
                 continue
@@ -123,7 +123,7 @@ class Process:
                 return
 
     def begin(self) -> Iterator[tuple[Any, ...]]:
-        """Yield what it says while it collects its tests; raises `Died`."""
+        """Yield its messages while it collects tests; raises `Died`."""
         for message in self.messages():
             if message[0] == "ready":
                 self.found, self.problems = frozenset(message[1]), message[2]
@@ -131,7 +131,7 @@ class Process:
                 yield message
 
     def run(self, name: str, following: str | None) -> Iterator[tuple[Any, ...]]:
-        """Yield what it says while it runs a test, of which the next one is known; raises `Died`."""
+        """Yield its messages while it runs a test, given the name of the next one; raises `Died`."""
         try:
             self._channel.send("run", name, following)
         except OSError:
@@ -139,7 +139,7 @@ class Process:
         yield from self.messages()
 
     def end(self) -> str | None:
-        """Let it tear down what is left and end; return how it failed to, or None."""
+        """Let it run the remaining teardown and end; return how it failed to end, or None."""
         try:
             self._channel.send("end")
             code: int | None = self._process.wait(PATIENCE)
@@ -150,7 +150,7 @@ class Process:
         return how
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill it."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -176,35 +176,35 @@ class Process:
 
 
 def _told(code: int) -> str:
-    """How a process ended, by its exit status."""
+    """Return how a process ended, from its exit status."""
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
 
 
 def _shows_output(config: pytest.Config) -> bool:
-    """Whether the process shares this one's terminal: where output is not captured, or a debugger is wanted."""
+    """Return True if the process shares this one's terminal: output is not captured, or a debugger is requested."""
     option = config.option
     return bool(option.capture == "no" or option.usepdb or option.trace)
 
 
 @contextmanager
 def _input_given_back(config: pytest.Config) -> Iterator[None]:
-    """Have this process's own standard input in place, which pytest replaces while it captures."""
+    """Restore this process's own standard input, which pytest replaces during capture, for the block."""
     capture = config.pluginmanager.getplugin("capturemanager")
     capture.suspend_global_capture(in_=True)
     try:
         yield
     finally:
         capture.resume_global_capture()
-        capture.suspend_global_capture()  # as it is between the steps of a test
+        capture.suspend_global_capture()  # the state between the steps of a test
 
 
 def _basetemp(config: pytest.Config, room: Room) -> str | None:
-    """A folder beside the one given for ``tmp_path``, which pytest empties when it starts."""
+    """Return a folder beside the one given for ``tmp_path``, which pytest empties when it starts."""
     given = config.option.basetemp
     return None if given is None else f"{os.path.abspath(given)}-{room.backend}{'-simulated' * room.simulated}"
 
 
 def _flags() -> list[str]:
-    """The interpreter's own options, which the process shares."""
+    """Return the interpreter's own options, which the process shares."""
     named = [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]
     return [*named, *(f"-W{option}" for option in sys.warnoptions), *["-O"] * sys.flags.optimize]

@@ -1,7 +1,7 @@
-"""Messages between the two processes: plain values, each with its length in front.
+"""The messages between the main process and a backend's process: plain values, each preceded by its length.
 
-`marshal` is the format, because both ends are one interpreter, and because it keeps tuples, which pytest tells apart
-from lists, and takes nothing that would have to be imported to be read.
+The format is `marshal`: both ends run the same interpreter, it preserves tuples, which pytest distinguishes from lists,
+and reading it never needs an import.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Channel:
         self._received = bytearray()
 
     def send(self, *message: Any) -> None:
-        """Send a message; raises `OSError` where the other end is gone."""
+        """Send a message; raises `OSError` if the other end is closed."""
         content = marshal.dumps(plain(message))
         self._end.sendall(_LENGTH.pack(len(content)) + content)
 
     def receive(self, seconds: float | None = None) -> tuple[Any, ...] | None:
-        """Return the next message, or None after so many seconds without one.
+        """Return the next message, or None after this many seconds without one.
 
         Raises:
-            EOFError: The other end is gone, and has sent no more.
+            EOFError: The other end is closed, and has sent nothing more.
         """
         while (message := self._whole()) is None:
             if not select.select([self._end], [], [], seconds)[0]:
                 return None
             try:
                 more = self._end.recv(_AT_ONCE)
-            except ConnectionResetError:  # it ended with something of ours unread
+            except ConnectionResetError:  # it ended before it read everything that this side sent
                 more = b""
             if not more:
                 raise EOFError
@@ -55,7 +55,7 @@ class Channel:
         self._end.close()
 
     def _whole(self) -> tuple[Any, ...] | None:
-        """The first message, if all of it is here."""
+        """Return the first message, if all of it has arrived."""
         if len(self._received) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._received)
@@ -69,7 +69,7 @@ class Channel:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as Python's own plain ones: what is none of them as its text."""
+    """Return a value made of plain built-in types; any other object is replaced by its text."""
     if value is None or type(value) in (bool, int, float, str, bytes):
         return value
     if isinstance(value, dict):

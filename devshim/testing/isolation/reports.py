@@ -1,4 +1,4 @@
-"""What is reported of one isolated test: what its process says, and what it can no longer say."""
+"""The reports of one isolated test: those that its process sends, and those made here if the process dies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Reported:
         self._item.ihook.pytest_runtest_logreport(report=report)
 
     def failed(self, why: str, output: str = "") -> None:
-        """Report that the test has failed at the point it had reached."""
+        """Report that the test has failed in the phase that it had reached."""
         report = pytest.TestReport(
             nodeid=self._item.nodeid,
             location=self._item.location,
@@ -47,7 +47,7 @@ class Reported:
         self._item.ihook.pytest_runtest_logreport(report=report)
 
     def torn_down(self, teardown: Callable[[], None]) -> None:
-        """Tear down what other tests have left in this process, and report it where that fails."""
+        """Tear down what other tests have left in this process, and report a failure of that."""
         call = pytest.CallInfo.from_call(teardown, "teardown", reraise=pytest.exit.Exception)
         if call.excinfo is not None:
             hook = self._item.ihook

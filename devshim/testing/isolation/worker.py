@@ -1,7 +1,7 @@
-"""The process that runs one backend's tests: pytest, with the run's own arguments, told test by test what to do.
+"""The process that runs one backend's tests: pytest with the run's own arguments, which runs the tests it is sent.
 
-Nothing is selected here: `-k`, `-m`, `--lf` and the like have had their say where the run was started, which names the
-tests. Nothing is written here either: reports go to the run, which writes what it was asked to write.
+Nothing is selected here: the main process has already applied `-k`, `-m`, `--lf` and similar options, and sends the
+names of the tests. No file is written here either: reports go to the main process, which writes the requested ones.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _DECIDED: dict[str, Any] = {
     "dist": "no",
     "tx": [],
 }
-"""Options that are the run's alone: pytest's own, and pytest-xdist's."""
+"""Options that only the main process uses: pytest's own, and those of pytest-xdist."""
 
 
 class Child:
-    """The plugin that has pytest run what the other end of the channel asks for."""
+    """The plugin that makes pytest run the tests that the other end of the channel requests."""
 
-    __name__ = NAME  # by which pytest registers it, and `devshim.pytest_plugin` knows where it is
+    __name__ = NAME  # pytest registers it by this name, and `devshim.pytest_plugin` detects it by it
 
     def __init__(self, channel: Channel, backend: str, wanted: list[str], basetemp: str | None) -> None:
         self._channel = channel
@@ -59,10 +59,10 @@ class Child:
         self._files: set[Path] = set()
         self._untold: list[str] = []
 
-    # ------------------------------------------------------------------ like the run, but for what it decides
+    # ------------------------------------------------------------------ like the run, except for its own decisions
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_parse(self) -> Generator[None, pytest.Config, pytest.Config]:
-        """Take the run's options, without those that are its own business."""
+        """Take the run's options, except those that only the main process uses."""
         config = yield
         for name, value in _DECIDED.items():
             if hasattr(config.option, name):
@@ -74,31 +74,31 @@ class Child:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Note the files, and give the terminal reporter, which is made next, nowhere to write: the run reports."""
+        """Store the test files, and silence the terminal reporter, which is created next: the main process reports."""
         self._config = config
         self._files = {config.rootpath / name.partition("::")[0] for name in self._wanted}
-        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until pytest is through
+        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until pytest has finished
         config.add_cleanup(nowhere.close)
         self._stdout, sys.stdout = sys.stdout, nowhere
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Give standard output back: every plugin is configured."""
+        """Restore standard output: every plugin is configured."""
         sys.stdout = self._stdout
 
     # ------------------------------------------------------------------ which tests
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Import no file without a test of this process."""
+        """Import only files that contain a test of this process."""
         return True if collection_path.is_file() and collection_path not in self._files else None
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep why something could not be collected."""
+        """Store why something could not be collected."""
         if report.failed:
             self._untold.append(report.longreprtext)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
-        """Keep the tests asked for, whatever others would take out, in the order asked for."""
+        """Keep the requested tests in the requested order, even if other plugins would remove them."""
         found = {item.nodeid: item for item in items}
         yield
         items[:] = [found[name] for name in self._wanted if name in found]
@@ -106,7 +106,7 @@ class Child:
     # ------------------------------------------------------------------ running them
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run the tests the other end names until it says that it is enough."""
+        """Run the tests that the other end names, until it sends the end."""
         items = {item.nodeid: item for item in session.items}
         self._channel.send("ready", list(items), self._untold)
         while True:
@@ -119,14 +119,14 @@ class Child:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Send a report over."""
+        """Send a report to the main process."""
         to_plain = self._config.hook.pytest_report_to_serializable
         self._channel.send("report", to_plain(config=self._config, report=report))
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
     ) -> None:
-        """Send a warning over."""
+        """Send a warning to the main process."""
         kind = warning_message.category
         self._channel.send(
             "warning",
@@ -136,29 +136,32 @@ class Child:
         )
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Say that a test wants the run to end (`pytest.exit`); after Ctrl-C the other end knows, and may be gone."""
+        """Report that a test ends the run (`pytest.exit`).
+
+        After Ctrl-C the other end already knows, and may be closed.
+        """
         if isinstance(excinfo.value, pytest.exit.Exception):
             self._channel.send("exit", excinfo.value.msg, excinfo.value.returncode)
 
     def pytest_internalerror(self, excrepr: object) -> None:
-        """Say what went wrong in pytest itself, or in a plugin."""
+        """Report an error in pytest itself, or in a plugin."""
         self._channel.send("error", str(excrepr))
 
 
 def main(descriptor: int) -> None:
     """Run as the child of a run; ``descriptor`` is this process's end of the channel."""
-    os.set_inheritable(descriptor, False)  # a test's own processes shall not keep the channel open
+    os.set_inheritable(descriptor, False)  # processes that a test starts must not keep the channel open
     channel = Channel(socket.socket(fileno=descriptor))
     message = channel.receive()
     assert message is not None
     arguments, plugins, backend, *rest = message
-    use(backend)  # whoever imports it from here on, and however, it has its simulated cards before it starts
+    use(backend)  # from here on, any import of the framework gets its simulated GPUs before it starts
     child = Child(channel, backend, *rest)
     sys.exit(pytest.main(_without_complaint(arguments), plugins=[*plugins, child]))
 
 
 def _without_complaint(arguments: list[str]) -> list[str]:
-    """The run's arguments, and that devshim is here before pytest could rewrite its assertions."""
+    """Return the run's arguments, plus a filter for the warning that devshim was imported before pytest."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
     filtered = "ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning"
     return [*arguments[:at], "-W", filtered, *arguments[at:]]
