@@ -1,1 +1,1 @@
-"""PaddlePaddle behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""
+"""The PaddlePaddle adapter, an implementation of `devshim.contract.backend`; `backend.py` combines its mixins."""

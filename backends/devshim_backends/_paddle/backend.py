@@ -1,4 +1,4 @@
-"""The PaddlePaddle backend: its rooms put together."""
+"""The PaddlePaddle backend: one class that combines the adapter's mixins."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class PaddleBackend(
     PaddleResuming,
     PaddleLayers,
     PaddleSeveral,
-    PaddleInterop,  # with it PaddleTensors, on which it builds
+    PaddleInterop,  # brings PaddleTensors, on which it builds
 ):
-    """PaddlePaddle, 2.6 and newer: CUDA and ROCm cards as ``gpu``, XPUs, and plug-ins by the names of their kinds."""
+    """PaddlePaddle 2.6 and newer: CUDA and ROCm cards as ``gpu``, XPUs, and plug-in devices by their kinds' names."""
 
     name: ClassVar[str] = "paddle"
     title: ClassVar[str] = "PaddlePaddle"
@@ -54,6 +54,6 @@ class PaddleBackend(
     lines: ClassVar[Mapping[str, str]] = LINES
 
 
-keep_compilers_out(paddle)  # again, for a Paddle that was imported before devshim was asked for it
+keep_compilers_out(paddle)  # again, in case Paddle was imported before devshim
 if core.is_compiled_with_cuda():
     current_card.keep(PaddleBackend)

@@ -1,4 +1,7 @@
-"""What PaddlePaddle, or this adapter, cannot do, and why. Imports no framework: the support table is made from it."""
+"""The gaps of PaddlePaddle and of this adapter, with reasons.
+
+The support table is generated from them, so this module imports no framework.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Cutting PaddlePaddle's tensors up, joining them, and combining them element by element.
+"""Splitting and joining PaddlePaddle tensors, and combining them element by element.
 
-Paddle computes on its current card, wherever the tensors are (PaddlePaddle/Paddle#51706): each opens a scope of theirs.
+Paddle computes on its current card, wherever the tensors are (PaddlePaddle/Paddle#51706), so each of these calls opens
+a scope of the tensors' card.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 _OPS: dict[str, Any] = {"sum": paddle.add, "mean": paddle.add, "max": paddle.maximum, "min": paddle.minimum}
 _WIDE = {paddle.int8: paddle.int32, paddle.uint8: paddle.int32, paddle.int16: paddle.int32}
-"""PaddlePaddle (3.3) has no kernels for the smaller integers."""
+"""Wider dtypes for the smaller integers, for which PaddlePaddle (3.3) has no kernels."""
 
 
 class PaddleSeveral(PaddleTensors):
-    """The room of several devices."""
+    """The mixin for work on several devices."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         if not self.is_tracer(x) and not x.is_dense():
@@ -68,18 +69,18 @@ class PaddleSeveral(PaddleTensors):
         def read(x: Tensor) -> bytes | None:
             if type(x) is not EAGER or not x.is_dense() or x.shape != shape or x.dtype != theirs:
                 return None
-            # The simulated GPUs of the plugin compute before a call returns, in memory of the host.
+            # The simulated GPUs of the plug-in compute before a call returns, in host memory.
             return string_at(x.data_ptr(), size) if x.place._equals(place) else None
 
         return read, dtype
 
     def stack(self, xs: Sequence[Tensor]) -> Tensor:
-        if not devices.only_host:  # taken on whatever stream was current then, and in whatever thread
+        if not devices.only_host:  # each snapshot was taken on the stream and in the thread that were current then
             self.synchronize(self.device_of(xs[0]))
         with paddle.no_grad(), self._beside(xs[0]):
             alike = len({(x.dtype, tuple(x.shape)) for x in xs}) == 1
             if alike and xs[0].dtype != paddle.bfloat16:
-                return paddle.stack(list(xs)).reshape([-1])  # two operators for any number of scalars
+                return paddle.stack(list(xs)).reshape([-1])  # two operators, however many scalars
             dtype = "float32" if all(x.dtype == paddle.bfloat16 for x in xs) else _widest(xs)
             return paddle.concat([x.reshape([1]).astype(dtype) for x in xs])
 
@@ -96,12 +97,12 @@ class PaddleSeveral(PaddleTensors):
 
 @contextmanager
 def _modes(records: bool) -> Iterator[None]:
-    """Record gradients in this thread of `ds.parallel`, or not, and take turns in `paddle.grad`."""
+    """Set gradient recording in this thread of `ds.parallel`, and take turns in `paddle.grad`."""
     with TakingTurns(), paddle.set_grad_enabled(records):
         yield
 
 
 def _widest(xs: Sequence[Tensor]) -> Any:
-    """The dtype that holds the numbers of all, of those NumPy has: bfloat16 becomes float32."""
+    """Return the dtype that can represent the numbers of all, among NumPy's dtypes: bfloat16 becomes float32."""
     numbers = [paddle.zeros([1], paddle.float32 if x.dtype == paddle.bfloat16 else x.dtype).numpy() for x in xs]
     return str(sum(numbers[1:], numbers[0]).dtype)

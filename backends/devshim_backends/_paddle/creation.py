@@ -1,14 +1,14 @@
-"""New tensors on exactly the device asked for, and the dtypes they are made of.
+"""Creating tensors on exactly the requested device, and the dtypes that they can have.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* No call looks at or touches Paddle's process-wide device: a place is handed to the C++ layer each time.
-  ``paddle.to_tensor([1.0], place=...)`` does look at it where there is one value (3.3: it calls ``paddle.full``).
+* No call reads or changes Paddle's process-wide device: a place is passed to the C++ layer each time.
+  ``paddle.to_tensor([1.0], place=...)`` does read it for a single value (3.3: it calls ``paddle.full``).
 * The dtypes are those that Paddle computes with.  ``paddle.uint16``, ``uint32`` and ``uint64`` (3.x) are names
-  without kernels: of a tensor of theirs not even ``clone`` works, and NumPy's uint16 is read as bfloat16.
-* One meaning for every dtype: Paddle has no ``arange``, ``linspace`` or ``eye`` for bool, the small integers and
-  floats, or complex; it adds a float step up, so that errors add up too.  NumPy computes them here, once for all.
-* A plug-in that lacks a kernel has the host's, and then the result stays on the host: it is copied from there.
+  without kernels: not even ``clone`` works on such a tensor, and NumPy's uint16 is read as bfloat16.
+* Every dtype behaves the same: Paddle has no ``arange``, ``linspace`` or ``eye`` for bool, the small integers and
+  floats, or complex, and it accumulates a float step, so that errors add up.  Here NumPy computes all of them.
+* A plug-in that lacks a kernel uses the host's, and the result stays on the host: it is copied from there.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ NUMPY = {
         *("float16", "float32", "float64", "complex64", "complex128"),
     )
 }
-"""The dtypes that Paddle computes with and NumPy has, by name."""
+"""The dtypes that Paddle computes with and that NumPy has, by name."""
 
 PADDLE: dict[str, Any] = {name: getattr(paddle, name) for name in (*NUMPY, "bfloat16")}
-"""Paddle's dtype for every name."""
+"""The name of a dtype -> Paddle's dtype."""
 
 SMALL: dict[str, Any] = {
     name: getattr(paddle, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(paddle, name)
 }
-"""Dtypes that Paddle stores, copies and casts, and hardly computes with."""
+"""Dtypes that Paddle stores, copies and casts, but hardly computes with."""
 
 NAMES: dict[Any, str] = {dtype: name for name, dtype in PADDLE.items()}
-"""The name of each of them; Paddle's dtypes, unlike its places, can be keys."""
+"""Paddle's dtype -> its name; Paddle's dtypes, unlike its places, can be keys."""
 
 EAGER = paddle.base.core.eager.Tensor
-"""A new tensor with an array's values on a place, or over its memory; NumPy's uint16 arrives as bfloat16."""
+"""The class of tensors; it copies an array to a place or shares its memory, and reads NumPy's uint16 as bfloat16."""
 
 NEW: dict[str, Any] = {"persistable": False, "name": None, "stop_gradient": True}
-"""What every new tensor is."""
+"""The attributes of every new tensor."""
 
 
 class PaddleCreation(Backend):
-    """The room of creation."""
+    """The mixin that creates tensors."""
 
     def dtype(self, name: str) -> Any:
         found = PADDLE.get(name) or SMALL.get(name)
@@ -70,7 +70,7 @@ class PaddleCreation(Backend):
         try:
             array = np.array(values)
             default = _default_for(array, paddle.get_default_dtype())
-            if default is not None and dtype is not None:  # again, for NumPy's check of the dtype's range
+            if default is not None and dtype is not None:  # a second time, so that NumPy checks the dtype's range
                 array = np.array(values, dtype=NUMPY.get(self._name(dtype), NUMPY["float32"]))
         except (OverflowError, ValueError, TypeError) as error:
             raise ConversionError(
@@ -140,13 +140,13 @@ class PaddleCreation(Backend):
         return EAGER(value=ready, place=self.to_native(device), zero_copy=False, **NEW)
 
     def _constant(self, shape: tuple[int, ...], value: complex, dtype: Any) -> Tensor:
-        """A constant of the program being built: it has a device only when the program runs."""
+        """Return a constant of the program being built: it has a device only when the program runs."""
         if any(self.count(kind) for kind in self.kinds()):
             raise messages.tracing(self, "zeros", "make the tensor outside, and pass it in")
         return paddle.full(list(shape), value, dtype)
 
     def _name(self, dtype: Any) -> str:
-        """The name of a dtype that Paddle computes with; a name stands for itself."""
+        """Return the name of a dtype that Paddle computes with; a name is returned unchanged."""
         found: str | None = dtype if dtype in PADDLE else NAMES.get(dtype)
         if found is None:
             raise messages.no_dtype(self, shown(dtype), "int64")
@@ -154,19 +154,19 @@ class PaddleCreation(Backend):
 
 
 def require_dynamic(backend: Backend, call: str) -> None:
-    """Refuse to make a tensor of values while a program is being built: Paddle's own way ends the process (3.3)."""
+    """Refuse to make a tensor of values while a program is being built: Paddle itself ends the process then (3.3)."""
     if not paddle.in_dynamic_mode():
         raise messages.tracing(backend, call, "make the tensor outside, and pass it in")
 
 
 def shown(dtype: Any) -> str:
-    """Return the name of a dtype that has none here; Paddle 3.x prints its uint16 as bfloat16."""
+    """Return the name of a dtype that devshim does not support; Paddle 3.x prints its uint16 as bfloat16."""
     name = str(dtype).removeprefix("paddle.")
     return "uint16" if name == "bfloat16" else name
 
 
 def _ready(array: np.ndarray, name: str) -> np.ndarray:
-    """An array with the values of another in the dtype of a name, as Paddle reads it: bfloat16 as its bits."""
+    """Return an array cast to the dtype of that name, in the form that Paddle reads: bfloat16 as its bits."""
     if name in NUMPY:
         return array.astype(NUMPY[name], copy=False)
     wide = EAGER(value=array.astype("float32", copy=False), place=paddle.CPUPlace(), zero_copy=False, **NEW)
@@ -174,6 +174,11 @@ def _ready(array: np.ndarray, name: str) -> np.ndarray:
 
 
 def _default_for(array: np.ndarray, default: str) -> str | None:
-    """The name of Paddle's dtype for Python values that NumPy has read, by the default float's, or None: no numbers."""
+    """Return the name of the dtype for Python values that NumPy has read; None if they are not numbers.
+
+    Args:
+        array: The values.
+        default: The name of the default float dtype in Paddle.
+    """
     complexes = "complex128" if default == "float64" else "complex64"
     return {"b": "bool", "i": "int64", "f": default, "c": complexes}.get(array.dtype.kind)

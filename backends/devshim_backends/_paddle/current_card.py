@@ -1,9 +1,9 @@
-"""CUDA's current card, kept for each thread as it was before a call of devshim's.
+"""Restoring CUDA's current card, per thread, after a call of devshim.
 
-Paddle sets it before every operator and copy (``phi::backends::gpu::SetDeviceId``, 2.6 to 3.3) and leaves it there, for
-PyTorch's ``device="cuda"``, CuPy and all of CUDA in that thread.  The driver's context is what is put back: to set the
-card by number would make a context, of about half a gigabyte, on a card that nothing has used.  So in a thread without
-a context yet the card stays the one that Paddle has chosen.
+Paddle sets the current card before every operator and copy (``phi::backends::gpu::SetDeviceId``, 2.6 to 3.3) and does
+not restore it, which affects PyTorch's ``device="cuda"``, CuPy and everything else that uses CUDA in that thread.  This
+module restores the driver's context.  Setting the card by number would create a context, which takes about half a
+gigabyte, on a card that nothing has used.  So in a thread without a context the card remains the one that Paddle chose.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ CALLS = (
     *("asarray", "empty", "full", "zeros", "ones", "arange", "linspace", "eye", "uniform", "normal"),
     *("narrow", "concatenate", "stack_tensors", "combine", "snapshot", "stack", "assign"),
 )
-"""The adapter's methods in which Paddle works on a card."""
+"""The adapter's methods in which Paddle uses a card."""
 
 
 def keep(cls: type) -> None:
-    """Have the methods of an adapter leave CUDA's current card as it was."""
+    """Make the methods of an adapter leave CUDA's current card unchanged."""
     for name in CALLS:
         setattr(cls, name, _keeping(getattr(cls, name)))
 
@@ -38,23 +38,23 @@ def driver() -> Any:
 
 
 def context() -> int | None:
-    """Return the address of this thread's CUDA context, which says which card is the current one; None without one."""
+    """Return the address of this thread's CUDA context, which identifies its current card; None if it has none."""
     found = ctypes.c_void_p()
     try:
         return None if driver().cuCtxGetCurrent(ctypes.byref(found)) else found.value
-    except (OSError, AttributeError):  # no driver is loaded: the build is for ROCm, the system Windows
+    except (OSError, AttributeError):  # no driver is loaded: this is a build for ROCm, or Windows
         return None
 
 
 def put_back(before: int | None) -> None:
-    """Make a context current again, unless it is; None is a thread that had none."""
+    """Make a context current again unless it already is; None means that the thread had no context."""
     if before is not None and context() != before:
         driver().cuCtxSetCurrent(ctypes.c_void_p(before))
 
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Leave CUDA's current card as it was, in this thread."""
+    """Leave CUDA's current card unchanged in this thread."""
     before = context()
     try:
         yield

@@ -1,13 +1,13 @@
-"""PaddlePaddle's devices: how many, where they are named, and what they are.
+"""PaddlePaddle's devices: their number, their names and their descriptions.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* A place is never a key: up to 3.0 two equal places neither compare nor hash equal.  What is looked up is the
-  integer a place gives for its kind (``AllocationType`` in phi/common/place.h), which costs 150 ns where its text
-  costs 600.
+* A place is never a dictionary key: up to 3.0, two equal places neither compare equal nor hash equal.  The key is the
+  integer that a place returns for its kind (``AllocationType`` in phi/common/place.h), which costs 150 ns, while its
+  text costs 600.
 * Pinned host memory (``CUDAPinnedPlace``) is the host.
 * A card that does not exist is refused before Paddle sees it: ``CUDAPlace(0)`` without CUDA ends the process.
-* Counting makes no context and allocates nothing.
+* Counting devices creates no context and allocates nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ core = paddle.base.core
 HOST = {1: CPU, 3: CPU, 5: CPU}
 """AllocationType -> the host: its own memory, memory pinned for CUDA, memory pinned for XPU."""
 KINDS_OF_MEMORY: dict[int, Device | None] = {**dict.fromkeys((2, 4, 9)), **HOST}
-"""The same, with None for memory of CUDA's, XPU's and plug-ins' devices: to find it costs less than a KeyError."""
+"""The same, with None for memory of CUDA, XPU and plug-in devices: finding None costs less than a KeyError."""
 
 only_host = not any(
     getattr(core, f"is_compiled_with_{name}", bool)() for name in ("cuda", "rocm", "xpu", "ipu")
 ) and not (core.get_all_custom_device_type() or ())
-"""Whether this Paddle has no memory but the host's, so that nothing can be elsewhere; a plug-in may still come."""
+"""True if this Paddle has only host memory, so that no tensor can be elsewhere; a plug-in may be loaded later."""
 
 _PLACES: dict[Device, Any] = {}
 _PLACE_TYPES = tuple(
@@ -50,7 +50,7 @@ _PLACE_TYPES = tuple(
 
 
 class PaddleDevices(Backend):
-    """The room of devices."""
+    """The mixin for devices."""
 
     def kinds(self) -> Sequence[str]:
         return tuple(dict.fromkeys(("gpu", *(("xpu",) if core.is_compiled_with_xpu() else ()), *_custom_types())))
@@ -113,7 +113,7 @@ class PaddleDevices(Backend):
 
 
 def device_at(place: Any) -> Device | None:
-    """Return the device that a ``core.Place`` names, or None for a kind devshim has no name for."""
+    """Return the device that a ``core.Place`` refers to, or None for a kind that devshim has no name for."""
     found = HOST.get(place._type())
     if found is not None:
         return found
@@ -133,7 +133,7 @@ def _gpu(index: int) -> Device:
 
 
 def forget_places(gpus: int) -> None:
-    """Forget the places of cards beyond so many, which are not shown any more."""
+    """Forget the places of GPUs with this index or a higher one, which are no longer visible."""
     for device in [each for each in _PLACES if each.kind == "gpu" and each.index >= gpus]:
         del _PLACES[device]
 
@@ -150,7 +150,7 @@ def make_place(device: Device) -> Any:
 
 
 def is_custom(device: Device) -> bool:
-    """Return whether a plug-in brings this device."""
+    """Return True if a plug-in provides this device."""
     return device is not CPU and not (
         (device.kind == "gpu" and _has_cuda()) or (device.kind == "xpu" and core.is_compiled_with_xpu())
     )
@@ -161,8 +161,8 @@ def _has_cuda() -> bool:
 
 
 def _count_cuda() -> tuple[int, str | None]:
-    """The number of CUDA's cards, and why CUDA counts none: Paddle raises what the driver answers (2.6 to 3.3)."""
-    unable = startup.reason("paddle", "gpu")  # CUDA cannot start in this process any more
+    """Return the number of CUDA cards, and why CUDA finds none: Paddle raises the driver's error (2.6 to 3.3)."""
+    unable = startup.reason("paddle", "gpu")  # CUDA can no longer start in this process
     if unable is not None:
         return 0, unable
     try:
@@ -173,7 +173,7 @@ def _count_cuda() -> tuple[int, str | None]:
 
 
 def _custom_types() -> dict[str, str]:
-    """The name here of each kind of device that plug-ins bring -> the plug-in's own."""
+    """Return devshim's name for each kind of device that plug-ins provide -> the plug-in's own name."""
     found: dict[str, str] = {}
     for name in core.get_all_custom_device_type() or ():
         kind = _kind_of(name)
@@ -184,6 +184,6 @@ def _custom_types() -> dict[str, str]:
 
 @cache
 def _kind_of(name: str) -> str | None:
-    """``npu`` is npu, ``iluvatar_gpu`` and ``metax_gpu`` are gpu, ``intel_hpu`` is hpu; ``custom_cpu`` is no host."""
+    """Map ``npu`` to npu, ``iluvatar_gpu`` and ``metax_gpu`` to gpu, ``intel_hpu`` to hpu; ``custom_cpu`` to None."""
     kind = ALIASES.get(name.lower()) or ALIASES.get(name.lower().rpartition("_")[2])
     return None if kind == "cpu" else kind

@@ -1,16 +1,16 @@
 """Sharing memory with other frameworks through DLPack.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* What goes out and what comes in is looked at in the capsule itself and compared with the tensor.  Paddle 2.6
-  exports bool as uint8 and a strided view as if it were contiguous, reads a strided capsule as if it were contiguous,
-  and takes negative strides for sizes: wrong values, without an error.  3.x does the first three right.
-* ``__dlpack_device__`` of a Paddle tensor names the host ``(1, None)``, which JAX refuses; here it has an index.
-* uint16, uint32 and uint64 are refused: Paddle 3.x takes them in, and can then not even copy them.
-* Never a writable tensor over memory whose owner says that it is read-only.
-* No deadlock.  Memory that Paddle 3.3 takes by DLPack it gives back under a lock of its own: where that memory is, at
-  the end of whatever chain, a tensor's that was taken so, too, the thread waits for itself, for ever.  So host memory
-  comes in by NumPy, whose arrays Paddle holds without a lock.
+* Every capsule, exported or imported, is read and compared with the tensor.  Paddle 2.6 exports bool as uint8, exports
+  a strided view as if it were contiguous, reads a strided capsule as if it were contiguous, and takes negative strides
+  for sizes: wrong values, without an error.  3.x does the first three correctly.
+* ``__dlpack_device__`` of a Paddle tensor describes the host as ``(1, None)``, which JAX refuses; here it has an index.
+* uint16, uint32 and uint64 are refused: Paddle 3.x imports them, but then cannot even copy them.
+* A writable tensor is never made over memory whose owner declares it read-only.
+* Deadlocks are avoided.  Paddle 3.3 releases memory that it got through DLPack while it holds a lock of its own.  If
+  that memory belongs, directly or through a chain of owners, to a tensor that was imported the same way, the thread
+  waits for itself forever.  So host memory is imported through NumPy, whose arrays Paddle releases without a lock.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 _KINDS = {"cpu": dlpack_module.CPU, "gpu": dlpack_module.CUDA}
-"""devshim's kind -> DLPack's DLDeviceType, of those that Paddle exports."""
+"""devshim's kind -> DLPack's DLDeviceType, for the kinds that Paddle exports."""
 
 _SMALL = frozenset(SMALL.values())
 _UNKNOWN = frozenset({"uint16", "uint32", "uint64"})
-"""What Paddle 3.x takes in, and can then not even copy."""
+"""The dtypes that Paddle 3.x imports but then cannot even copy."""
 
 _TENSORS = (EAGER, paddle.base.framework.EagerParamBase)
-"""What has its values in one block: a tensor, and a layer's parameter."""
+"""The types whose values are in one block of memory: a tensor, and a layer's parameter."""
 _SHARES = hasattr(core, "DenseTensor")
-"""Whether memory that is taken in stays where it is; Paddle 2.6, where this is a ``LoDTensor``, copies it."""
+"""True if imported memory is shared; Paddle 2.6, where this class is called ``LoDTensor``, copies it."""
 _TELLS_ITS_VERSION = hasattr(getattr(core, "DenseTensor", None), "_to_dlpack_versioned") and (
     np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 )
-"""Whether there are capsules that say of memory that it may be written (Paddle 3.3), and who reads that (NumPy 2.1)."""
+"""True if there are capsules that declare memory writable (Paddle 3.3), and NumPy can read that (2.1)."""
 
 
 def _is_plain(x: Tensor) -> bool:
-    """Whether a tensor of a known dtype is on the host, and has memory in which its values stand in C order."""
+    """Return True if a tensor of a known dtype is on the host and has memory, with its values in C order."""
     return bool(x.is_dense() and x._is_initialized() and x.is_contiguous() and x.place._type() in HOST)
 
 
 class _Once:
-    """A producer over one versioned capsule."""
+    """A producer of one versioned capsule."""
 
     __slots__ = ("_capsule",)
 
@@ -70,7 +70,7 @@ class _Once:
 
 
 def _view(x: Tensor) -> np.ndarray | None:
-    """NumPy over a plain tensor (see `Backend.viewers`)."""
+    """Return a NumPy view of a plain tensor (see `Backend.viewers`)."""
     kind = NUMPY.get(NAMES.get(x.dtype, ""))
     if kind is None or not _is_plain(x):
         return None
@@ -79,7 +79,7 @@ def _view(x: Tensor) -> np.ndarray | None:
 
 
 def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """A plain tensor's capsule (see `Backend.lenders`)."""
+    """Return the capsule of a plain tensor (see `Backend.lenders`)."""
     name = NAMES.get(x.dtype)
     if name is None or name == "bfloat16" or not _is_plain(x):
         return None
@@ -92,7 +92,7 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
 
 
 def _array(capsule: Any, address: int) -> np.ndarray:
-    """NumPy over a capsule's memory, without the mark that it is read-only, set where a capsule cannot tell."""
+    """Return a NumPy array over a capsule's memory, without the read-only flag, which NumPy sets if it cannot know."""
     array: np.ndarray = np.from_dlpack(_Once(capsule))
     if array.flags.writeable:
         return array
@@ -101,14 +101,14 @@ def _array(capsule: Any, address: int) -> np.ndarray:
 
 
 def _held(array: np.ndarray) -> Tensor:
-    """A tensor over the memory of an array in C order."""
+    """Return a tensor over the memory of an array in C order."""
     return EAGER(value=array, place=HOST_PLACE, zero_copy=True, **NEW)
 
 
 def _strided(capsule: Any, offered: dlpack_module.Offer) -> Tensor:
-    """A tensor over a capsule's memory, whatever its strides."""
+    """Return a tensor over a capsule's memory, with any strides."""
     if offered.dtype == "bfloat16":
-        dlpack_module.label(capsule, "uint16")  # as which Paddle reads it
+        dlpack_module.label(capsule, "uint16")  # the dtype from which Paddle reads bfloat16
     array = _array(capsule, offered.address)
     if offered.is_contiguous:
         return _held(array.reshape(offered.shape))
@@ -118,7 +118,7 @@ def _strided(capsule: Any, offered: dlpack_module.Offer) -> Tensor:
 
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
-    """A tensor over a plain capsule (see `Backend.borrower`)."""
+    """Return a tensor over a plain capsule (see `Backend.borrower`)."""
     native, address = PADDLE.get(dtype), dlpack_module.address(capsule)
     if native is None or not address or not paddle.in_dynamic_mode():
         return None
@@ -128,7 +128,7 @@ def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
 
 
 class PaddleInterop(PaddleTensors):
-    """The room of interop."""
+    """The mixin for DLPack."""
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = dict.fromkeys(
         _TENSORS if _TELLS_ITS_VERSION else (), _view
@@ -136,10 +136,11 @@ class PaddleInterop(PaddleTensors):
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = dict.fromkeys(_TENSORS, _lend)
     borrower = staticmethod(_borrow) if _SHARES else None
     alignment = 0
-    """Measured on 3.3.1 (x86-64, AVX-512): 45 operators, all dtypes, 1 to 4,096 elements, at 0 to 64 bytes.
+    """Measured on 3.3.1 (x86-64, AVX-512) with 45 operators, all dtypes, 1 to 4,096 elements, at offsets of 0 to 64 B.
 
-    Of complex128 twenty-two (``x + x``, ``x[0].item()``, ``zero_``, ...) end the process (SIGSEGV) where the address is
-    not a multiple of 16, from 1 element on; the others lived on every address, which no compiler promises for C++.
+    For complex128, twenty-two operators (``x + x``, ``x[0].item()``, ``zero_``, ...) end the process (SIGSEGV) if the
+    address is not a multiple of 16, from 1 element on. The others worked at every address, which no C++ compiler
+    guarantees.
     """
 
     def to_dlpack(self, x: Tensor) -> Any:
@@ -153,10 +154,10 @@ class PaddleInterop(PaddleTensors):
                 f"PaddlePaddle does not export {device.kind} tensors through DLPack", "leave copy out to copy it"
             )
         plain = x.detach()  # gradients stay here; a Parameter becomes a plain tensor
-        checked = [self._capsule(plain)]  # what Paddle cannot export is refused here, not in the consumer
+        checked = [self._capsule(plain)]  # a tensor that Paddle cannot export is refused here, not in the consumer
 
         def export(stream: Any) -> Any:
-            if stream != -1:  # which says that the consumer does without
+            if stream != -1:  # -1: the consumer needs no synchronization
                 self.synchronize(device)
             return checked.pop() if checked else self._capsule(plain)
 
@@ -190,7 +191,7 @@ class PaddleInterop(PaddleTensors):
         return made
 
     def _is_same(self, offered: dlpack_module.Offer, x: Tensor) -> bool:
-        """Whether a tensor has the dtype and shape offered, and reads the same values at the same address."""
+        """Return True if a tensor has the offered dtype and shape, and reads the same values at the same address."""
         if (offered.dtype, offered.shape) != (self.dtype_name(x), tuple(x.shape)):
             return False
         if 0 in offered.shape:
@@ -200,7 +201,7 @@ class PaddleInterop(PaddleTensors):
 
 
 def _look(capsule: Any) -> dlpack_module.Offer:
-    """What a capsule offers, if Paddle can read it."""
+    """Return the contents of a capsule, or refuse it if Paddle cannot read it."""
     offered = dlpack_module.read(capsule)
     if len(offered.shape) > MOST_AXES:
         raise BufferError(too_many_axes(len(offered.shape)))

@@ -1,19 +1,21 @@
-"""Import PaddlePaddle beside the other frameworks, and without noise.
+"""Importing PaddlePaddle together with the other frameworks, and without warnings.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Each of Paddle and TensorFlow carries its own protobuf.  TensorFlow 2.20 and 2.21 imported first, ``import paddle``
-  (2.6, 3.0, 3.2, 3.3) binds to theirs and ends the process with a segmentation fault (PaddlePaddle/Paddle#78259 is
-  of that family).  Loaded with RTLD_DEEPBIND, Paddle prefers its own symbols: all of these pairs import, and train.
-  Only then: deep binding also hides a preloaded allocator or sanitizer from Paddle.
-* The other order is TensorFlow's to mend, in its own ``importing.py``.
-* ``paddle.jit.to_static`` rewrites what it traces: the source of every function called (``full_graph=True``), or its
-  bytecode.  It gets early returns (2.6 to 3.3) and keyword-only arguments (2.6, 3.0) wrong, so it is told, before
-  it traces anything, to call devshim as it is.
-* The compiler of bytecode (3.x) follows what it is not told to break off at, and fails with an error of its own where
-  it loses its way: in classes that hash by what their ``__init__`` sets, in iterators of tensors, in ``pathlib``.
-* Simulated GPUs are a plug-in, which Paddle looks for while it is imported: see ``plugin.py``.
-* Paddle's import warns of a missing ``ccache``, which is an error where a program treats warnings as errors.
+* Paddle and TensorFlow each contain a protobuf of their own.  If TensorFlow 2.20 or 2.21 is imported first, ``import
+  paddle`` (2.6, 3.0, 3.2, 3.3) binds to TensorFlow's protobuf and ends the process with a segmentation fault
+  (PaddlePaddle/Paddle#78259 is of that family).  Loaded with RTLD_DEEPBIND, Paddle prefers its own symbols: all of
+  these pairs import, and train.  The flag is used only in this case, because deep binding also hides a preloaded
+  allocator or sanitizer from Paddle.
+* The opposite order is handled by the TensorFlow adapter, in its own ``import_hooks.py``.
+* ``paddle.jit.to_static`` rewrites what it traces: the source of every called function (``full_graph=True``), or its
+  bytecode.  It gets early returns (2.6 to 3.3) and keyword-only arguments (2.6, 3.0) wrong.  So it is instructed,
+  before it traces anything, to call devshim's functions unchanged.
+* The bytecode compiler (3.x) follows every call unless it is instructed to break the graph there, and fails with an
+  error of its own on code that it does not support: classes whose hash depends on what their ``__init__`` sets,
+  iterators of tensors, and ``pathlib``.
+* Simulated GPUs are a plug-in, which Paddle looks for while it is imported: see ``simulation/plugin.py``.
+* Paddle's import warns of a missing ``ccache``, which is an error if a program treats warnings as errors.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ __all__ = ["around", "by_adapter", "clashes", "keep_compilers_out", "simulating"
 _by_adapter = False
 
 _LOST_IN = ("Placement", "all_reduce_", "backends", "gather", "save")
-"""What the compiler of bytecode is to call as it is (Paddle 3.3)."""
+"""The functions that the bytecode compiler has to call unchanged (Paddle 3.3)."""
 
 
 @contextmanager
 def around() -> Iterator[None]:
-    """Run Paddle's own import inside this; the flags for loading libraries are as before afterwards."""
+    """Run Paddle's own import inside this context; afterwards the flags for loading libraries are restored."""
     global _by_adapter
     _by_adapter = "devshim_backends._paddle.backend" in sys.modules
     with warnings.catch_warnings():
@@ -56,21 +58,21 @@ def around() -> Iterator[None]:
 
 @contextmanager
 def simulating() -> Iterator[None]:
-    """Run Paddle's own import inside this, too, where GPUs are to be simulated."""
-    from devshim_backends._paddle.simulation import plugin  # compiles, which is for those alone who simulate
+    """Run Paddle's own import inside this context as well if GPUs are to be simulated."""
+    from devshim_backends._paddle.simulation import plugin  # compiles, which only simulation needs
 
     with plugin.announced(Path(sys.modules["paddle"].__path__[0])):
         yield
 
 
 def by_adapter() -> bool:
-    """Return whether it was devshim's own adapter that imported Paddle, and no program that had it before."""
+    """Return True if devshim's own adapter imported Paddle, and not the program before it."""
     return _by_adapter
 
 
 def keep_compilers_out(paddle: Any) -> None:
-    """Have Paddle's ``to_static`` call what a user calls of devshim's, and not rewrite it."""
-    # Paddle 2.6 asks the package for its members when it first traces, 3.x takes all that is in the package's folder.
+    """Make Paddle's ``to_static`` call the public functions of devshim unchanged instead of rewriting them."""
+    # Paddle 2.6 reads the package's members when it first traces; 3.x skips everything in the package's folder.
     paddle.jit.ignore_module([import_module("devshim")])
     skip = getattr(paddle.base.core, "eval_frame_skip_file_prefix", None)
     if skip is not None:
@@ -81,7 +83,7 @@ def keep_compilers_out(paddle: Any) -> None:
 
 
 def _break_off(compiled: Any) -> None:
-    """Have the compiler of bytecode break off at some functions, when it is first used: its import takes 0.15 s."""
+    """Make the bytecode compiler break the graph at some functions, on its first use: its import takes 0.15 s."""
     own = compiled._perform_call
     if own.__module__ == __name__:
         return
@@ -89,7 +91,7 @@ def _break_off(compiled: Any) -> None:
     def perform(self: Any, *args: Any, **kwargs: Any) -> Any:
         compiled._perform_call = own
         settings: Any = import_module("paddle.jit.sot.utils.paddle_api_config")
-        if hasattr(settings, "add_break_graph_function"):  # as of 3.0
+        if hasattr(settings, "add_break_graph_function"):  # 3.0 and newer
             for name in _LOST_IN:
                 settings.add_break_graph_function(getattr(import_module("devshim"), name))
         return own(self, *args, **kwargs)
@@ -98,12 +100,12 @@ def _break_off(compiled: Any) -> None:
 
 
 def clashes() -> tuple[str, ...]:
-    """Return what is known to go wrong beside the frameworks this process has imported, a sentence each."""
+    """Return the known conflicts with the frameworks that this process has imported, one sentence each."""
     if sys.platform != "linux" or sys.modules.get("tensorflow") is None or _binds_deeply():
         return ()
     return ("importing PaddlePaddle after TensorFlow can end the process: this system's C library cannot bind deeply",)
 
 
 def _binds_deeply() -> bool:
-    """Whether Paddle is to be loaded with its own symbols first: beside TensorFlow, where the C library is glibc."""
+    """Return True if Paddle must be loaded with its own symbols first: with TensorFlow, if the C library is glibc."""
     return sys.modules.get("tensorflow") is not None and hasattr(os, "RTLD_DEEPBIND")

@@ -1,12 +1,12 @@
-"""Random tensors, drawn on the device they are asked for, and one seed for all of Paddle's generators.
+"""Random tensors, generated on the requested device, and one seed for all generators in Paddle.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Drawn there, not copied there, and without a look at the process-wide device.
-* ``[low, high)`` holds in every dtype: rounding a draw to 16 bits reaches ``high`` once in 512 draws of bfloat16,
-  so draws are kept at or below the largest 16-bit number under it before they are rounded.
-* ``paddle.seed`` restarts a plug-in's generators only while one of its devices is the process-wide one
-  (3.3); here always.
+* Values are generated on the device, not copied there, and the process-wide device is not read.
+* ``[low, high)`` is true for every dtype: rounding to 16 bits reaches ``high`` once in 512 values of bfloat16, so
+  values are limited to the largest 16-bit number below it before they are rounded.
+* ``paddle.seed`` restarts a plug-in's generators only while one of its devices is the process-wide one (3.3); here it
+  always does.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _GLOBAL = 0
-"""The seed that stands for "draw from the device's own generator"."""
+"""The seed that means "use the device's own generator"."""
 
 
 class PaddleDraws(Backend):
-    """The room of draws."""
+    """The mixin for random tensors."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         require_dynamic(self, "random.uniform")
@@ -58,12 +58,12 @@ class PaddleDraws(Backend):
 
 
 def _there(made: Tensor, place: Any) -> Tensor:
-    """A draw where it was asked for: an empty one on a plug-in's device that lacks the kernel stays on the host."""
+    """Return a tensor on its requested place: an empty one from a plug-in that lacks the kernel is left on the host."""
     return made if made.size or made.place._equals(place) else made._copy_to(place, True)
 
 
 def _drawn(dtype: Any, call: str) -> tuple[str, Any]:
-    """The name of the dtype asked for, and the dtype to draw in: Paddle 2.6 draws no 16-bit floats on the host."""
+    """Return the requested dtype's name, and the dtype to draw in: Paddle 2.6 draws no 16-bit floats on the host."""
     name = NAMES.get(dtype, str(dtype))
     if name in ("float32", "float64"):
         return name, PADDLE[name]
@@ -73,7 +73,7 @@ def _drawn(dtype: Any, call: str) -> tuple[str, Any]:
 
 
 def _below(high: float, name: str) -> float:
-    """The largest number of a 16-bit dtype that is less than ``high``."""
+    """Return the largest number of a 16-bit dtype that is less than ``high``."""
     if name == "float16":
         found = np.float16(high)
         return float(found if float(found) < high else np.nextafter(found, np.float16(-np.inf)))

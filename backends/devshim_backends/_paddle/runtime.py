@@ -1,4 +1,4 @@
-"""PaddlePaddle's runtime: whether it has started, which cards it sees, and their memory."""
+"""PaddlePaddle's runtime: whether it has started, which cards are visible to it, and their memory."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _FULL = ("out of memory", "resourceexhausted", "fail to alloc memory", "cannot allocate", "bad_alloc")
-"""What Paddle's errors say, in lower case, where a device or the host is full."""
+"""Texts, in lower case, with which Paddle's errors report that a device or the host is full."""
 
 
 _NO_START = re.compile(r"CUDA error\((3|34|35|46|100|101|800|803|804|999)\)[^\n]*")
-"""What Paddle says where CUDA does not start, by the numbers of ``cudaError``."""
+"""Paddle's error text when CUDA does not start, with the numbers of ``cudaError``."""
 
 
 class PaddleRuntime(Backend):
-    """The room of the runtime."""
+    """The mixin for the runtime."""
 
     never_late: ClassVar[tuple[str, ...]] = ("grow",)
 
     def started(self) -> bool:
-        # What is reserved is asked for: Paddle looks for cards when it is imported, and uses one much later.
+        # Reserved memory shows it: Paddle looks for cards when it is imported, but uses one much later.
         kinds = [kind for kind in self.kinds() if self.count(kind)]
         return any(
             core.device_memory_stat_peak_value("Reserved", index) for kind in kinds for index in range(self.count(kind))
         )
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
-        if core.is_compiled_with_cuda():  # it read CUDA_VISIBLE_DEVICES while it was imported
+        if core.is_compiled_with_cuda():  # it read CUDA_VISIBLE_DEVICES during its import
             raise messages.already_started(self, "ds.set_visible_devices()")
 
     def memory(self, device: Device) -> MemoryInfo:
@@ -48,7 +48,7 @@ class PaddleRuntime(Backend):
             return host.memory()
         if self.cards is not None and device.kind == "gpu":
             return self.cards[device.index].info()
-        # Paddle counts by index alone, whatever the kind of card.
+        # Paddle counts by index only, for all kinds of card together.
         used = int(core.device_memory_stat_current_value("Allocated", device.index))
         peak = int(core.device_memory_stat_peak_value("Allocated", device.index))
         total = None if is_custom(device) or device.kind != "gpu" else self.describe(device).total_memory
@@ -66,18 +66,18 @@ class PaddleRuntime(Backend):
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy == "grow":
-            return  # what Paddle does anyway: FLAGS_allocator_strategy is auto_growth
+            return  # Paddle's default: FLAGS_allocator_strategy is auto_growth
         totals = [
             paddle.device.cuda.get_device_properties(index).total_memory
             for index in range(paddle.device.cuda.device_count())
         ]
-        if totals:  # one limit for all cards: the smallest decides
+        if totals:  # Paddle has one limit for all cards: the smallest decides
             paddle.set_flags({"FLAGS_gpu_memory_limit_mb": max(1, int(min(totals) * policy) >> 20)})
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         if isinstance(error, MemoryError):
             return True
-        # Paddle has no class for it: a full card is a MemoryError, a RuntimeError, an OSError or a SystemError.
+        # Paddle has no class for this: a full card raises a MemoryError, RuntimeError, OSError or SystemError.
         told = isinstance(error, (RuntimeError, OSError, SystemError))
         return told and any(text in str(error).lower() for text in _FULL)
 

@@ -1,25 +1,25 @@
-"""PaddlePaddle's default device, made one per thread.
+"""Scopes that give each thread its own default device in PaddlePaddle.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Paddle's default device is one for the whole process: ``paddle.device.set_device`` in a thread moves the creation
-  functions of every other (2.6 to 3.3).  A scope is for the thread or task that enters it, and the process-wide
-  device is never written, so there is nothing to restore and nobody else sees it.
-* Inside a scope ``paddle.zeros``, ``paddle.to_tensor`` and new layers land on the scope's device, and
-  ``paddle.get_device()`` names it; ``paddle.set_device`` and ``paddle.device.device_guard`` act on the scope alone.
-* Outside scopes Paddle behaves as if devshim were not there.
+* Paddle has one default device for the whole process: ``paddle.device.set_device`` in one thread changes where the
+  creation functions of all others put their results (2.6 to 3.3).  A scope is for the thread or task that enters it.
+  The process-wide device is never written, so nothing has to be restored and no other thread is affected.
+* Inside a scope ``paddle.zeros``, ``paddle.to_tensor`` and new layers use the scope's device, and
+  ``paddle.get_device()`` returns it; ``paddle.set_device`` and ``paddle.device.device_guard`` affect only the scope.
+* Outside scopes Paddle behaves as it does without devshim.
 
-How: Paddle's Python layer asks one function for the default place and tells another one.  At the first scope both
-are given code that asks a context variable first; the functions themselves stay the same objects, because modules
-hold them by name.
+How it works: Paddle's Python layer reads the default place with one function and sets it with another.  At the first
+scope both functions get code that consults a context variable first.  The function objects stay the same, because
+modules have imported them by name.
 
-A place that came out of a scope is recognised when it comes back through the setter, in whatever thread: Paddle's
-``DataLoader`` carries the caller's place into its worker threads and sets it there.
+A place that came from a scope is recognised when it is passed back to the setter, in any thread: Paddle's
+``DataLoader`` takes the caller's place to its worker threads and sets it there.
 
 On real cards the C++ layer computes on the *process-wide* card, not where the arguments are
-(PaddlePaddle/Paddle#51706), so while a scope is open that card is the scope's, for all threads; two threads on
-two CUDA cards at once are beyond Paddle.  Plug-ins' devices follow the data.  A copy from a card to the host works
-from that process-wide card alone (``phi::Copy`` in tensor_utils.cc): `beside` opens a scope of the tensor's.
+(PaddlePaddle/Paddle#51706).  So while a scope is open, that card is the scope's for all threads; Paddle does not
+support two threads on two CUDA cards at once.  Plug-in devices follow the data.  A copy from a card to the host works
+only from that process-wide card (``phi::Copy`` in tensor_utils.cc): `beside` opens a scope of the tensor's card.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _HERE: ContextVar[Any] = ContextVar("devshim_paddle_place", default=None)
 
 _LOCK = Lock()
 _OURS: dict[Device, Any] = {}
-"""The places that scopes hand out: told from the user's own by identity."""
+"""The places that scopes use; they are distinguished from the user's own by identity."""
 
 _CARDS: list[tuple[object, Any]] = []
 """The open scopes on real cards, of all threads, innermost last, with their places."""
@@ -58,7 +58,7 @@ _attached = False
 
 
 class PaddleScopes(Backend):
-    """The room of scopes."""
+    """The mixin for scopes."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if self.compiling() and any(self.count(kind) for kind in self.kinds()):
@@ -73,19 +73,19 @@ class PaddleScopes(Backend):
 
 
 def open_scope(device: Device) -> AbstractContextManager[object]:
-    """Return a context in which a device is Paddle's default one for this thread or task."""
+    """Return a context in which a device is Paddle's default for this thread or task."""
     return _Scope(device)
 
 
 def beside(place: Any) -> AbstractContextManager[object]:
-    """Return a scope of the CUDA card that a tensor's place is, for operators and copies; for others, nothing."""
+    """Return a scope of the CUDA card of a tensor's place, for operators and copies, or a null context."""
     if not place.is_gpu_place():
         return nullcontext()
     return _OnCard(Device("gpu", place.gpu_device_id()))
 
 
 class _Scope:
-    """A ``with`` block in which a device is Paddle's default one, for this thread or task; entered once."""
+    """A context in which a device is Paddle's default, for this thread or task; it can be entered once."""
 
     def __init__(self, device: Device) -> None:
         self._place, self._index = _place_of(device), device.index
@@ -109,12 +109,12 @@ class _Scope:
 
 
 class _OnCard(_Scope):
-    """A scope of a CUDA card, which CUDA has for its current one, too."""
+    """A scope of a CUDA card that is also CUDA's current card inside it."""
 
     def __enter__(self) -> object:
         entered = super().__enter__()
         if framework.core.get_cuda_current_device_id() != self._index:
-            _C_ops.empty([0], paddle.float32, self._place)  # Paddle 2.6 copies from CUDA's card, which operators set
+            _C_ops.empty([0], paddle.float32, self._place)  # 2.6 copies from CUDA's current card, which operators set
         return entered
 
 
@@ -140,24 +140,24 @@ def _compute_on(scope: object, place: Any) -> None:
 
 
 def is_chosen() -> bool:
-    """Return whether a scope or ``paddle.set_device`` has chosen another default device than the host."""
+    """Return True if a scope or ``paddle.set_device`` has chosen a default device other than the host."""
     return _HERE.get() is not None or not isinstance(process_wide(), framework.core.CPUPlace)
 
 
 def process_wide() -> Any:
-    """Return the place that Paddle itself has for the whole process, whatever scopes are open."""
+    """Return Paddle's own place for the whole process, regardless of open scopes."""
     look_up: Any = framework._current_expected_place_
     return look_up.__defaults__[1]() if _attached else look_up()
 
 
 def set_process_wide(place: Any) -> None:
-    """Give Paddle another place for the whole process, whatever scopes are open."""
+    """Set Paddle's own place for the whole process, regardless of open scopes."""
     tell: Any = framework._set_expected_place
     (tell.__defaults__[2] if _attached else tell)(place)
 
 
 def _attach() -> None:
-    """Put the context variable before Paddle's process-wide place, once."""
+    """Make Paddle consult the context variable before its process-wide place; only the first call has an effect."""
     global _attached
     if not _attached:
         _divert(framework._current_expected_place_, _look_up, (_HERE,))
@@ -166,21 +166,21 @@ def _attach() -> None:
 
 
 def _divert(function: Any, code: Any, given: tuple[object, ...]) -> None:
-    """Give one of Paddle's functions new code; what that needs, and the original, become argument defaults."""
+    """Give a Paddle function new code; the objects that it needs, and the original, become argument defaults."""
     original = FunctionType(function.__code__, function.__globals__, function.__name__)
-    # The defaults come first: the old code takes no notice of them, the new one cannot do without.
+    # The defaults are set first: the old code ignores them, but the new code needs them.
     function.__defaults__ = (*given, original)
     function.__code__ = code.__code__
 
 
 def _look_up(here: Any = None, original: Any = None) -> Any:
-    """What Paddle's ``_current_expected_place_`` does from then on. Its globals are Paddle's: it may use none."""
+    """Return the place as the new code of ``_current_expected_place_``, which has Paddle's globals: it uses none."""
     place = here.get()
     return original() if place is None else place
 
 
 def _set(place: Any, here: Any = None, ours: Any = None, original: Any = None) -> None:
-    """What Paddle's ``_set_expected_place`` does from then on."""
+    """Set the place, as the new code of ``_set_expected_place`` in Paddle."""
     if here.get() is None and not any(place is own for own in ours.values()):
         original(place)
     else:

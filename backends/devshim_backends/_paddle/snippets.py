@@ -1,4 +1,4 @@
-"""The native line each devshim call stands for, as a PaddlePaddle user writes it. Imports no framework."""
+"""The native line for each devshim call, as a PaddlePaddle user writes it. Imports no framework."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""PaddlePaddle's tensors: where they are, copies of them, and host memory.
+"""PaddlePaddle's tensors: their devices, copies of them, and their host memory.
 
-Requirements this module answers:
+Requirements that this module meets:
 
 * Gradients flow through a copy.  Paddle's own moves (``.to``, ``.cpu``, ``.cuda``, ``_copy_to``) return a leaf, and
-  ``.to`` even says that it needs a gradient: the backward pass succeeds and the source gets none (3.3;
-  PaddlePaddle/Paddle#72246 restores the flag alone).  So a copy that needs a gradient goes through a `PyLayer`.
-* A copy is new memory always, never a second ``Parameter``: ``_copy_to`` of one gives another with the same *name*,
-  by which optimizers and checkpoints know it.  And the source is left alone: ``.to`` empties it where a card is full.
-* bfloat16 leaves for NumPy as itself (``ml_dtypes``), not as the uint16 bits that ``.numpy()`` gives, and NumPy's
+  the result of ``.to`` even claims to need a gradient: the backward pass succeeds and the source gets none (3.3;
+  PaddlePaddle/Paddle#72246 restores only the flag).  So a copy that needs a gradient goes through a `PyLayer`.
+* A copy always has new memory, and is never a second ``Parameter``: ``_copy_to`` of a parameter returns another with
+  the same *name*, by which optimizers and checkpoints identify it.  The source stays intact: ``.to`` empties it if a
+  card is full.
+* bfloat16 becomes NumPy's own bfloat16 (``ml_dtypes``), not the uint16 bits that ``.numpy()`` returns.  NumPy's
   uint16, which Paddle takes for bfloat16 bits, is refused.
 * A sparse tensor is refused: ``_copy_to`` of one ends the process (2.6.2) or reads its shape wrong (3.3).
 """
@@ -44,13 +45,13 @@ SYMBOLS = tuple(
     for cls in (paddle.static.Variable, getattr(getattr(paddle, "pir", None), "Value", None))
     if isinstance(cls, type)
 )
-"""What stands for a tensor while a function or a static program is being built."""
+"""The types that represent a tensor while a function or a static program is being built."""
 
 WHOLES = (
     *(paddle.nn.Layer, paddle.optimizer.Optimizer, paddle.optimizer.lr.LRScheduler),
     *(paddle.amp.GradScaler, paddle.amp.AmpScaler),
 )
-"""What moves as a whole."""
+"""The types that move as one object."""
 
 _SYMBOLIC = frozenset(SYMBOLS)
 HOST_PLACE = paddle.CPUPlace()
@@ -58,25 +59,25 @@ _ITEM_SIZES = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, **dict
 STRIDED = "FLAGS_use_stride_kernel"
 """True if Paddle reads strides; on simulated GPUs it does not."""
 MOST_AXES = 9
-"""What a tensor's shape has room for (``kMaxRank`` in Paddle's ``ddim.h``, 2.6 to 3.3)."""
+"""The largest number of axes of a tensor (``kMaxRank`` in Paddle's ``ddim.h``, 2.6 to 3.3)."""
 _OUTSIDE = "call it before or after the compiled function, or compile with to_static(full_graph=False)"
 
 
 def _copied_to_host(x: Tensor) -> Tensor | None:
-    """A copy in host memory of a plain tensor that needs no gradient: what `copy_to` makes, at a third of its price."""
+    """Return a host copy of a plain tensor that needs no gradient: the same as `copy_to`, in a third of the time."""
     only_host = devices.only_host
     if not x.stop_gradient or not x.is_dense() or not (only_host or x.place._type() in HOST):
         return None
     try:
         made = x._copy_to(HOST_PLACE, True)
-    except SystemError:  # `PaddleTensors.copy_to` knows more of it
+    except SystemError:  # handled by `PaddleTensors.copy_to`
         return None
-    made.name = ""  # it has the source's, if that has been asked for; now it gets one of its own when it is
+    made.name = ""  # the copy has the source's name, if that was generated; now it gets its own on demand
     return made if only_host or made.place._type() in HOST else None
 
 
 class PaddleTensors(Backend):
-    """The room of tensors."""
+    """The mixin for tensors."""
 
     copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {EAGER: _copied_to_host}
 
@@ -90,7 +91,7 @@ class PaddleTensors(Backend):
         return issubclass(type(x), SYMBOLS)  # isinstance(x, Variable) is true for every tensor: Paddle overrides it
 
     def device_of(self, x: Tensor) -> Device:
-        if type(x) is not EAGER and type(x) in _SYMBOLIC:  # asked for its place, it warns (3.x)
+        if type(x) is not EAGER and type(x) in _SYMBOLIC:  # reading its place raises a warning (3.x)
             return self._traced(x, "device_of")
         try:
             place = x.place
@@ -122,7 +123,7 @@ class PaddleTensors(Backend):
         ) from error
 
     def _traced(self, x: Tensor, call: str) -> Device:
-        """Where a value will be that exists only while a program is being built: known where there is only the host."""
+        """Return the future device of a value in a program being built: known only if the host is the only device."""
         if any(self.count(kind) for kind in self.kinds()):
             raise messages.tracing(self, call, _OUTSIDE)
         return CPU
@@ -133,7 +134,7 @@ class PaddleTensors(Backend):
             return paddle.assign(x)
         if not x.is_dense():
             raise self._unusable(x, "be copied")
-        # From card to card Paddle copies on the target's stream, which waits for nothing on the source's.
+        # From card to card Paddle copies on the target's stream, which does not wait for the source's stream.
         blocking = device is CPU or not non_blocking or x.place._type() not in HOST
         place = self.to_native(device)
         if x.dtype == paddle.complex128 and _is_scattered(x):
@@ -144,7 +145,7 @@ class PaddleTensors(Backend):
             except SystemError:
                 if paddle.get_flags(STRIDED)[STRIDED]:
                     raise
-                # It came by DLPack with strides, which Paddle reads for NumPy alone while GPUs are simulated.
+                # It came through DLPack with strides, which Paddle reads only for NumPy while GPUs are simulated.
                 return self.from_numpy(self.to_numpy(x, copy=True), device, copy=True)
         return Copy.apply(x, place, blocking)
 
@@ -155,7 +156,7 @@ class PaddleTensors(Backend):
         if not x.is_dense() or name not in _ITEM_SIZES:
             raise self._unusable(x, "become a NumPy array")
         if copy and not (name == "complex128" and _is_scattered(x)):
-            # From a card that is not CUDA's current one the copy would not wait for what is being computed there.
+            # From a card that is not CUDA's current one, the copy would not wait for pending work on that card.
             with nullcontext() if devices.only_host else scopes.beside(x.place):
                 array = np.asarray(x.detach().numpy())
         elif x.place._type() not in HOST:
@@ -189,9 +190,9 @@ class PaddleTensors(Backend):
         return EAGER(value=array, place=self.to_native(device), zero_copy=not copy, **NEW)
 
     def _small(self, array: np.ndarray, name: str, device: Device) -> Tensor:
-        """A tensor of a dtype that Paddle reads of DLPack alone, not of NumPy, of the bytes of an array."""
+        """Return a tensor of an array's bytes, for a dtype that Paddle reads from DLPack but not from NumPy."""
         capsule = dlpack.label(np.array(array, order="C").__dlpack__(), name)
-        dlpack.managed(capsule).tensor.strides = None  # C order; of no elements Paddle takes NumPy's for another
+        dlpack.managed(capsule).tensor.strides = None  # C order; for empty arrays Paddle misreads NumPy's strides
         made = from_dlpack(capsule)
         return made if device is CPU else made._copy_to(self.to_native(device), True)
 
@@ -214,38 +215,38 @@ class PaddleTensors(Backend):
     def synchronize(self, device: Device) -> None:
         if device is CPU:
             return
-        # To wait makes a context, of half a gigabyte, on a CUDA card that has none; Paddle may compute there in memory
-        # that it has reserved, and in another framework's.
+        # Waiting creates a context, of half a gigabyte, on a CUDA card that has none. Paddle may compute there in
+        # memory that it has reserved, or in another framework's.
         reserved = devices.is_custom(device) or devices.core.device_memory_stat_peak_value("Reserved", device.index)
         if reserved or cuda.has_context(device.index):
             paddle.device.synchronize(self.to_native(device))
 
     def _unusable(self, x: Tensor, what: str) -> DevshimError:
-        """The refusal of a tensor that is sparse, or of a dtype that Paddle does not compute with."""
+        """Return the error for a tensor that is sparse, or has a dtype that Paddle does not compute with."""
         if not x.is_dense():
             return UnsupportedError(f"a sparse tensor of PaddlePaddle's cannot {what}", "call x.to_dense() first")
         return messages.no_dtype(self, shown(x.dtype), "int64")
 
 
 def _is_scattered(x: Tensor) -> bool:
-    """True if Paddle cannot copy complex128: it uses an operator that crashes on unaligned memory (3.3)."""
+    """Return True if Paddle cannot copy this complex128: it uses an operator that crashes on unaligned memory (3.3)."""
     if not x._is_initialized() or x.place._type() not in HOST or not paddle.get_flags(STRIDED)[STRIDED]:
-        return False  # without strides it copies all there is, and must not be asked for the address of some
+        return False  # without strides it copies the whole memory, and some tensors must not be asked for an address
     return bool(x.data_ptr() % 16 and not x.is_contiguous())
 
 
 def too_many_axes(count: int) -> str:
-    """Why Paddle cannot have a tensor, which it says in words about itself."""
+    """Return why Paddle cannot have a tensor with that many axes, in the words of an error from Paddle."""
     return f"PaddlePaddle's tensors have at most {MOST_AXES} axes, and this has {count}"
 
 
 def _type_of_memory(name: str) -> np.dtype:
-    """NumPy's dtype for memory of a dtype's: its own, or integers of its width, which Paddle reads as bfloat16."""
+    """Return NumPy's dtype for memory of a dtype: the same, or integers of its width; Paddle reads u2 as bfloat16."""
     return NUMPY.get(name) or np.dtype(f"u{_ITEM_SIZES[name]}")
 
 
 def _copied(x: Tensor, place: Any, blocking: bool) -> Tensor:
-    """A copy without a gradient; from a CUDA card, with that as Paddle's current one."""
+    """Return a copy without a gradient; from a CUDA card, made while that is Paddle's current one."""
     if devices.only_host:
         return x._copy_to(place, blocking)
     with scopes.beside(x.place):
@@ -253,7 +254,7 @@ def _copied(x: Tensor, place: Any, blocking: bool) -> Tensor:
 
 
 class Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type checker
-    """A copy on another place, whose gradient is copied back; itself differentiable, for gradients of gradients."""
+    """A copy on another place, whose gradient is copied back; it is differentiable for gradients of gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, place: Any, blocking: bool) -> Tensor:
@@ -268,14 +269,14 @@ class Copy(PyLayer):  # type: ignore[misc]  # PaddlePaddle is Any to the type ch
 
 
 class Memory:
-    """Host memory as NumPy's array interface, version 3, which may be written; keeps its owner alive.
+    """Writable host memory in NumPy's array interface, version 3; it keeps its owner alive.
 
     Args:
-        owner: Whose memory it is.
-        address: Of its first element.
-        shape: The array's.
-        strides: In bytes; None for C order.
-        dtype: NumPy's.
+        owner: The object that owns the memory.
+        address: The address of the first element.
+        shape: The shape of the array.
+        strides: The strides in bytes; None for C order.
+        dtype: NumPy's dtype.
     """
 
     __slots__ = ("__array_interface__", "_owner")

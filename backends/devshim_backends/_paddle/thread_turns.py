@@ -1,19 +1,18 @@
-"""Run parts of PaddlePaddle in one thread at a time while `ds.parallel` runs.
+"""Running parts of PaddlePaddle in one thread at a time while `ds.parallel` runs.
 
 PaddlePaddle (seen on 3.3.1) keeps the state of `paddle.grad` in one object per process, ``egr::GeneralGrad``, which
 every call fills, walks and clears with the GIL released.  Two threads in it at once end the process.
-`paddle.autograd`'s ``jacobian`` and ``hessian`` come through the same function, `Tensor.backward` does not, and needs
-no turns.
+`paddle.autograd`'s ``jacobian`` and ``hessian`` use the same function; `Tensor.backward` does not, and needs no turns.
 
-It builds programs in one object per process, too: two threads that compile a function at once end the process, and a
-thread that computes eagerly meanwhile finds itself in the program.  A function that was compiled as a whole keeps its
-values in one scope: two threads that run it at once get each other's numbers, hang, or crash the process, with
-gradients and without.  Turns would not do: a backward pass reads the scope later.  What the bytecode compiler made
-(``full_graph=False``) runs in three threads, 200 times each.
+Paddle also builds programs in one object per process: two threads that compile a function at once end the process, and
+operations that another thread computes eagerly meanwhile end up in the program.  A function that was compiled as a
+whole keeps its values in one scope: two threads that run it at once get each other's numbers, hang, or crash the
+process, with and without gradients.  Turns would not help, because a backward pass reads the scope later.  Functions
+from the bytecode compiler (``full_graph=False``) were run in three threads, 200 times each, without a failure.
 
-`ds.parallel` starts threads, so it makes them take turns in `paddle.grad`, refuses to compile, and leaves a whole
-program to the first thread that runs it: the functions are replaced while a call of it runs, and put back when the last
-one has ended.
+`ds.parallel` starts threads, so it makes them take turns in `paddle.grad`, refuses to compile, and reserves a whole
+program for the first thread that runs it.  The functions are replaced while a call of `ds.parallel` runs, and restored
+when the last one has ended.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from devshim.errors import UnsupportedError
 
 try:
     from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
-except ImportError:  # Paddle 2.6 keeps it elsewhere
+except ImportError:  # Paddle 2.6 has it elsewhere
     OpcodeExecutorCache = None
 
 try:
     from paddle.jit.dy2static import pir_partial_program
-except ImportError:  # Paddle 2.6 has the older one alone
+except ImportError:  # Paddle 2.6 has only the older one
     pir_partial_program = partial_program
 
 _PROGRAMS = {partial_program.PartialProgramLayer, pir_partial_program.PartialProgramLayer}
@@ -48,15 +47,15 @@ if TYPE_CHECKING:
 __all__ = ["TakingTurns"]
 
 _TURN = RLock()
-"""Held by the thread whose turn it is; a hook or `PyLayer` may ask for a gradient in the middle of one."""
+"""Held by the thread whose turn it is; a hook or `PyLayer` may ask for a gradient during a turn."""
 
 _COUNTING = Lock()
 _inside = 0
-"""How many threads of `ds.parallel` there are."""
+"""The number of running threads of `ds.parallel`."""
 _owners: WeakKeyDictionary[Any, threading.Thread] = WeakKeyDictionary()
 """The thread that each whole program belongs to."""
 _replaced: list[tuple[Any, str, Any]] = []
-"""The functions that are replaced now: where, by which name, by what, which knows what was there before."""
+"""The functions that are replaced now: owner, name, and the replacement, which knows the original."""
 
 
 def _in_turn(theirs: Any) -> Any:
@@ -101,7 +100,7 @@ def _of_one_thread(theirs: Any) -> Any:
 
 
 class TakingTurns:
-    """A ``with`` block of one thread of `ds.parallel`."""
+    """A context for one thread of `ds.parallel`."""
 
     __slots__ = ()
 
@@ -125,7 +124,7 @@ class TakingTurns:
                 _owners.clear()
             while not _inside and _replaced:
                 owner, name, ours = _replaced.pop()
-                if getattr(owner, name) is ours:  # else somebody has replaced it in turn
+                if getattr(owner, name) is ours:  # otherwise other code has replaced it since
                     setattr(owner, name, ours.__wrapped__)
 
 

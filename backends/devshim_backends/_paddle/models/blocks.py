@@ -1,12 +1,12 @@
-"""The parts of a Paddle model: what had better stay together on one device, and which weight belongs to which layer.
+"""The blocks of a Paddle model that should stay together on one device, and the layer that each weight belongs to.
 
-Requirements this module answers:
+Requirements that this module meets:
 
 * A chain is cut between its links: ``Sequential``, ``LayerList``, ``LayerDict``, wrappers and the model itself are
-  opened. A layer of the user's own is one block, with what it is made of inside; a recurrent layer is never cut.
-* A weight is named by its role in a layer that other frameworks have, too. Paddle's layouts are PyTorch's, but for the
-  weight of ``Linear``, which is (in, out).
-* A layer with weights that its class does not make (``weight_norm``) is of no kind.
+  opened. A layer that the user wrote is one block, with its parts inside; a recurrent layer is never cut.
+* A weight is named by its role in a layer that other frameworks also have. Paddle's layouts are those of PyTorch,
+  except for the weight of ``Linear``, which is (in, out).
+* A layer with weights that its class does not create (``weight_norm``) has the kind "other".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KINDS: dict[Any, tuple[str, Mapping[str, str]]] = {
     (nn.Conv1DTranspose, nn.Conv2DTranspose, nn.Conv3DTranspose): ("conv_transpose", _PLAIN),
     _ConvNd: ("conv", _PLAIN),
 }
-"""The nearest class first: a transposed convolution is a `_ConvNd`, too."""
+"""The most specific class comes first: a transposed convolution is also a `_ConvNd`."""
 _TURNED = {("linear", "weight"), ("lstm", "weight_ho")}
 _FACTS = {"epsilon": "_epsilon", "groups": "_groups"}
 _UNCLEAR = (
@@ -50,7 +50,7 @@ _UNCLEAR = (
 
 
 class PaddleLayers(Backend):
-    """The room of layers."""
+    """The mixin for layers."""
 
     def blocks(self, model: Any) -> list[Block]:
         if not isinstance(model, nn.Layer):  # an optimizer's state is one block
@@ -63,7 +63,7 @@ class PaddleLayers(Backend):
         told: set[int] = set()
         found: list[Layer] = []
         for path, layer in _parts("", model):
-            if id(layer) not in told and not isinstance(layer, RNNBase):  # whose weights are its cells', too
+            if id(layer) not in told and not isinstance(layer, RNNBase):  # its weights also belong to its cells
                 told.add(id(layer))
                 found += _told(path, layer, unclear=_UNCLEAR if channels_last else "")
             if isinstance(layer, (nn.BiRNN, nn.RNN)):
@@ -73,7 +73,7 @@ class PaddleLayers(Backend):
 
 # ---------------------------------------------------------------------- blocks
 def _opened(path: str, layer: Any) -> Iterator[Block]:
-    """The blocks a layer is made of: its own tensors first, then its parts, lists and chains among them opened."""
+    """Yield the blocks that a layer consists of: its own tensors first, then its parts; nested chains are opened."""
     own = tuple(_joined(path, name) for name in _own(layer))
     if own:
         yield Block(own[0], own)
@@ -94,12 +94,12 @@ def _block(path: str, layer: Any) -> Block:
 
 
 def _can_be_cut(layer: Any) -> bool:
-    """Whether a layer calls its parts, so that they can be on other devices than it is."""
+    """Return True if a layer calls its parts, so that they can be on other devices than the layer."""
     return bool(layer._sub_layers) and not isinstance(layer, (RNNBase, nn.RNN, nn.BiRNN, nn.MultiHeadAttention))
 
 
 def _parts(path: str, layer: Any) -> Iterator[tuple[str, Any]]:
-    """A layer and all in it, by the names of ``state_dict``; a shared one under each of them."""
+    """Yield a layer and all layers in it, with the names of ``state_dict``; a shared one under each of its names."""
     yield path, layer
     for name, child in layer._sub_layers.items():
         if child is not None:
@@ -107,7 +107,7 @@ def _parts(path: str, layer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _own(layer: Any) -> Iterator[str]:
-    """The names of a layer's own parameters and buffers."""
+    """Yield the names of a layer's own parameters and buffers."""
     for held in (layer._parameters, layer._buffers):
         yield from (name for name, tensor in held.items() if tensor is not None and is_made(tensor))
 
@@ -118,7 +118,7 @@ def _joined(path: str, name: str) -> str:
 
 # ---------------------------------------------------------------------- layers
 def _told(path: str, layer: Any, unclear: str) -> Iterator[Layer]:
-    """A layer's own tensors in canonical terms."""
+    """Yield the layer of a layer's own tensors, in canonical terms."""
     names = list(_own(layer))
     if not names:
         return
@@ -136,7 +136,7 @@ def _told(path: str, layer: Any, unclear: str) -> Iterator[Layer]:
 
 
 def _known(layer: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
-    """What a layer of this class is."""
+    """Return the kind, the roles and the facts of a layer of this class."""
     for cls, (kind, roles) in _KINDS.items():
         if isinstance(layer, cls):
             facts = {word: getattr(layer, name) for word, name in _FACTS.items() if hasattr(layer, name)}
@@ -149,13 +149,13 @@ def _known(layer: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
 
 
 def _is_constant(layer: Any, name: str) -> bool:
-    """Whether a scale or shift was asked not to be there, and Paddle 2.6 made one that changes nothing."""
+    """Return True if a scale or shift was switched off, and Paddle 2.6 made one that changes nothing."""
     asked = {"weight": "_weight_attr", "bias": "_bias_attr"}.get(name, "")
     return getattr(layer, asked, None) is False
 
 
 def _recurrent(path: str, layer: Any, told: set[int]) -> Iterator[Layer]:
-    """The cells of a recurrent layer, each told once; one that runs from the end is another layer."""
+    """Yield the cells of a recurrent layer, each once; a cell that runs from the end is marked as reversed."""
     for name in ("cell", "cell_fw", "cell_bw"):
         cell = layer._sub_layers.get(name)
         if cell is None or id(cell) in told or type(cell) not in _CELLS:

@@ -1,14 +1,14 @@
-"""Copies of layers and optimizers that train on by themselves.
+"""Copies of layers and optimizers that can be trained independently.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Each tensor is copied on its device.  PaddlePaddle's own ``deepcopy`` of a parameter lands on the default device,
-  lets a frozen one be trained, and forgets the gradient (2.6 to 3.3).
-* A copy's parameters have names of their own: by its name Paddle's optimizers know a parameter, and one optimizer may
-  train a model and its copy.  What an optimizer keeps by name is kept by the new name in its copy, which Paddle's own
-  ``deepcopy`` does not: it would begin anew.
-* The new name ends as the old one did, for functions that ask a name whether it is a bias's, say.
-* An optimizer's parameters are those of the model that is copied with it, or it is refused.
+* Each tensor is copied on its device.  PaddlePaddle's own ``deepcopy`` puts a copied parameter on the default device,
+  makes a frozen one trainable, and loses the gradient (2.6 to 3.3).
+* The parameters of a copy have new names: Paddle's optimizers identify a parameter by its name, and one optimizer may
+  train a model and its copy.  The copy of an optimizer stores its state under the new names.  Paddle's own
+  ``deepcopy`` does not do that, so such an optimizer would start from zero.
+* The new name ends like the old one, for functions that decide by a parameter's name, for example whether it is a bias.
+* An optimizer must be copied together with the model whose parameters it trains; otherwise it is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["clones"]
 
 
 def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
-    """Copies of models, optimizers, schedulers and scalers; see `devshim.contract.models.Wholes.clones`."""
+    """Return copies of models, optimizers, schedulers and scalers; see `devshim.contract.models.Wholes.clones`."""
     _require_together(wholes)
     try:
         return _copied(backend, wholes)
@@ -58,7 +58,7 @@ def _copied(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
                 memo[id(leaf.owner)] = _copy_of(backend, leaf.owner)
         for each in _optimizers_in(whole):
             memo[id(each._learning_rate_map)] = {}  # its keys are Paddle's programs
-            memo[id(each.helper)] = each.helper  # it makes names, and holds nothing
+            memo[id(each.helper)] = each.helper  # it generates names, and has no state
     for leaf in {id(leaf.owner): leaf for leaf in trained}.values():
         _give_gradient(backend, leaf.owner, memo[id(leaf.owner)])
     made = copy.deepcopy(list(wholes), memo)
@@ -75,7 +75,7 @@ def _copied(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
 
 
 def _copy_of(backend: Backend, tensor: Tensor) -> Tensor:
-    """A copy of a tensor where it is; of a parameter, another parameter."""
+    """Return a copy of a tensor on the same device; the copy of a parameter is another parameter."""
     device = backend.device_of(tensor)
     made = backend.snapshot(tensor)
     if isinstance(tensor, paddle.base.framework.EagerParamBase):
@@ -103,13 +103,13 @@ def _give_gradient(backend: Backend, source: Tensor, target: Tensor) -> None:
 
 
 def _new_name(name: str) -> str:
-    """Another name, which ends in the same way, copies of copies included."""
+    """Return a new name that ends in the same way, also for copies of copies."""
     return f"{unique_name.generate('copy')}.{name.partition('.')[2] if name.startswith('copy_') else name}"
 
 
 # ---------------------------------------------------------------------- optimizers
 def _optimizers_in(whole: Any) -> list[Any]:
-    """An optimizer and those that it wraps."""
+    """Return an optimizer and those that it wraps; an empty list for other objects."""
     if not isinstance(whole, paddle.optimizer.Optimizer):
         return []
     return [whole, *(each for inner in inner_of(whole).values() for each in _optimizers_in(inner))]
@@ -119,7 +119,7 @@ def _require_together(wholes: Sequence[Any]) -> None:
     """Refuse to copy an optimizer without its model.
 
     Raises:
-        UnsupportedError: The copy would train parameters that nobody has.
+        UnsupportedError: The copy would train parameters that no model has.
     """
     layers = [whole for whole in wholes if isinstance(whole, paddle.nn.Layer)]
     copied = {id(p) for layer in layers for p in layer.parameters()}
@@ -132,7 +132,7 @@ def _require_together(wholes: Sequence[Any]) -> None:
 
 
 def _rename(old: Any, new: Any) -> None:
-    """Have an optimizer's copy keep by its parameters' names what it has by those of the parameters copied."""
+    """Rename the keys of a copied optimizer's state from the names of the old parameters to those of the new ones."""
     names = {a.name: b.name for a, b in zip(parameters_of(old), parameters_of(new), strict=True)}
     masters = new._master_weights or {}
     for name, master in list(masters.items()):
@@ -153,7 +153,7 @@ def _rename(old: Any, new: Any) -> None:
 
 
 class _ByOldName:
-    """A function of a parameter's name, asked about the parameter that it was copied from."""
+    """A function of a parameter's name that is called with the name of the parameter that was copied."""
 
     def __init__(self, function: Callable[[str], Any], names: dict[str, str]) -> None:
         self._function = function

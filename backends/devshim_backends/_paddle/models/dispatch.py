@@ -1,14 +1,15 @@
-"""Making a model compute where its tensors are: scopes, parts without memory, recurrent weights, and carried inputs.
+"""Making a model compute where its tensors are: scopes, lazy parameters, recurrent weights, and hooks that copy inputs.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* ``model(x)`` gives its result where the model is, whatever PaddlePaddle's current place is: what it makes besides its
-  inputs (an LSTM's first state, a mask) is made there.  On a machine without cards a model is as Paddle made it.
-* On a model over several devices, each part on one device carries its inputs there, and what meets in the code of a
-  layer that has such parts is brought to one device; see ``splitting.py``.
-* What cannot compute over several devices is refused, and the move with it.
-* Parameters made under ``LazyGuard`` get their memory where they were placed (``lazy.py``).
-* A recurrent layer's weights, once moved, do not hold the block that they were cut from.
+* The result of ``model(x)`` is on the model's device, whatever PaddlePaddle's current place is: what the model creates
+  besides its inputs (an LSTM's first state, a mask) is created there.  On a machine without cards, a model is as Paddle
+  made it.
+* In a model over several devices, each part on one device copies its inputs there, and tensors that meet in the code of
+  a layer with such parts are copied to one device; see ``split_forward.py``.
+* A layer that cannot compute over several devices is refused, and the whole move is undone.
+* Parameters made under ``LazyGuard`` get their memory where they were placed (``lazy_parameters.py``).
+* A recurrent layer's weights, once moved, do not keep alive the block that they were cut from.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = ["rewire"]
 
 
 def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
-    """Have a model compute where its tensors are; see `devshim.contract.models.Wholes.rewire`."""
+    """Make a model compute where its tensors are; see `devshim.contract.models.Wholes.rewire`."""
     layers = model.sublayers(include_self=True)
     undo: list[Undo] = [_put_back_wires(layer) for layer in layers]
 
@@ -56,7 +57,7 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
             _take_off_wires(layer, layers)
             undo.append(let_go(layer))
         around = _wire_of(model)
-        if around is not None:  # it is a part of a split model, whose other parts are as they were
+        if around is not None:  # it is a part of a split model, whose other parts have not moved
             around.take_off()
             _wire(around.model, "", model, around.home)
         elif len(devices_of(model)) > 1:
@@ -70,15 +71,15 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
     return take_back
 
 
-# ---------------------------------------------------------------------- wires
+# ---------------------------------------------------------------------- hooks
 def _wire(model: Any, path: str, layer: Any, home: Any) -> None:
-    """Have a layer's parts carry their inputs, and give their results to the layer that has them.
+    """Make a layer's parts copy their inputs, and return their results to the layer that contains them.
 
     Args:
         model: The whole model.
         path: The layer's name.
-        layer: One that may have parts on several devices.
-        home: The tensor where results meet, or None where each goes to the next part.
+        layer: A layer that may have parts on several devices.
+        home: The tensor on whose device results meet, or None if each goes to the next part.
     """
     found, called = devices_of(layer), is_called(layer)
     if len(found) < 2 and called:
@@ -96,7 +97,7 @@ def _wire(model: Any, path: str, layer: Any, home: Any) -> None:
 
 
 def _meeting(layer: Any) -> Tensor:
-    """The tensor where a layer's parts meet: one of its own, which its code uses, or the last of them all."""
+    """Return the tensor on whose device a layer's parts meet: one of the layer's own, or the last of all in it."""
     own = list(tensors_of(layer))
     return own[0] if own else [tensor for each in layer.sublayers() for tensor in tensors_of(each)][-1]
 
@@ -107,7 +108,7 @@ def _wire_of(layer: Any) -> Wire | None:
 
 
 def _take_off_wires(layer: Any, layers: list[Any]) -> None:
-    """Take a layer's wire off, unless it is that of a model around the one that is placed now."""
+    """Uninstall a layer's hook, unless it belongs to a model around the one that is placed now."""
     wire = _wire_of(layer)
     if wire is not None and (wire.model is None or any(wire.model is each for each in layers)):
         wire.take_off()
@@ -126,10 +127,10 @@ def _put_back_wires(layer: Any) -> Undo:
 
 
 def _refuse_torn(path: str, layer: Any) -> None:
-    """Refuse to tear a layer whose own tensors meet in one operator.
+    """Refuse to split a layer whose own tensors are used together in one operator.
 
     Raises:
-        UnsupportedError: It is one.
+        UnsupportedError: The layer is split.
     """
     what = f"{path or 'the model'} ({type(layer).__name__})"
     if "forward" in vars(layer):

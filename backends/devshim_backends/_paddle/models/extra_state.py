@@ -1,11 +1,11 @@
-"""What a checkpoint keeps of optimizers, schedulers and scalers besides their tensors, and state for those to go to.
+"""The extra state of optimizers, schedulers and scalers in a checkpoint, and new tensors for the state to load into.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* The learning rate or its scheduler, LBFGS's counts and lists, a scaler's counts.
-* An optimizer that has not begun gets the state that the saved one had, where its parameters are, under the names that
-  PaddlePaddle's own step looks for; one that has gone further gets rid of what that one had not.
-* Nothing is computed for it: a first step on zeros would count.
+* The extra state consists of the learning rate or its scheduler, LBFGS's counts and lists, and a scaler's counts.
+* An optimizer that has not started gets the state that the saved one had, on the devices of its parameters and under
+  the names that PaddlePaddle's own step uses; an optimizer that has state of its own loses what the saved one lacked.
+* No step is computed for this: a first step on zeros would count.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     Make = Callable[[str, Any], Any]
 
 _LEAF = "(a leaf)"
-"""What stands for a tensor that is saved by itself."""
+"""The marker for a tensor that is saved separately."""
 _STATE = re.compile(r"state\.(\d+)\.(.+)")
-"""The path of a parameter's state: its number, and what it is."""
+"""The path of a parameter's state: the parameter's number, and the name of the state."""
 _COUNTS = (
     *("_incr_ratio", "_decr_ratio", "_incr_every_n_steps", "_decr_every_n_nan_or_inf"),
     *("_incr_count", "_decr_count"),
     *("_sign", "learning_rate"),
 )
-"""What a scaler counts; whether Rprop has not begun; LBFGS's rate."""
+"""The counts of a scaler; the flag of Rprop that it has not started; the learning rate of LBFGS."""
 
 
 class PaddleResuming(Backend):
-    """Settings, counts, and the state of an optimizer that has not begun yet."""
+    """The mixin for settings, counts, and the state of an optimizer that has not started yet."""
 
     def facts(self, whole: Any) -> Any:
         if isinstance(whole, paddle.nn.Layer):
@@ -78,12 +78,12 @@ class PaddleResuming(Backend):
 
 
 class _Restoring:
-    """One restoring: everything that is replaced is replaced by a new object, so that the old attributes take it back.
+    """One restore; every replaced object is replaced by a new one, so that the old attributes undo it.
 
     Args:
         backend: The backend.
-        whole: What gets the facts of another.
-        forms: Shape and dtype of the leaves there shall be.
+        whole: The object that gets the extra state of another.
+        forms: The shapes and dtypes of the leaves that must exist afterwards.
     """
 
     def __init__(self, backend: Backend, whole: Any, forms: Forms) -> None:
@@ -139,23 +139,23 @@ class _Restoring:
                 "make the optimizer with a scheduler of the same class",
             )
         self._before.extend((each, dict(vars(each))) for each in _schedulers_in(scheduler))
-        with warnings.catch_warnings():  # LinearWarmup's own warns of what it goes on to use
+        with warnings.catch_warnings():  # LinearWarmup warns of values that it then uses
             warnings.filterwarnings("ignore", "There are some unused values in state_dict", UserWarning)
             scheduler.set_state_dict(state)
         prefix = "" if scheduler is self._whole else "_learning_rate."
-        for path in self._forms:  # such as the best loss there was, whose state is its number
+        for path in self._forms:  # for example the best loss so far, which a scheduler stores as a tensor
             if path.startswith(prefix) and not _STATE.fullmatch(path):
                 *names, last = path[len(prefix) :].split(".")
                 vars(reduce(getattr, names, scheduler))[last] = self._make(path, _LEAF)
 
     # ------------------------------------------------------------------ state
     def _give_state(self) -> None:
-        """Give an optimizer the state whose forms the file has, and no other."""
+        """Give an optimizer the state whose forms are in the file, and no other state."""
         optimizer: Any = self._whole
         parameters: list[Any] = parameters_of(optimizer)
         masters: dict[str, Tensor] = {}
         accumulators = type(optimizer._accumulators)(getattr(optimizer._accumulators, "default_factory", None))
-        for path in sorted(self._forms, key=lambda path: not path.endswith(f".{MASTER}")):  # these have others' names
+        for path in sorted(self._forms, key=lambda path: not path.endswith(f".{MASTER}")):  # others use their names
             found = _STATE.fullmatch(path)
             if found is None or int(found[1]) >= len(parameters):
                 continue
@@ -184,7 +184,7 @@ class _Restoring:
         return self._tensor(path, device)
 
     def _tensor(self, path: str, device: Device) -> Tensor:
-        """The leaf of a path where it is as it shall be, else a new tensor."""
+        """Return the existing leaf of a path if it has the right shape and dtype; otherwise a new tensor."""
         shape, dtype = self._forms[path]
         old = self._old.get(path)
         if old is not None and (self._backend.shape(old), self._backend.dtype_name(old)) == (tuple(shape), dtype):
@@ -193,12 +193,12 @@ class _Restoring:
 
 
 def _rate_of(whole: Any) -> Any:
-    """An optimizer's learning rate, a number or a scheduler; a scheduler itself."""
+    """Return an optimizer's learning rate, which is a number or a scheduler; a scheduler is returned unchanged."""
     return whole if isinstance(whole, paddle.optimizer.lr.LRScheduler) else getattr(whole, "_learning_rate", None)
 
 
 def _schedulers_in(scheduler: Any) -> Iterator[Any]:
-    """A scheduler and those that it is made of."""
+    """Yield a scheduler and the schedulers inside it."""
     yield scheduler
     for held in vars(scheduler).values():
         if isinstance(held, paddle.optimizer.lr.LRScheduler):
@@ -207,7 +207,7 @@ def _schedulers_in(scheduler: Any) -> Iterator[Any]:
 
 # ---------------------------------------------------------------------- outlines
 def _outline(path: str, held: Any, leaves: set[str]) -> Any:
-    """What is held, with marks for leaves, and text for keys."""
+    """Return a tree of plain values with markers for leaves, and text for keys."""
     if isinstance(held, paddle.Tensor):
         return _LEAF if path in leaves else held.detach()
     if isinstance(held, dict):
@@ -226,7 +226,7 @@ def _filled(path: str, outline: Any, make: Make) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value of Python's, of NumPy's numbers, too."""
+    """Return a value as plain Python values; NumPy scalars become Python numbers."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

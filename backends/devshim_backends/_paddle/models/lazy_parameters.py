@@ -1,4 +1,4 @@
-"""Parameters without memory, which PaddlePaddle makes under ``LazyGuard``: they get it where they were placed."""
+"""Parameters without memory, made under ``LazyGuard``: their memory is later allocated where they were placed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["place_lazy", "planned"]
 
 
 class There:
-    """A parameter's initializer that gives it its memory on a device."""
+    """An initializer that allocates a parameter's memory on a given device."""
 
     def __init__(self, initializer: Any, device: Device) -> None:
         self._initializer: Any = initializer._initializer if isinstance(initializer, There) else initializer
@@ -30,13 +30,13 @@ class There:
 
 
 def planned(tensor: Tensor) -> Device | None:
-    """Return where a tensor without memory will have it, or None where that was never said."""
+    """Return the device on which a tensor without memory will get it, or None if no device was chosen."""
     initializer = getattr(tensor, "_init_func", None)
     return initializer.device if isinstance(initializer, There) else None
 
 
 def place_lazy(prefix: str, layer: Any, where: Callable[[str], Device], undo: list[Undo]) -> None:
-    """Have a layer's parameters without memory get theirs where they belong, and add what takes that back."""
+    """Make a layer's parameters get their memory on their devices later, and append functions that undo this."""
     for name, tensor in layer._parameters.items():
         initializer = getattr(tensor, "_init_func", None)
         if initializer is not None and not tensor._is_initialized():

@@ -1,11 +1,11 @@
-"""What layers hold, leaf by leaf, and copies of them.
+"""The leaves of Paddle layers: parameters, buffers and gradients; and copies of layers.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Every object stays, as with PaddlePaddle's own ``Layer.to``: parameters, their gradients, buffers.
-* A leaf's name is its name in ``state_dict``; buffers that are not saved have one as well, and weights that
-  ``weight_norm`` computes are among those.  A recurrent layer names its weights twice: ties.
-* What has no memory yet (under ``LazyGuard``, a state of dropout before its use) has no leaf.
+* Every object stays the same, as with PaddlePaddle's own ``Layer.to``: parameters, their gradients, buffers.
+* A leaf's name is its name in ``state_dict``.  Buffers that are not saved also have a name, including weights that
+  ``weight_norm`` computes.  A recurrent layer names its weights twice: these are ties.
+* A tensor without memory (under ``LazyGuard``, or a dropout state before its first use) is not a leaf.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 _DROPOUT = "_dropout_state"
-"""A recurrent layer's generator on a card, made by its first call there."""
+"""The generator of a recurrent layer on a card, made by the layer's first call there."""
 
 
 class PaddleModels(Backend):
-    """The room of models."""
+    """The mixin for models."""
 
     def leaves(self, whole: Any) -> list[Leaf]:
         if isinstance(whole, paddle.nn.Layer):
@@ -52,7 +52,7 @@ class PaddleModels(Backend):
 
 
 def _of_layer(prefix: str, layer: Any) -> Iterator[Leaf]:
-    """Parameters, each with its gradient behind it, then buffers, then those of what is in the layer."""
+    """Yield parameters, each followed by its gradient, then buffers, then the leaves of the layers inside."""
     for name, tensor in layer._parameters.items():
         yield from _of_tensor(prefix + name, tensor, "parameter")
     for name, tensor in layer._buffers.items():
@@ -66,10 +66,10 @@ def _of_tensor(path: str, tensor: Any, kind: Any) -> Iterator[Leaf]:
     if tensor is None or not is_made(tensor):
         return
     yield Leaf(path, kind, *exchange(tensor), tensor)
-    # Asked for its gradient, a weight that is computed from others warns that it has none.
+    # Reading the gradient of a weight that is computed from others raises a warning.
     if tensor.is_leaf and tensor.grad is not None:
         yield Leaf(f"{path}.grad", "gradient", *of_gradient(tensor), tensor, tensor)
 
 
 def _nothing() -> None:
-    """Take back nothing."""
+    """Undo nothing."""

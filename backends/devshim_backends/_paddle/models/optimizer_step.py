@@ -1,15 +1,15 @@
-"""Having an optimizer's step compute where its parameters are, whatever PaddlePaddle's current place is.
+"""Patches that make an optimizer's step compute where its parameters are, whatever PaddlePaddle's current place is.
 
-Requirements this module answers:
+Requirements that this module meets:
 
 * On real cards Paddle computes on the process-wide card, and gives the result new memory there: an optimizer's step
-  drags weights that were moved back to it (2.6 to 3.3).  Here a step runs in a scope of its parameters' device, and
-  what is done for one parameter in one of that parameter's: also in an optimizer that was made after its model had
-  been split.
-* State that was left behind when the model moved is an error, and not a computation across devices.
-* The tensor of the learning rate, of which there is one for all parameters, goes from one to the next.
-* What computes with the parameters of several devices at once is refused, and the move with it.
-* On a machine without cards, and before a model or optimizer is placed on one that has some, all is as Paddle made it.
+  pulls weights that were moved back to it (2.6 to 3.3).  Here a step runs in a scope of its parameters' device, and
+  the work for one parameter in a scope of that parameter's device.  This is also true of an optimizer that was made
+  after its model had been split.
+* State that stayed behind when the model moved is an error, and not a computation across devices.
+* The tensor of the learning rate, of which all parameters share one, moves from one device to the next.
+* An optimizer that computes with the parameters of several devices at once is refused, and the whole move is undone.
+* On a machine without cards, and before a model or optimizer is placed on one that has some, Paddle is unchanged.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["attach", "methods", "rewire"]
 _WHOLE = ("step", "minimize")
 """Methods that compute where the first parameter is."""
 _EACH = ("_append_optimize_op", "_add_accumulator")
-"""Methods whose second argument is, or has in it, the parameter that they are about."""
+"""Methods whose second argument is, or contains, the parameter that they handle."""
 
 _attached = False
 
 
 def rewire(backend: Backend, optimizer: Any) -> Callable[[], None]:
-    """Refuse what cannot compute where its parameters are now; see `devshim.contract.models.Wholes.rewire`."""
+    """Refuse an optimizer that cannot compute where its parameters are; see `devshim.contract.models.Wholes.rewire`."""
     attach(backend)
     found = dict.fromkeys(backend.device_of(each) for each in parameters_of(optimizer) if each._is_initialized())
     if len(found) > 1:
@@ -50,9 +50,9 @@ def rewire(backend: Backend, optimizer: Any) -> Callable[[], None]:
 
 
 def attach(backend: Backend) -> None:
-    """Have the steps of all optimizers follow their parameters from now on, if this machine has cards.
+    """Make the steps of all optimizers follow their parameters from now on, if this machine has cards.
 
-    Simulated ones bring that with them, and take it with them.
+    Simulated GPUs install and uninstall these patches themselves.
     """
     global _attached
     if not _attached and not backend.simulated and any(backend.count(kind) for kind in backend.kinds()):
@@ -62,7 +62,7 @@ def attach(backend: Backend) -> None:
 
 
 def methods() -> Iterator[tuple[type, str, Any]]:
-    """Yield the classes of Paddle's optimizers, methods of theirs, and what is to be there instead."""
+    """Yield Paddle's optimizer classes, the names of their methods, and the replacements."""
     for cls in (paddle.optimizer.Optimizer, *_subclasses(paddle.optimizer.Optimizer)):
         for name in (*_WHOLE, *_EACH):
             if name in vars(cls):
@@ -76,9 +76,9 @@ def _subclasses(cls: type) -> Iterator[type]:
         yield from _subclasses(each)
 
 
-# ---------------------------------------------------------------------- what is put in place
+# ---------------------------------------------------------------------- the replacements
 def _whole(own: Any) -> Any:
-    """A step, in a scope of the first parameter's device."""
+    """Return a step that runs in a scope of the first parameter's device."""
 
     def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         device = _device_of(next(iter(parameters_of(optimizer)), None))
@@ -92,7 +92,7 @@ def _whole(own: Any) -> Any:
 
 
 def _each(own: Any) -> Any:
-    """What is done for one parameter, in a scope of its device."""
+    """Return a method that handles one parameter in a scope of its device."""
 
     def follow(optimizer: Any, first: Any, second: Any, *args: Any, **kwargs: Any) -> Any:
         parameter = _parameter_in(second)
@@ -111,21 +111,21 @@ def _each(own: Any) -> Any:
 
 
 def _parameter_in(found: Any) -> Any:
-    """The parameter of a pair of it and its gradient, and of a group's settings with such a pair."""
+    """Return the parameter of a (parameter, gradient) pair, or of a group's settings that contain such a pair."""
     if isinstance(found, dict):
         found = found.get("params")
     return found[0] if isinstance(found, (tuple, list)) and found else found
 
 
 def _device_of(parameter: Any) -> Device | None:
-    """A parameter's device; None where there is none to follow, in a program that is being built, say."""
+    """Return a parameter's device; None without a device to follow, as in a program that is being built."""
     if not isinstance(parameter, core.eager.Tensor) or not parameter._is_initialized():
         return None
     return device_at(parameter.place)
 
 
 def _state_of(optimizer: Any, parameter: Tensor) -> Iterator[Tensor]:
-    """The state of one parameter, by its name or that of its master weight."""
+    """Yield the state of one parameter, stored under its name or that of its master weight."""
     master = (optimizer._master_weights or {}).get(parameter.name)
     if master is not None:
         yield master
@@ -139,7 +139,7 @@ def _require_state(optimizer: Any, parameter: Tensor, device: Device) -> None:
     """Refuse state that stayed behind; single numbers may be anywhere, as Paddle has them.
 
     Raises:
-        DeviceMismatchError: Some did.
+        DeviceMismatchError: Some state is on another device.
     """
     for tensor in _state_of(optimizer, parameter):
         found = _device_of(tensor)
@@ -152,9 +152,9 @@ def _require_state(optimizer: Any, parameter: Tensor, device: Device) -> None:
 
 
 def _bring_rate(optimizer: Any, device: Device) -> None:
-    """Bring the tensor of the learning rate to where it is used next: on a card it would draw the host's weights there.
+    """Move the tensor of the learning rate to its next device: on a card it would pull the host's weights there.
 
-    Made anew, from the number that Paddle made it of.
+    It is created again from the number that Paddle made it from.
     """
     rates = optimizer._learning_rate_map
     for program, rate in list(rates.items()):
@@ -166,10 +166,10 @@ def _bring_rate(optimizer: Any, device: Device) -> None:
 
 # ---------------------------------------------------------------------- refusals
 def _refuse_together(optimizer: Any, devices: list[Device]) -> None:
-    """Refuse parameters on several devices where a step computes with all of them at once.
+    """Refuse parameters on several devices if a step computes with all of them at once.
 
     Raises:
-        UnsupportedError: It does.
+        UnsupportedError: The optimizer has such a step.
     """
     told = " and ".join(map(str, devices))
     what = type(optimizer).__name__

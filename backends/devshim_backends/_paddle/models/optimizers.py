@@ -1,12 +1,14 @@
-"""What optimizers, learning-rate schedulers and gradient scalers hold on devices.
+"""The leaves of optimizers, learning-rate schedulers and gradient scalers.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Every tensor of an optimizer's state follows its parameter: accumulators, which PaddlePaddle keeps by the parameter's
+* Every tensor of an optimizer's state follows its parameter: accumulators, which PaddlePaddle stores by the parameter's
   name (by that of its master weight in mixed precision), master weights, LBFGS's lists, and tensors among the settings.
-* Powers of beta, which Paddle makes on the host, move along: its kernels take them from there and from a card.
-* A leaf's name has the parameter's number, which an equal optimizer has, too, and never its name, which none has.
-* The tensor of the learning rate is none of them: it is made anew from the number when it is missing (``stepping.py``).
+* Powers of beta, which Paddle creates on the host, move along: its kernels read them from the host and from a card.
+* A leaf's name contains the parameter's number, which is the same in an equal optimizer, and never the parameter's
+  name, which is not.
+* The tensor of the learning rate is not a leaf: if it is missing, it is created again from the number
+  (``optimizer_step.py``).
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["MASTER", "accumulators_of", "inner_of", "leaves_of", "parameters_of"]
 
 MASTER = "master_weight"
-"""What the leaf of a parameter's copy in full precision is called."""
+"""The name of the leaf that is a parameter's copy in full precision."""
 
 _KEPT = frozenset({"_accumulators", "_accumulators_holder", "_master_weights", "_learning_rate_map"})
-"""Attributes of an optimizer that are not looked through: its state, listed by parameters, and the learning rate."""
+"""Attributes of an optimizer that are not searched: its state, listed by parameters, and the learning rate."""
 _TRAINED = frozenset({"_parameter_list", "_param_groups", "_params", "_param_dict"})
 
 
 def leaves_of(whole: Any) -> Iterator[Leaf]:
-    """The leaves of an optimizer, a scheduler or a scaler."""
+    """Yield the leaves of an optimizer, a scheduler or a scaler."""
     if isinstance(whole, paddle.optimizer.Optimizer):
         yield from _of_optimizer("", whole)
         return
@@ -44,7 +46,7 @@ def leaves_of(whole: Any) -> Iterator[Leaf]:
 
 
 def parameters_of(optimizer: Any) -> list[Tensor]:
-    """The parameters that an optimizer trains, in their order."""
+    """Return the parameters that an optimizer trains, in their order."""
     found: list[Tensor] = []
     for each in optimizer._parameter_list or ():
         found.extend(each["params"] if isinstance(each, dict) else (each,))
@@ -52,12 +54,12 @@ def parameters_of(optimizer: Any) -> list[Tensor]:
 
 
 def inner_of(optimizer: Any) -> dict[str, Any]:
-    """The optimizers that one wraps (``paddle.incubate.LookAhead``), by the names of its attributes."""
+    """Return the optimizers that one wraps (``paddle.incubate.LookAhead``), by the names of its attributes."""
     return {name: held for name, held in vars(optimizer).items() if isinstance(held, paddle.optimizer.Optimizer)}
 
 
 def accumulators_of(optimizer: Any) -> Iterator[tuple[Any, str, Tensor]]:
-    """The parameter that each tensor of the state belongs to (None: none any more), its name, and the tensor."""
+    """Yield the parameter of each tensor of the state (None if it is gone), the tensor's name, and the tensor."""
     named = {parameter.name: parameter for parameter in parameters_of(optimizer)}
     masters = optimizer._master_weights or {}
     for name, master in masters.items():
@@ -90,7 +92,7 @@ def _leaf(path: str, tensor: Tensor, beside: Any) -> Leaf:
 
 
 def _tensors(path: str, held: Any, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor in nested dictionaries, lists and tuples, and in schedulers among them, but those that are seen."""
+    """Yield every tensor in nested dictionaries, lists, tuples and schedulers, except those already seen."""
     if isinstance(held, core.eager.Tensor):
         if id(held) not in seen and is_made(held):
             yield path, held

@@ -1,17 +1,18 @@
-"""How a layer that was placed is called: in a scope of its device, with its inputs carried there in a split model.
+"""Hooks that call a placed layer: in a scope of its device and, in a split model, with its inputs copied there.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* A part on one device gets its inputs there, whatever lists, tuples and dictionaries they are in; gradients flow back.
-* Parts' results can meet in the code of the layer that has the parts (a residual connection, a concatenation): there
-  its inputs and its parts' results are brought to one device.  Links of a chain hand theirs on.
+* A part on one device gets its inputs there, in any lists, tuples and dictionaries; gradients flow back.
+* The results of parts can meet in the code of the layer that contains them (a residual connection, a concatenation):
+  there the layer's inputs and its parts' results are copied to one device.  The links of a chain pass theirs on.
 * The result is on the device of the part that ran last, or where a layer's results meet.
-* Where a tensor is is asked at each call: ``copy.deepcopy``, pickle and Paddle's own ``to`` give a model that works.
-* An exception, Ctrl-C included, leaves nothing behind.
+* The device of a tensor is queried at each call, so ``copy.deepcopy``, pickle and Paddle's own ``to`` return a model
+  that works.
+* An exception, Ctrl-C included, leaves no state behind.
 
-How: ``Layer.__call__`` hands calls of a layer that has a hook to its method ``_dygraph_call_func`` (2.6 to 3.3), which
-is found in the layer's own attributes first.  So ``forward`` stays what it was, which ``to_static`` and ``jit.save``
-look at.
+How it works: ``Layer.__call__`` passes calls of a layer that has a hook to its method ``_dygraph_call_func`` (2.6 to
+3.3), which is looked up in the layer's own attributes first.  So ``forward``, which ``to_static`` and ``jit.save``
+read, stays unchanged.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ if TYPE_CHECKING:
 __all__ = ["METHOD", "Wire", "devices_of", "is_called", "is_chain", "own_devices_of", "put_on", "tensors_of"]
 
 METHOD = "_dygraph_call_func"
-"""The method that a wire stands in for."""
+"""The method that a hook replaces."""
 
 
-# ---------------------------------------------------------------------- where a layer's tensors are
+# ---------------------------------------------------------------------- devices of a layer's tensors
 def devices_of(layer: Any) -> dict[Device, None]:
-    """Return the devices of the parameters and buffers of a layer and of all in it, in their order."""
+    """Return the devices of the parameters and buffers of a layer and of all layers in it, in their order."""
     return {device: None for each in layer.sublayers(include_self=True) for device in _own(each)}
 
 
 def own_devices_of(layer: Any) -> dict[Device, None]:
-    """Return the devices of the tensors that a layer itself computes with: a recurrent one, with all that it has."""
+    """Return the devices of the tensors that a layer itself computes with; for a recurrent one, of all its tensors."""
     return devices_of(layer) if hasattr(layer, "_all_weights") else dict.fromkeys(_own(layer))
 
 
@@ -56,7 +57,7 @@ def _own(layer: Any) -> Iterator[Device]:
 
 
 def tensors_of(layer: Any) -> Iterator[Tensor]:
-    """A layer's own parameters and buffers, of those that have memory or will have it on a device that is known."""
+    """Yield a layer's own parameters and buffers that have memory, or will get it on a known device."""
     for held in (layer._parameters, layer._buffers):
         yield from (tensor for tensor in held.values() if tensor is not None and (is_made(tensor) or planned(tensor)))
 
@@ -68,31 +69,31 @@ def _place(tensor: Tensor) -> Device:
 
 
 def is_called(layer: Any) -> bool:
-    """Whether a layer computes something, and is no mere list of layers."""
+    """Return True if a layer computes something, and is not just a list of layers."""
     return type(layer).forward is not paddle.nn.Layer.forward
 
 
 def is_chain(layer: Any) -> bool:
-    """Whether a layer hands its input from part to part, and does nothing else."""
+    """Return True if a layer only passes its input from part to part."""
     return type(layer).forward is paddle.nn.Sequential.forward and "forward" not in vars(layer)
 
 
 # ---------------------------------------------------------------------- calls
 def put_on(layer: Any, wire: Wire) -> None:
-    """Have a layer be called by a wire."""
+    """Install a hook that calls a layer."""
     vars(layer)[METHOD] = wire
     layer.register_forward_pre_hook(wire.hook)
 
 
 class Wire:
-    """What calls a layer; it does not keep that alive, nor the memory on cards that it has.
+    """A hook that calls a layer; it does not keep the layer alive, nor the layer's memory on cards.
 
     Args:
         model: The model that was placed.
         layer: The layer.
-        here: The tensor on whose device it computes; its own first one, where None is given and it has any.
-        carries: Whether its inputs are carried there.
-        home: The tensor to whose device its results are carried, if any.
+        here: The tensor on whose device the layer computes; if None, its own first tensor, if it has any.
+        carries: True if its inputs are copied there.
+        home: The tensor to whose device its results are copied, if any.
     """
 
     def __init__(self, model: Any, layer: Any, *, here: Any = None, carries: bool = False, home: Any = None) -> None:
@@ -104,7 +105,7 @@ class Wire:
 
     @property
     def model(self) -> Any:
-        """The model that was placed; None where it is gone, and only the layer is left."""
+        """The model that was placed; None if it is gone, and only the layer is left."""
         return self._model()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Wire:
@@ -117,10 +118,10 @@ class Wire:
         return _wire, (self._model(), self._layer(), self._here, self._carries, self.home)
 
     def hook(self, layer: Any, inputs: Any) -> None:
-        """A hook that does nothing, because of which the layer is called by this."""
+        """Do nothing; Paddle calls a layer through this object only if the layer has such a hook."""
 
     def take_off(self) -> None:
-        """Have the layer be called as before."""
+        """Uninstall the hook, so that the layer is called as before."""
         layer: Any = self._layer()
         own, hooks = vars(layer), layer._forward_pre_hooks
         del own[METHOD]
@@ -140,7 +141,7 @@ class Wire:
         return results if self.home is None else carried(results, _place(self.home))
 
     def _device(self, layer: Any, inputs: Any, kwargs: Any) -> Device | None:
-        """The device it computes on; a layer without tensors, such as an activation, on that of its inputs."""
+        """Return the device that the layer computes on: for one without tensors (activations), that of its inputs."""
         if self._here is not None:
             return _place(self._here)
         tensor = next((x for each in layer.sublayers(include_self=True) for x in tensors_of(each)), None)
@@ -150,12 +151,12 @@ class Wire:
 
 
 def _wire(model: Any, layer: Any, here: Any, carries: bool, home: Any) -> Wire:
-    """What a pickled wire is made of again."""
+    """Return a hook from its pickled parts."""
     return Wire(model, layer, here=here, carries=carries, home=home)
 
 
 def carried(value: Any, device: Device) -> Any:
-    """The same lists, tuples and dictionaries with every tensor on a device; itself where nothing was elsewhere."""
+    """Return the same lists, tuples and dictionaries with every tensor on a device; `value` itself if nothing moves."""
     if isinstance(value, core.eager.Tensor):
         return activations.carry(value, device) if is_made(value) else value
     if isinstance(value, dict):

@@ -1,11 +1,13 @@
-"""Putting another tensor's data under a tensor that others hold.
+"""Storage swaps: putting the data of another tensor into a tensor object that a program already holds.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* The same object stays, with its name, its hooks, its gradient, and whether it wants one.
-* What is read is free of that object: ``detach()`` shares more than the data in PaddlePaddle (2.6 to 3.3), namely what
-  says where they are, so that a detached parameter moves when the parameter does, and could bring nothing back.
-* Nothing is allocated, and the writes can come in any order: a parameter and its gradient may be apart for a while.
+* The object stays the same, with its name, its hooks, its gradient, and whether it needs one.
+* What is read is independent of that object.  In PaddlePaddle (2.6 to 3.3) ``detach()`` shares more than the data: it
+  also shares the record of where the data are.  A detached parameter moves when the parameter does, so it could not
+  restore anything.
+* Nothing is allocated, and the writes can come in any order: a parameter and its gradient may be on different devices
+  for a while.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     Writer = Callable[[Tensor], None]
 
 _UNDEFINED = 0
-"""The kind of place (AllocationType) of what has no memory."""
+"""The kind of place (AllocationType) of a tensor without memory."""
 
 __all__ = ["alias", "exchange", "is_made", "let_go", "of_gradient"]
 
@@ -36,12 +38,12 @@ def alias(data: Any) -> Tensor:
 
 
 def exchange(tensor: Tensor) -> tuple[Reader, Writer]:
-    """Return what reads the data of a tensor, and what puts another tensor's in its place."""
+    """Return a function that reads the data of a tensor, and one that swaps in another tensor's data."""
     return _both(tensor.get_tensor)
 
 
 def of_gradient(parameter: Tensor) -> tuple[Reader, Writer]:
-    """The same for a parameter's gradient; of one that has few rows (``Embedding(sparse=True)``), for its values."""
+    """Return these functions for a parameter's gradient, or for its values if its rows are sparse (``Embedding``)."""
     gradient = parameter.grad
     if gradient.is_selected_rows():
         return _both(lambda: gradient.get_selected_rows().get_tensor())
@@ -49,10 +51,13 @@ def of_gradient(parameter: Tensor) -> tuple[Reader, Writer]:
 
 
 def let_go(layer: Any) -> Callable[[], None]:
-    """Have the block that a recurrent layer's weights were cut from hold no more than one of them, where they left.
+    """Make the block that a recurrent layer's weights were cut from hold at most one of them, if they have left it.
 
-    cuDNN wants them in one block; elsewhere nothing reads it. Paddle then makes the block at each call, and
-    ``layer.flatten_parameters()`` makes it once. Returns what takes it back.
+    cuDNN needs them in one block; nothing else reads it. Paddle then makes the block at each call, and
+    ``layer.flatten_parameters()`` makes it once.
+
+    Returns:
+        A function that undoes this.
     """
     flat = getattr(layer, "_flat_weight", None)
     if not flat or flat[0]._is_shared_buffer_with(layer._all_weights[0]):
@@ -63,12 +68,12 @@ def let_go(layer: Any) -> Callable[[], None]:
 
 
 def is_made(tensor: Tensor) -> bool:
-    """Whether a tensor has memory: not a recurrent layer's state of dropout before its first use, say."""
+    """Return True if a tensor has memory; for example, a recurrent layer's dropout state has none before its use."""
     if tensor._is_initialized() or 0 not in tensor.shape:
         return bool(tensor._is_initialized())
-    try:  # an empty tensor says that it is not initialized, whether or not it has memory
+    try:  # an empty tensor reports that it is not initialized, whether or not it has memory
         return bool(tensor.place._type() != _UNDEFINED)
-    except RuntimeError:  # what Paddle 2.6 says of the place of what has none
+    except RuntimeError:  # Paddle 2.6 raises this for the place of a tensor without memory
         return False
 
 

@@ -1,1 +1,1 @@
-"""Simulated GPUs: how PaddlePaddle shows, computes on, counts and refuses them."""
+"""Simulated GPUs: how PaddlePaddle lists them, computes on them, counts their memory, and refuses wrong uses."""

@@ -1,10 +1,11 @@
-"""A folder on disk that is this user's alone, for what is compiled on this machine and then loaded as code.
+"""A folder on disk that belongs to this user only, for code that is compiled on this machine and then loaded.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Whoever can write to the folder, or put another in its place, decides what this process runs.  So the folder and all
-  above it belong to this user or to root, none of them may be written by everybody (but for folders such as ``/tmp``,
-  whose sticky bit keeps strangers from replacing what is not theirs), and the last ones are closed to others.
+* Anyone who can write to the folder, or put another in its place, decides what this process runs.  So the folder and
+  all folders above it belong to this user or to root, and none of them is world-writable, except for folders such as
+  ``/tmp``, whose sticky bit keeps other users from replacing files that are not theirs.  The last folders are closed
+  to other users.
 * Several processes may look for, make and fill it at once.
 """
 
@@ -20,10 +21,10 @@ __all__ = ["private_folder", "require_own"]
 
 
 def private_folder(*names: str) -> Path:
-    """Return a folder of these names under the user's cache folder, made where it is missing and checked.
+    """Return a folder with these names under the user's cache folder, created if it is missing, and checked.
 
     Raises:
-        SimulationError: It cannot be made, or it is not safe to load code from.
+        SimulationError: It cannot be created, or it is not safe to load code from.
     """
     if not hasattr(os, "getuid"):
         raise SimulationError(
@@ -49,18 +50,18 @@ def private_folder(*names: str) -> Path:
 
 
 def require_own(path: Path) -> None:
-    """Raise `SimulationError` where a file is not a plain one of this user's that others cannot write."""
+    """Raise `SimulationError` if a file is not a regular file of this user that other users cannot write."""
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise _unsafe(path, "it is not a file that this user alone can write")
 
 
 def _cache_home() -> Path:
-    """XDG_CACHE_HOME, which counts only where it is absolute, or ``~/.cache``."""
+    """Return XDG_CACHE_HOME, which counts only if it is absolute, or ``~/.cache``."""
     told = os.environ.get("XDG_CACHE_HOME", "")
     try:
         return Path(told) if os.path.isabs(told) else Path.home() / ".cache"
-    except RuntimeError as error:  # no home: a container's user without an entry
+    except RuntimeError as error:  # the home folder is unknown, as for a container's user without a passwd entry
         raise SimulationError(
             f"there is no folder for what devshim compiles: {error}", "set XDG_CACHE_HOME to a folder of your own"
         ) from error
@@ -75,7 +76,7 @@ def _require_safe(folder: Path) -> None:
 
 
 def _close(folder: Path) -> None:
-    """Have a folder of ours closed to others; one that they could have written to already is not trusted again."""
+    """Close a folder made here to other users; refuse one that they could already have written to."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise _unsafe(folder, "it is no folder")

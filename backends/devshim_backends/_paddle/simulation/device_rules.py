@@ -1,13 +1,13 @@
-"""Which of Paddle's operators may be given tensors on which devices, while GPUs are simulated.
+"""The rules for the devices of the tensors that a Paddle operator accepts while GPUs are simulated.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Tensors on two cards, or on a card and the host, are refused.
-* What mixes on real cards mixes here: a 0-d tensor of the host with anything, host tensors that index a card's, tensors
-  that stand for numbers (a shape, an axis), and copies.
-* Paddle's optimizers keep scalars of one element on the host, or on the default device, and give them to operators with
-  parameters on any other: Paddle's own doing, not the program's, and let pass.
-* Cheap where there is nothing to refuse, which is nearly always: the place of each tensor is looked at once.
+* Tensors on two GPUs, or on a GPU and the host, are refused.
+* Combinations that work on real cards also work here: a 0-d host tensor with anything, host tensors that index a GPU
+  tensor, tensors that represent numbers (a shape, an axis), and copies.
+* Paddle's optimizers keep scalars of one element on the host, or on the default device, and pass them to operators with
+  parameters on any other device.  Paddle does that, not the program, so it is accepted.
+* A check is cheap if there is nothing to refuse, which is nearly always: the place of each tensor is read once.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _DATA_FIRST = {
     2: "conv2d_transpose conv3d_transpose depthwise_conv2d_transpose set_value_with_tensor set_value_with_tensor_",
 }
 _DATA = {name: count for count, names in _DATA_FIRST.items() for name in names.split()}
-"""Operator -> how many of its first arguments are data; tensors among the others stand for numbers."""
+"""Operator -> the number of leading arguments that are data; tensors among the others represent numbers."""
 
 _OPTIMIZERS = (
     *("adam", "adadelta", "adagrad", "asgd", "lamb", "merged_adam", "merged_momentum", "momentum", "nadam", "radam"),
     *("rmsprop", "rprop", "sgd", "check_finite_and_unscale", "update_loss_scaling"),
 )
-"""How the names of operators begin that Paddle gives learning rates, powers and scales from wherever they are."""
+"""The prefixes of operators to which Paddle passes learning rates, powers and scales from any device."""
 
 
 class Rule:
-    """What one operator, or method of tensors, may be given.
+    """The rule for the arguments of one operator or tensor method.
 
     Args:
         name: Paddle's name for it.
@@ -61,7 +61,7 @@ class Rule:
         self._is_optimizer = name.startswith(_OPTIMIZERS)
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise `DeviceMismatchError` where the tensors among the arguments must not meet."""
+        """Raise `DeviceMismatchError` if the devices of the tensors among the arguments must not be combined."""
         if self._data is not None:
             args, kwargs = args[: self._data], {}
         found: Device | None = None
@@ -98,10 +98,10 @@ def tensors_in(values: Any) -> Iterator[Any]:
 
 
 def place_of(x: Any) -> Device | None:
-    """Return where a tensor is, or None where it has no memory yet or is on a device that is not simulated."""
+    """Return a tensor's device, or None if it has no memory yet or is on a device that is not simulated."""
     try:
         place = x.place
-    except Exception:  # Paddle has no one class for it
+    except Exception:  # Paddle has no single class for this error
         return None
     found = HOST.get(place._type())
     if found is not None:

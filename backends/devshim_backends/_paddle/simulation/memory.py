@@ -1,7 +1,7 @@
-"""The simulated cards' memory and faults, counted in the plug-in, where Paddle allocates.
+"""The memory and the faults of simulated GPUs, counted in the plug-in, where Paddle allocates.
 
-`simulation.memory` has the meaning of it all; here every count is read from ``simulated_gpus.cc``, which sees what
-Paddle's own operators allocate, in whatever thread.
+`devshim.simulation.memory` defines what the counts mean.  Here every count is read from ``simulated_gpus.cc``, which
+sees what Paddle's own operators allocate, in any thread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _functions() -> ctypes.CDLL:
 
 
 class PaddleCard(Card):
-    """A card that Paddle's allocator counts; `hold`, `take` and `give` are not used."""
+    """A simulated GPU whose memory Paddle's allocator counts; `hold`, `take` and `give` are not used."""
 
     def begin(self, limit: int | None, faults: Iterable[Fault] = ()) -> None:
         self.limit, self.lost = limit, False
@@ -82,11 +82,11 @@ class _PaddleCards(Cards):
 
 
 CARDS = _PaddleCards()
-"""The cards simulated so far. A full one raises `OutOfMemoryError`, a `MemoryError` as Paddle's own is."""
+"""The GPUs simulated so far. A full one raises `OutOfMemoryError`, which is a `MemoryError` like Paddle's own error."""
 
 
 def failure() -> DevshimError | None:
-    """Return the error that says what has just failed on this thread in the plug-in, or None."""
+    """Return the error for what has just failed on this thread in the plug-in, or None."""
     functions = plugin.library()
     found = _Failure()
     if functions is None or not functions.devshim_failure(ctypes.byref(found)):

@@ -1,18 +1,18 @@
-"""What Paddle's own functions do while GPUs are simulated: they refuse mixed devices, and say that a card is full.
+"""Wrappers around Paddle's functions while GPUs are simulated: they refuse mixed devices, and report full GPUs.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Paddle checks no placement (2.6 to 3.3; PaddlePaddle/Paddle#51706, #71667): on real cards mixed arguments are an
-  illegal memory access or a silent copy, on simulated ones a result on either.  Here they are a
-  `DeviceMismatchError`, which is a ``ValueError`` as Paddle's own refusals are; see ``mixing.py``.
-* A card that runs full, or fails, says the same wherever that happens, in the middle of the backward pass, too.
-* What Paddle does wrong on a plug-in's device is mended; see ``mending.py``.
-* Nothing of this is there while no GPUs are simulated: every function is put back.
+* Paddle does not check devices (2.6 to 3.3; PaddlePaddle/Paddle#51706, #71667): mixed arguments are an illegal memory
+  access or a silent copy on real cards, and give a result on either device on simulated GPUs.  Here they raise a
+  `DeviceMismatchError`, which is a ``ValueError`` like Paddle's own refusals; see ``device_rules.py``.
+* A GPU that is full, or fails, raises the same error wherever that happens, also in the middle of the backward pass.
+* Paddle's faults on plug-in devices are worked around; see ``workarounds.py``.
+* None of this is installed while no GPUs are simulated: every function is restored.
 
-How: Paddle's Python layer calls its C++ operators by functions that it holds in its modules, and by the methods of its
-tensors.  Those functions are exchanged, wherever a module of Paddle's has one of them, and those methods.  What a
-program took out of Paddle's modules before (``from paddle import matmul``) is not reached; what it takes out under
-simulation asks, ever after, whether there is something to refuse.
+How it works: Paddle's Python layer calls its C++ operators through functions in its modules and through methods of its
+tensors.  These functions, in every Paddle module that has them, and these methods are replaced.  A function that a
+program imported from Paddle before (``from paddle import matmul``) is not reached; one that it imports under
+simulation goes on checking after the simulation has ended.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ BINARY = tuple(
 """Methods of tensors that compute in C++."""
 
 RAISING = ("__init__", "_apply_backward_hook", "clone", "contiguous", "copy_", "numpy", "_copy_gradient_from")
-"""Methods of tensors in C++ that allocate or copy, and may do so across devices."""
+"""Methods of tensors in C++ that allocate or copy, possibly across devices."""
 
 _OURS: dict[Any, Any] = {}
-"""Paddle's own function -> ours, made once."""
+"""Paddle's own function -> the wrapper, made once."""
 
 _METHODS: list[tuple[type, str, Any]] = []
-"""Paddle's own methods, while ours are in their place."""
+"""Paddle's own methods, while wrappers replace them."""
 
 _on = False
 
 
 def put_in_place() -> None:
-    """Exchange Paddle's functions and methods for ours."""
+    """Replace Paddle's functions and methods by wrappers."""
     global _on
     if _on:
         return
@@ -74,7 +74,7 @@ def put_in_place() -> None:
 
 
 def put_back() -> None:
-    """Give Paddle its own functions and methods back."""
+    """Restore Paddle's own functions and methods."""
     global _on
     if not _on:
         return
@@ -85,7 +85,7 @@ def put_back() -> None:
 
 
 def _make() -> None:
-    """Make ours for all of Paddle's functions that are new to us."""
+    """Make a wrapper for each Paddle function that does not have one yet."""
     for module, wrap in ((paddle._C_ops, _operator), (paddle._legacy_C_ops, _legacy)):
         for name, found in vars(module).items():
             if type(found) is BuiltinFunctionType and found not in _OURS:
@@ -101,7 +101,7 @@ def _make() -> None:
 
 
 def _exchange(functions: dict[Any, Any]) -> None:
-    """Replace functions in all of Paddle's modules."""
+    """Replace functions in all modules of Paddle."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "paddle" and isinstance(module, ModuleType):
             for key, value in list(vars(module).items()):
@@ -122,15 +122,15 @@ def _tensor_methods() -> Iterator[tuple[type, str, Any]]:
         yield Tensor, name, _indexed(f"__{name[1:8]}__", own[name])
 
 
-# ---------------------------------------------------------------- the functions put in place
+# ---------------------------------------------------------------- the wrappers
 def _told(own: Function) -> Function:
-    """A function whose failure on a simulated card is told as devshim tells it."""
+    """Return a function that raises devshim's error when a simulated GPU fails."""
 
     def told(*args: Any, **kwargs: Any) -> Any:
         if removed_gpus.CHECK is not None:
             removed_gpus.require_shown((*args, *kwargs.values()))
         try:
-            # Paddle 2.6 takes an empty dictionary for keywords that it does not know.
+            # Paddle 2.6 takes an empty dictionary for unknown keyword arguments.
             return own(*args, **kwargs) if kwargs else own(*args)
         except Exception as error:
             found = failure()
@@ -142,7 +142,7 @@ def _told(own: Function) -> Function:
 
 
 def _checked(name: str, own: Function) -> Function:
-    """An operator that looks where its arguments are."""
+    """Return an operator that checks the devices of its arguments."""
     check, told = Rule(name).check, _told(own)
 
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -165,7 +165,7 @@ def _legacy(name: str, own: Function) -> Function:
 
 
 def _indexed(name: str, own: Function) -> Function:
-    """Indexing: the host's tensors may index a card's, other cards' may not, and what is set is data."""
+    """Return an index method: host tensors may index a GPU tensor, those of other GPUs may not; set values are data."""
     check, told = Rule(name).check, _told(own)
 
     def indexed(x: Any, item: Any, *value: Any) -> Any:
@@ -176,7 +176,7 @@ def _indexed(name: str, own: Function) -> Function:
 
 
 def _backward(name: str, own: Function, start: int) -> Function:
-    """A backward pass: the gradients it starts with, which are an argument of that number, belong to its outputs."""
+    """Return a backward pass that checks its initial gradients, its argument number `start`, against its outputs."""
     check, told = Rule(name).check, _told(own)
 
     def backward(*args: Any, **kwargs: Any) -> Any:

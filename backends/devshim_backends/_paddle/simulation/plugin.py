@@ -1,15 +1,16 @@
 """Paddle's plug-in for simulated GPUs: compiled on first use, and loaded while Paddle is imported or before it starts.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Paddle takes a new kind of device as a shared library built against the headers in its own wheel, so none can be
-  shipped: ``simulated_gpus.cc`` is compiled once for each Paddle, in 0.3 s, into a folder of this user's alone.
-* Several processes may compile at once: each writes a file of its own and renames it, and all of them are alike.
-* The way in that Paddle documents is ``CUSTOM_DEVICE_ROOT`` in the environment of its import (`announced`).  Where
-  devshim itself imported Paddle, to count devices say, and nothing has been computed yet, Paddle can still be told to
-  look for devices again (`attach`, 2.6 to 3.3).  After that its allocators are made and it knows no new device.
+* Paddle accepts a new kind of device as a shared library that is built against the headers in its own wheel, so devshim
+  cannot ship one.  ``simulated_gpus.cc`` is compiled once per Paddle version, in 0.3 s, into a folder that belongs to
+  this user only.
+* Several processes may compile at once: each writes a file of its own and renames it, and all these files are equal.
+* The way that Paddle documents is to set ``CUSTOM_DEVICE_ROOT`` in the environment during its import (`announced`).  If
+  devshim itself imported Paddle, for example to count devices, and nothing has been computed yet, Paddle can still be
+  made to look for devices again (`attach`, 2.6 to 3.3).  After that its allocators exist and it accepts no new device.
 
-Imports no Paddle: half of it happens before that is there.
+This module does not import Paddle: half of it runs before Paddle is imported.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ HEADER = Path("include/paddle/phi/backends/device_ext.h")
 COMPILERS = ("c++", "g++", "clang++")
 
 FLAGS: Mapping[str, str] = {
-    # Each tensor is one allocation, given back when it is freed: only so can what is used be told to the byte.
+    # Each tensor is one allocation, given back when it is freed: only then is the used memory known to the byte.
     "FLAGS_free_idle_chunk": "1",
-    # A full card is asked once, not again after Paddle has looked for memory to give back.
+    # A full GPU is asked once, and not again after Paddle has looked for memory to give back.
     "FLAGS_free_when_no_cache_hit": "1",
-    # Paddle has no kernel for plug-ins that makes a strided view contiguous, so LSTM and attention fail with views.
+    # Paddle has no plug-in kernel that makes a strided view contiguous, so LSTM and attention fail with views.
     "FLAGS_use_stride_kernel": "0",
 }
 """Paddle's flags under simulation."""
@@ -61,21 +62,21 @@ def library() -> ctypes.CDLL | None:
 
 
 def refusal() -> SimulationError | None:
-    """Return why the plug-in could not be loaded when Paddle was imported, or None."""
+    """Return the reason why the plug-in could not be loaded when Paddle was imported, or None."""
     return _refusal
 
 
 @contextmanager
 def announced(package: Path) -> Iterator[None]:
-    """Have a Paddle that is imported inside this load the plug-in; where that fails, `refusal` has the reason."""
+    """Make a Paddle that is imported inside this context load the plug-in; if that fails, `refusal` has the reason."""
     global _loaded, _refusal
     try:
         built, found = _opened(package)
-    except SimulationError as error:  # the import goes on, for work on the CPU
+    except SimulationError as error:  # the import continues, for work on the CPU
         _refusal = error
         yield
         return
-    # Eight lines on the standard error about loading a plug-in; what went wrong is still said.
+    # Paddle writes eight lines about loading a plug-in to standard error; its errors are still logged.
     quiet = {} if "GLOG_minloglevel" in os.environ else {"GLOG_minloglevel": "1"}
     with _environment({"CUSTOM_DEVICE_ROOT": str(built.parent), **FLAGS, **quiet}):
         yield
@@ -85,10 +86,10 @@ def announced(package: Path) -> Iterator[None]:
 
 
 def attach(package: Path) -> None:
-    """Have a Paddle that is imported, but has made no tensor, load the plug-in now.
+    """Make a Paddle that is imported, but has made no tensor, load the plug-in now.
 
     Raises:
-        SimulationError: It cannot be compiled, or this Paddle offers no way.
+        SimulationError: It cannot be compiled, or this Paddle no longer accepts it.
     """
     global _loaded
     built, found = _opened(package)
@@ -103,7 +104,7 @@ def attach(package: Path) -> None:
 
 
 def _opened(package: Path) -> tuple[Path, ctypes.CDLL]:
-    """The compiled plug-in, and its functions; Paddle opens the same file, and with it the same memory."""
+    """Return the path of the compiled plug-in, and its functions; Paddle opens the same file and shares its memory."""
     built = _built(package)
     try:
         return built, ctypes.CDLL(str(built))
@@ -134,7 +135,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 # ---------------------------------------------------------------- compiling
 def _built(package: Path) -> Path:
-    """The compiled plug-in for the Paddle of this package folder, in a folder that holds nothing else."""
+    """Return the compiled plug-in for the Paddle in this package folder; its own folder contains nothing else."""
     other = os.environ.get("CUSTOM_DEVICE_ROOT")
     if other:
         raise SimulationError(
@@ -158,13 +159,13 @@ def _built(package: Path) -> Path:
 
 
 def _key(source: bytes, header: bytes) -> str:
-    """What a compiled plug-in depends on: its source, Paddle's interface, and the machine, where homes are shared."""
+    """Return a hash of what a compiled plug-in depends on: source, Paddle's interface, machine (for shared homes)."""
     machine = " ".join((platform.system(), platform.machine(), *platform.libc_ver())).encode()
     return sha256(b"\0".join((source, header, machine))).hexdigest()[:16]
 
 
 def _compile(include: Path, target: Path) -> None:
-    """Compile into a file beside the target, and rename it: others may be doing the same."""
+    """Compile into a file beside the target, and rename it: other processes may be doing the same."""
     handle, name = tempfile.mkstemp(prefix=".building-", dir=target.parent)
     os.close(handle)
     try:

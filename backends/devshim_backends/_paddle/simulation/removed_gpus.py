@@ -1,4 +1,4 @@
-"""Refusing tensors on simulated GPUs that were taken away: in reads here, in operators by `guards`."""
+"""Refusing tensors on simulated GPUs that were removed: in reads here, in operators by `operators`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 CHECK: Callable[[Device | None], None] | None = None
-"""Called with the device of a tensor, raises if it was taken away; None while no GPU is taken away."""
+"""Raises if the GPU of a tensor was removed, given the tensor's device; None while no GPU is removed."""
 
 _MORE = ("clone", "_copy_to", "cpu", "detach", "value")
 
 
 def require_shown(values: Iterable[Any]) -> None:
-    """Raise `SimulationError` where a tensor among an operator's arguments is on a card that was taken away."""
+    """Raise `SimulationError` if a tensor among an operator's arguments is on a simulated GPU that was removed."""
     check = CHECK
     if check is not None:
         for x in tensors_in(values):
@@ -30,7 +30,7 @@ def require_shown(values: Iterable[Any]) -> None:
 
 
 class PaddleTaken(Backend):
-    """The mixin for GPUs that were taken away."""
+    """The mixin for simulated GPUs that were removed."""
 
     @contextmanager
     def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:

@@ -1,12 +1,12 @@
-"""Simulated GPUs: a plug-in of Paddle's own, which is there from before Paddle starts, and what is shown of it.
+"""Simulated GPUs as a Paddle plug-in, which must be there before Paddle starts, and how many of them are visible.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* Paddle fixes what devices there are when it starts.  The plug-in brings as many as devshim can be asked for, and shows
-  the first of them: `simulate` may come again, with any number, as soon as the plug-in is loaded.
-* A program that imported Paddle without it cannot have it (`plugin`), and is told which line to move.
-* Paddle's default device stays what it was, the host's CPU, as under simulation in every framework.  (With a plug-in
-  Paddle would take the first card of it, as a build for CUDA takes ``gpu:0``.)
+* Paddle fixes its devices when it starts.  The plug-in provides as many as devshim can ever simulate, and shows the
+  first of them: once the plug-in is loaded, `simulate` can be called again with any number.
+* A program that imported Paddle without the plug-in cannot have it (`plugin`); the error says which line to move.
+* Paddle's default device remains the host's CPU, as under simulation in every framework.  (With a plug-in, Paddle would
+  choose the plug-in's first device, just as a CUDA build chooses ``gpu:0``.)
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _MOVE = "move ds.simulate(...) above `import paddle`, or set DEVSHIM_SIMULATE_GP
 
 
 if plugin.library() is not None:
-    visibility.show(0)  # until `simulate` says how many; Paddle itself has made the first its default device
+    visibility.show(0)  # until `simulate` sets a number; Paddle itself has made the first GPU its default device
 
 
 class PaddleSimulation(Backend):
-    """The room of simulation."""
+    """The mixin for simulation."""
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus and plugin.library() is None:
@@ -48,13 +48,13 @@ class PaddleSimulation(Backend):
         self.cards = CARDS
         self.simulated = gpus
         visibility.show(gpus)
-        if self.labelled:  # tensors on cards that were taken away are refused there
+        if self.labelled:  # the wrappers also refuse tensors on GPUs that were removed
             operators.put_in_place()
         else:
             operators.put_back()
 
     def _load(self) -> None:
-        """Load the plug-in into a Paddle that is imported, where that still works."""
+        """Load the plug-in into a Paddle that is already imported, if that is still possible."""
         refused = plugin.refusal()
         if refused is not None:
             raise refused

@@ -1,18 +1,19 @@
-// Simulated GPUs for PaddlePaddle: a custom device whose memory is the host's, counted card by card.
+// Simulated GPUs for PaddlePaddle: a custom device whose memory is the host's, counted per GPU.
 //
-// Compiled by plugin.py against the headers in the installed Paddle, loaded by Paddle as the plug-in of the device type
-// "sim_gpu", and called by cards.py through ctypes.  It brings no kernels: Paddle computes with the host's and copies
-// there and back through the functions below.
+// Compiled by simulation/plugin.py against the headers in the installed Paddle, loaded by Paddle as the plug-in of the
+// device type "sim_gpu", and called by simulation/memory.py through ctypes.  It contains no kernels: Paddle computes
+// with the host's and copies there and back through the functions below.
 //
-// Requirements this file answers:
+// Requirements that this file meets:
 //
-// * Every tensor is one allocation here, of its own bytes, and given back when it is freed: Paddle is told to align to
-//   one byte and to keep no chunks, so that the count is exact; a card rounds to ROUND as the cards of cards.py do.
-// * A full card answers with no memory and no error: only then does Paddle raise the MemoryError that a full CUDA card
-//   raises, and not the OSError of a broken plug-in.  What failed is kept for the thread that asked.
-// * Paddle allocates without holding Python's lock, so every card has its own.
-// * Paddle asks a full card a second time after it has looked for memory to give back: one event, not two.
-// * How many cards are shown can change at any time; how many there are cannot (RESERVED).
+// * Every tensor is one allocation here, of its own bytes, which is given back when the tensor is freed: Paddle is
+//   configured to align to one byte and to keep no chunks, so that the count is exact.  A simulated GPU rounds to
+//   ROUND, as those of devshim/simulation/memory.py do.
+// * A full GPU returns no memory and no error: only then does Paddle raise the MemoryError that a full CUDA card
+//   raises, and not the OSError of a broken plug-in.  The failure is stored for the thread that asked.
+// * Paddle allocates without holding Python's lock, so every GPU has a lock of its own.
+// * Paddle asks a full GPU a second time after it has looked for memory to give back: that is one event, not two.
+// * The number of visible GPUs can change at any time; the number of existing ones (RESERVED) cannot.
 
 #include <dlfcn.h>
 
@@ -34,7 +35,7 @@ constexpr int RESERVED = 64;
 constexpr size_t ROUND = 512;
 constexpr long long NO_LIMIT = -1;
 
-// As in cards.py.
+// As in simulation/memory.py.
 enum What : long long { ALLOCATION = 0, COPY = 1, VANISH = 2 };
 struct Fault { long long what, at, times; };
 struct State { long long used, peak, lost; };
@@ -48,7 +49,7 @@ struct Card {
   std::vector<Fault> faults;
   bool lost = false;
 
-  // Count an event, with the lock held; whether it fails.
+  // Count an event, with the lock held; return true if it fails.
   bool fails(What event) {
     ++events[event];
     for (const Fault& fault : faults) {
@@ -61,19 +62,19 @@ struct Card {
     return lost;
   }
 
-  // What can still be asked for: whole roundings alone.
+  // The largest possible allocation: a multiple of ROUND.
   long long room() const {
     if (limit == NO_LIMIT) return NO_LIMIT;
     return std::max<long long>(limit - static_cast<long long>(used), 0) / ROUND * ROUND;
   }
 };
 
-// Never destroyed: Paddle frees tensors while the process ends, after destructors of static objects may have run.
+// Never destroyed: Paddle frees tensors while the process ends, possibly after the destructors of static objects.
 Card* const CARDS = new Card[RESERVED];
-std::atomic<int> SHOWN{RESERVED};  // Paddle makes its contexts, one per card, while it loads the plug-in
+std::atomic<int> SHOWN{RESERVED};  // Paddle makes its contexts, one per GPU, while it loads the plug-in
 thread_local int CURRENT = 0;
 thread_local Failure FAILURE{-1, 0, 0, 0};
-thread_local struct { int card; size_t bytes; bool refused; } ASKED{-1, 0, false};  // and got nothing, once
+thread_local struct { int card; size_t bytes; bool refused; } ASKED{-1, 0, false};  // the last request that got nothing
 
 size_t rounded(size_t bytes) { return (bytes + ROUND - 1) / ROUND * ROUND; }
 
@@ -163,7 +164,7 @@ C_Status alignment(const C_Device, size_t* bytes) {
 }
 
 // ---------------------------------------------------------------- copies
-// A card that has vanished gives nothing and takes nothing.
+// A GPU that has vanished can neither be read nor be written.
 C_Status copy_on(int source, int target, void* to, const void* from, size_t bytes) {
   for (int id : {source, target}) {
     if (is_lost(id)) {
@@ -193,7 +194,7 @@ C_Status copy_between_later(
   return copy_on(source->id, target->id, to, from, bytes);
 }
 
-// ---------------------------------------------------------------- streams and events: all is done when it is asked for
+// ---------------------------------------------------------------- streams and events: all work is done when requested
 C_Status make_stream(const C_Device, C_Stream* found) {
   *found = nullptr;
   return C_SUCCESS;
@@ -216,7 +217,7 @@ C_Status call_back(const C_Device device, C_Stream stream, C_Callback callback, 
 
 }  // namespace
 
-// ---------------------------------------------------------------- for cards.py
+// ---------------------------------------------------------------- for simulation/memory.py
 EXPORTED int devshim_reserved() { return RESERVED; }
 
 EXPORTED void devshim_show(int cards) { SHOWN = cards; }
@@ -247,7 +248,7 @@ EXPORTED void devshim_state(int id, State* found) {
   *found = {static_cast<long long>(card.used), static_cast<long long>(card.peak), card.lost};
 }
 
-// What last failed on this thread, once.
+// Return the last failure on this thread, once.
 EXPORTED int devshim_failure(Failure* found) {
   *found = FAILURE;
   FAILURE.card = ASKED.card = -1;
@@ -255,8 +256,8 @@ EXPORTED int devshim_failure(Failure* found) {
 }
 
 // ---------------------------------------------------------------- loading late
-// What follows calls into Paddle by the names of its C++ functions, which 2.6 to 3.3 export; where one is missing, or
-// something goes wrong, nothing has changed, and the caller says that it is too late.
+// These functions call into Paddle by the mangled names of its C++ functions, which 2.6 to 3.3 export.  If a name is
+// missing, or something fails, nothing has changed, and the caller reports that it is too late.
 namespace {
 
 template <typename T>
@@ -264,7 +265,7 @@ T found_in(void* core, const char* name) {
   return reinterpret_cast<T>(dlsym(core, name));
 }
 
-// Sets one of glog's or Paddle's global variables; returns the earlier value, or `missing`.
+// Set a global variable of glog or Paddle; return the earlier value, or `missing`.
 template <typename T>
 T set_global(void* core, const char* name, T value, T missing) {
   T* found = found_in<T*>(core, name);
@@ -276,20 +277,20 @@ constexpr int UNKNOWN = -1;
 
 }  // namespace
 
-// How much Paddle logs: 0 everything, 1 no information.
+// Set how much Paddle logs: 0 everything, 1 no information.
 EXPORTED void devshim_log_level(const char* core_path, int level) {
   void* core = dlopen(core_path, RTLD_NOW | RTLD_NOLOAD);
   if (core != nullptr) set_global<int>(core, LOG_LEVEL, level, UNKNOWN);
 }
 
-// Has Paddle look for devices again, as while it is imported, with CUSTOM_DEVICE_ROOT set; 0 where that worked.
+// Make Paddle look for devices again, as it does during its import, with CUSTOM_DEVICE_ROOT set; return 0 on success.
 EXPORTED int devshim_attach(const char* core_path) {
   void* core = dlopen(core_path, RTLD_NOW | RTLD_NOLOAD);
   if (core == nullptr) return 1;
   const auto init = found_in<void (*)(std::vector<int>)>(core, "_ZN6paddle9framework11InitDevicesESt6vectorIiSaIiEE");
   const auto set_pool = found_in<void (*)(void*)>(core, "_ZN3phi17DeviceContextPool7SetPoolEPS0_");
   const auto pool = found_in<void* (*)()>(core, "_ZN3phi17DeviceContextPool8InstanceEv");
-  // Read-only for Paddle's own set_flags; see plugin.py for what they are.
+  // Paddle's own set_flags cannot write these; see simulation/plugin.py for their meaning.
   bool* const free_idle = found_in<bool*>(core, "_ZN12paddle_flags21FLAGS_free_idle_chunkE");
   bool* const free_first = found_in<bool*>(core, "_ZN12paddle_flags28FLAGS_free_when_no_cache_hitE");
   if (!init || !set_pool || !pool || !free_idle || !free_first) return 2;
@@ -298,7 +299,7 @@ EXPORTED int devshim_attach(const char* core_path) {
   void* const before = pool();
   int failed = 0;
   try {
-    set_pool(nullptr);  // else Paddle keeps the contexts it has; those stay as they are for whoever holds one
+    set_pool(nullptr);  // otherwise Paddle keeps its existing contexts; those stay valid for code that holds one
     init({});
     *free_idle = *free_first = true;
   } catch (...) {

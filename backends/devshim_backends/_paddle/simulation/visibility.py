@@ -1,8 +1,8 @@
-"""How many of the plug-in's cards Paddle itself shows.
+"""The number of simulated GPUs that Paddle itself shows.
 
-Paddle counts a plug-in's devices once and for all, and the plug-in has as many as can ever be asked for.  The functions
-of its Python layer that count or list them, for its own modules and for programs, are told how many are shown; where
-none are, the plug-in is not mentioned, and the machine looks as it did without.
+Paddle counts a plug-in's devices only once, and the plug-in has as many as can ever be requested.  The functions of
+Paddle's Python layer that count or list devices, for its own modules and for programs, are replaced, and return only
+the visible ones.  If none is visible, the plug-in is not mentioned, and the machine looks as it does without it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _diverted = False
 
 
 def show(gpus: int) -> None:
-    """Show the first so many cards; a default device that is not among them any more becomes the host's."""
+    """Show this many GPUs; a default device that is no longer among them becomes the host."""
     global _count
     _divert()
     _count = gpus
@@ -35,7 +35,7 @@ def show(gpus: int) -> None:
 
 
 def _divert() -> None:
-    """Put what is shown before Paddle's own counts, once."""
+    """Replace Paddle's functions that count devices, once."""
     global _diverted
     if _diverted:
         return

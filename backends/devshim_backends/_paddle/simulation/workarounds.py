@@ -1,13 +1,13 @@
-"""What Paddle's own code does wrong on a plug-in's device, mended while GPUs are simulated.
+"""Workarounds, installed while GPUs are simulated, for Paddle's faults on plug-in devices.
 
-Requirements this module answers:
+Requirements that this module meets:
 
-* A layer, a loss or an optimizer works where its tensors are.  Paddle makes what it needs besides (an LSTM's first
-  state, a mask, Adam's moments) on the default device; on a real card that is the card, on which everything is.  Where
-  no one has chosen a default, it is that of the arguments here.
-* What a host kernel computed goes back to the card.  Paddle sees to that but for its old operators, for the gradient of
-  an embedding, and for operators whose host kernels do not bear what they are given to have come from elsewhere.
-* ``Layer.to`` takes an LSTM that has not been called yet: a tensor without memory is copied as zeros (2.6, 3.3).
+* A layer, a loss or an optimizer computes where its tensors are.  Paddle creates what it needs besides (an LSTM's first
+  state, a mask, Adam's moments) on the default device; with a real card that is the card, where everything is.  Here,
+  if no default was chosen, it is the device of the arguments.
+* The results of a host kernel are copied back to the GPU.  Paddle does that itself, except for its old operators, for
+  the gradient of an embedding, and for operators whose host kernels do not accept arguments copied from elsewhere.
+* ``Layer.to`` accepts an LSTM that has not been called yet: a tensor without memory is copied as zeros (2.6, 3.3).
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ __all__ = ["OPERATORS", "copying", "following", "legacy", "methods"]
 
 Tensor = core.eager.Tensor
 Function = Any
-"""A function of Paddle's, of whatever signature."""
+"""A Paddle function, of any signature."""
 
 
 # ---------------------------------------------------------------- the default device
 def methods() -> Iterator[tuple[type, str, Function]]:
-    """Yield classes of Paddle's, methods of theirs, and what is to be there instead."""
+    """Yield Paddle classes, the names of their methods, and the replacements."""
     layer = paddle.nn.Layer
     yield Tensor, "set_value", following(vars(Tensor)["set_value"])  # 2.6 puts the values on the default device
     yield layer, "__call__", following(vars(layer)["__call__"])
     whole = import_module("paddle.jit.dy2static.program_translator").ASTStaticFunction
-    if "_perform_call" in vars(whole):  # which moves its arguments to the default device
+    if "_perform_call" in vars(whole):  # it moves its arguments to the default device
         yield whole, "_perform_call", following(vars(whole)["_perform_call"])
     yield from optimizer_step.methods()
     yield paddle.amp.AmpScaler, "_unscale", unscaling(vars(paddle.amp.AmpScaler)["_unscale"])
 
 
 def following(own: Function) -> Function:
-    """A function inside which the default device is that of its arguments."""
+    """Return a function inside which the default device is that of its arguments."""
 
     def follow(*args: Any, **kwargs: Any) -> Any:
         if scopes.is_chosen():
@@ -66,7 +66,7 @@ def following(own: Function) -> Function:
 
 
 def _card_of(values: Any) -> Device | None:
-    """The card of the first tensor that is on one."""
+    """Return the simulated GPU of the first tensor that is on one, or None."""
     for x in tensors_in(value for value in values if not isinstance(value, dict)):
         device = place_of(x)
         if device is not None and device is not CPU:
@@ -74,9 +74,9 @@ def _card_of(values: Any) -> Device | None:
     return None
 
 
-# ---------------------------------------------------------------- what stays on the host
+# ---------------------------------------------------------------- results that stay on the host
 def legacy(name: str, call: Function) -> Function:
-    """An operator of Paddle's old kind, whose results the host's kernels leave on the host: they go to the card."""
+    """Return an operator of the legacy kind that copies to the GPU the results that kernels leave on the host."""
 
     def mended(*args: Any, **kwargs: Any) -> Any:
         on_card = {id(x): (x, x.place) for x in tensors_in(args) if place_of(x) not in (CPU, None)}
@@ -84,12 +84,12 @@ def legacy(name: str, call: Function) -> Function:
             return call(*args, **kwargs)
         if name in OPERATORS:
             return OPERATORS[name](call)(*args, **kwargs)
-        if name == "coalesce_tensor":  # brings an LSTM's weights into cuDNN's order, and here to the host
+        if name == "coalesce_tensor":  # it moves an LSTM's weights into cuDNN's order, and here to the host
             return args[1:3]
         results = call(*args, **kwargs)
         for x, place in on_card.values():
             if place_of(x) is CPU:
-                there = x._copy_to(place, True)  # held by name: get_tensor() keeps nothing alive
+                there = x._copy_to(place, True)  # kept in a variable: get_tensor() does not keep it alive
                 x.get_tensor()._share_data_with(there.get_tensor())
         (_, place), *_ = on_card.values()
         return _carried(results, place)
@@ -98,7 +98,7 @@ def legacy(name: str, call: Function) -> Function:
 
 
 def unscaling(own: Function) -> Function:
-    """A gradient scaler's unscaling, which leaves gradients on the host: it writes to copies of them."""
+    """Return a gradient scaler's unscaling that moves gradients back: Paddle leaves the unscaled copies on the host."""
 
     def unscale(scaler: Any, optimizer: Any) -> Any:
         result = own(scaler, optimizer)
@@ -113,7 +113,7 @@ def unscaling(own: Function) -> Function:
 
 
 def _carried(results: Any, place: Any) -> Any:
-    """Results with those of the host on a card, gradients and all."""
+    """Return results with those on the host copied to a GPU, including their gradients."""
     if isinstance(results, Tensor):
         return Copy.apply(results, place, True) if place_of(results) is CPU else results
     if type(results) in (list, tuple):
@@ -121,12 +121,12 @@ def _carried(results: Any, place: Any) -> Any:
     return results
 
 
-# ---------------------------------------------------------------- what works on the host alone
+# ---------------------------------------------------------------- operators that work only on the host
 def on_host(call: Function) -> Function:
-    """An operator called with copies on the host, and its results taken back to the card, gradients and all.
+    """Return an operator that runs on host copies, and copies its results, with their gradients, back to the GPU.
 
-    The gradient of an embedding stays on the host (2.6, 3.3); einsum returns tensors without memory besides, which
-    Paddle cannot take back (2.6).
+    The gradient of an embedding stays on the host (2.6, 3.3); einsum also returns tensors without memory, which
+    Paddle cannot copy back (2.6).
     """
 
     def mended(*args: Any, **kwargs: Any) -> Any:
@@ -147,7 +147,7 @@ def _brought(values: Any, place: Any) -> Any:
 
 
 def embedding(call: Function) -> Function:
-    """`on_host`, with a dense gradient also where a sparse one is asked for: copying that one ends the process."""
+    """Return `on_host` with a dense gradient even if a sparse one is requested: copying that ends the process."""
     there = on_host(call)
 
     def mended(x: Any, weight: Any, padding: int = -1, sparse: bool = False) -> Any:
@@ -157,10 +157,10 @@ def embedding(call: Function) -> Function:
 
 
 def in_place_on_host(call: Function) -> Function:
-    """An operator in place, called with copies on the host that are then written to its arguments.
+    """Return an in-place operator that runs on host copies, which are then written to its arguments.
 
-    The host's kernel of RMSProp checks that its output is its input (2.6, 3.3).  That of SGD rounds once in place, by
-    MKL's axpy, and twice elsewhere, where the processor has fused multiply-add (3.3).
+    The host kernel of RMSProp checks that its output is its input (2.6, 3.3).  That of SGD rounds once in place, with
+    MKL's axpy, and twice otherwise, if the processor has fused multiply-add (3.3).
     """
 
     def mended(*args: Any, **kwargs: Any) -> Any:
@@ -174,12 +174,12 @@ def in_place_on_host(call: Function) -> Function:
     return update_wrapper(mended, call)
 
 
-# ---------------------------------------------------------------- what has no memory
+# ---------------------------------------------------------------- tensors without memory
 def copying(call: Function) -> Function:
-    """Tensors' ``_copy_to``, with zeros for a tensor that has no memory: an LSTM's state of dropout before its use."""
+    """Return a ``_copy_to`` that copies a tensor without memory as zeros: an LSTM's dropout state before its use."""
 
     def mended(x: Any, *args: Any, **kwargs: Any) -> Any:
-        if x._is_initialized() or 0 in x.shape:  # an empty tensor says of itself that it is not
+        if x._is_initialized() or 0 in x.shape:  # an empty tensor reports that it is not initialized
             return call(x, *args, **kwargs)
         return call(paddle.zeros(x.shape, x.dtype), *args, **kwargs)
 
@@ -187,7 +187,7 @@ def copying(call: Function) -> Function:
 
 
 def refused(call: Function) -> Function:
-    """A whole compiled program: with tensors on a plug-in's device it computes on the host, or ends the process."""
+    """Return a whole compiled program that refuses plug-in tensors: it computes on the host, or ends the process."""
 
     def never(*args: Any, **kwargs: Any) -> Any:
         if _card_of(args) is not None:
@@ -207,4 +207,4 @@ OPERATORS = {
     "run_program": refused,
     "sgd_": in_place_on_host,
 }
-"""Operator -> what mends it."""
+"""Operator -> its workaround."""

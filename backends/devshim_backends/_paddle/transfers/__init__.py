@@ -1,1 +1,1 @@
-"""Copies: those that PaddlePaddle makes implicitly, and how devshim makes its own."""
+"""Copies: those that PaddlePaddle makes implicitly, and those that devshim makes."""

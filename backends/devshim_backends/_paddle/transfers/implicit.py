@@ -1,4 +1,4 @@
-"""What of a card's values PaddlePaddle reads into Python or NumPy without saying that it copies."""
+"""Implicit transfers in PaddlePaddle: methods that read a card's values into Python or NumPy without naming a copy."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _MORE = tuple((name, f"{name}()") for name in ("nonzero", "masked_select", "unique"))
-"""What a card is waited for in: a number that the result's shape depends on."""
+"""Methods that wait for a number from a card, because the shape of the result depends on it."""
 
 
 class PaddleHidden(Backend):
-    """The room of hidden transfers: those of tensors' methods; what other operators mend inside is not seen."""
+    """The mixin for implicit transfers in tensors' methods; copies inside other operators are not seen."""
 
     @contextmanager
     def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
@@ -32,7 +32,7 @@ class PaddleHidden(Backend):
                 yield
 
     def _counting(self, indexed: Any, report: Callable[[Device, Device, str], None]) -> Any:
-        """An index method that tells of the card's single numbers among its indices: the host waits for those."""
+        """Return an index method that reports single numbers on a card among its indices: the host waits for those."""
 
         def method(x: Any, index: Any, *value: Any) -> Any:
             if not quiet():
@@ -46,7 +46,7 @@ class PaddleHidden(Backend):
         return method
 
     def _carried(self, x: Any) -> Device | None:
-        """Where an operand is that real cards let pass, copied or read as it is; simulated ones refuse it."""
+        """Return the device of an operand that real cards copy or read in place; simulated GPUs refuse it."""
         mixes = not self.simulated and isinstance(x, paddle.Tensor) and x.ndim
         return self._where(x) if mixes else None
 
@@ -55,7 +55,7 @@ class PaddleHidden(Backend):
 
 
 def _numbers(index: Any) -> Iterator[Any]:
-    """The tensors of no axis among indices and the ends of slices; a mask of no axis is none of them."""
+    """Yield the 0-d tensors among indices and the ends of slices, except 0-d masks."""
     for part in index if isinstance(index, tuple) else (index,):
         for end in (part.start, part.stop, part.step) if isinstance(part, slice) else (part,):
             if isinstance(end, paddle.Tensor) and not end.ndim and end.dtype != paddle.bool:
