@@ -1,7 +1,8 @@
-"""Letting tensors of several devices meet in one operator, while a model over several devices runs.
+"""Aligning the devices of an operator's operands while a split model runs.
 
-A parameter among an operator's tensors decides where it computes, else the part of the model that ran last; what is
-written in place stays where it is.  All others are carried there, and gradients flow back.
+If one of an operator's tensors is a parameter, the operator computes on that parameter's device; otherwise, on the
+device of the part that ran last. A tensor that is written in place stays where it is. All other tensors are copied to
+that device, and gradients flow back.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class Run(threading.local):
-    """The forward pass over several devices that is running in this thread."""
+    """The forward pass of a split model that is running in this thread."""
 
     devices: dict[Any, None] | None = None
-    """The devices of the model's parts; None while none is running."""
+    """The devices of the model's parts; None while no split model is running."""
     last: Any = None
     """The device of the part that ran last."""
     meeting: bool = False
-    """Whether tensors can meet already."""
+    """True while operands are being aligned."""
 
     def ran(self, device: Any) -> None:
-        """Note that a part on a device runs."""
+        """Record that a part on a device runs."""
         if self.devices is not None:
             self.last = device
 
@@ -42,19 +43,19 @@ RUN = Run()
 
 
 def carry(x: Tensor, device: Any) -> Tensor:
-    """Return a tensor on a device, in the one way that every copy takes."""
+    """Return a tensor on a device; the copy goes through devshim's copy engine."""
     return x if x.device == device or x.device.type == "meta" else activations.carry(x, DEVICES.get(device, device))
 
 
 _CROSSING = frozenset({"to", "type_as", "cpu", "cuda", "copy_", "set_", "backward", "__get__", "__set__"})
-"""Functions that are about devices themselves, or about no values."""
+"""Functions that concern devices themselves, or do not read values."""
 _SHAPE_OF = ("view_as", "reshape_as", "expand_as")
 _STATISTICS = ("batch_norm", "instance_norm")
 """Functions that write to their second argument."""
 
 
 class Meeting(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is Any to the type checker
-    """Brings the tensors of every call to one device, as long as it is entered."""
+    """Function mode that brings the tensors of every call to one device."""
 
     def __enter__(self) -> Any:
         RUN.meeting = True
@@ -77,7 +78,7 @@ class Meeting(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is Any to the
 
 
 def _disagree(args: Any, options: dict[str, Any]) -> bool:
-    """Whether a call's tensors are on several devices; asked of every call, of most with no for an answer."""
+    """Return True if a call's tensors are on several devices; checked at every call, and usually False."""
     first = None
     for x in _tensors(args, options):
         if first is None:
@@ -88,7 +89,7 @@ def _disagree(args: Any, options: dict[str, Any]) -> bool:
 
 
 def _tensors(args: Any, options: dict[str, Any]) -> Iterator[Tensor]:
-    """The tensors of a call that have to be on one device, lists of them included."""
+    """Yield the tensors of a call that must be on one device, including those in lists."""
     for value in (*args, *options.values()) if options else args:
         for x in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(x, torch.Tensor) and not _is_number(x):
@@ -96,12 +97,12 @@ def _tensors(args: Any, options: dict[str, Any]) -> Iterator[Tensor]:
 
 
 def _is_number(x: Tensor) -> bool:
-    """Whether a tensor is a number on the host, which PyTorch lets meet tensors of every device."""
+    """Return True if a tensor is a number on the host, which PyTorch accepts with tensors of any device."""
     return bool(x.dim() == 0 and x.device.type == "cpu")
 
 
 def _where(name: str, args: Any, options: dict[str, Any]) -> Any:
-    """The device where a call shall compute, or None to leave it to PyTorch."""
+    """Return the device on which a call must compute; None to leave it to PyTorch."""
     found = list(_tensors(args, options))
     written = _written(name, args, options)
     if written is not None:
@@ -117,7 +118,7 @@ def _where(name: str, args: Any, options: dict[str, Any]) -> Any:
 
 
 def _written(name: str, args: Any, options: dict[str, Any]) -> Any:
-    """The tensor that a call writes to, or None."""
+    """Return the tensor that a call writes to, or None."""
     if options.get("out") is not None:
         found = options["out"]
     elif name in _STATISTICS:

@@ -1,11 +1,11 @@
-"""The parts of a PyTorch model: what had better stay together on one device, and which weight belongs to which layer.
+"""The structure of a PyTorch model: the blocks that should stay on one device, and the layer that each weight is in.
 
 Requirements this module answers:
 
-* A chain is cut between its links: ``Sequential``, ``ModuleList``, ``ModuleDict``, wrappers and the model itself are
-  opened. A module of the user's own is one block, with what it is made of inside.
-* A weight is named by its role in a layer that other frameworks have, too; the canonical layouts are PyTorch's.
-* A layer that is not as its class makes it (its weight is computed from others) is no such layer.
+* A chain is cut between its elements: ``Sequential``, ``ModuleList``, ``ModuleDict``, wrappers and the model itself are
+  opened. A module with a ``forward`` of the user's own is one block, which contains the blocks inside it.
+* A weight is identified by its role in a layer that other frameworks have too; the canonical layouts are PyTorch's.
+* A layer that differs from what its class makes (for example, its weight is computed from others) gets no such kind.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KINDS = {
     nn.Embedding: "embedding",
     nn.EmbeddingBag: "embedding",
 }
-"""The nearest class first: a transposed convolution is a `_ConvNd`, too."""
+"""Ordered from the most specific class: a transposed convolution is also a `_ConvNd`."""
 _NORMS = frozenset({"batch_norm", "layer_norm", "group_norm"})
 _EPSILON = {"epsilon": "eps"}
 _FACTS = {
@@ -56,11 +56,11 @@ _FACTS = {
     "group_norm": {**_EPSILON, "groups": "num_groups"},
 }
 _COUNTER = "num_batches_tracked"
-"""A count of batches in batch normalisation, no weight: it decides something where momentum is None alone."""
+"""A count of batches in batch normalization, and not a weight: it has an effect only if momentum is None."""
 
 
 class TorchLayers(Backend):
-    """The room of layers."""
+    """Mixin for blocks and layers."""
 
     def blocks(self, model: Any) -> list[Block]:
         if is_whole(type(model)):
@@ -73,7 +73,7 @@ class TorchLayers(Backend):
         if is_whole(type(model)):
             return layers_of(self, CONTENTS, model)
         found: list[Layer] = []
-        for path, module in model.named_modules():  # one that is in two places is told once, as elsewhere
+        for path, module in model.named_modules():  # a module that is in two places is listed once, as elsewhere
             held = {**module._parameters, **module._buffers}
             names = [name for name, tensor in held.items() if tensor is not None and not is_lazy(tensor)]
             names = [name for name in names if name != _COUNTER or not isinstance(module, _BatchNorm)]
@@ -88,7 +88,7 @@ class TorchLayers(Backend):
 
 # ---------------------------------------------------------------------- blocks
 def _opened(path: str, module: Any) -> Iterator[Block]:
-    """The blocks a module is made of: its own tensors first, then its parts, lists and chains among them opened."""
+    """Yield the blocks of a module: its own tensors first, then its children, with lists and chains opened."""
     own = tuple(_joined(path, name) for name in _own(module))
     if own:
         yield Block(own[0], own)
@@ -112,13 +112,13 @@ def _block(path: str, module: Any) -> Block:
 
 
 def _own(module: Any) -> Iterator[str]:
-    """The names of a module's own parameters and buffers."""
+    """Yield the names of a module's own parameters and buffers."""
     for held in (module._parameters, module._buffers):
         yield from (name for name, tensor in held.items() if tensor is not None and not is_lazy(tensor))
 
 
 def _is_chain(module: Any) -> bool:
-    """Whether a module computes nothing itself."""
+    """Return True if a module only calls its children and computes nothing itself."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
     if isinstance(module, _WRAPPERS) or "_orig_mod" in module._modules:  # the second is torch.compile's
@@ -127,7 +127,7 @@ def _is_chain(module: Any) -> bool:
 
 
 def _can_be_cut(module: Any) -> bool:
-    """Whether a module calls its parts, so that they can be on other devices than it is."""
+    """Return True if a module calls its children, so that they can be on other devices than it."""
     computes_with_parts = isinstance(module, (nn.MultiheadAttention, torch.jit.ScriptModule))
     return bool(module._modules) and not computes_with_parts and "parametrizations" not in module._modules
 
@@ -138,7 +138,7 @@ def _joined(path: str, name: str) -> str:
 
 # ---------------------------------------------------------------------- layers
 def _kind(module: Any, names: list[str]) -> tuple[str, Mapping[str, str], dict[str, Any]]:
-    """A layer's kind, the roles of its tensors by their names, and what must agree besides the shapes."""
+    """Return a layer's kind, its tensors' roles by name, and the settings that must agree besides the shapes."""
     kind, roles, facts = _known(module)
     if kind not in _NORMS and "weight" in roles and "weight" not in names:
         kind = "other"
@@ -148,11 +148,11 @@ def _kind(module: Any, names: list[str]) -> tuple[str, Mapping[str, str], dict[s
 
 
 def _known(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
-    """What a layer of this class is."""
+    """Return the kind, roles and settings of a layer of this class."""
     if isinstance(module, nn.RNNCellBase):
         kind = next((kind for cls, kind in _CELLS.items() if isinstance(module, cls)), "other")
         return kind, _GATED, {"activation": module.nonlinearity} if isinstance(module, nn.RNNCell) else {}
-    if isinstance(module, _InstanceNorm):  # the same as a group for each channel, unless it keeps statistics
+    if isinstance(module, _InstanceNorm):  # equals one group for each channel, unless it tracks statistics
         facts = {"epsilon": module.eps, "groups": module.num_features}
         return ("other" if module.track_running_stats else "group_norm"), _PLAIN, facts
     for cls, kind in _KINDS.items():
@@ -163,7 +163,7 @@ def _known(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
 
 
 def _recurrent(module: Any, path: str) -> Iterator[Layer]:
-    """Each layer and direction of a recurrent module as one of its own, as Keras has them."""
+    """Yield each layer and direction of a recurrent module as one layer, as in Keras."""
     ways = ("", "_reverse") if module.bidirectional else ("",)
     units = [f"l{number}{way}" for number in range(module.num_layers) for way in ways]
     for unit in units:

@@ -1,12 +1,12 @@
-"""Making a model compute where its tensors are: lazy parts, recurrent weights, and what carries activations.
+"""Making a model compute where its tensors are: lazy parameters, recurrent weights, and hooks that move activations.
 
 Requirements this module answers:
 
-* A model on one device is as PyTorch made it: whatever was put on it here is taken off again.
-* On a model over several devices, each part on one device carries its inputs there (`splitting.carry_inputs`), and each
-  module that has such parts lets their results meet (`splitting.Spanning`).
-* What cannot compute over several devices is refused, and the move with it.
-* Modules whose parameters have no shape yet make them where they were placed.
+* A model on one device is as PyTorch made it: all hooks that devshim installed are removed.
+* On a split model, each part on one device copies its inputs there (`split_forward.carry_inputs`), and each module with
+  parts on several devices aligns the devices of their results (`split_forward.Spanning`).
+* A model that cannot compute over several devices is refused, before it is moved.
+* Modules whose parameters have no shape yet create them on the device that they were placed on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
-    """Have a model compute where its tensors are; see `devshim.contract.models.Wholes.rewire`."""
+    """Install the hooks that a model needs on its devices; see `devshim.contract.models.Wholes.rewire`."""
     undo: list[Undo] = [_put_back_wires(module) for module in model.modules()]
 
     def take_back() -> None:
@@ -54,9 +54,9 @@ def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo
     return take_back
 
 
-# ---------------------------------------------------------------------- what is not built, and what is recurrent
+# ---------------------------------------------------------------------- lazy parameters and recurrent weights
 def _lazy(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and buffers without a shape."""
+    """Yield the path and the tensor of each parameter and buffer without a shape."""
     for prefix, module in model.named_modules():
         for held in (module._parameters, module._buffers):
             for name, tensor in held.items():
@@ -65,7 +65,7 @@ def _lazy(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _place_lazy(tensor: Tensor, device: Any) -> Undo:
-    """Have a tensor without a shape become one on a device: that of its empty data."""
+    """Make a tensor without a shape create its data on a device later, by moving its empty data there."""
     before = tensor.data
 
     def put(data: Tensor) -> None:
@@ -76,10 +76,10 @@ def _place_lazy(tensor: Tensor, device: Any) -> Undo:
 
 
 def _flatten(backend: Backend, module: Any) -> None:
-    """Bring recurrent weights into one block, as cuDNN wants them and `Module.to` leaves them.
+    """Join recurrent weights in one block of memory, as cuDNN expects and `Module.to` does.
 
-    For a moment this takes room for a second copy. A card that has none is no failure: cuDNN then makes the block at
-    each call, and PyTorch says so.
+    This temporarily needs memory for a second copy. If the card does not have it, that is not an error: cuDNN then
+    makes the block at each call, and PyTorch warns about it.
     """
     weights = [each for each in module._flat_weights if isinstance(each, torch.Tensor) and not is_lazy(each)]
     if any(each.is_cuda for each in weights) and len({each.untyped_storage().data_ptr() for each in weights}) > 1:
@@ -90,9 +90,9 @@ def _flatten(backend: Backend, module: Any) -> None:
                 raise
 
 
-# ---------------------------------------------------------------------- wires
+# ---------------------------------------------------------------------- hooks
 def _wire(backend: Backend, path: str, module: Any, seen: set[int]) -> None:
-    """Have a module's parts carry their inputs, and the modules that have such parts let them meet."""
+    """Install hooks on the parts of a split model, and wrap the ``forward`` of modules whose parts are apart."""
     if id(module) in seen:
         return
     seen.add(id(module))
@@ -111,16 +111,16 @@ def _wire(backend: Backend, path: str, module: Any, seen: set[int]) -> None:
 
 
 def _is_called(module: Any) -> bool:
-    """Whether a module computes something; torch.compile's wrapper has what it wraps do it."""
+    """Return True if a module computes something; torch.compile's wrapper leaves it to the module that it wraps."""
     if isinstance(module, torch.jit.ScriptModule):
         return True
     return type(module).forward is not _forward_unimplemented and "_orig_mod" not in module._modules
 
 
 def _add_hook(module: Any) -> None:
-    """What ``register_forward_pre_hook(carry_inputs, prepend=True, with_kwargs=True)`` does.
+    """Do the same as ``register_forward_pre_hook(carry_inputs, prepend=True, with_kwargs=True)``.
 
-    TorchScript modules refuse that, because their own code would not see it; who calls them from Python does.
+    TorchScript modules refuse that call, because their own code would not run the hook; calls from Python do.
     """
     handle = torch.utils.hooks.RemovableHandle(
         module._forward_pre_hooks, extra_dict=module._forward_pre_hooks_with_kwargs
@@ -140,7 +140,7 @@ def _take_off_wires(module: Any) -> None:
 
 
 def _put_back_wires(module: Any) -> Undo:
-    """Remember what can have wires on it; the dictionaries stay the same, which handles of hooks refer to."""
+    """Return a function that restores a module's hooks, in the same dictionaries: handles of hooks refer to them."""
     own = vars(module)
     forward = own.get("forward")
     hooks = [(held, list(held.items())) for held in (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs)]
@@ -157,7 +157,7 @@ def _put_back_wires(module: Any) -> Undo:
 
 # ---------------------------------------------------------------------- refusals
 def _refuse_torn(backend: Backend, path: str, module: Any) -> None:
-    """Refuse to tear a module whose own tensors meet in one operator."""
+    """Refuse to split a module that computes with several of its own tensors in one operator."""
     what = f"{path or 'the model'} ({type(module).__name__})"
     if isinstance(module, torch.jit.ScriptModule):
         raise UnsupportedError(
@@ -174,7 +174,7 @@ def _refuse_torn(backend: Backend, path: str, module: Any) -> None:
 
 
 def _refuse_engines(backend: Backend, model: Any) -> None:
-    """Refuse to move what settled on its devices when it was made, unless it is there."""
+    """Refuse to move a module that chose its devices when it was made, unless it is on them."""
     for path, module in model.named_modules():
         what = f"{path or 'the model'} ({type(module).__name__})"
         home = _home(module)
@@ -191,7 +191,7 @@ def _refuse_engines(backend: Backend, model: Any) -> None:
 
 
 def _home(module: Any) -> Any:
-    """The device that a wrapper for several devices works from, or None for anything else."""
+    """Return the device from which a wrapper for several devices works; None for any other module."""
     if isinstance(module, torch.nn.DataParallel):
         return module.src_device_obj if module.device_ids else None
     return module.device if isinstance(module, torch.nn.parallel.DistributedDataParallel) else None

@@ -1,7 +1,7 @@
-"""What a checkpoint keeps of optimizers, schedulers and scalers besides the tensors they have on devices.
+"""The extra state of optimizers, schedulers and scalers in a checkpoint: what they store beside tensors on devices.
 
-It is their ``state_dict``, in which a mark stands for every tensor that is a leaf: PyTorch's own ``load_state_dict``
-makes the state of an optimizer that has not begun, wherever its parameters are, and the leaves' values follow.
+It is their ``state_dict``, with a marker in place of every tensor that is a leaf. PyTorch's own ``load_state_dict``
+creates the state of an optimizer that has none yet, on the devices of its parameters, and the leaves' values follow.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
 _LEAF = "(a leaf)"
-"""What stands for a tensor that is saved by itself."""
+"""The marker for a tensor that is saved as a leaf."""
 
 
 class TorchResuming(Backend):
-    """Settings, counts, and the state of an optimizer that has not begun yet."""
+    """Mixin for the extra state: settings, counts, and the state of an optimizer that has none yet."""
 
     def library(self, whole: Any) -> str:
         return extra_state.library_of(self, whole)
@@ -40,7 +40,7 @@ class TorchResuming(Backend):
         return _outline("", whole.state_dict(), leaves)
 
     def begin_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
-        return extra_state.begin_state(optimizer, models, forms)  # PyTorch's own know their parameters
+        return extra_state.begin_state(optimizer, models, forms)  # PyTorch's own optimizers know their parameters
 
     def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
         if is_whole(type(whole)):
@@ -58,7 +58,7 @@ class TorchResuming(Backend):
             whole.load_state_dict(filled)
             if isinstance(whole, torch.optim.Optimizer):
                 _keep_on_host(whole, forms)
-            if "_scale" in forms and whole._scale is None:  # a scaler that has scaled nothing yet
+            if "_scale" in forms and whole._scale is None:  # a scaler that has not scaled anything yet
                 whole._lazy_init_scale_growth_tracker(torch.device(whole._device))
         except (KeyError, RuntimeError, ValueError) as error:
             undo()
@@ -70,7 +70,7 @@ class TorchResuming(Backend):
 
 
 def _keep_on_host(optimizer: Any, forms: Forms) -> None:
-    """Bring counts back that were on the host: PyTorch (2.13) lets only ``step`` stay there, not NAdam's."""
+    """Move counts back to the host if they were there: PyTorch (2.13) keeps only ``step``, not ``mu_product``."""
     numbers = {id(p): i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
     for parameter, state in optimizer.state.items():
         for name in COUNTS & set(state):
@@ -79,7 +79,7 @@ def _keep_on_host(optimizer: Any, forms: Forms) -> None:
 
 
 def _outline(path: str, held: Any, leaves: set[str]) -> Any:
-    """A state_dict with marks for leaves, and text for keys."""
+    """Return a state_dict with markers for leaves, and with text for keys."""
     if isinstance(held, torch.Tensor):
         return _LEAF if path in leaves else held.detach()
     if isinstance(held, dict):
@@ -90,7 +90,7 @@ def _outline(path: str, held: Any, leaves: set[str]) -> Any:
 
 
 def _filled(path: str, outline: Any, forms: Forms, backend: Backend) -> Any:
-    """The state_dict that an outline is of, with new tensors of the forms given for its marks."""
+    """Return the state_dict of an outline, with a new tensor of the given form for each marker."""
     if isinstance(outline, str) and outline == _LEAF:
         shape, dtype = forms[path]
         return torch.zeros(shape, dtype=backend.dtype(dtype))

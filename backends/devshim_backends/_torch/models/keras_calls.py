@@ -1,6 +1,6 @@
 """Patches around the calls of Keras layers, losses, metrics, optimizers and training steps with PyTorch.
 
-Each takes Keras's own method, the object, and the arguments.
+Each function receives the original method of Keras, the object, and the arguments.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = [
 __all__ += ["optimizer_built", "serve", "step_made"]
 
 _BACKEND: list[Backend] = []
-"""The adapter."""
+"""The adapter, in a list that is empty until `serve`."""
 
 
 def serve(backend: Backend) -> None:
-    """Note the adapter, which brings variables where they belong."""
+    """Store the adapter, which brings variables to their devices."""
     _BACKEND[:] = [backend]
 
 
@@ -54,7 +54,7 @@ def carried(tree: Any, device: torch.device) -> Any:
 
 # ---------------------------------------------------------------------- layers
 def layer_called(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
-    """Call a layer where its inputs are, or, if those have no device, where its weights are."""
+    """Call a layer on the device of its inputs, or of its weights if the inputs have no device."""
     if RUN.devices is not None or keras_split_forward.spans(layer):
         return keras_split_forward.called(theirs, layer, args, kwargs)
     if FOLLOWING.device is not None:
@@ -73,7 +73,7 @@ def layer_called(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
 
 
 def layer_built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
-    """Bring what was just built to where it was placed."""
+    """Bring newly built weights to the device that the layer was placed on."""
     result = theirs(layer, *args, **kwargs)
     if home_of(layer) is not None:
         bring(_BACKEND[0], CONTENTS, layer)
@@ -81,13 +81,13 @@ def layer_built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
 
 
 def added(theirs: Call, whole: Any, args: Any, kwargs: Any) -> Any:
-    """Make a weight or layer where the others are."""
+    """Add a weight or layer on the device of the existing ones."""
     return add_beside(_BACKEND[0], CONTENTS, whole, lambda: theirs(whole, *args, **kwargs))
 
 
 # ---------------------------------------------------------------------- losses, metrics, random numbers
 def loss_called(theirs: Call, loss: Any, args: Any, kwargs: Any) -> Any:
-    """Compute a loss where the predictions are, else where the labels are."""
+    """Compute a loss on the device of the predictions, or else of the labels."""
     predicted = args[1:2] or (kwargs.get("y_pred"),)
     device = None if FOLLOWING.device is not None else found_in((predicted, args, kwargs))
     if device is None:
@@ -97,7 +97,7 @@ def loss_called(theirs: Call, loss: Any, args: Any, kwargs: Any) -> Any:
 
 
 def metric_called(theirs: Call, metric: Any, args: Any, kwargs: Any) -> Any:
-    """Compute a metric where its own variables are, or, of one without any, where its arguments are."""
+    """Compute a metric on the device of its own variables; without variables, on the device of its arguments."""
     device = found_in(metric.variables)
     if device is not None:
         args, kwargs = carried((args, kwargs), device)
@@ -110,7 +110,7 @@ def metric_called(theirs: Call, metric: Any, args: Any, kwargs: Any) -> Any:
 
 
 def drawn(theirs: Call, seeds: Any, args: Any, kwargs: Any) -> Any:
-    """Draw the next seed where the state of the seeds is."""
+    """Draw the next seed on the device of the generator's state."""
     device = found_in([seeds.state])
     if device is None:
         return theirs(seeds, *args, **kwargs)
@@ -120,14 +120,14 @@ def drawn(theirs: Call, seeds: Any, args: Any, kwargs: Any) -> Any:
 
 # ---------------------------------------------------------------------- training
 def compiled(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
-    """Bring what ``compile`` has just given a model to the device of the weights it belongs to."""
+    """Bring the metrics and optimizer that ``compile`` gave a model to the device of the weights they belong to."""
     result = theirs(model, *args, **kwargs)
     bring_beside(_BACKEND[0], model)
     return result
 
 
 def step_made(name: str, theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
-    """Have the step that Keras has just made find its batch on the model's device: Keras's data come from the host."""
+    """Make a new training step copy its batch to the model's device: Keras's data comes from the host."""
     bring(_BACKEND[0], CONTENTS, model)
     result = theirs(model, *args, **kwargs)
     made = getattr(model, name)
@@ -147,16 +147,16 @@ def step_made(name: str, theirs: Call, model: Any, args: Any, kwargs: Any) -> An
 
 
 def batches_found(theirs: Call, batches: Any, args: Any, kwargs: Any) -> Any:
-    """Have batches be made on the host, whatever the scope: PyTorch (2.13) would shuffle them on the scope's device.
+    """Make batches on the host, whatever the scope: PyTorch (2.13) would shuffle them on the scope's device.
 
-    It fails there, because the generator is the host's. The training step brings each batch to the model.
+    That fails, because the generator is the host's. The training step copies each batch to the model.
     """
     with torch.device("cpu"):
         return _OnHost(theirs(batches, *args, **kwargs))
 
 
 class _OnHost:
-    """Batches that are made on the host, inside a scope of another device, too."""
+    """Batches that are made on the host, even inside a scope of another device."""
 
     def __init__(self, batches: Any) -> None:
         self._batches = batches
@@ -165,7 +165,7 @@ class _OnHost:
         with torch.device("cpu"):
             batches = iter(self._batches)
         while True:
-            with torch.device("cpu"):  # not around `yield`: the caller's scope is another
+            with torch.device("cpu"):  # not around `yield`: the caller has a scope of its own
                 try:
                     batch = next(batches)
                 except StopIteration:
@@ -174,7 +174,7 @@ class _OnHost:
 
 
 def optimizer_built(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
-    """Have an optimizer make its state where the variables are, and bring what it had before there."""
+    """Make an optimizer create its state on the device of the variables, and bring its existing state there."""
     variables = args[0] if args else kwargs.get("variables", ())
     device = found_in(variables)
     if device is None:
@@ -187,7 +187,7 @@ def optimizer_built(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any
 
 
 def applied(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
-    """Apply gradients where the variables are; they may be older than the variables' last move."""
+    """Apply gradients on the device of the variables, which may have moved since the gradients were computed."""
     given = list(args)
     gradients = given[0] if given else kwargs["grads"]
     variables = given[1] if len(given) > 1 else kwargs.get("trainable_variables")

@@ -1,4 +1,4 @@
-"""Having Keras's models compute where they were placed, with PyTorch."""
+"""Making Keras models compute where they were placed, when PyTorch is the backend of Keras."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["rewire", "watch"]
 
 
 def watch(backend: Backend) -> None:
-    """Have Keras, which has been imported, compute where its data is."""
+    """Patch Keras, which has been imported, to compute where its data is."""
     serve(backend)
     follow_data()
 
 
 def rewire(backend: Backend, whole: Any, where: Callable[[str], Device]) -> Undo:
-    """Have a layer or model compute where its variables are; see `devshim.contract.models.Wholes.rewire`."""
+    """Make a layer or model compute where its variables are; see `devshim.contract.models.Wholes.rewire`."""
     watch(backend)
     if not is_layer(whole):
         return _nothing
@@ -52,4 +52,4 @@ def rewire(backend: Backend, whole: Any, where: Callable[[str], Device]) -> Undo
 
 
 def _nothing() -> None:
-    """Take back nothing."""
+    """Undo nothing."""

@@ -1,15 +1,16 @@
-"""Making Keras compute where its data is, where it computes with PyTorch.
+"""Patches that make Keras compute where its data is, when PyTorch is the backend of Keras.
 
-Keras decides on a device in each operator (`devshim_backends._torch.models.keras_scopes`).  Here its operators, layers,
-losses, metrics, optimizers and training steps are put into the scope of what they are given, once, when Keras and this
-adapter are both there.  The outermost call decides; inside ``keras.device`` nothing is changed.
+Keras chooses a device in each operator (`devshim_backends._torch.models.keras_scopes`). This module wraps its
+operators, layers, losses, metrics, optimizers and training steps in a scope of the device of their arguments, once, as
+soon as both Keras and this adapter are loaded. The outermost call chooses the device; inside ``keras.device`` nothing
+is changed.
 
-* An operator follows its arguments: the first tensor on a card, else the host. What has no device, such as a NumPy
-  array, goes there; tensors of several devices are left where they are, for PyTorch to refuse.
-* A layer follows its inputs, and where those have no device, its weights.
-* A metric, an optimizer and a training step carry what they are given to where their own variables are, as Keras does.
+* An operator follows its arguments: the first tensor on a GPU, otherwise the host. An argument without a device, such
+  as a NumPy array, is copied there. Tensors on several devices stay where they are, and PyTorch refuses them.
+* A layer follows its inputs, or its weights if the inputs have no device.
+* A metric, an optimizer and a training step copy their arguments to the device of their own variables, as Keras does.
 
-Measured with Keras 3.15.1, of which the names are; what another version has not, is left out.
+Measured with Keras 3.15.1, whose names are used here; a name that another version lacks is skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _OPERATORS = ("core", "numpy", "nn", "math", "image", "linalg", "random", "rnn")
 
 
 def follow_data() -> None:
-    """Have Keras compute where its data is from now on; nothing where it does already, or computes with another."""
+    """Make Keras compute where its data is from now on; do nothing if it does already, or has another backend."""
     config: Any = sys.modules.get("keras.src.backend.config")
     core: Any = sys.modules.get("keras.src.backend.torch.core")
     if config is None or core is None or config.backend() != "torch" or hasattr(core.get_device, THEIRS):
@@ -54,12 +55,12 @@ def follow_data() -> None:
 
 
 def _namespaces() -> list[str]:
-    """The modules of Keras's own operators and losses that are loaded."""
+    """Return the names of the loaded modules with Keras's operators and losses."""
     return [name for name in sys.modules if name.startswith(("keras.src.ops.", "keras.src.losses.losses"))]
 
 
 def _functions(module: Any) -> Iterator[Call]:
-    """The public functions that a module defines, without those about devices and scopes."""
+    """Yield the public functions that a module defines, except those about devices and scopes."""
     for name, each in list(vars(module).items()) if module is not None else ():
         if name.startswith("_") or name in _NOT_FOLLOWING or not inspect.isfunction(each):
             continue
@@ -74,7 +75,7 @@ _NOT_FOLLOWING = {
 
 
 def _exchange(ours: dict[Any, Any]) -> None:
-    """Put our functions where Keras has its own, under every name."""
+    """Replace functions in all modules of Keras, under every name."""
     by_id = {id(theirs): mine for theirs, mine in ours.items()}
     for module_name, module in list(sys.modules.items()):
         if module_name.partition(".")[0] == "keras" and module is not None:
@@ -108,7 +109,7 @@ def _following(theirs: Call) -> Call:
 
 
 def _converted(theirs: Call) -> Call:
-    """``convert_to_tensor``, which leaves what is on a card there, unless a scope carries."""
+    """Return a ``convert_to_tensor`` that leaves tensors on their device, unless a scope carries."""
 
     @functools.wraps(theirs)
     def convert_to_tensor(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -123,12 +124,12 @@ def _converted(theirs: Call) -> Call:
 
 # ---------------------------------------------------------------------- classes
 def _put_on_classes() -> None:
-    """Put what `keras_calls` does around the methods of Keras's classes."""
+    """Install the functions of `keras_calls` around the methods of Keras classes."""
     import keras
     import keras.src.backend.torch.optimizers as of_pytorch
     from keras.src.backend.torch import trainer
 
-    for room in pkgutil.iter_modules(of_pytorch.__path__):  # Keras loads each when one of its class is made
+    for room in pkgutil.iter_modules(of_pytorch.__path__):  # Keras loads each when an optimizer of its class is made
         importlib.import_module(f"{of_pytorch.__name__}.{room.name}")
     optimizer = keras.optimizers.Optimizer
     put_around(keras.Layer, "__call__", keras_calls.layer_called, _passes)
@@ -154,5 +155,5 @@ def _put_on_classes() -> None:
 
 
 def _passes() -> bool:
-    """True where a call is left to Keras: in compiled code, and where ``keras.device`` or Keras itself says where."""
+    """Return True if a call is left to Keras: in compiled code, or if ``keras.device`` or Keras chose the device."""
     return is_compiling() or explicit() is not None

@@ -1,12 +1,13 @@
 """The device where Keras computes with PyTorch: a patch of ``get_device`` that answers with the data's device.
 
-Keras 3 (3.15.1) moves every tensor that an operator is given to one device, which is ``KERAS_TORCH_DEVICE``, or the
-first card of the process, or the host, unless ``keras.device`` says another; it knows no other card.  All of that asks
-one function, ``keras.src.backend.torch.core.get_device``, so that one is answered here, for each thread:
+Keras 3 (3.15.1) moves every argument of an operator to one device: ``KERAS_TORCH_DEVICE``, the first GPU of the
+process, or the host, unless ``keras.device`` names another. It does not support other GPUs. All of Keras asks one
+function, ``keras.src.backend.torch.core.get_device``, so this module answers that function, for each thread:
 
-* inside ``keras.device`` what that says, as ever;
-* inside a call that follows its data (`devshim_backends._torch.models.keras_patches`) the device of the data;
-* inside ``ds.on`` or ``with torch.device(...)`` what that says; else the device that Keras would choose.
+* inside ``keras.device``: its device, as without devshim;
+* inside a call that follows its data (`devshim_backends._torch.models.keras_patches`): the device of the data;
+* inside ``ds.on`` or ``with torch.device(...)``: its device;
+* otherwise: the device that Keras would choose.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Following(threading.local):
     device: str | None = None
     """The device of the data; None outside of such calls."""
     carries: bool = False
-    """True if all tensors are copied there, as Keras does; else they stay, and PyTorch refuses to mix devices."""
+    """True if all tensors are copied to the device, as Keras does; if False, PyTorch refuses mixed devices."""
 
 
 FOLLOWING = Following()
@@ -56,7 +57,7 @@ class Within:
 
 
 class _Cuda(str):
-    """The name of a card other than the first: equal to ``cuda``, by which Keras chooses what a card can compute."""
+    """The name of a GPU other than the first. It equals ``cuda``, by which Keras chooses what a GPU can compute."""
 
     def __eq__(self, other: object) -> bool:
         return other == "cuda" or str.__eq__(self, other)
@@ -71,7 +72,7 @@ _NAMES: dict[torch.device, str] = {}
 
 
 def named(device: torch.device) -> str:
-    """Return the text by which Keras knows a device."""
+    """Return the text by which Keras identifies a device."""
     found = _NAMES.get(device)
     if found is None:
         text = str(device)
@@ -79,23 +80,23 @@ def named(device: torch.device) -> str:
     return found
 
 
-# ---------------------------------------------------------------------- what Keras asks
+# ---------------------------------------------------------------------- answers to Keras
 _KERAS: list[object] = [None]
 
 
 def explicit() -> str | None:
-    """Return what ``keras.device`` says in this thread, or ``"meta"`` while Keras infers shapes; else None."""
+    """Return the device of ``keras.device`` in this thread, or ``"meta"`` while Keras infers shapes, or None."""
     found: str | None = getattr(_KERAS[0], "torch_device", None)
     return found
 
 
 def attach(state: object) -> None:
-    """Note Keras's own state of each thread, in which ``keras.device`` writes."""
+    """Store Keras's thread-local state, to which ``keras.device`` writes."""
     _KERAS[:] = [state]
 
 
 def device_asked(default: Callable[[], str]) -> str:
-    """Return where Keras puts what it makes and computes in this thread; ``default`` asks Keras."""
+    """Return the device where Keras creates tensors and computes in this thread; ``default`` asks Keras."""
     scope = explicit()
     if scope is not None:
         simulated = TYPES["gpu"] != "cuda" and scope.startswith("cuda")  # ``keras.device("gpu:1")``
@@ -109,18 +110,18 @@ def device_asked(default: Callable[[], str]) -> str:
     return default()
 
 
-# ---------------------------------------------------------------------- where data is
+# ---------------------------------------------------------------------- devices of data
 def value_of(x: Any) -> Any:
-    """Return the tensor that an argument is, or holds as a variable of Keras's; None for anything else."""
+    """Return the tensor of an argument, which may be a Keras variable; None for any other argument."""
     if isinstance(x, torch.Tensor):
         return x
     return x._value if type(x).__module__.startswith("keras.") and is_variable(x) else None
 
 
 def found_in(values: Iterable[Any]) -> torch.device | None:
-    """Return the device of the first tensor on a card, else the host where there is one on it; None without tensors.
+    """Return the device of the first tensor on a GPU, otherwise the host if a tensor is there; None without tensors.
 
-    Lists, tuples and dictionaries are looked into.
+    Lists, tuples and dictionaries are searched.
     """
     host = None
     stack = list(values)

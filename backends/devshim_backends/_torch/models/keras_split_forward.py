@@ -1,8 +1,8 @@
-"""How a Keras model over several devices computes with PyTorch: layer by layer, each where its weights are.
+"""The forward pass and optimizer step of a split Keras model with PyTorch: each layer runs where its weights are.
 
-Inputs are carried to each layer, gradients flow back, and what meets in a model's own code is brought together
-(`align_devices`), as in a ``torch.nn.Module`` over several devices.  A layer without weights computes
-where the last one did.  An optimizer updates the variables of each device separately.
+As in a split ``torch.nn.Module``, inputs are copied to each layer, gradients flow back, and operands in a model's own
+code are aligned (`align_devices`). A layer without weights computes where the last one did. An optimizer updates the
+variables of each device separately.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["called", "clipped", "decayed", "settle_spans", "spans", "updated"]
 
 _SPAN = "_devshim_span"
-"""The attribute of a layer whose weights are on several devices: which."""
+"""The attribute of a layer whose weights are on several devices; it contains these devices."""
 
 
 def settle_spans(backend: Backend, model: Any) -> Callable[[], None]:
-    """Note which layers of a model are on several devices; returns what takes it back.
+    """Mark the layers of a model that are on several devices, and return a function that undoes it.
 
     Raises:
-        UnsupportedError: A layer's own weights would be on several.
+        UnsupportedError: A layer's own weights would be on several devices.
     """
     parts = list(CONTENTS.parts(model))
     before = [(part, vars(part).get(_SPAN)) for _, part in parts]
@@ -67,7 +67,7 @@ def spans(layer: Any) -> bool:
 
 
 def _note(part: Any, devices: dict[Any, None] | None) -> None:
-    """Note it behind Keras's back, which tracks what is set on a layer."""
+    """Set the mark without Keras, which tracks attributes that are set on a layer."""
     if devices is None:
         vars(part).pop(_SPAN, None)
     else:
@@ -80,11 +80,11 @@ def _devices(tensors: list[Any]) -> dict[Any, None]:
 
 # ---------------------------------------------------------------------- layers
 def called(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
-    """Call a layer that is on several devices, or in one that is."""
+    """Call a layer that is on several devices, or that is inside such a layer."""
     if spans(layer):
         return _spanning(theirs, layer, args, kwargs)
     device = first_device_of(layer) or RUN.last
-    if device is None:  # a layer without weights before all others
+    if device is None:  # a layer without weights that comes before all others
         return theirs(layer, *args, **kwargs)
     RUN.ran(device)
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda x: carry(x, device), (args, kwargs))
@@ -108,7 +108,7 @@ def _spanning(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
 
 # ---------------------------------------------------------------------- optimizers
 def updated(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
-    """Update variables, those of each device separately."""
+    """Update variables, separately for each device."""
     gradients, variables, rate = args
     if not isinstance(variables, (list, tuple)):
         if not _are_apart(optimizer._trainable_variables):
@@ -121,7 +121,7 @@ def updated(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
     shared = [x for x in map(value_of, optimizer.variables) if x is not None and x.dim() == 0]
     before = [x.detach().clone() for x in shared]
     for group in groups:
-        for x, value in zip(shared, before, strict=True):  # Nadam's product is updated with every group
+        for x, value in zip(shared, before, strict=True):  # Nadam's product is updated with every group of variables
             x.detach().copy_(value)
         its = [beside[id(variable)] for variable in group]
         _within(group[0], lambda to: theirs(optimizer, list(map(to, its)), group, to(rate)))  # noqa: B023 - called now
@@ -129,7 +129,7 @@ def updated(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
 
 
 def decayed(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
-    """Apply weight decay, to the weights of each device separately."""
+    """Apply weight decay, separately for the weights of each device."""
     groups = _groups(args[0] if args else kwargs["variables"])
     if len(groups) < 2:
         return theirs(optimizer, *args, **kwargs)
@@ -139,7 +139,7 @@ def decayed(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
 
 
 def clipped(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
-    """Clip gradients, whose norms may meet; each stays where it is."""
+    """Clip gradients by norms that may combine devices; each gradient stays on its device."""
     gradients = args[0] if args else kwargs["grads"]
     if len(_devices(list(gradients))) < 2:
         return theirs(optimizer, gradients)
@@ -148,7 +148,7 @@ def clipped(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _groups(variables: Any) -> list[list[Any]]:
-    """Variables by their devices, in order."""
+    """Return the variables grouped by device, in order."""
     found: dict[Any, list[Any]] = {}
     for each in variables:
         tensor = value_of(each)
@@ -161,7 +161,7 @@ def _are_apart(variables: Any) -> bool:
 
 
 def _within(variable: Any, call: Callable[[Callable[[Any], Any]], Any]) -> Any:
-    """Compute on the device of a variable, to which numbers of other devices are carried."""
+    """Compute on the device of a variable, to which numbers from other devices are copied."""
     device = value_of(variable).device
     before = RUN.devices, RUN.last
     RUN.devices, RUN.last = {device: None}, device

@@ -1,8 +1,8 @@
-"""The leaves of Keras models where Keras computes with PyTorch.
+"""The leaves of Keras models when PyTorch is the backend of Keras.
 
-A Keras layer is a ``torch.nn.Module`` then, whose parameters are in dictionaries under names that Keras numbers on
-and on in a process; and Keras's optimizers, metrics and states of random numbers are not modules.  So they are listed
-as Keras has them, under the names they have on its other backends.
+A Keras layer is then a ``torch.nn.Module``, whose parameters are in dictionaries under names that Keras numbers
+continuously in a process; and Keras's optimizers, metrics and states of random numbers are not modules. So this module
+lists leaves as Keras does, under the names that they have with other backends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["CONTENTS", "leaves_of_variable"]
 
 
 class TorchContents(Contents):
-    """Keras contents, with the native PyTorch modules that Keras wraps (``TorchModuleWrapper``), and their buffers."""
+    """The contents of Keras objects, including native PyTorch modules that Keras wraps (``TorchModuleWrapper``)."""
 
     def owner(self, variable: Any) -> Any:
         return variable._value if is_variable(variable) else variable
@@ -49,7 +49,7 @@ CONTENTS = TorchContents()
 
 
 def leaves_of_variable(path: str, kind: Any, variable: Any, beside: Any) -> Iterator[Leaf]:
-    """Yield the leaf of a Keras variable, and that of its gradient behind it."""
+    """Yield the leaf of a Keras variable, followed by the leaf of its gradient."""
     tensor = CONTENTS.owner(variable)
     if tensor is None:
         return
@@ -63,7 +63,7 @@ def leaves_of_variable(path: str, kind: Any, variable: Any, beside: Any) -> Iter
 
 
 def device_of(whole: Any) -> torch.device | None:
-    """Return the device of the last of a model's weights; None of what has none."""
+    """Return the device of the last of a model's weights; None for a model without weights."""
     found = None
     for _, part in CONTENTS.parts(whole):
         for each in CONTENTS.held(part):
@@ -73,7 +73,7 @@ def device_of(whole: Any) -> torch.device | None:
 
 
 def first_device_of(layer: Any) -> torch.device | None:
-    """Return the device of the first of a layer's weights, found at a glance; None of what has none."""
+    """Return the device of the first weight found in a layer, without a full traversal; None without weights."""
     for held in (layer._trainable_variables, layer._non_trainable_variables):
         for variable in held:
             if variable._value is not None:

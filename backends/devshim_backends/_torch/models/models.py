@@ -1,11 +1,11 @@
-"""What modules hold, leaf by leaf, and copies of them.
+"""The leaves of modules, and copies of modules.
 
 Requirements this module answers:
 
-* Every object stays: parameters, gradients, and buffers too, in the place of which PyTorch's own ``Module.to`` puts new
-  tensors, so that two names for one buffer come apart.
-* A leaf's name is its name in ``state_dict``; buffers that are not saved have one as well.
-* What cannot be exchanged is refused while leaves are listed, before anything is copied.
+* Every object stays the same: parameters, gradients and also buffers. PyTorch's own ``Module.to`` replaces buffers by
+  new tensors, so that two names for one buffer come apart.
+* A leaf's name is its name in ``state_dict``; buffers that are not saved have a name as well.
+* A tensor whose data cannot be replaced is refused while leaves are listed, before anything is copied.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class TorchModels(Backend):
-    """The room of models."""
+    """Mixin for models."""
 
     def leaves(self, whole: Any) -> list[Leaf]:
         if is_whole(type(whole)):
@@ -65,7 +65,7 @@ class TorchModels(Backend):
             return [made_there[id(each)] for each in wholes]
         optimizers.require_together(wholes)
         try:
-            made: list[Any] = copy.deepcopy(list(wholes))  # in one go: an optimizer's parameters are its model's
+            made: list[Any] = copy.deepcopy(list(wholes))  # all at once: an optimizer's parameters are its model's
             for old, new in zip(wholes, made, strict=True):
                 if isinstance(old, torch.nn.Module):
                     _copy_gradients(old, new)
@@ -85,12 +85,12 @@ class TorchModels(Backend):
 
 
 def _nowhere(path: str) -> Device:
-    """Prepare a copy, whose unbuilt parts were never placed."""
+    """Refuse to place a part: this is for a copy whose unbuilt parts were never placed."""
     raise ArgumentError(f"the copy's unbuilt part {path!r} was placed nowhere", "place the copy on a device")
 
 
 def _of_model(model: Any) -> Iterator[Leaf]:
-    """Parameters and buffers of every module, each with its gradient behind it."""
+    """Yield the parameters and buffers of every module, each followed by its gradient."""
     for prefix, module in model.named_modules(remove_duplicate=False):
         refuse_frozen(module)
         for name, tensor in module._parameters.items():
@@ -104,7 +104,7 @@ def _of_tensor(module: Any, prefix: str, name: str, tensor: Any, kind: Any) -> I
         return
     path = f"{prefix}.{name}" if prefix else name
     refuse(path, tensor)
-    # TorchScript holds its tensors in C++, and has to be told where `data =` makes another of one (simulated cards).
+    # TorchScript holds its tensors in C++, and must be notified where `data =` replaces one (on simulated GPUs).
     after = (lambda: module._c.setattr(name, tensor)) if isinstance(module, torch.jit.ScriptModule) else None
     if tensor.grad is None:
         yield Leaf(path, kind, tensor.detach, exchange(tensor, after), tensor)
@@ -124,11 +124,11 @@ def _require_there(backend: Backend, generator: Any, device: Device) -> None:
 
 
 def _copy_gradients(old: Any, new: Any) -> None:
-    """Give a copy's parameters gradients of their own, which PyTorch's ``deepcopy`` leaves out."""
+    """Give a copy's parameters copies of the gradients, which PyTorch's ``deepcopy`` omits."""
     for source, target in zip(old.parameters(), new.parameters(), strict=True):
         if not is_lazy(source) and source.grad is not None:
             target.grad = source.grad.detach().clone()
 
 
 def _nothing() -> None:
-    """Take back nothing."""
+    """Undo nothing."""

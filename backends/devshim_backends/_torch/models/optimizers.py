@@ -1,12 +1,12 @@
-"""What optimizers, learning-rate schedulers and gradient scalers hold on devices.
+"""The leaves of optimizers, learning-rate schedulers and gradient scalers.
 
 Requirements this module answers:
 
-* Every tensor of an optimizer's state follows its parameter, whatever it is called and however deep it is nested
-  (LBFGS keeps lists of them); each stays the same object.
-* What PyTorch itself keeps on the host stays there: ``step`` (and NAdam's ``mu_product``), unless the optimizer is
-  ``capturable`` or ``fused``, and a learning rate that is a 0-d tensor of the host's.  It is the rule by which
-  ``Optimizer.load_state_dict`` decides.
+* Every tensor of an optimizer's state follows its parameter, whatever its name and however deep it is nested (LBFGS
+  stores lists of tensors); each stays the same object.
+* A tensor that PyTorch itself keeps on the host stays there: ``step`` (and NAdam's ``mu_product``), unless the
+  optimizer is ``capturable`` or ``fused``, and a learning rate that is a 0-d host tensor. The same rule is in
+  ``Optimizer.load_state_dict``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 OTHERS = (torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler, torch.Generator)
-"""What moves besides modules and optimizers; a generator only to be refused."""
+"""Classes that can be placed besides modules and optimizers; a generator is accepted only to be refused clearly."""
 
 COUNTS = frozenset({"step", "mu_product"})
-"""Scalars of the state that ``torch.optim`` makes on the host where nothing asks for them on the device."""
+"""Scalars of the state that ``torch.optim`` creates on the host unless they are requested on the device."""
 
 
 def of_optimizer(optimizer: Any) -> Iterator[Leaf]:
-    """The state by the numbers of the parameters in ``state_dict``, then tensors among the groups' settings."""
+    """Yield the state, by the parameters' numbers in ``state_dict``, then tensors among the groups' settings."""
     groups: dict[Tensor, Any] = {}
     numbers: dict[Tensor, int] = {}
     for group in optimizer.param_groups:
@@ -41,7 +41,7 @@ def of_optimizer(optimizer: Any) -> Iterator[Leaf]:
             groups[parameter] = group
     for key, state in optimizer.state.items():
         follows = key if isinstance(key, torch.Tensor) else None
-        # ASGD makes its counts beside its parameters always.
+        # ASGD always creates its counts on the device of its parameters.
         on_device = _on_device(groups.get(key, {})) or isinstance(optimizer, torch.optim.ASGD)
         for path, tensor in _tensors(f"state.{numbers.get(key, key if follows is None else len(numbers))}", state):
             if on_device or not (path.rpartition(".")[2] in COUNTS and _is_hosts(tensor)):
@@ -55,9 +55,9 @@ def of_optimizer(optimizer: Any) -> Iterator[Leaf]:
 
 
 def of_others(whole: Any) -> Iterator[Leaf]:
-    """The tensors among the attributes of a scheduler (and of those it is made of) or a scaler; a generator has none.
+    """Yield the tensors in the attributes of a scheduler (and its inner schedulers) or scaler; a generator has none.
 
-    A scaler's are on the device of the losses; those that a scheduler has on the host stay there.
+    A scaler's tensors are on the device of the losses; a scheduler's host tensors stay on the host.
     """
     if isinstance(whole, torch.Generator):
         return
@@ -74,7 +74,7 @@ def require_together(wholes: Sequence[Any]) -> None:
     """Refuse to copy an optimizer without its model, or a scheduler without its optimizer.
 
     Raises:
-        UnsupportedError: The copy would train parameters that nobody has.
+        UnsupportedError: The copy would train parameters that no copied model has.
     """
     copied = {id(p) for whole in wholes if isinstance(whole, torch.nn.Module) for p in whole.parameters()}
     copied |= {id(whole) for whole in wholes}
@@ -89,12 +89,12 @@ def require_together(wholes: Sequence[Any]) -> None:
 
 
 def _on_device(group: Any) -> bool:
-    """Whether an optimizer wants its counts where its parameters are."""
+    """Return True if an optimizer needs its counts on the device of its parameters."""
     return bool(group.get("capturable") or group.get("fused"))
 
 
 def _is_hosts(tensor: Tensor) -> bool:
-    """Whether a tensor is a number on the host, which PyTorch lets meet tensors of every device."""
+    """Return True if a tensor is a number on the host, which PyTorch accepts with tensors of any device."""
     return bool(tensor.dim() == 0 and tensor.device.type == "cpu")
 
 
@@ -104,7 +104,7 @@ def _leaf(path: str, tensor: Tensor, beside: Any) -> Leaf:
 
 
 def _tensors(path: str, held: Any) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor in nested dictionaries, lists and tuples, and in schedulers among them, but in no optimizer."""
+    """Yield every tensor in nested dictionaries, lists, tuples and schedulers, but not inside an optimizer."""
     if isinstance(held, torch.Tensor):
         if not isinstance(held, torch.nn.Parameter):
             yield path, held

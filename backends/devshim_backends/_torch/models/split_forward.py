@@ -1,13 +1,13 @@
-"""How a model over several devices computes: inputs are carried to each part, and what meets is brought together.
+"""The forward pass of a split model: inputs are copied to each part, and operands in its own code are aligned.
 
 Requirements this module answers:
 
-* A part on one device gets its inputs there, whatever tree of tensors they are in, and gradients flow back.
-* Parts' results can meet in the code of the module that has the parts (a residual connection, a concatenation, a weight
-  used without its module): see `devshim_backends._torch.models.align_devices`.
+* A part on one device gets its inputs there, in whatever tree of tensors they are, and gradients flow back.
+* The results of parts can be operands in the code of the module that has the parts (a residual connection, a
+  concatenation, a weight used without its module): see `devshim_backends._torch.models.align_devices`.
 * The result is on the device of the part that ran last.
-* Nothing is remembered of where parts are: `copy.deepcopy`, `pickle` and PyTorch's own ``to`` give a model that works.
-* An exception, Ctrl-C included, leaves nothing behind.
+* The locations of parts are not stored: `copy.deepcopy`, `pickle` and PyTorch's own ``to`` produce a model that works.
+* An exception, including Ctrl-C, leaves no state behind.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 
-# ---------------------------------------------------------------------- where a module's tensors are
+# ---------------------------------------------------------------------- the devices of a module's tensors
 def devices_of(module: Any) -> dict[Any, None]:
-    """Return the devices of the parameters and buffers of a module and of all in it, in their order."""
+    """Return the devices of all parameters and buffers in a module and its submodules, in their order."""
     return {tensor.device: None for tensor in _tensors(module)}
 
 
 def own_devices_of(module: Any) -> dict[Any, None]:
-    """Return the devices of the tensors that a module itself computes with."""
-    if isinstance(module, torch.nn.MultiheadAttention):  # it uses the weight of its part, and never calls it
+    """Return the devices of the tensors that a module's own code computes with."""
+    if isinstance(module, torch.nn.MultiheadAttention):  # it uses the weight of its submodule, and never calls it
         return devices_of(module)
     found = {tensor.device: None for tensor in _direct(module)}
     parametrized = module._modules.get("parametrizations")
@@ -54,21 +54,21 @@ def _tensors(module: Any) -> Iterator[Tensor]:
 
 # ---------------------------------------------------------------------- parts on one device
 def carry_inputs(module: Any, args: Any, kwargs: Any) -> Any:
-    """Carry the inputs of a part to its device: a forward pre-hook."""
+    """Copy the inputs of a part to its device; this is a forward pre-hook."""
     device = next(_tensors(module)).device
     if not torch.compiler.is_compiling():
         RUN.ran(device)
     if all(_stays(x, device) for x in args) and all(_stays(x, device) for x in kwargs.values()):
-        return None  # as it is for most parts, whose input comes from the same device
+        return None  # the fast path for most parts, whose input comes from the same device
     return pytree.tree_map_only(torch.Tensor, lambda x: carry(x, device), (args, kwargs))
 
 
 def _stays(x: Any, device: Any) -> bool:
-    """Whether an argument is seen at a glance to need no carrying."""
+    """Return True if an argument clearly needs no copy."""
     return x.device == device if isinstance(x, torch.Tensor) else x is None or isinstance(x, (bool, int, float, str))
 
 
-# ---------------------------------------------------------------------- modules that have parts on several
+# ---------------------------------------------------------------------- modules with parts on several devices
 class Spanning:
     """The ``forward`` of a module whose parts are on several devices.
 
@@ -83,11 +83,11 @@ class Spanning:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The signature of what it stands for, by which libraries learn what a model takes."""
+        """The signature of the method that this object replaces, by which libraries find a model's arguments."""
         return inspect.signature(self._inner or type(self._module).forward.__get__(self._module))
 
     def take_off(self) -> None:
-        """Give the module its own ``forward`` back."""
+        """Restore the module's own ``forward``."""
         del self._module.forward
         if self._inner is not None:
             self._module.forward = self._inner
@@ -99,7 +99,7 @@ class Spanning:
             with self._meeting():
                 return self._forward(*args, **kwargs)
         found = devices_of(self._module)
-        if len(found) < 2:  # it was moved by other means than devshim's
+        if len(found) < 2:  # the model was moved by code other than devshim
             return self._forward(*args, **kwargs)
         RUN.devices = found
         try:
@@ -115,12 +115,12 @@ class Spanning:
         return type(self._module).forward(self._module, *args, **kwargs)
 
     def _meeting(self) -> Any:
-        """What lets tensors meet in the module's own code; a chain of modules has none."""
+        """Return a context that aligns operands in the module's own code; a chain of modules needs none."""
         chain = self._inner is None and type(self._module).forward is torch.nn.Sequential.forward
         return nullcontext() if chain or RUN.meeting else Meeting()
 
     def _together(self, result: Any, device: Any) -> Any:
-        """The result on one device; what is on no part's device was not computed by the model."""
+        """Return the result on one device; the model did not compute a tensor that is on no part's device."""
         found = RUN.devices or {}
         return pytree.tree_map_only(
             torch.Tensor, lambda x: x if device is None or x.device not in found else carry(x, device), result

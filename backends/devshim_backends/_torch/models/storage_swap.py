@@ -1,8 +1,8 @@
-"""Putting another tensor's data under a tensor that others hold, and refusing where that cannot be done.
+"""Replacing a tensor's data while its object stays, and refusing tensors for which that is impossible.
 
-``tensor.data = other`` keeps the object, its hooks, and whether it wants a gradient.  A gradient is set aside while it
-and its parameter are on different devices, which PyTorch refuses; so writes can come in any order, and be taken back in
-any order.
+``tensor.data = other`` keeps the object, its hooks and ``requires_grad``. PyTorch refuses a gradient on a different
+device than its parameter, so the gradient is detached from the parameter while the devices differ. Therefore writes can
+happen in any order, and can be undone in any order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def exchange(tensor: Tensor, after: Callable[[], None] | None = None) -> Callable[[Tensor], None]:
-    """Return what puts another tensor's data under this object, and then calls ``after``."""
+    """Return a function that puts another tensor's data under this object, and then calls ``after``."""
 
     def write(new: Tensor) -> None:
         tensor.data = new
@@ -41,13 +41,13 @@ class WithGradient:
         self._aside = False
 
     def write_tensor(self, new: Tensor) -> None:
-        """Exchange the tensor's data."""
+        """Replace the tensor's data."""
         self._set_aside()
         self._write(new)
         self._put_back()
 
     def write_gradient(self, new: Tensor) -> None:
-        """Exchange the gradient's data."""
+        """Replace the gradient's data."""
         self._set_aside()
         self._gradient.data = new
         self._put_back()
@@ -64,10 +64,10 @@ class WithGradient:
 
 
 def refuse(path: str, tensor: Tensor) -> None:
-    """Refuse a tensor whose data cannot be exchanged under it.
+    """Refuse a tensor whose data cannot be replaced.
 
     Raises:
-        UnsupportedError: It is part of a graph, or made of other tensors.
+        UnsupportedError: The tensor is part of a graph, or is made of other tensors.
     """
     if not tensor.is_leaf:
         raise UnsupportedError(
@@ -82,10 +82,10 @@ def refuse(path: str, tensor: Tensor) -> None:
 
 
 def refuse_frozen(module: object) -> None:
-    """Refuse a frozen TorchScript module: its weights are in its code, and PyTorch's own ``to`` leaves them there.
+    """Refuse a frozen TorchScript module: its weights are in its code, where PyTorch's own ``to`` leaves them.
 
     Raises:
-        UnsupportedError: It is one.
+        UnsupportedError: The module is frozen.
     """
     if isinstance(module, torch.jit.ScriptModule) and not module._c.hasattr("training"):
         raise UnsupportedError(
