@@ -1,1 +1,1 @@
-"""TensorFlow behind the contract of `devshim.contract.backend`; `backend.py` puts the rooms together."""
+"""The TensorFlow adapter: it implements `devshim.contract.backend`. `backend.py` combines its mixins."""

@@ -1,4 +1,4 @@
-"""The TensorFlow backend: its rooms put together."""
+"""The TensorFlow adapter's class, which combines the mixins of the modules beside this one."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class TensorflowBackend(
     TensorflowResuming,
     TensorflowLayers,
     TensorflowSeveral,
-    TensorflowCreation,  # with it TensorflowTensors, TensorflowDevices and TensorflowScopes, on which it builds
+    TensorflowCreation,  # includes TensorflowTensors, TensorflowDevices and TensorflowScopes, on which it builds
     TensorflowDraws,
-    TensorflowSimulation,  # with it TensorflowRuntime
+    TensorflowSimulation,  # includes TensorflowRuntime
     TensorflowInterop,
     TensorflowContainers,
 ):
-    """TensorFlow, 2.16 to 2.21, with Keras 3 on its TensorFlow backend."""
+    """The adapter for TensorFlow 2.16 to 2.21 and Keras 3 with its TensorFlow backend."""
 
     name: ClassVar[str] = "tensorflow"
     title: ClassVar[str] = "TensorFlow"

@@ -1,4 +1,4 @@
-"""What TensorFlow, or this adapter, cannot do, and why. Imports no framework: the support table is made from it."""
+"""The gaps of TensorFlow and of this adapter, with reasons. Imports no framework, as the support table reads it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Sums over several of TensorFlow's devices, by the engine of ``tf.distribute``: NCCL on NVIDIA's cards.
+"""Sums over several TensorFlow devices by ``tf.distribute``, which uses NCCL on NVIDIA GPUs.
 
-It is reached through a ``MirroredStrategy`` alone, one for each set of devices, and quickly only from within a
-``tf.function``; both are kept, as TensorFlow keeps its communicators.
+TensorFlow offers these sums only through a ``MirroredStrategy``, one for each set of devices, and they are fast only
+inside a ``tf.function``. devshim caches both objects, because TensorFlow keeps its communicators as well.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Tensor
 
 TAKES = frozenset({tf.float16, tf.float32, tf.float64, tf.int64})
-"""The dtypes of TensorFlow's NCCL operator, without int32: a function hands those over in host memory."""
+"""The dtypes that TensorFlow's NCCL operator accepts, without int32, which a function passes to it in host memory."""
 
 
 def over_cards(names: Sequence[str], xs: Sequence[Tensor], op: str) -> Sequence[Tensor]:
-    """Return the sum or mean of one tensor on each of several of TensorFlow's devices, on each of them.
+    """Return the sum or mean of tensors on several TensorFlow devices, once on each of the devices.
 
     Args:
-        names: The devices, as TensorFlow names them, each once.
-        xs: A tensor on each.
+        names: TensorFlow's names of the devices, each once.
+        xs: One tensor for each device.
         op: ``"sum"`` or ``"mean"``.
     """
     strategy, reduced = _engine(tuple(names), op)

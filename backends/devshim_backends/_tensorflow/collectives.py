@@ -1,7 +1,8 @@
-"""Cutting TensorFlow's tensors up, joining them, and combining them element by element or by ``tf.distribute``.
+"""Functions that split, join and combine TensorFlow tensors, and sums over GPUs by ``tf.distribute``.
 
-An operator computes on its thread's default device, wherever its tensors are (2.21): each runs in the scope of theirs.
-On a card operators leave int32 in host memory (2.21: ConcatV2, Pack, AddV2, Maximum, Minimum), which is brought back.
+An operator computes on its thread's default device, not on the device of its tensors (2.21), so each runs in a scope of
+the tensors' device. On a GPU some operators leave int32 results in host memory (2.21: ConcatV2, Pack, AddV2, Maximum,
+Minimum); devshim moves these to the GPU.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 _OPS: dict[str, Any] = {"sum": tf.add, "mean": tf.add, "max": tf.maximum, "min": tf.minimum}
 
 _UNPACKED = {"int8", "uint8", "uint16"}
-"""Dtypes for which a card has no operator Pack (2.21), and has Concat."""
+"""The dtypes for which a GPU has the operator Concat but not Pack (2.21)."""
 
 
 class TensorflowSeveral(TensorflowTensors):
-    """The room of several devices."""
+    """The mixin for collectives."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
         with self._at(x):
@@ -42,7 +43,7 @@ class TensorflowSeveral(TensorflowTensors):
 
     def concatenate(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         with self._at(xs[0]):
-            if len(xs) == 1:  # which TensorFlow gives back as it is
+            if len(xs) == 1:  # TensorFlow would return the tensor itself
                 return self.copy_to(xs[0], self.device_of(xs[0]))
             whole = self._as_bits(lambda xs: tf.concat(xs, axis), [tf.convert_to_tensor(x) for x in xs])
             return self._brought(whole, xs[0])
@@ -61,9 +62,9 @@ class TensorflowSeveral(TensorflowTensors):
 
     def snapshot(self, x: Tensor) -> Tensor:
         if type(x) is EAGER:
-            return x  # it cannot change, and tapes hold what they need themselves
+            return x  # it cannot change, and tapes refer to the tensors that they need
         with self._at(x):
-            return tf.stop_gradient(tf.convert_to_tensor(x))  # a variable's values, which later ones replace
+            return tf.stop_gradient(tf.convert_to_tensor(x))  # the variable's current value, which it may replace
 
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
         if type(x) is not EAGER or x.dtype in ON_HOST or x.dtype == tf.bfloat16:
@@ -84,7 +85,7 @@ class TensorflowSeveral(TensorflowTensors):
             names = {self.dtype_name(x) for x in xs}
             name = widest(names)
             if names == {name} and name not in _UNPACKED and not any(len(x.shape) for x in xs):
-                return gen_array_ops.pack(list(xs))  # one operator for any number of scalars
+                return gen_array_ops.pack(list(xs))  # one operator for all the scalars
             dtype = tf.as_dtype(name)
             return tf.concat([tf.reshape(tf.cast(x, dtype), [1]) for x in xs], 0)
 
@@ -92,9 +93,9 @@ class TensorflowSeveral(TensorflowTensors):
         return self.named(x.device) if type(x) is EAGER and x.dtype in ON_HOST else None
 
     def _as_bits(self, move: Callable[[list[Tensor]], Tensor], xs: list[Tensor]) -> Tensor:
-        """The result of an operator that only moves numbers; int32 of a card go as float32.
+        """Return the result of an operator that only moves numbers; int32 tensors on a GPU are passed as float32.
 
-        TensorFlow's operators of a card read int32 from host memory, and leave theirs there (2.21).
+        TensorFlow's GPU operators read int32 from host memory, and leave int32 results there (2.21).
         """
         first = xs[0]
         if type(first) is not EAGER or first.dtype != tf.int32 or not self.is_card(self.device_of(first)):
@@ -102,7 +103,7 @@ class TensorflowSeveral(TensorflowTensors):
         return tf.bitcast(move([tf.bitcast(x, tf.float32) for x in xs]), tf.int32)
 
     def _brought(self, made: Tensor, x: Tensor) -> Tensor:
-        """A result in the memory of a tensor's device, whose scope this is."""
+        """Return a result in the memory of a tensor's device, in whose scope the caller is."""
         if type(made) is not EAGER or made.dtype not in ON_HOST or self.device_of(made) is self.device_of(x):
             return made
         return placed(made._copy())
@@ -113,11 +114,11 @@ class TensorflowSeveral(TensorflowTensors):
         return over_cards([str(self.to_native(self.device_of(x))) for x in xs], xs, op)
 
     def _at(self, x: Tensor) -> AbstractContextManager[object]:
-        """The scope of a tensor's device; in a ``tf.function`` that of the function."""
+        """Return the scope of a tensor's device; inside a ``tf.function`` the function's scope stays."""
         if self.is_tracer(x):
             return nullcontext()
         entered: AbstractContextManager[object] = tf.device(self.to_native(self.device_of(x)))
         return entered
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
-        return nullcontext  # a tape records for its own thread alone
+        return nullcontext  # a tape records only the operators of its own thread

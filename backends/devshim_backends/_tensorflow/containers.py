@@ -1,6 +1,7 @@
 """Containers that TensorFlow knows: extension types and other composites, and classes with ``__tf_flatten__``.
 
-A composite that is made of handles (a dataset, an iterator, a table) is not one: its data is not in tensors.
+A composite of handles (a dataset, an iterator, a table) does not count as a container, because tensors do not have its
+data.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _of_composite(node: Any) -> Flat | None:
 
 
 def _keys(node: Any, count: int) -> list[Any]:
-    """The names of an extension type's fields, with numbers where one is of several tensors; else numbers."""
+    """Return the names of an extension type's fields, with numbers for fields of several tensors, or only numbers."""
     if not isinstance(node, tf.experimental.ExtensionType):
         return list(range(count))
     keys: list[Any] = []

@@ -1,14 +1,14 @@
-"""Making tensors on exactly the device asked for, in TensorFlow's own dtypes.
+"""Functions that create TensorFlow tensors on exactly the requested device, in TensorFlow's dtypes.
 
 Requirements this module answers:
 
-* On that device and no other: TensorFlow would take ``GPU:0`` by itself, and keep int32 on the host.
-* A 0-d tensor has memory of its own.  ``tf.constant(3.0)`` gives every caller the same buffer, which a view from
-  another framework could write to for the whole process; an array of NumPy's is not shared like that.
-* The array API's lengths and values: ranges are counted in 64 bits (``tf.range(0., .3, .1)`` counts in 32), an empty
-  range is no error, and integers too wide for int32, TensorFlow's default, become int64.
-* A card has no operator that fills uint32 and uint64, and none that allocates a few more dtypes (2.21): TensorFlow
-  makes these on the host and copies them, unless soft placement is off; then `_made_anyway` does.
+* A tensor is on the requested device and no other. TensorFlow's defaults are ``GPU:0``, and the host for int32.
+* A 0-d tensor has memory of its own. ``tf.constant(3.0)`` returns the same buffer to every caller, and another
+  framework that shares it could change it for the whole process. TensorFlow does not share NumPy arrays in this way.
+* Lengths and values are those of the array API. Ranges are computed in 64 bits (``tf.range(0., .3, .1)`` uses 32), an
+  empty range is not an error, and integers that do not fit int32, TensorFlow's default, become int64.
+* A GPU has no operator that fills uint32 and uint64, and none that allocates some other dtypes (2.21). TensorFlow makes
+  these on the host and copies them, unless soft placement is off; in that case `_made_anyway` does it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 _DTYPES = {name: tf.as_dtype(name) for name in NAMES}
 _SMALL = {name: dtype for name, dtype in vars(tf.dtypes.experimental).items() if isinstance(dtype, tf.DType)}
-"""Numbers of 8 bits and less, which are stored and copied, and which few operators know."""
+"""Numbers of 8 bits or fewer, which TensorFlow can store and copy, but for which it has few operators."""
 _NUMPY_DTYPES = {name: dtype.as_numpy_dtype for name, dtype in _DTYPES.items()}
 
 
 class TensorflowCreation(TensorflowTensors, TensorflowScopes):
-    """The room of creation."""
+    """The mixin for creation functions."""
 
     def dtype(self, name: str) -> Any:
         found = _DTYPES.get(name) or _SMALL.get(name)
@@ -88,7 +88,7 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
             return self.made(made, device)
 
     def _made_anyway(self, make: Callable[[], Tensor], device: Device) -> Tensor:
-        """Return what an operator makes, or makes on the host where a card has no such operator."""
+        """Return the result of an operator, which runs on the host if a GPU lacks the operator."""
         try:
             return make()
         except tf.errors.InvalidArgumentError as error:
@@ -108,7 +108,7 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
     def linspace(
         self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
     ) -> Tensor:
-        values = np.linspace(start, stop, num, endpoint=endpoint)  # tf.linspace has no endpoint, and refuses num=0
+        values = np.linspace(start, stop, num, endpoint=endpoint)  # tf.linspace has no endpoint and refuses num=0
         with self.making(device), LOCAL.aside:
             with _reading():
                 made = tf.constant(*_prepared(values, dtype))
@@ -124,7 +124,7 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Say of values that they cannot be read."""
+    """Raise an error which says that values cannot be read, if the code in this context fails."""
     try:
         yield
     except (OverflowError, TypeError, ValueError) as error:
@@ -135,10 +135,10 @@ def _reading() -> Iterator[None]:
 
 
 def _prepared(values: Any, dtype: Any | None) -> tuple[Any, Any | None]:
-    """Python or NumPy numbers and their dtype for `tf.constant`, as an array, which is never its shared scalar.
+    """Return Python or NumPy numbers as an array for `tf.constant`, which does not share arrays, and their dtype.
 
-    Without a dtype TensorFlow chooses, except for integers that its int32 cannot hold; with one, values are
-    converted the way NumPy converts them, as on the other frameworks.
+    Without a dtype TensorFlow chooses one, except for integers that do not fit int32. With a dtype, values are
+    converted as in NumPy and in the other adapters.
     """
     dtype = _default_dtype(values) if dtype is None else dtype
     if dtype is None or dtype is tf.string:
@@ -147,7 +147,7 @@ def _prepared(values: Any, dtype: Any | None) -> tuple[Any, Any | None]:
 
 
 def _fitted(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """An array in another dtype; integers that do not fit raise OverflowError instead of wrapping around."""
+    """Return an array in another dtype; raise OverflowError for integers that do not fit, and do not wrap them."""
     wanted = np.dtype(dtype)
     if array.dtype.kind in "iu" and wanted.kind in "iu" and array.size:
         bounds = np.iinfo(wanted)
@@ -157,10 +157,10 @@ def _fitted(array: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def _default_dtype(values: Any) -> Any | None:
-    """TensorFlow's default dtype for Python numbers, or None for values that are not all numbers."""
+    """Return TensorFlow's default dtype for Python numbers, or None if the values are not all numbers."""
     try:
         array = np.asarray(values)
-    except ValueError:  # rows of unequal length: TensorFlow's own words are better
+    except ValueError:  # rows have unequal lengths: TensorFlow's own error is clearer
         return None
     if array.dtype.kind in "iu":
         return _default_integer(array.min(initial=0), array.max(initial=0))

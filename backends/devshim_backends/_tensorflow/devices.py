@@ -1,13 +1,13 @@
-"""TensorFlow's devices: naming, counting and describing them without starting them.
+"""TensorFlow's devices: their names, number and properties, found without starting TensorFlow.
 
 Requirements this module answers:
 
-* Counting starts nothing.  ``tf.config.list_logical_devices`` creates the context, and with it takes the memory
-  of every card; physical devices and their planned partition are asked instead.
-* A name says nothing about existence.  With soft placement, which is on by default, an absent ``/GPU:7`` is
-  silently the CPU (tensorflow/tensorflow#29342); that switch is the user's and is left alone, so existence is
-  settled by `count` before a name is used.
-* A simulated card is a logical CPU: ``CPU:0`` is always the host, ``CPU:1`` stands for ``gpu:0``.
+* Counting does not start TensorFlow. ``tf.config.list_logical_devices`` creates the context and so takes the memory of
+  every GPU. So devshim reads the physical devices and how they will be split.
+* A name does not imply that the device exists. With soft placement, which is on by default, an absent ``/GPU:7`` is
+  silently the CPU (tensorflow/tensorflow#29342). That switch belongs to the user and stays unchanged, so `count`
+  decides about existence before a name is used.
+* A simulated GPU is a logical CPU: ``CPU:0`` is always the host, and ``CPU:1`` stands for ``gpu:0``.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PLACES: dict[str, Device] = {}
-"""TensorFlow's device strings -> `Device`; filled when first met, emptied when a simulation changes."""
+"""Maps TensorFlow device names to `Device`. Entries are added on use; a change of the simulation clears the table."""
 
 
 def parse(name: str) -> tuple[str, int] | None:
-    """Read the type and number out of a device string, or return None where it has none (``""``, a job alone)."""
+    """Return the type and number in a device string, or None if it has none (``""``, or only a job)."""
     last = name.rpartition("/")[2].removeprefix("physical_").removeprefix("device:")
     kind, _, number = last.partition(":")
     return (kind.upper(), int(number)) if kind.lower() in KINDS and number.isdecimal() else None
 
 
 class TensorflowDevices(Backend):
-    """The room of devices."""
+    """The mixin for devices."""
 
     def kinds(self) -> Sequence[str]:
         seen = {found.device_type.lower() for found in tf.config.get_visible_devices()}
@@ -69,7 +69,7 @@ class TensorflowDevices(Backend):
         if device is CPU:
             return "/CPU:0"
         if self.simulated and device.kind == "gpu":
-            # An object, not text: "/CPU:2" means the host to whoever reads it without knowing of the simulation.
+            # This is an object, because code that does not know of the simulation takes the text "/CPU:2" for the host.
             return tf.DeviceSpec(device_type="CPU", device_index=device.index + 1)
         return f"/{device.kind.upper()}:{device.index}"
 
@@ -81,7 +81,7 @@ class TensorflowDevices(Backend):
         return None
 
     def named(self, name: str) -> Device | None:
-        """The `Device` behind one of TensorFlow's device strings, remembered; None where it names none."""
+        """Return the `Device` for a TensorFlow device name, from a cache, or None if the text names no device."""
         found = PLACES.get(name)
         if found is None:
             read = parse(name)
@@ -96,7 +96,7 @@ class TensorflowDevices(Backend):
         return found
 
     def is_card(self, device: Device) -> bool:
-        """Whether a device is a real accelerator, with memory that is not the host's."""
+        """Return True if a device is a real accelerator, whose memory is not the host's."""
         return device is not CPU and not self.simulated
 
     def describe(self, device: Device) -> DeviceInfo:
@@ -119,7 +119,7 @@ class TensorflowDevices(Backend):
 
 
 def logical_cards(kind: str) -> list[Any]:
-    """The physical card behind each logical device of a kind, in order; a split card stands there repeatedly."""
+    """Return the physical GPU behind each logical device of a kind, in order; a split GPU appears several times."""
     return [
         card
         for card in tf.config.get_visible_devices(kind.upper())
@@ -128,6 +128,6 @@ def logical_cards(kind: str) -> list[Any]:
 
 
 def _total_memory(model: str) -> int | None:
-    """What NVML says about cards of this model, if they are all alike: TensorFlow's order need not be the driver's."""
+    """Return the memory of GPUs of a model, if NVML reports the same for all: TensorFlow may order GPUs differently."""
     sizes = {card.total_memory for card in nvml.cards() if card.name == model}
     return sizes.pop() if len(sizes) == 1 else None

@@ -1,13 +1,13 @@
-"""DLPack: other frameworks over TensorFlow's memory, and TensorFlow over theirs.
+"""DLPack for TensorFlow: other frameworks use TensorFlow's memory, and TensorFlow uses theirs.
 
 Requirements this module answers:
 
-* Never an abort.  TensorFlow ends the process when a string tensor is exported, and when an operator reads an imported
-  tensor whose memory is not aligned to 64 bytes, as most of NumPy's and every other slice is (2.16 to 2.21:
-  ``Check failed: IsAligned()``).  Both are looked at first: the capsule's header is read before TensorFlow gets it.
-* The true device: a simulated card's memory is the host's, and ``CPU:3`` is no device of anybody else.
-* 2.16 to 2.19 have no ``__dlpack__``, and no version takes an object that has one: `tf.experimental.dlpack` knows
-  capsules alone.
+* Sharing never ends the process. TensorFlow aborts if a string tensor is exported, and if an operator reads an imported
+  tensor whose memory is not aligned to 64 bytes, as for most NumPy arrays and every other slice (2.16 to 2.21: ``Check
+  failed: IsAligned()``). devshim checks both first: it reads the capsule's header before TensorFlow gets the capsule.
+* The device is the true one: memory of a simulated GPU is host memory, and other frameworks do not know ``CPU:3``.
+* 2.16 to 2.19 have no ``__dlpack__``, and no version accepts an object that has one: `tf.experimental.dlpack` only
+  accepts capsules.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _PLAIN = {tf.as_dtype(name).as_datatype_enum: (name, np.dtype(name)) for name in NAMES - {"bfloat16"}}
-"""The number of a plain tensor's dtype, which is faster had than the dtype -> its name, and NumPy's dtype."""
+"""Maps a plain tensor's dtype number, which is faster to get than the dtype, to the dtype's name and NumPy dtype."""
 _NUMBERS = {name: number for number, (name, _) in _PLAIN.items()}
 
 
 def _view(x: Tensor) -> np.ndarray | None:
-    """NumPy over a plain tensor (see `Backend.viewers`): what ``x.numpy()`` makes, and then copies."""
+    """Return a NumPy view of a plain tensor (see `Backend.viewers`). ``x.numpy()`` makes the same view, then copies."""
     kinds = _PLAIN.get(x._datatype_enum())
     if kinds is None or PLACES.get(x.backing_device) is not CPU:
         return None
     array = x._numpy_internal()
     if type(array) is not np.ndarray or array.dtype is not kinds[1] or array.shape != x._shape_tuple():
-        return None  # a scalar, if there are no axes
-    array.setflags(False)  # type: ignore[call-arg]  # which by its name takes twice the time
+        return None  # the array is a scalar if the tensor is 0-d
+    array.setflags(False)  # type: ignore[call-arg]  # passing it by name takes twice the time
     return array
 
 
 def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """A plain tensor's capsule (see `Backend.lenders`)."""
+    """Return a plain tensor's capsule, dtype name and shape, or None for other tensors (see `Backend.lenders`)."""
     kinds, where = _PLAIN.get(x._datatype_enum()), x.backing_device
     if kinds is None or PLACES.get(where) is not CPU or not where.endswith("CPU:0"):
         return None
@@ -60,33 +60,33 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
 
 
 def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
-    """A tensor over a plain capsule (see `Backend.borrower`)."""
+    """Return a tensor over a plain capsule (see `Backend.borrower`)."""
     handle = context()._context_handle
-    if handle is None:  # TensorFlow has not started yet; given nothing, the function below ends the process
+    if handle is None:  # TensorFlow has not started yet; the function below ends the process on None
         return None
-    # What `tf.experimental.dlpack.from_dlpack` does, without its two wrappers, which take a third of its time.
+    # This is `tf.experimental.dlpack.from_dlpack` without its two wrappers, which take a third of its time.
     x = TFE_FromDlpackCapsule(capsule, handle)
     faithful = x._datatype_enum() == _NUMBERS.get(dtype) and x._shape_tuple() == shape
     return x if faithful and PLACES.get(x.backing_device) is CPU else None
 
 
 def _has_cuda_number(index: int) -> bool:
-    """True if TensorFlow's card of this number is CUDA's: DLPack's ids are CUDA's, and TensorFlow gives its own (2.21).
+    """Return True if CUDA gives the GPU the same number: DLPack uses CUDA's, TensorFlow gives its own (2.21).
 
-    They differ after ``tf.config.set_visible_devices``, and where a card is split into several.
+    The numbers differ after ``tf.config.set_visible_devices``, and if a GPU is split into several logical devices.
     """
     shown = logical_cards("gpu")[: index + 1]
     return bool(shown == tf.config.list_physical_devices("GPU")[: index + 1])
 
 
 class TensorflowInterop(TensorflowTensors):
-    """The room of interop."""
+    """The mixin for DLPack."""
 
     viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {EAGER: _view}
     lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {EAGER: _lend}
     borrower = staticmethod(_borrow)
     alignment = 64
-    """The alignment that its operators check (``IsAligned``): Eigen's largest, with AVX-512 (2.16 to 2.21)."""
+    """The alignment that TensorFlow's operators check (``IsAligned``): Eigen's largest, for AVX-512 (2.16 to 2.21)."""
 
     def to_dlpack(self, x: Tensor) -> Any:
         if self.is_tracer(x):
@@ -106,13 +106,13 @@ class TensorflowInterop(TensorflowTensors):
             where = CPU
             if not value.backing_device.endswith("CPU:0"):
                 with tf.device("/CPU:0"):
-                    value = value._copy()  # shares the memory, under the host's name
+                    value = value._copy()  # shares the memory, but the device is the host
         cards = dlpack.CUDA if tf.test.is_built_with_cuda() else dlpack.ROCM
         device = (dlpack.CPU, 0) if where is CPU else (cards, where.index)
         return dlpack.Exporter(device, lambda stream: self._capsule(value, where))
 
     def _capsule(self, value: Tensor, where: Device) -> Any:
-        """An unversioned capsule; work pending on a card is waited for."""
+        """Return an unversioned capsule, after pending work on a GPU is done."""
         self.synchronize(where)
         return tf.experimental.dlpack.to_dlpack(value)
 
@@ -131,7 +131,7 @@ class TensorflowInterop(TensorflowTensors):
         return made
 
     def _check(self, offered: dlpack.Offer) -> None:
-        """Refuse memory that TensorFlow cannot live on."""
+        """Refuse memory that TensorFlow cannot use."""
         if offered.dtype not in NAMES:
             raise BufferError(f"TensorFlow has no dtype {offered.dtype}")
         kind, index = offered.device

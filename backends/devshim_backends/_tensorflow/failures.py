@@ -1,7 +1,7 @@
-"""Errors that are TensorFlow's and devshim's in one: whoever catches either has them.
+"""Errors that are both TensorFlow's and devshim's, so that code which catches either type catches them.
 
-Keras makes such an error again, of the same class and with TensorFlow's arguments, to add a layer's name to its text:
-so TensorFlow's ``message`` is the whole text, with the hint.
+Keras creates such an error again, with the same class and TensorFlow's arguments, to add a layer's name to its text. So
+TensorFlow's ``message`` is the whole text, including the hint.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from devshim.errors import DeviceMismatchError, DevshimError, OutOfMemoryError, 
 __all__ = ["FAILURES", "FullCardError", "MixedDevicesError"]
 
 FAILURES: tuple[type[Exception], ...] = (core._NotOkStatusException, tf.errors.OpError)
-"""What an operator's failure comes as: the fast path's status, and the slow path's error."""
+"""The types of an operator's error: the fast path raises the status, and the slow path raises the error."""
 
 
 @joined
 class FullCardError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type: ignore[misc]  # TensorFlow is Any
-    """A simulated card is full."""
+    """The error for a full simulated GPU."""
 
     def __init__(self, *args: Any) -> None:
         _begin(self, tf.errors.ResourceExhaustedError, args)
@@ -29,16 +29,16 @@ class FullCardError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type
 
 @joined
 class MixedDevicesError(DeviceMismatchError, tf.errors.InvalidArgumentError):  # type: ignore[misc]  # TensorFlow is Any
-    """Tensors on different simulated cards met in one operator."""
+    """The error for an operator whose tensors are on different simulated GPUs."""
 
     def __init__(self, *args: Any) -> None:
         _begin(self, tf.errors.InvalidArgumentError, args)
 
 
 def _begin(error: Any, theirs: Any, args: tuple[Any, ...]) -> None:
-    """Take ``(problem, hint)``, or TensorFlow's ``(node, operator, message, ...)``."""
+    """Set up an error from ``(problem, hint)``, or from TensorFlow's ``(node, operator, message, ...)``."""
     node, operator, *text = args[:3] if len(args) > 2 else (None, None, *args)
     DevshimError.__init__(error, *text)
     message = error.args[0]
     theirs.__init__(error, node, operator, message)
-    error.args = (message,)  # TensorFlow's constructor has emptied them
+    error.args = (message,)  # TensorFlow's constructor has cleared them

@@ -1,9 +1,9 @@
-"""Importing TensorFlow beside PaddlePaddle: refuse what would end the process.
+"""Hooks around the import of TensorFlow after PaddlePaddle: they refuse an import that would end the process.
 
-Each carries its own protobuf, and whichever is loaded second can be bound to the first one's symbols.  Measured in
-every combination of TensorFlow 2.16 to 2.21 and Paddle 2.6 and 3.0: after Paddle 2.6, importing TensorFlow before
-2.21 is a segmentation fault, and loading it with RTLD_DEEPBIND does not help; every other TensorFlow import works.
-The other order is Paddle's to mend, in its own ``importing.py``.
+Each framework contains its own protobuf, and the second one that is loaded can be bound to symbols of the first. All
+combinations of TensorFlow 2.16 to 2.21 and Paddle 2.6 and 3.0 were tried: importing TensorFlow before 2.21 after Paddle
+2.6 is a segmentation fault, which RTLD_DEEPBIND does not prevent, and every other TensorFlow import works. For imports
+in the other order, Paddle's adapter has its own ``import_hooks.py``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["around", "clashes"]
 
 @contextmanager
 def around() -> Iterator[None]:
-    """Run TensorFlow's own import inside this.
+    """Check for conflicts, before the caller imports TensorFlow inside this context.
 
     Raises:
-        BackendConflictError: Paddle is imported already, in a version beside which TensorFlow's import crashes.
+        BackendConflictError: Paddle is already imported, in a version after which TensorFlow's import crashes.
     """
     for trouble in clashes():
         raise BackendConflictError(
@@ -37,7 +37,7 @@ def around() -> Iterator[None]:
 
 
 def clashes() -> tuple[str, ...]:
-    """Return what is known to go wrong beside the frameworks this process has imported, a sentence each."""
+    """Return known problems with the frameworks that this process has imported, one sentence each."""
     if "tensorflow" in sys.modules or sys.modules.get("paddle") is None:
         return ()
     paddle, ours = version_of("paddle"), version_of("tensorflow")
@@ -47,5 +47,5 @@ def clashes() -> tuple[str, ...]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The first two numbers of a version."""
+    """Return the first two numbers of a version."""
     return tuple(int(part) if part.isdecimal() else 0 for part in version.split(".")[:2])

@@ -1,10 +1,10 @@
-"""Where TensorFlow's tensors are, and what counts as one.
+"""The device of TensorFlow tensors, and the types that count as tensors.
 
 Requirements this module answers:
 
-* The device is that of the memory.  ``x.device`` says where an operator ran; int32 and shape tensors of a card,
-  and the results of a ``tf.function``, are elsewhere (tensorflow/tensorflow#34071): ``backing_device`` tells.
-* In a ``tf.function`` a tensor has a device where an operator was given one; an argument has none, as one trace
+* The device is that of the memory. ``x.device`` is where an operator ran; int32 and shape tensors on a GPU, and the
+  results of a ``tf.function``, can be elsewhere (tensorflow/tensorflow#34071). ``backing_device`` has the true device.
+* Inside a ``tf.function`` a tensor has a device if its operator was given one. An argument has none, because one trace
   serves calls from every device.
 """
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 COMPOSITES = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)
-"""Tensors that are made of several; they are moved part by part."""
+"""Tensors that consist of several tensors; they are moved part by part."""
 
 ON_HOST = frozenset({tf.int32, tf.string, tf.resource, tf.variant})
-"""Dtypes that TensorFlow's operators keep in host memory even on a card."""
+"""Dtypes that TensorFlow's operators keep in host memory even in a GPU's scope."""
 
 PLACED = "_devshim_placed"
-"""The mark of a tensor of such a dtype that devshim has put on a simulated card; operators' results have none."""
+"""The mark of a tensor of such a dtype that devshim has put on a simulated GPU; operators' results do not have it."""
 
 EAGER = tf.__internal__.EagerTensor
-"""The class of the tensors that have values."""
+"""The class of tensors that have values."""
 
 _ARRAYS = (tf.Tensor, tf.Variable, tf.__internal__.types.Tensor, *COMPOSITES)
-"""What counts as a tensor; the third is the root of distributed variables, and of Keras' own on this backend."""
+"""The types that count as tensors. The third is the base of distributed variables and of Keras variables."""
 
 
 class TensorflowPlaces(TensorflowDevices):
-    """The part of the room of tensors that looks at them."""
+    """The part of the mixin for tensors that finds their devices."""
 
     def is_tensor(self, cls: type) -> bool:
         return issubclass(cls, _ARRAYS)
@@ -49,7 +49,7 @@ class TensorflowPlaces(TensorflowDevices):
     def is_model(self, cls: type) -> bool:
         if issubclass(cls, tf.Module):
             return True
-        # On its other backends Keras' classes have no base of TensorFlow's, and are not ours.
+        # With its other backends, Keras classes have no TensorFlow base and do not belong to this adapter.
         roots = {base.__module__.partition(".")[0] for base in cls.__mro__}
         names = {base.__name__ for base in cls.__mro__ if base.__module__.startswith(("keras.", "tf_keras."))}
         return "tensorflow" in roots and not names.isdisjoint({"Layer", "Optimizer", "BaseOptimizer"})
@@ -64,7 +64,7 @@ class TensorflowPlaces(TensorflowDevices):
             return self._rare_device_of(x)
 
     def _rare_device_of(self, x: Tensor) -> Device:
-        """Everything but an eager tensor on a device met before."""
+        """Return the device of anything but an eager tensor on a device that is in `PLACES`."""
         parts = parts_of(x)
         if parts is not None:
             return self._shared_device(x, parts)
@@ -72,7 +72,7 @@ class TensorflowPlaces(TensorflowDevices):
             return self._known(x, x.backing_device)
         if self.is_tracer(x):
             return self._planned_device(x)
-        # A tf.Variable, or a Keras one, which holds one.
+        # x is a tf.Variable, or a Keras variable, which contains one.
         variable = x if isinstance(x, tf.Variable) else x.value
         found = self._known(variable, variable.device)
         if self.is_card(found) and variable.dtype in ON_HOST:
@@ -101,12 +101,12 @@ class TensorflowPlaces(TensorflowDevices):
         )
 
     def _planned_device(self, x: Tensor) -> Device:
-        """Where a tensor of a compiled function will be: its operator's device, or that of what it stands for."""
+        """Return the device of a tensor in a compiled function: its operator's, or that of the captured tensor."""
         for outside, inside in getattr(x.graph, "captures", ()):
             if inside is x and outside.dtype != tf.resource:
                 return self.device_of(outside)
         found = self.named(x.device) if x.device else None
-        # Soft placement, and operators that keep int32 on the host, make a card's name no promise.
+        # A GPU's name is not reliable with soft placement, and for operators that keep int32 on the host.
         if found is not None and found is not CPU and (found.index >= self.count(found.kind) or x.dtype in ON_HOST):
             found = None
         if found is None:
@@ -120,7 +120,7 @@ class TensorflowPlaces(TensorflowDevices):
 
 
 def parts_of(x: Tensor) -> Sequence[Tensor] | None:
-    """The tensors a composite or distributed value is made of, or None for a plain one."""
+    """Return the parts of a composite or distributed value, or None for a plain tensor."""
     if isinstance(x, COMPOSITES):
         flat: Sequence[Tensor] = tf.nest.flatten(x, expand_composites=True)
         return flat

@@ -1,9 +1,9 @@
-"""Random draws on the device itself, and one seed for all of them.
+"""Random tensors, drawn on their device, with one seed for all devices.
 
-`tf.random.set_seed` restarts the stream from which every stateful operator of every device takes its own seed; the
-global `tf.random.Generator`, where the user has made one, goes by itself and is restarted beside it.  A draw can be
-rounded up to ``high``, which the contract excludes, in the low-precision dtypes and for narrow ranges: such a value is
-put back to ``low``.
+`tf.random.set_seed` restarts the stream from which the stateful operators of all devices take their seeds. The global
+`tf.random.Generator`, if the user has created it, is independent, and `seed` restarts it as well. In low-precision
+dtypes and narrow ranges, a drawn number can be rounded up to ``high``, which the contract excludes: such a number is
+replaced with ``low``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TensorflowDraws(TensorflowTensors, TensorflowScopes):
-    """The room of draws."""
+    """The mixin for random tensors."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         with self.making(device), LOCAL.aside:
@@ -41,7 +41,7 @@ class TensorflowDraws(TensorflowTensors, TensorflowScopes):
 
     def seed(self, value: int) -> None:
         tf.random.set_seed(value)
-        if stateful_random_ops.global_generator is not None:  # asking tf.random for it would make one, on a card
+        if stateful_random_ops.global_generator is not None:  # tf.random would create one on a GPU if asked for it
             stateful_random_ops.global_generator.reset_from_seed(value)
 
 

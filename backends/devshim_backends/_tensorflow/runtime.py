@@ -1,8 +1,8 @@
-"""Running TensorFlow: what must come before its devices start, and memory.
+"""TensorFlow at run time: settings that must come before its devices start, and memory.
 
-TensorFlow starts its devices with its eager context, at the first operator or `tf.device` block; from then on neither
-visibility nor memory growth nor logical devices can be changed.  There is no public way to ask whether that
-has happened that does not make it happen.
+TensorFlow starts its devices with its eager context, at the first operator or `tf.device` block. From then on,
+visibility, memory growth and logical devices cannot be changed. TensorFlow has no public function that says if it has
+started without starting it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _FULL = (
-    "Dst tensor is not initialized",  # a copy to or from a card, which allocates first (PrepareCopy in gpu_util.cc)
+    "Dst tensor is not initialized",  # a copy to or from a GPU, which allocates first (PrepareCopy in gpu_util.cc)
     *("failed to allocate memory", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY"),
     *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED"),
 )
-"""Texts for a full device in errors of TensorFlow (2.16 to 2.21) other than ResourceExhaustedError."""
+"""Texts that mean a full device in TensorFlow errors (2.16 to 2.21) other than ResourceExhaustedError."""
 
 
 _NO_START = (
@@ -38,18 +38,18 @@ _NO_START = (
     *("cudaSetDevice() on GPU", "cudaGetDevice() failed", "cudaGetDeviceCount() failed", "CUDA_ERROR_NO_DEVICE"),
     *("CUDA_ERROR_NOT_INITIALIZED", "CUDA_ERROR_UNKNOWN", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
 )
-"""What TensorFlow (2.16 to 2.21) says where it cannot start a card that it has listed."""
+"""Texts in TensorFlow's errors (2.16 to 2.21) if it cannot start a GPU that it has listed."""
 
 
 class TensorflowRuntime(TensorflowDevices):
-    """The room of running."""
+    """The mixin for memory and the start of TensorFlow."""
 
     def started(self) -> bool:
         return bool(getattr(context._context, "_initialized", False))
 
     def set_visible(self, indices: Sequence[int] | None) -> None:
         if getattr(context._context, "_physical_devices", None) is None:
-            return  # TensorFlow has not looked yet, and will look through CUDA_VISIBLE_DEVICES
+            return  # TensorFlow has not looked for GPUs yet, and will respect CUDA_VISIBLE_DEVICES
         if indices is None:
             tf.config.set_visible_devices(tf.config.list_physical_devices("GPU"), "GPU")
             return
@@ -70,15 +70,15 @@ class TensorflowRuntime(TensorflowDevices):
 
     def empty_cache(self, device: Device) -> None:
         if self.is_card(device):
-            gc.collect()  # TensorFlow keeps the card's memory, and reuses what dead tensors in cycles still hold
+            gc.collect()  # TensorFlow keeps the GPU's memory; this frees dead tensors in cycles, so it can reuse theirs
 
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         if policy == "grow":
             for card in tf.config.get_visible_devices("GPU"):
                 tf.config.experimental.set_memory_growth(card, True)
             return
-        # A logical device's limit is in bytes, and would need the card's size; TensorFlow's own
-        # option is a fraction, which tf.config does not show (2.16 to 2.21).
+        # A logical device's limit is in bytes, and would need the GPU's size. TensorFlow also has an option for a
+        # fraction, which tf.config does not offer (2.16 to 2.21).
         chosen = context.context()
         settings = tf.compat.v1.ConfigProto()
         if chosen._config is not None:

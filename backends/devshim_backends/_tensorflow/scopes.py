@@ -1,13 +1,14 @@
-"""`tf.device` as the scope of operators: this thread's, nested, restored, and traced into a ``tf.function``.
+"""Scopes on TensorFlow: `tf.device`, which is thread-local, nests, and is traced into a ``tf.function``.
 
-Inside a ``tf.function`` the scope is written into each operator and holds wherever the function is called from.
-XLA (``jit_compile=True``) compiles the whole function for one device and drops such wishes without a word, so
-there a scope is refused.
+Inside a ``tf.function`` the scope is recorded in each operator and applies wherever the function is called from. XLA
+(``jit_compile=True``) compiles the whole function for one device and silently ignores scopes, so a scope is refused
+there.
 
-AutoGraph, which reads a ``tf.function``'s source, replaces an error by a ``StagingError`` of its own unless the error
-is marked (2.16 to 2.21: ``ag_pass_through`` in ``autograph/impl/api.py``); so ours are, and catching
-``ds.TracingError`` works.  It also rewrites whatever such a function calls, which for our code takes its time and warns
-of Python that it does not know: ours it is told to leave alone, but for `run`, which calls the user's.
+AutoGraph, which reads a ``tf.function``'s source, replaces an error with its own ``StagingError`` unless the error is
+marked (2.16 to 2.21: ``ag_pass_through`` in ``autograph/impl/api.py``). devshim's errors are marked, so catching
+``ds.TracingError`` works. AutoGraph also rewrites all functions that such a function calls. For devshim's code this
+takes time and warns of Python that AutoGraph does not know, so AutoGraph is configured to skip devshim, except `run`,
+which calls the user's function.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ config.CONVERSION_RULES = (config.Convert("devshim.runtime.scopes"), *_ours, *co
 
 
 def in_xla() -> bool:
-    """Whether the calling code is being traced for XLA."""
+    """Return True if the calling code is being traced for XLA."""
     return not tf.executing_eagerly() and bool(
         control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
     )
 
 
 def refused_in_xla(backend: Backend) -> Exception:
-    """The refusal of a device's scope in a function that is being traced for XLA."""
+    """Return the error that refuses a device's scope in a function that is being traced for XLA."""
     instead = "XLA compiles a whole function for one device: enter ds.on outside, or leave out jit_compile=True"
     return messages.tracing(backend, "on", instead)
 
 
 class TensorflowScopes(Backend):
-    """The room of scopes."""
+    """The mixin for scopes."""
 
-    # `compiling` stays False: tf.function runs Python while it traces, so context variables hold there as everywhere.
+    # `compiling` stays False: tf.function runs Python while it traces, so context variables work there as elsewhere.
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if in_xla():

@@ -1,4 +1,4 @@
-"""The native line each devshim call stands for, as a TensorFlow user writes it. Imports no framework."""
+"""For each devshim call, the code that a TensorFlow user would write without devshim. Imports no framework."""
 
 from __future__ import annotations
 

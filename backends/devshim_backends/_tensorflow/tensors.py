@@ -1,10 +1,10 @@
-"""TensorFlow's tensors: copies of them, and host memory.
+"""Copies of TensorFlow tensors, and their conversion from and to NumPy arrays.
 
 Requirements this module answers:
 
-* A copy is new memory always.  ``tf.identity`` shares the buffer on one device and between logical CPUs, which
-  shows through DLPack; ``DeepCopy`` does not, and gets the gradient that TensorFlow leaves out.
-* int32 reaches a card.  Operators keep it in host memory even in a card's scope; a tensor's own copy does not.
+* A copy always has new memory. ``tf.identity`` shares the buffer on one device and between logical CPUs, which shows
+  through DLPack. ``DeepCopy`` does not share, and gets a gradient here, which TensorFlow lacks.
+* int32 can be on a GPU. Operators keep it in host memory even in a GPU's scope; a tensor's own copy method does not.
 * A variable that must move becomes a tensor, through which gradients flow to the variable.
 """
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 NAMES = frozenset(DTYPES)
-"""The array-API dtypes, which TensorFlow names alike."""
+"""The array-API dtypes, for which TensorFlow has the same names."""
 
 _HANDLES = frozenset({tf.string, tf.resource, tf.variant})
-"""Dtypes that only host memory can hold."""
+"""Dtypes whose tensors can only be in host memory."""
 
 _REGISTERED = 2
-"""What NumPy answers to ``isbuiltin`` for the dtypes of ``ml_dtypes``, whose memory TensorFlow shows it."""
+"""NumPy's ``isbuiltin`` for the dtypes of ``ml_dtypes``, for which TensorFlow can give NumPy its memory."""
 
 _DUPLICABLE = frozenset({"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int64", "uint64"})
-"""Dtypes for which every card has ``DeepCopy`` (2.21)."""
+"""Dtypes for which every GPU has ``DeepCopy`` (2.21)."""
 
 _CARRY: Callable[[Tensor], Tensor] = EAGER._copy
 _DEEP_COPY: Callable[[Tensor], Tensor] = gen_array_ops.deep_copy
@@ -54,11 +54,11 @@ _IDENTITY: Callable[[Tensor], Tensor] = tf.identity
 
 
 _NUMBERS = frozenset(tf.as_dtype(name).as_datatype_enum for name in NAMES if hasattr(tf, name))
-"""TensorFlow's numbers for those dtypes; to ask a tensor for this costs a sixth of asking for the name."""
+"""TensorFlow's numbers for those dtypes. Reading a tensor's number takes a sixth of the time of reading the name."""
 
 
 def _copied_on_host(x: Tensor) -> Tensor | None:
-    """A copy of a tensor of numbers in host memory, where it is, outside compiled functions."""
+    """Copy a tensor of numbers within host memory, outside compiled functions; return None for other tensors."""
     if PLACES.get(x.backing_device) is not CPU or x._datatype_enum() not in _NUMBERS or not tf.executing_eagerly():
         return None
     with tf.device("/CPU:0"):
@@ -67,7 +67,7 @@ def _copied_on_host(x: Tensor) -> Tensor | None:
 
 
 class TensorflowTensors(TensorflowPlaces):
-    """The room of tensors."""
+    """The mixin for tensors."""
 
     copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {EAGER: _copied_on_host}
     immutable = True
@@ -79,13 +79,13 @@ class TensorflowTensors(TensorflowPlaces):
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
         eager = tf.executing_eagerly()
-        with tf.device(self.to_native(device)):  # once around many: 1.3 times faster than once around each
+        with tf.device(self.to_native(device)):  # entered once for all: 1.3 times faster than once for each
             for x in xs:
                 copy = self._copier(x, getattr(x, "dtype", None), device, eager)
                 yield copy(x)
 
     def _copier(self, x: Tensor, dtype: Any, device: Device, eager: bool) -> Callable[[Tensor], Tensor]:
-        """What copies a tensor in the scope of the device it goes to: TensorFlow's own function, but for rare ones."""
+        """Return a function that copies a tensor in its target's scope: usually a TensorFlow function."""
         if not eager:
             return self._later_copier(x, device)
         if self.simulated and dtype in ON_HOST:
@@ -103,7 +103,7 @@ class TensorflowTensors(TensorflowPlaces):
         return _DEEP_COPY
 
     def _later_copier(self, x: Tensor, device: Device) -> Callable[[Tensor], Tensor]:
-        """The operator that copies when the function being compiled is called."""
+        """Return the operator that copies when the function that is being compiled is called."""
         if in_xla():
             raise messages.tracing(self, "place", "place outside the function, or leave out jit_compile=True")
         if isinstance(x, COMPOSITES):
@@ -112,13 +112,13 @@ class TensorflowTensors(TensorflowPlaces):
         return _IDENTITY if self.is_card(device) else _DEEP_COPY
 
     def _refuse_hosted(self, x: Tensor, device: Device, call: str, verb: str) -> None:
-        """Refuse what TensorFlow's operators leave in host memory, in a card's scope, too; outside of them it moves."""
+        """Refuse dtypes that operators leave in host memory, even in a GPU's scope; outside functions they can move."""
         if device is not CPU and tf.as_dtype(x.dtype) in ON_HOST:
             instead = f"TensorFlow's operators keep {self.dtype_name(x)} in host memory: {verb} it outside the function"
             raise messages.tracing(self, call, instead)
 
     def _copied_rarely(self, x: Tensor, device: Device) -> Tensor:
-        """A copy, in the scope of its device, of what is no plain tensor of numbers."""
+        """Copy what is not a plain tensor of numbers, in the scope of its target."""
         if isinstance(x, COMPOSITES):
             return tf.nest.map_structure(lambda part: self.copy_to(part, device), x, expand_composites=True)
         here = self.device_of(x)
@@ -128,7 +128,7 @@ class TensorflowTensors(TensorflowPlaces):
         return self._duplicated(_renamed(value), device) if self.simulated else self._carried(value, device)
 
     def _duplicated(self, x: Tensor, device: Device) -> Tensor:
-        """New memory of the same kind, in the scope of the device."""
+        """Copy a tensor to new memory on the same device, in the device's scope."""
         if x.dtype in (tf.resource, tf.variant):
             raise UnsupportedError(
                 f"a TensorFlow tensor of dtype {x.dtype.name} is a handle, and has no values to copy",
@@ -136,13 +136,13 @@ class TensorflowTensors(TensorflowPlaces):
             )
         try:
             made = duplicate.on_card(x.dtype)(x) if self.is_card(device) else _DEEP_COPY(x)
-        except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError):  # no such kernel: 4- and 8-bit dtypes
+        except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError):  # no kernel for 4- and 8-bit dtypes
             with tf.device("/CPU:0"):
                 made = tf.constant(x.numpy(), x.dtype)
         return made if self.arrived(made, device) else self._carried(made, device)
 
     def _carried(self, x: Tensor, device: Device) -> Tensor:
-        """A copy in another device's memory, in the scope of that device."""
+        """Copy a tensor to another device's memory, in the scope of that device."""
         try:
             return x._copy()
         except (RuntimeError, tf.errors.OpError) as error:
@@ -151,7 +151,7 @@ class TensorflowTensors(TensorflowPlaces):
             raise self._not_on(x, device) from error
 
     def arrived(self, made: Tensor, device: Device) -> bool:
-        """Whether a tensor made in a device's scope is in its memory; some operators leave theirs in the host's."""
+        """Return True if a tensor made in a device's scope is in its memory, as some operators leave it on the host."""
         if not isinstance(made, EAGER):
             if in_xla():
                 raise refused_in_xla(self)
@@ -164,16 +164,16 @@ class TensorflowTensors(TensorflowPlaces):
         return False
 
     def making(self, device: Device) -> AbstractContextManager[object]:
-        """The scope of the operators that make one tensor, which is to be given to `made`.
+        """Return the scope for operators that make one tensor, which then has to be passed to `made`.
 
-        Entered with ``LOCAL.aside``: on a card no other is counted, since shapes and bounds are on the host where a
-        card is real.
+        The caller also enters ``LOCAL.aside``, so that only that tensor counts on a simulated GPU: a real GPU would
+        have shapes and bounds in host memory.
         """
         entered: AbstractContextManager[object] = tf.device(self.to_native(device))
         return entered
 
     def made(self, made: Tensor, device: Device) -> Tensor:
-        """What was made in the scope of a device, in its memory, and counted."""
+        """Return a tensor that was made in the scope of a device, in that device's memory, and count it."""
         if not self.arrived(made, device):
             made = made._copy()
         if self.simulated:
@@ -193,14 +193,14 @@ class TensorflowTensors(TensorflowPlaces):
         return array if isinstance(array, np.ndarray) else np.asarray(array, value.dtype.as_numpy_dtype)
 
     def _plain(self, x: Tensor) -> Tensor:
-        """The eager tensor of a variable's values; what has none is refused."""
+        """Return the eager tensor of a variable's values; refuse values that do not have one."""
         if self.is_tracer(x):
             raise messages.tracing(self, "to_numpy", "return the tensor from the function and read it outside")
         self._require_dense(x, "NumPy")
         return tf.convert_to_tensor(x)
 
     def _viewed(self, x: Tensor) -> np.ndarray:
-        """A read-only array over a tensor's own memory."""
+        """Return a read-only array over a tensor's own memory."""
         if not isinstance(x, EAGER):
             self._plain(x)
         if self.device_of(x) is not CPU:
@@ -226,7 +226,7 @@ class TensorflowTensors(TensorflowPlaces):
             return self.made(tf.constant(array, dtype), device)  # copies, unlike DLPack
 
     def _over(self, array: np.ndarray, device: Device) -> Tensor:
-        """A tensor over an array's own memory."""
+        """Return a tensor over an array's own memory."""
         if device is not CPU:
             raise messages.copy_needed(CPU, device)
         try:
@@ -242,7 +242,7 @@ class TensorflowTensors(TensorflowPlaces):
         return tuple(x.shape)
 
     def is_writable(self, x: Tensor) -> bool:
-        # Not a variable's memory either: TensorFlow shares it with tensors until one of them is assigned to.
+        # A variable's memory is not writable either: TensorFlow shares it with tensors until one is assigned to.
         return False
 
     def nbytes(self, x: Tensor) -> int:
@@ -256,34 +256,34 @@ class TensorflowTensors(TensorflowPlaces):
             tf.test.experimental.sync_devices()
 
     def _require_dense(self, x: Tensor, whom: str) -> None:
-        """Refuse what is no single block of numbers, with the call that makes it one."""
+        """Refuse what is not a single block of numbers, and name the call that makes it one."""
         if isinstance(x, COMPOSITES):
             instead = {"RaggedTensor": "x.to_tensor()", "SparseTensor": "tf.sparse.to_dense(x)"}
             call = instead.get(type(x).__name__, "tf.convert_to_tensor(x)")
             raise ConversionError(f"a {type(x).__name__} has no counterpart in {whom}", f"call {call} first")
-        self.device_of(x)  # refuses what is spread over devices
+        self.device_of(x)  # refuses values that are spread over devices
 
 
 def _across(x: Tensor) -> Tensor:
-    """A copy of another simulated device's tensor, in the scope of the device it goes to."""
+    """Copy a tensor of another simulated device, in the scope of the target."""
     return _DEEP_COPY(_renamed(x))
 
 
 def placed(x: Tensor) -> Tensor:
-    """Return a tensor that was put where it is, which is marked where an operator's result would be on the host."""
+    """Return a tensor that devshim put on its device, marked if an operator's result of its dtype is on the host."""
     if isinstance(x, EAGER) and x.dtype in ON_HOST:
         setattr(x, PLACED, True)
     return x
 
 
 def _renamed(x: Tensor) -> Tensor:
-    """The same memory under the name of the simulated device whose scope this is."""
+    """Return the same memory under the name of the simulated device whose scope is active."""
     with LOCAL.aside:
         return _CARRY(x)
 
 
 def _deep_copy_gradient(op: Any, gradient: Tensor) -> Tensor:
-    """The gradient of a copy is the gradient, brought back to where the copied tensor is."""
+    """Return the gradient of a copy, which is the incoming gradient, moved to the copied tensor's device."""
     source = op.inputs[0]
     where = getattr(source, "backing_device", None) or source.device
     if not where:
@@ -292,5 +292,5 @@ def _deep_copy_gradient(op: Any, gradient: Tensor) -> Tensor:
         return tf.identity(gradient)
 
 
-with suppress(KeyError):  # if somebody else gave it one: the gradient of a copy can only be this
+with suppress(KeyError):  # if other code registered one already: a copy has only one possible gradient
     tf.RegisterGradient("DeepCopy")(_deep_copy_gradient)

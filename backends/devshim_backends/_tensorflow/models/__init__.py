@@ -1,1 +1,1 @@
-"""Models and optimizers: their leaves, moving them, and splitting them over devices."""
+"""Keras models, ``tf.Module`` objects and optimizers: finding their leaves, moving, cloning and splitting them."""

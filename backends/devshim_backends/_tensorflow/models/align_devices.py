@@ -1,8 +1,8 @@
-"""Letting tensors of several devices meet in one operator, while something over several devices runs.
+"""Operators on tensors of several devices, which are allowed while a split model or its optimizer runs.
 
-A real TensorFlow copies what is elsewhere by itself, to where the scope is.  Simulated cards refuse a mix, and here it
-is let pass: in the code of a model that has parts on several devices (a residual connection), and in an optimizer's
-update of such a model's variables.  Gradients flow back through what was carried.
+A real TensorFlow copies inputs from other devices to the scope's device. Simulated GPUs refuse such inputs, except in
+the cases of this module: in the code of a model that is split over several devices (a residual connection), and in an
+optimizer's update of such a model's variables. Gradients flow back through the copies.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _HANDLES = (tf.string, tf.resource, tf.variant)
 
 
 class Run(threading.local):
-    """What is running over several devices in this thread."""
+    """The state of this thread while a model or optimizer on several devices runs."""
 
     active: bool = False
-    """Whether anything is."""
+    """True while such a model or optimizer runs."""
     within: bool = False
-    """Whether it is the forward pass of a model."""
+    """True while it is the forward pass of a model."""
     last: Device | None = None
-    """The device of the part that ran last."""
+    """The device of the part of the model that ran last."""
 
 
 RUN = Run()
 
 
 def carried(tree: Any, device: Device) -> Any:
-    """A tree of arguments with its eager tensors on a device; gradients flow back."""
+    """Copy the eager tensors in a tree of arguments to a device; gradients flow back."""
     return tf.nest.map_structure(lambda x: _carry(x, device), tree)
 
 
@@ -47,7 +47,7 @@ def _carry(x: Any, device: Device) -> Any:
         return x
     made = activations.carry(x, device)
     mask = getattr(x, "_keras_mask", None)
-    if mask is not None and made is not x:  # Keras hangs it on the tensor
+    if mask is not None and made is not x:  # Keras stores the mask on the tensor
         made._keras_mask = _carry(mask, device)
     return made
 

@@ -1,4 +1,4 @@
-"""The parts and layers of Keras models, and a ``tf.Module`` as one part."""
+"""The blocks and layers of Keras models. A ``tf.Module`` is one block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TensorflowLayers(Backend):
-    """The room of layers."""
+    """The mixin for blocks and layers."""
 
     def blocks(self, model: Any) -> list[Block]:
         return blocks_of(self, CONTENTS, model)

@@ -1,4 +1,4 @@
-"""Independent copies: Keras's in Keras's way, and those of a ``tf.Module`` by Python."""
+"""Independent copies of models: Keras rebuilds its own models, and Python deep-copies a ``tf.Module``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["made_again"]
 
 
 def made_again(model: Any) -> Any:
-    """Return a model like another, whose values are still to be copied."""
+    """Return a model of the same structure, into which the caller still has to copy the values."""
     return remade(CONTENTS, model) if is_layer(model) else copy.deepcopy(model, _remade_within(model))
 
 
 def _remade_within(module: Any) -> dict[int, Any]:
-    """Return the Keras objects in a module, which Python cannot copy, by `id`, with copies that Keras makes."""
+    """Return clones of the Keras objects in a module, by `id`: Keras makes them, because Python cannot copy them."""
     made: dict[int, Any] = {}
     for _, part in parts(module):
         if not is_layer(part):

@@ -1,15 +1,16 @@
-"""Making models and optimizers compute where their variables are.
+"""Split models and placed models: this module makes models and optimizers compute on the devices of their variables.
 
-TensorFlow computes in the current scope, wherever its tensors are.  So each layer of a model on a card gets a wire
-(`.wires`): in what scope it computes, builds and trains, and on a model over several devices what it carries there.
+TensorFlow computes on the current scope's device, not on that of its tensors. So each layer of a model on a GPU gets a
+hook (a `Wire` of `hooks`). The hook chooses the scope in which the layer computes, builds and trains. In a model on
+several devices, it also copies the layer's inputs there.
 
 Requirements this module answers:
 
-* ``model(x)`` computes where the model is, without a scope, and so do ``fit``, ``evaluate``, ``predict``, the layers by
-  themselves, and an optimizer's ``apply``.
-* A model on the host has no wire where the host is what TensorFlow computes on by itself.
-* Layers without variables yet make them where they were placed.
-* What cannot compute over several devices is refused, and the move with it.
+* ``model(x)`` computes on the model's device, without a scope, and so do ``fit``, ``evaluate``, ``predict``, calls of
+  single layers, and an optimizer's ``apply``.
+* A model on the host needs no hook if TensorFlow computes on the host by default.
+* Layers without variables yet create them on the device on which the layer was placed.
+* A model that cannot compute on several devices is refused, and so is the move.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     from devshim_backends._tensorflow.models.models import TensorflowModels
 
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
-"""What `fit`, `evaluate` and `predict` have compiled."""
+"""The attributes that store what `fit`, `evaluate` and `predict` have compiled."""
 
 
 def rewire(backend: TensorflowModels, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-    """Have a model or optimizer compute where its variables are; see `devshim.contract.models.Wholes.rewire`."""
+    """Install hooks on a model or optimizer to compute where its variables are; see `contract.models.Wholes.rewire`."""
     if isinstance(whole, tf.Module) or is_layer(whole):
         wires = list(_of_model(backend, whole, where).values())
         models = [part for _, part in compiled_parts(whole)]
@@ -66,7 +67,7 @@ def rewire(backend: TensorflowModels, whole: Any, where: Callable[[str], Device]
 
 # ---------------------------------------------------------------------- models
 def _of_model(backend: TensorflowModels, model: Any, where: Callable[[str], Device]) -> dict[int, tuple[Any, Any]]:
-    """The wire of each part of a model, by the part's `id`."""
+    """Return each part of a model with its hook, by the part's `id`."""
     found = {id(part): (part, path) for path, part in reversed(list(parts(model)))}
     devices = {key: _devices(backend, part) for key, (part, _) in found.items()}
     for key, (part, path) in found.items():
@@ -81,14 +82,14 @@ def _of_model(backend: TensorflowModels, model: Any, where: Callable[[str], Devi
     made: dict[int, tuple[Any, Any]] = {}
     for key, (part, path) in found.items():
         made[key] = part, _in_split(backend, part, path, list(devices[key]))
-        for operation in getattr(part, "_operations", ()):  # a functional model's operators are no layers
+        for operation in getattr(part, "_operations", ()):  # the operators of a functional model are not layers
             if id(operation) not in found:
                 made[id(operation)] = operation, Floating(backend)
     return made
 
 
 def _in_split(backend: TensorflowModels, part: Any, path: str, devices: list[Device]) -> Wire:
-    """The wire of a part of a model that is on several devices."""
+    """Return the hook for a part of a model that is on several devices."""
     if not devices:
         return Floating(backend)
     if len(devices) == 1:
@@ -104,13 +105,13 @@ def _in_split(backend: TensorflowModels, part: Any, path: str, devices: list[Dev
 
 
 def _alone(backend: TensorflowModels, device: Device = CPU) -> Wire | None:
-    """The wire of parts that are all on one device."""
+    """Return the hook for parts that are all on one device."""
     by_itself = device is CPU and (backend.simulated or not tf.config.get_visible_devices("GPU"))
     return None if by_itself else Place(backend, device, carries=False)
 
 
 def _devices(backend: TensorflowModels, part: Any) -> dict[Device, None]:
-    """The devices of the variables of a part and of all in it, in their order."""
+    """Return the devices of the variables of a part and of the parts inside it, in their order."""
     return {backend.device_of(x): None for _, each in parts(part) for x in _own(backend, each)}
 
 
@@ -122,7 +123,7 @@ def _own(backend: TensorflowModels, part: Any) -> Iterator[Any]:
 
 
 def _wanted(where: Callable[[str], Device], path: str) -> dict[Device, None]:
-    """Where something without variables belongs; a placement that names leaves may not say."""
+    """Return the device for a part without variables; a placement that names leaves may not give one."""
     try:
         return {where(path): None}
     except ArgumentError:
@@ -131,9 +132,9 @@ def _wanted(where: Callable[[str], Device], path: str) -> dict[Device, None]:
 
 # ---------------------------------------------------------------------- optimizers
 def _of_optimizer(backend: TensorflowModels, optimizer: Any) -> list[tuple[Any, Any]]:
-    """The wires of an optimizer and of those it wraps."""
+    """Return the hooks for an optimizer and the optimizers that it wraps."""
     devices = dict.fromkeys(backend.device_of(leaf.owner) for leaf in backend.leaves(optimizer))
-    # Back on the host it still may be given gradients of a card's.
+    # An optimizer that was moved back to the host may still be given gradients on a GPU.
     needed = len(devices) > 1 or _alone(backend, *devices) or patching.wire_of(optimizer)
     wire = Apply(backend) if needed else None
     made = [(optimizer, wire)]

@@ -1,4 +1,4 @@
-"""The extra state of Keras objects in a checkpoint; a ``tf.Module`` has none."""
+"""The extra state of Keras objects in a checkpoint. A ``tf.Module`` has none."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""What happens around a call of something that has a wire.
+"""Hooks that run around method calls of a placed model, layer or optimizer.
 
 Requirements this module answers:
 
-* A part computes in the scope of its device, and nothing is carried there silently, except to parts of a model over
-  several devices.
-* On such a model gradients flow back through what was carried; the result is on the device of the part that ran last.
-* Training steps, eager ones too, find their batch on the model's device: Keras' data come from the host.
-* An optimizer's gradients are brought to their variables: they may be older than the last move.
+* A part of a model computes in the scope of its device. Its inputs are copied there only if the model is on several
+  devices; otherwise an implicit transfer would go unnoticed.
+* In such a model gradients flow back through the copies, and the result is on the device of the part that ran last.
+* Training steps, including eager ones, find their batch on the model's device: Keras' data come from the host.
+* An optimizer's gradients are copied to their variables' devices, because they may predate the last move.
 
-In a ``tf.function`` TensorFlow carries by itself, and scopes say where each operator goes.
+Inside a ``tf.function`` TensorFlow itself copies between devices, and scopes choose the device of each operator.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ _STEPS = frozenset({"train_step", "test_step", "predict_step"})
 
 
 class Wire:
-    """What happens around a call: nothing."""
+    """The base class of hooks, which run around a call."""
 
     def __init__(self, backend: TensorflowModels) -> None:
         self._backend = backend
 
     def __deepcopy__(self, memo: object) -> Wire:
-        return self  # the copy's variables are where they were
+        return self  # the variables of the copy are on the same devices
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
-        """The scope of a device."""
+        """Return the scope of a device."""
         entered: AbstractContextManager[object] = tf.device(self._backend.to_native(device))
         return entered
 
     def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
-        """Call a method of an object that has this wire."""
+        """Call a method of an object that has this hook."""
         raise NotImplementedError
 
 
 class Place(Wire):
-    """The wire of what is on one device.
+    """The hook for a part on one device.
 
     Args:
         backend: The adapter.
-        device: Where.
-        carries: Whether it is part of a model over several devices, and carries its inputs.
+        device: The part's device.
+        carries: True if the part belongs to a model on several devices, so that its inputs are copied to it.
     """
 
     def __init__(self, backend: TensorflowModels, device: Device, carries: bool) -> None:
@@ -80,7 +80,7 @@ class Place(Wire):
 
 
 class Floating(Wire):
-    """The wire of a part without variables in a model over several devices: it computes where the last part did."""
+    """The hook for a part without variables in a split model: it computes on the device of the part that ran last."""
 
     def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
         device = RUN.last if RUN.within else None
@@ -92,11 +92,11 @@ class Floating(Wire):
 
 
 class Span(Wire):
-    """The wire of what has parts on several devices.
+    """The hook for a model or layer with parts on several devices.
 
     Args:
         backend: The adapter.
-        devices: Which, in the order of the parts.
+        devices: The devices, in the order of the parts.
     """
 
     def __init__(self, backend: TensorflowModels, devices: list[Device]) -> None:
@@ -108,7 +108,7 @@ class Span(Wire):
             return call(*args, **kwargs)
         if name == "__call__":
             return call(*args, **kwargs) if RUN.within else self._whole_run(call, args, kwargs)
-        if name in _STEPS and args and isinstance(args[0], tuple):  # inputs are carried by the parts that take them
+        if name in _STEPS and args and isinstance(args[0], tuple):  # the parts that take inputs copy them
             args = ((args[0][0], *carried(args[0][1:], self._devices[-1])), *args[1:])
         with _running(), self.scope(self._devices[-1]), _uncompiled(whole):
             result = call(*args, **kwargs)
@@ -123,11 +123,11 @@ class Span(Wire):
 
 
 class Apply(Wire):
-    """The wire of an optimizer.
+    """The hook for an optimizer.
 
     Args:
         backend: The adapter.
-        placed: Whether it was placed itself; another is only helped where what it trains is on several devices.
+        placed: True if the optimizer was placed; otherwise the hook only acts if its variables are on several devices.
     """
 
     def __init__(self, backend: TensorflowModels, placed: bool = True) -> None:
@@ -144,7 +144,7 @@ class Apply(Wire):
         return self._at(variables, call, args, kwargs)
 
     def _at(self, variables: Any, call: Call, args: Any, kwargs: Any) -> Any:
-        """Call where some variables are, or, if they are on several devices, where each is."""
+        """Call in the scope of the variables' device, or, if they are on several devices, let operators mix these."""
         devices = self._devices(variables)
         if len(devices) < 2 and not (self._placed and devices):
             return call(*args, **kwargs)
@@ -160,7 +160,7 @@ class Apply(Wire):
 
 @contextmanager
 def _running(within: bool = False) -> Iterator[None]:
-    """Let tensors of several devices meet meanwhile."""
+    """Allow operators on tensors of several devices inside this context."""
     before = RUN.active, RUN.within, RUN.last
     RUN.active, RUN.within, RUN.last = True, within, None
     try:
@@ -171,7 +171,7 @@ def _running(within: bool = False) -> Iterator[None]:
 
 @contextmanager
 def _uncompiled(model: Any) -> Iterator[None]:
-    """Have Keras compile without XLA meanwhile: that computes on one device, and drops scopes without a word."""
+    """Make Keras compile without XLA in this context: XLA uses one device and silently ignores scopes."""
     before = getattr(model, "_jit_compile", False)
     if before is not False:
         model._jit_compile = False

@@ -1,10 +1,11 @@
-"""What Keras models and ``tf.Module`` objects hold, leaf by leaf.
+"""The leaves of Keras models and ``tf.Module`` objects, and the methods that move and clone these.
 
 Requirements this module answers:
 
-* Layers' weights and statistics, the states of their random numbers and metrics, and raw variables among attributes.
-* A compiled model's optimizer and metrics are its own, and go along: the optimizer's state beside the weights.
-* What has no value yet has no leaf; it is made where it was placed (`devshim_backends._tensorflow.models.dispatch`).
+* Leaves are the weights and statistics of layers, the states of their random generators and metrics, and variables
+  that are attributes.
+* A compiled model's optimizer and metrics belong to it and move with it: the optimizer's state follows the weights.
+* A variable without a value has no leaf. It is created on the device on which its layer was placed (see `dispatch`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class TensorflowModels(TensorflowPlaces):
-    """The room of models."""
+    """The mixin for models."""
 
     def leaves(self, whole: Any) -> list[Leaf]:
         if not tf.executing_eagerly():

@@ -1,12 +1,12 @@
-"""Putting wires on objects: Python looks ``__call__`` up on classes, and finds the wire of the object there.
+"""Patches that run an object's hook: Python looks up ``__call__`` on classes, so the classes are patched.
 
 Requirements this module answers:
 
-* The methods that a wire has a say in are exchanged on the classes that define them, for as long as any object has a
-  wire; to every other object of the class nothing happens but a look.
-* Afterwards the classes are what they were; except where somebody else has exchanged a method in turn, where ours does
-  nothing more than call on.
-* ``build`` is an attribute of each Keras layer, and is exchanged there.
+* The methods that a hook can wrap are patched on the classes that define them while any object has a hook. For all
+  other objects of such a class, the patch only looks for a hook.
+* Afterwards the classes are as before, unless other code has patched a method as well: then devshim's wrapper stays
+  inside that patch and only calls the original.
+* ``build`` is an attribute of each Keras layer, so it is patched on the layer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["put", "serve_unplaced", "wire_of"]
 
 MARK = "_devshim_wire"
-"""The attribute of an object that has a wire."""
+"""The attribute of an object that stores its hook."""
 
 _OF_LAYERS = (
     *("__call__", "compile", "fit", "evaluate", "predict"),
@@ -35,22 +35,22 @@ _OF_LAYERS = (
 _OF_OPTIMIZERS = ("apply", "build", "update_step", "finalize_variable_values", "load_own_variables")
 
 _LOCK = threading.RLock()
-"""Held while wires are put on and taken off; the garbage collector may take one off in the middle of that."""
+"""The lock for installing and uninstalling hooks; reentrant, as the garbage collector may uninstall one meanwhile."""
 _wired: dict[int, weakref.ref[Any]] = {}
 _exchanged: dict[tuple[type, str], tuple[Any, Any]] = {}
-"""The methods exchanged: what was there, and ours."""
+"""Maps patched methods to the original and devshim's wrapper."""
 _unplaced: list[Wire] = []
-"""The wire of optimizers that have none of their own, while any model is on several devices."""
+"""The hook for optimizers without one of their own, while any model is on several devices."""
 
 
 def wire_of(x: Any) -> Wire | None:
-    """Return an object's wire, or None."""
+    """Return an object's hook, or None."""
     found: Wire | None = vars(x).get(MARK)
     return found
 
 
 def put(x: Any, wire: Wire | None) -> None:
-    """Give an object a wire, or take it off."""
+    """Install a hook on an object, or uninstall it."""
     with _LOCK:
         if wire is None:
             vars(x).pop(MARK, None)
@@ -74,7 +74,7 @@ def _gone(key: int) -> None:
 
 # ---------------------------------------------------------------------- on classes
 def _exchange(x: Any) -> None:
-    """Exchange the methods of an object's class that a wire has a say in, where they are defined."""
+    """Patch the methods that a hook can wrap, on the classes that define them."""
     names = _OF_OPTIMIZERS if is_optimizer(x) else _OF_LAYERS if is_layer(x) else ("__call__",)
     for name in names:
         _exchange_on(type(x), name)
@@ -91,7 +91,7 @@ def _exchange_on(cls: type, name: str) -> None:
 
 
 def serve_unplaced(wire: Wire) -> None:
-    """Have every optimizer without a wire apply its gradients with this one, until no object has a wire."""
+    """Use this hook when an optimizer without one applies gradients, until no object has a hook."""
     import keras
 
     _unplaced[:] = [wire]
@@ -120,7 +120,7 @@ def _method(name: str, theirs: Any) -> Any:
 
 
 class _Descriptor:
-    """A method that is no plain function, such as one under ``tf.function``, of which the attributes stay reachable."""
+    """A method that is not a plain function, such as one under ``tf.function``; its attributes stay reachable."""
 
     def __init__(self, name: str, theirs: Any) -> None:
         self._name, self._theirs = name, theirs
@@ -132,7 +132,7 @@ class _Descriptor:
 
 
 class _Bound:
-    """Such a method of an object that has a wire."""
+    """Such a method, bound to an object that has a hook."""
 
     def __init__(self, name: str, wire: Wire, whole: Any, bound: Any) -> None:
         self._name, self._wire, self._whole, self._bound = name, wire, whole, bound
@@ -146,7 +146,7 @@ class _Bound:
 
 # ---------------------------------------------------------------------- on layers
 def _put_build(x: Any, wire: Wire | None) -> None:
-    """Have a Keras layer's ``build`` run in the scope of its wire, or as it was."""
+    """Make a Keras layer's ``build`` run its hook, or restore the original."""
     build = vars(x).get("build")
     if build is None:
         return
@@ -159,5 +159,5 @@ def _put_build(x: Any, wire: Wire | None) -> None:
     def scoped(*args: Any, **kwargs: Any) -> Any:
         return wire.run("build", x, inner, args, kwargs)
 
-    scoped._devshim_inner = inner  # type: ignore[attr-defined]  # to be taken off again
+    scoped._devshim_inner = inner  # type: ignore[attr-defined]  # to restore the original later
     vars(x)["build"] = scoped

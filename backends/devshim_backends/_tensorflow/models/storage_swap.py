@@ -1,11 +1,11 @@
-"""Putting another tensor under a variable that others hold, on another device, too.
+"""The storage swap of a variable: another tensor replaces its value, also on another device, and the variable stays.
 
-A ``tf.Variable`` is a Python object over a handle, and a handle stays on its device for ever.  So a variable that moves
-gets another handle, made on the device it goes to, and stays itself: for models, optimizers and whoever else holds it.
+A ``tf.Variable`` is a Python object over a handle, and a handle never leaves its device. So a variable that moves gets
+another handle, created on the new device. The variable stays the same object for models, optimizers and other owners.
 
-What was compiled has the old handle built in.  The old handle is therefore given a value without elements, in a shape
-that fits nothing: its memory comes back whoever holds it, and nothing computes with weights of yesterday; and every
-``tf.function`` that used it is compiled anew at its next call (`forget`).
+Compiled functions contain the old handle. So the old handle gets a value without elements, in a shape that fits
+nothing. This frees its memory even if other code still refers to the handle, and nothing computes with outdated
+weights. Every ``tf.function`` that used the handle is compiled again at its next call (`forget`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["Exchange", "forget", "is_hosts", "refuse"]
 
 _NOTHING = (0,) * 8
-"""A shape without elements, of more dimensions than any operator takes."""
+"""A shape without elements, with more dimensions than any operator accepts."""
 
 _left: list[tuple[weakref.ref[Any], weakref.ref[Exchange]]] = []
-"""Handles that have been left, which a compiled function may have, and who has left them."""
+"""Handles that were replaced, which compiled functions may still use, and the `Exchange` that replaced them."""
 
 
 class Exchange:
-    """The two ways of a leaf: reading a variable's value, and giving it another.
+    """The reader and writer of a leaf: reads a variable's value, and gives it another.
 
     Args:
         backend: The adapter.
@@ -52,12 +52,12 @@ class Exchange:
         self._handles: dict[Device, Any] = {}
 
     def read(self) -> Tensor:
-        """The value that is there now, of which no tape knows; memory is shared until the variable is written to."""
+        """Return the current value, unrecorded by tapes; memory is shared until the variable is written to."""
         with record.stop_recording():
             return gen_resource_variable_ops.read_variable_op(self._variable.handle, self._variable.dtype)
 
     def write(self, new: Tensor) -> None:
-        """Give the variable a value, on the device of which it then is; the memory is that of the tensor."""
+        """Give the variable a value and its device; the variable uses the tensor's memory."""
         here, there = self._backend.device_of(self._variable), self._backend.device_of(new)
         if here is not there:
             self._handles[here] = self._variable._handle
@@ -69,14 +69,14 @@ class Exchange:
             self._leave(self._handles[here])
 
     def _handle_for(self, new: Tensor) -> Any:
-        """A handle in the scope of its device."""
+        """Return a new handle; the caller is in the scope of its device."""
         shape, name = self._variable.shape, self._variable._handle_name.partition(":")[0]
         return resource_variable_ops.eager_safe_variable_handle(new, shape, None, name, False)
 
     def _leave(self, handle: Any) -> None:
-        """Give back the memory of a handle that is not used any more."""
+        """Free the memory of a handle that is no longer used."""
         dtype = self._variable.dtype
-        with tf.device(handle.device):  # tf.zeros would need memory, for the one zero that it repeats
+        with tf.device(handle.device):  # tf.zeros would need memory for the zero that it repeats
             _assign(handle, tf.constant(np.empty(_NOTHING, dtype.as_numpy_dtype), dtype))
         _left.append((weakref.ref(handle), weakref.ref(self)))
 
@@ -88,10 +88,10 @@ def _assign(handle: Any, value: Tensor) -> None:
 
 
 def forget() -> None:
-    """Have every ``tf.function`` that uses a variable which has moved compiled anew at its next call.
+    """Make every ``tf.function`` that uses a moved variable compile again at its next call.
 
-    There is no list of them: where anybody still has an old handle, TensorFlow's caches are looked for among all
-    objects, which takes some 50 ms.
+    TensorFlow has no list of these functions. If other code still refers to an old handle, this searches all Python
+    objects for TensorFlow's caches, which takes about 50 ms.
     """
     held = [_is_held(handle(), exchange()) for handle, exchange in _left]
     _left.clear()
@@ -103,7 +103,7 @@ def forget() -> None:
 
 
 def _is_held(handle: Any, exchange: Exchange | None) -> bool:
-    """Whether anybody else has a handle than who left it, this function, and who counts."""
+    """Return True if a handle is referenced by more than its `Exchange`, the calling code and the counting itself."""
     return handle is not None and sys.getrefcount(handle) > 2 + (exchange is not None)
 
 
@@ -113,17 +113,17 @@ def _uses_what_moved(function: Any) -> bool:
 
 
 def is_hosts(backend: Backend, variable: Any) -> bool:
-    """Whether TensorFlow keeps a variable on the host, wherever it was made: a card has no operators for its dtype."""
+    """Return True if TensorFlow keeps a variable on the host in all scopes, as GPUs lack operators for its dtype."""
     return variable.dtype in (tf.string, tf.resource, tf.variant) or (
         variable.dtype == tf.int32 and not backend.simulated
     )
 
 
 def refuse(path: str, variable: Any) -> None:
-    """Refuse a variable whose handle cannot be exchanged under it.
+    """Refuse a variable whose handle cannot be replaced.
 
     Raises:
-        UnsupportedError: It is on several devices, or of a kind that devshim does not know.
+        UnsupportedError: The variable is on several devices, or of a type that devshim does not know.
     """
     if isinstance(variable, tf.distribute.DistributedValues):
         raise UnsupportedError(

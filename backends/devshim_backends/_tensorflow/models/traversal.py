@@ -1,6 +1,6 @@
-"""The variables of Keras models and ``tf.Module`` objects: `devshim_backends._keras.traversal`, and TensorFlow's.
+"""The variables of Keras models and ``tf.Module`` objects, which `devshim_backends._keras.traversal` helps to find.
 
-``tf.Module.variables`` leaves Keras layers out, which are not modules in Keras 3; this module finds them.
+``tf.Module.variables`` skips Keras layers, which are not modules in Keras 3; this module finds them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["CONTENTS", "compiled_parts", "held", "inside", "is_keras", "is_layer
 
 
 class TensorflowContents(Contents):
-    """With ``tf.Module``, ``tf.Variable`` and ``tf.random.Generator``."""
+    """The contents of Keras models that may include ``tf.Module``, ``tf.Variable`` and ``tf.random.Generator``."""
 
     def is_module(self, x: object) -> bool:
         return isinstance(x, tf.Module)
@@ -36,5 +36,5 @@ compiled_parts = CONTENTS.compiled_parts
 
 
 def native(variable: Any) -> Any:
-    """Return the ``tf.Variable`` of a TensorFlow or Keras variable; None for one that has no value yet."""
+    """Return the ``tf.Variable`` of a TensorFlow or Keras variable, or None if it has no value yet."""
     return variable if isinstance(variable, tf.Variable) else variable._value

@@ -1,1 +1,1 @@
-"""Simulated GPUs: how TensorFlow shows, computes on, counts and refuses them."""
+"""Simulated GPUs for TensorFlow: logical CPUs, with memory that is counted and device rules that are enforced."""

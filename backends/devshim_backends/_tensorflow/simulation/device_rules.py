@@ -1,18 +1,19 @@
-"""Operators on simulated cards: what may stand beside what, and where it is computed.
+"""The device rules of operators on simulated GPUs: which inputs an operator accepts, and where it runs.
 
-TensorFlow's own device policy "explicit" refuses an input that is not where the operator wants it.  It cannot know that
-logical CPUs stand for cards, and refuses ``tf.reduce_sum(x)`` for its axis; so what it refuses is looked at again, and
-done where TensorFlow's tensors agree:
+TensorFlow's device policy "explicit" refuses an input that is not where the operator wants it. The policy does not know
+that logical CPUs stand for GPUs, and refuses ``tf.reduce_sum(x)`` because of its axis. So devshim checks each refused
+operator again, and runs it if a real GPU would:
 
-* 0-d tensors, and int32, which TensorFlow keeps on the host natively, may be there beside tensors on a card; int32
-  that devshim did not place may also be on another card.
-* So may the zeros that a tape fills in, and the array in ``x + array``, which TensorFlow makes where it happens to be.
-* In a card's scope an operator computes there on tensors that are all on the host, as `ds.on` says it does.
-* While something over several devices runs, a mix is brought together (`.meeting`).
-* Outside of any scope an operator computes where its tensors are, if they are on one device.  A real TensorFlow
-  computes on gpu:0 then, which is the same for tensors that are there, and moves others without a word.
+* 0-d tensors, and int32 tensors, which TensorFlow natively keeps on the host, may be on the host beside tensors on a
+  GPU. int32 tensors that devshim did not place may also be on another GPU.
+* The same applies to the zeros that a tape fills in, and to the array in ``x + array``, for which TensorFlow chooses a
+  device without regard to ``x``.
+* In a GPU's scope an operator runs there on tensors that are all on the host, as documented for `ds.on`.
+* While a model or optimizer on several devices runs, its inputs are copied to one device (`models.align_devices`).
+* Outside any scope an operator runs on the device of its tensors, if they are on one device. A real TensorFlow runs on
+  gpu:0, which is the same for tensors on that GPU; others it moves there silently.
 
-Everything else is refused, by an error that is TensorFlow's and devshim's.
+Everything else is refused, by an error that is both TensorFlow's and devshim's.
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ if TYPE_CHECKING:
 __all__ = ["mended", "set_policy"]
 
 _HOSTED = frozenset({tf.int32, tf.string})
-"""Dtypes that TensorFlow keeps on the host by itself, in a card's scope, too."""
+"""Dtypes that TensorFlow natively keeps on the host, also in a GPU's scope."""
 _HANDLES = frozenset({tf.resource, tf.variant})
 
 
 def mended(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: Run, error: Any) -> Any:
-    """Run an operator that TensorFlow's device policy has refused, if a real card would.
+    """Run an operator that TensorFlow's device policy has refused, if a real GPU would run it.
 
     Args:
         backend: The adapter.
         op: The operator's name.
-        inputs: What it was called with; attributes behind them do no harm.
-        run: Runs it on a device, with these inputs or with others in their place.
-        error: How it failed.
+        inputs: The operator's inputs; attributes after them are ignored.
+        run: Runs the operator on a device, with these inputs or with replacements.
+        error: The operator's error.
 
     Raises:
-        MixedDevicesError: Its tensors are on different devices, or not where the scope says.
-        Exception: ``error`` itself, where it is no refusal.
+        MixedDevicesError: The tensors are on different devices, or not on the scope's device.
+        Exception: ``error`` itself, if it does not come from the policy.
     """
     if "Tensors on conflicting devices" not in error.message:
         raise error
@@ -66,7 +67,7 @@ def mended(backend: TensorflowPlaces, op: str, inputs: Sequence[Any], run: Run, 
         device = _meeting_place(backend, inputs, refused)
         inputs = [carried(x, device) if _meets(x) else x for x in inputs]
     native, policy = context.context()._handle, context.context().device_policy
-    try:  # this thread's policy, for this operator; set by calls in C, so that Ctrl-C cannot come before the second
+    try:  # set this thread's policy for one operator; calls in C, so that Ctrl-C cannot come before the second
         pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(native, context.DEVICE_PLACEMENT_SILENT)
         return run(device, inputs)
     finally:
@@ -79,12 +80,12 @@ def set_policy(policy: int) -> None:
 
 
 def _meeting_place(backend: TensorflowPlaces, inputs: Sequence[Any], refused: MixedDevicesError) -> Device:
-    """Where tensors of several devices meet: at the variable read or written, in the scope, or at the last part.
+    """Return the device for inputs of several devices: that of a variable, of the scope, or of the last part.
 
-    Where there is none of these, numbers come to the first that is none.
+    Without any of these, it is the device of the input with the most dimensions.
 
     Raises:
-        MixedDevicesError: Nothing over several devices is running: ``refused`` itself.
+        MixedDevicesError: No model or optimizer on several devices is running; the error is ``refused``.
     """
     if not RUN.active:
         raise refused
@@ -95,12 +96,12 @@ def _meeting_place(backend: TensorflowPlaces, inputs: Sequence[Any], refused: Mi
 
 
 def _meets(x: Any) -> bool:
-    """Whether an operator's input is brought to where the others are: tensors, and lists of them."""
+    """Return True if an input is copied to the others' device, as tensors and lists of tensors are."""
     return next((True for each in _tensors([x]) if each.dtype not in _HOSTED), False)
 
 
 def _common(backend: TensorflowPlaces, op: str, inputs: Sequence[Any]) -> Device:
-    """The one device on which an operator may run."""
+    """Return the one device on which an operator may run."""
     scope = backend.named(context.context().device_name or "")
     placed = [(x, _device_of(backend, x)) for x in _tensors(inputs)]
     located = {number: device for number, (x, device) in enumerate(placed) if device is not CPU or not _mixes(x)}
@@ -108,7 +109,7 @@ def _common(backend: TensorflowPlaces, op: str, inputs: Sequence[Any]) -> Device
     if firm or scope is not None:
         located = firm
     elif not all(_is_hosted(x) for x, _ in placed):
-        return CPU  # 0-d tensors of the host, and a shape that was made in a card's scope
+        return CPU  # the inputs are 0-d host tensors, and a shape that was created in a GPU's scope
     found = set(located.values())
     if scope is not None and found <= {CPU}:
         return scope
@@ -126,22 +127,22 @@ def _tensors(inputs: Sequence[Any]) -> Iterator[Any]:
 
 
 def _device_of(backend: TensorflowPlaces, x: Any) -> Device:
-    """Where a tensor is, or what a handle stands for, whose own memory is always the host's."""
+    """Return a tensor's device, or that of a handle's target; the handle's own memory is always on the host."""
     found = backend.named(x.device) if x.dtype in _HANDLES else None
     return found or backend.device_of(x)
 
 
 def _mixes(x: Any) -> bool:
-    """Whether a tensor on the host may be beside a card's."""
+    """Return True if a tensor on the host may be used together with tensors on a GPU."""
     if x.dtype in _HANDLES:
         return False
     return len(x.shape) == 0 or x.dtype in _HOSTED or hasattr(x, "_devshim_anywhere")
 
 
 def _is_hosted(x: Any) -> bool:
-    """True if TensorFlow would have a tensor in host memory, were the card real: int32 that devshim did not place.
+    """Return True if a real GPU would keep a tensor in host memory: int32 that devshim did not place.
 
-    TensorFlow keeps such tensors and uses them on every device: the shape of ones in the gradient of a sum.
+    TensorFlow keeps such tensors and uses them on every device, such as the shape of ones in the gradient of a sum.
     """
     return x.dtype in _HOSTED and not hasattr(x, PLACED)
 

@@ -1,15 +1,15 @@
-"""What is on TensorFlow's simulated cards, block by block.
+"""The memory blocks on TensorFlow's simulated GPUs, and the count of their bytes.
 
 Requirements this module answers:
 
-* Memory is counted once per card, however many tensors and variables show it: TensorFlow's tensors share it after
+* Memory counts once on each device, however many tensors and variables use it. TensorFlow's tensors share memory after
   ``identity``, ``reshape``, a split or slice along the first axis, and as values of variables.
-* A block stays for as long as anything shows a part of it, as in TensorFlow, whose tensors keep the whole buffer: what
-  is known of tensors and variables refers to the block, and the card counts its bytes for as long as it is there.
-* A tensor may die in the middle of anything, the garbage collector's work included: its death is noted (`GONE`), by a
-  function in C, and settled by the next who has the lock.  What an interrupt has left half done is done by the next.
+* A block exists while anything uses a part of it, because a TensorFlow tensor keeps the whole buffer alive. The records
+  of tensors and variables refer to the block, and the device counts its bytes while the block exists.
+* A tensor may be destroyed at any moment, also by the garbage collector. A function in C then adds it to `GONE`, and
+  the next caller that has the lock handles it. If an interrupt stops this, the next caller continues.
 
-A block is known by its address.  That is sound, because memory in which a living tensor lies is not given to another.
+A block is identified by its address, because the memory of a living tensor is not allocated again.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ __all__ = ["APART", "CARDS", "GONE", "LOCK", "Block", "Held", "TensorflowCard", 
 
 
 APART = -1
-"""The address of memory that no tensor will ever show."""
+"""The address of memory that tensors never use."""
 
 
 class Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
-    """A weak reference to a tensor that knows which block it shows."""
+    """A weak reference to a tensor, with the block that the tensor uses."""
 
     __slots__ = ("block",)
 
     block: Block
 
     def leave(self) -> None:
-        """Take note that the tensor is gone."""
-        block = getattr(self, "block", None)  # None: it could not be counted
+        """Record that the tensor is gone."""
+        block = getattr(self, "block", None)  # None if the tensor could not be counted
         if block is not None:
             block.tensors.discard(id(self))
         ALIVE.pop(id(self), None)
 
 
 ALIVE: dict[int, Held] = {}
-"""The references to living tensors, by the address of the reference."""
+"""Maps the address of a reference to the reference, for living tensors."""
 
 
 class Block:
-    """Memory on a card, counted there for as long as something refers to it.
+    """Memory on a simulated GPU, counted while anything refers to the block.
 
     Attributes:
-        card: Whose.
-        start: Its address, or `APART`.
-        end: The address behind it.
-        tensors: What refers to the tensors that show it, by its address.
-        variables: The variables whose value it holds, by the addresses of their handles.
+        card: The simulated GPU.
+        start: The address of its first byte, or `APART`.
+        end: The address after its last byte.
+        tensors: The addresses of the references to tensors that use it.
+        variables: The addresses of the handles of variables whose values are in it.
     """
 
     __slots__ = ("__weakref__", "_more", "card", "end", "start", "tensors", "variables")
@@ -73,13 +73,13 @@ class Block:
         self._more: list[Block] = []
 
     def show(self, held: Held) -> None:
-        """Note that a tensor shows it, until that is gone."""
+        """Record that a tensor uses the block, until the tensor is gone."""
         held.block = self
         ALIVE[id(held)] = held
         self.tensors.add(id(held))
 
     def grow(self, end: int) -> None:
-        """Count more memory behind it; raises as `Card.hold` does."""
+        """Count more memory at the end of the block; raises as `Card.hold` does."""
         rounded = [-(-(last - self.start) // ROUND) * ROUND for last in (self.end, end)]
         more = Block(self.card, APART, APART)
         self.card.hold(more, rounded[1] - rounded[0])
@@ -88,7 +88,7 @@ class Block:
 
 
 class _Listed(ref):  # type: ignore[type-arg]  # generic for the type checker only
-    """A weak reference to a block that knows its address."""
+    """A weak reference to a block, with the block's address."""
 
     __slots__ = ("start",)
 
@@ -96,7 +96,7 @@ class _Listed(ref):  # type: ignore[type-arg]  # generic for the type checker on
 
 
 class TensorflowCard(Card):
-    """A simulated card, and the blocks on it; everything below is called with `LOCK` held."""
+    """A simulated GPU and the blocks on it. All methods are called with `LOCK` held."""
 
     def __init__(self, device: Device, full: type[OutOfMemoryError]) -> None:
         super().__init__(device, full)
@@ -105,21 +105,21 @@ class TensorflowCard(Card):
         self._left: deque[_Listed] = deque()
 
     def at(self, address: int) -> Block | None:
-        """Return the block in which an address lies."""
+        """Return the block that contains an address, or None."""
         self._unlist()
         while place := bisect_right(self._starts, address):
             listed = self._blocks.get(self._starts[place - 1])
             found = None if listed is None else listed()
             if found is not None:
                 return found if address < found.end else None
-            del self._starts[place - 1]  # nothing refers to that block any more
+            del self._starts[place - 1]  # that block does not exist any more
         return None
 
     def _unlist(self) -> None:
-        """Forget where blocks were."""
+        """Remove the addresses of blocks that are gone."""
         left = self._left
         while left:
-            start = getattr(left[0], "start", APART)  # an interrupt may have come before it had one
+            start = getattr(left[0], "start", APART)  # an interrupt may have come before it was set
             if self._blocks.get(start) is left[0]:
                 del self._blocks[start]
             place = bisect_left(self._starts, start)
@@ -128,11 +128,11 @@ class TensorflowCard(Card):
             left.popleft()
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether some memory fits for certain, whatever variables have given up meanwhile."""
+        """Return True if some memory certainly fits, even if freed memory of variables is still counted."""
         return self.limit is None or self._used + nbytes + ROUND <= self.limit
 
     def enter(self, start: int, end: int) -> Block:
-        """Return the block of some memory, which is counted if it was not; raises as `Card.hold` does."""
+        """Return the block for some memory, and count it if it is new; raises as `Card.hold` does."""
         found = self.at(start)
         if found is None:
             found = Block(self, start, end)
@@ -141,7 +141,7 @@ class TensorflowCard(Card):
             listed.start = start
             insort(self._starts, start)
             self._blocks[start] = listed
-        elif end > found.end:  # a part of it was met first
+        elif end > found.end:  # so far, only a part of it was seen
             found.grow(end)
         return found
 
@@ -153,7 +153,7 @@ class TensorflowCard(Card):
 
 
 class TensorflowCards(Cards):
-    """TensorFlow's simulated cards."""
+    """TensorFlow's simulated GPUs."""
 
     def new(self, device: Device) -> Card:
         return TensorflowCard(device, self._full)
@@ -169,14 +169,14 @@ class TensorflowCards(Cards):
 CARDS = TensorflowCards(full=FullCardError)
 
 LOCK = allocate_lock()
-"""Held around everything that changes which blocks there are, and never around an operator."""
+"""The lock for all changes to blocks. It is never held while an operator runs."""
 
 GONE: deque[Any] = deque()
-"""The weak references whose objects are gone, each with a method ``leave`` that can be called twice."""
+"""Weak references whose objects are gone. Each has a method ``leave``, which can be called twice."""
 
 
 def settle() -> None:
-    """Do what was noted, with the lock held."""
+    """Handle the entries of `GONE`. The caller holds the lock."""
     while GONE:
         GONE[0].leave()
         GONE.popleft()

@@ -1,11 +1,13 @@
-"""TensorFlow's operators run directly while GPUs are simulated, and not each as a function of its own.
+"""A workaround for a race in TensorFlow: while GPUs are simulated, eager operators are not run as functions.
 
-TensorFlow (2.16 to 2.21) wraps each eager operator in a function, and all of these share one rendezvous per process.
-Two threads that run an operator on one device at the same time take each other's int32 inputs and results between host
-memory and the device: shapes, axes, indices (tensorflow/tensorflow#123980).  A `tf.function` has its own rendezvous.
+TensorFlow (2.16 to 2.21) wraps each eager operator in a function, and these functions share one rendezvous per process.
+If two threads run an operator on one device at the same time, each can receive the other's int32 inputs and results
+that TensorFlow moves between host memory and the device: shapes, axes, indices (tensorflow/tensorflow#123980). A
+`tf.function` has its own rendezvous and is not affected.
 
-Run directly, an operator expects a variable's handle, which is in host memory, on its device, and TensorFlow's device
-policy refuses it: reads and assignments, where nothing else can be elsewhere, are made without the policy.
+An operator that is run directly expects a variable's handle on its device, but the handle is in host memory, so the
+device policy refuses the operator. Reads and assignments, which have no other input that could be on a wrong device,
+are run without the policy.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _on = False
 
 
 def switch(backend: TensorflowPlaces, on: bool) -> None:
-    """Run operators directly from now on, or as functions again, which they are unless devshim says so."""
+    """Run operators directly from now on, or as functions again, which is TensorFlow's default."""
     global _on
     _on = on
     if backend.started():
@@ -37,18 +39,18 @@ def switch(backend: TensorflowPlaces, on: bool) -> None:
 
 
 def option(options: Any, as_functions: bool) -> None:
-    """Start TensorFlow; replaces ``TFE_ContextOptionsSetRunEagerOpAsFunction``."""
+    """Start TensorFlow with the chosen way to run operators; replaces ``TFE_ContextOptionsSetRunEagerOpAsFunction``."""
     _OPTION(options, as_functions and not _on)
 
 
 def on_variable(args: tuple[Any, ...]) -> Any:
-    """Run ``TFE_Py_FastPathExecute`` of one of `ON_VARIABLES`, without the policy where the value is at the handle."""
+    """Run one of `ON_VARIABLES` by ``TFE_Py_FastPathExecute``, without the policy if the value is at the handle."""
     native, x = args[0]._handle, args[4]
     policy = pywrap_tfe.TFE_ContextGetDevicePlacementPolicy(native)
     beside = type(x) is str or (type(x) is EAGER and x.backing_device == args[3].device)  # a read has attributes only
     if not beside or policy != context.DEVICE_PLACEMENT_EXPLICIT:
         return _FAST(*args)
-    try:  # around both: no Ctrl-C comes between a call in C and the block that undoes it
+    try:  # it includes both calls, so that Ctrl-C cannot come between a call in C and the block that undoes it
         pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(native, context.DEVICE_PLACEMENT_SILENT)
         return _FAST(*args)
     finally:

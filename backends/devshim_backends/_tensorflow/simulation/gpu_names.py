@@ -1,8 +1,9 @@
-"""TensorFlow's own names of GPUs while GPUs are simulated: refused, with the line that computes there.
+"""TensorFlow's own GPU names, such as ``/GPU:1``, which are refused while GPUs are simulated.
 
-A simulated GPU is a logical CPU (`.simulation`), so ``/GPU:1`` names a device that is not there, and with soft
-placement, which is on by default, TensorFlow computes on the host instead.  Every scope, of `tf.device`, Keras and
-`tf.distribute`, in a `tf.function` too, comes through one of two methods, which are replaced while GPUs are simulated.
+A simulated GPU is a logical CPU (see `simulate`), so ``/GPU:1`` names a device that does not exist. With soft
+placement, which is on by default, TensorFlow would compute on the host instead. The error shows the line that computes
+on the simulated GPU. All scopes (of `tf.device`, Keras and `tf.distribute`, also inside a `tf.function`) call one of
+two methods, which are patched while GPUs are simulated.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def refuse(name: Any) -> None:
     """Refuse TensorFlow's name of a GPU.
 
     Raises:
-        DeviceNotFoundError: It is one, in any spelling.
+        DeviceNotFoundError: The name is one of a GPU, in any spelling.
     """
     text = name.name if isinstance(name, tf.config.LogicalDevice) else name
     text = text.to_string() if hasattr(text, "to_string") else text
@@ -54,4 +55,4 @@ def refuse(name: Any) -> None:
 NAMED: tuple[tuple[type, str, Any], ...] = tuple(
     (owner, "device", _refusing(owner.device)) for owner in (context.Context, ops.Graph)
 )
-"""TensorFlow classes, the method that opens a scope, and the patch that refuses."""
+"""TensorFlow classes, the method that opens a scope, and the patch that refuses GPU names."""

@@ -1,22 +1,22 @@
-"""Standing between Python and TensorFlow's eager operators while cards are simulated.
+"""Hooks between Python and TensorFlow's eager operators, installed while GPUs are simulated.
 
-Every eager operator of every thread passes through one of three functions of `tensorflow.python.pywrap_tfe`, which
-TensorFlow's modules look up at each call; constants and copies have an entry of their own.  While cards are simulated,
-each of them is wrapped, and put back afterwards:
+Every eager operator of every thread is run by one of three functions of `tensorflow.python.pywrap_tfe`, which
+TensorFlow's modules look up at each call. Constants and copies use functions of their own. While GPUs are simulated,
+these functions are wrapped:
 
-* ``TFE_Py_FastPathExecute``, ``TFE_Py_Execute`` and ``TFE_Py_ExecuteCancelable``: results on a card are counted, a full
-  card is an error, variables written to are noted, and a mix of devices is refused or put right (`.mixing`).
-* ``constant_op.convert_to_eager_tensor`` and ``_EagerTensorBase._copy_nograd``: results are counted; what
-  Python's operators make of arrays and lists, with no device in mind, is marked.
-* ``backprop._fast_fill`` and ``imperative_grad.imperative_grad``: the ones that a tape begins with are made where its
-  target is, and the zeros it fills in, made with no device in mind, are marked.
-* ``TFE_ContextOptionsSetRunEagerOpAsFunction``: operators run directly (`.direct`).
-* ``Context._handle``, which C code asks for and takes for given: Ctrl-C in it, a function in Python, ends the process
-  or is a `SystemError` (seen in 2.21).  It is read in C.
-* ``Context.device`` and ``Graph.device``: TensorFlow's own names of GPUs are refused (`.names`).
+* ``TFE_Py_FastPathExecute``, ``TFE_Py_Execute`` and ``TFE_Py_ExecuteCancelable``: results on a simulated GPU are
+  counted, a full one is an error, writes to variables are recorded, and mixed devices are checked (`device_rules`).
+* ``constant_op.convert_to_eager_tensor`` and ``_EagerTensorBase._copy_nograd``: results are counted. The tensors that
+  Python's operators make of arrays and lists, without choosing a device, are marked.
+* ``backprop._fast_fill`` and ``imperative_grad.imperative_grad``: the ones with which a tape begins are created on the
+  target's device, and the zeros that it fills in, without choosing a device, are marked.
+* ``TFE_ContextOptionsSetRunEagerOpAsFunction``: operators are run directly (`direct_operators`).
+* ``Context._handle``, which C code reads and expects to succeed: it is a Python function, in which Ctrl-C ends the
+  process or causes a `SystemError` (seen in 2.21). The replacement reads it in C.
+* ``Context.device`` and ``Graph.device``: TensorFlow's own names of GPUs are refused (`gpu_names`).
 
-TensorFlow has a hook for just this, ``TFE_Py_SetEagerTensorProfiler``, but an error in it, Ctrl-C included, ends the
-process (2.16 to 2.21); the tests use it to show that nothing is missed.
+TensorFlow's hook for such purposes, ``TFE_Py_SetEagerTensorProfiler``, cannot be used, because an error in it, such as
+Ctrl-C, ends the process (2.16 to 2.21). The tests use it to show that the hooks miss nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["start", "stop", "told"]
 
 _CARD_OF: dict[str, TensorflowCard | None] = {}
-"""TensorFlow's device strings -> simulated card, or None; filled when first met."""
+"""Maps a TensorFlow device name to the simulated GPU, or to None. Entries are added on first use."""
 
 _ENTRIES: tuple[tuple[Any, str], ...] = (
     (pywrap_tfe, "TFE_Py_FastPathExecute"),
@@ -67,14 +67,14 @@ _THEIRS = tuple(getattr(owner, name) for owner, name in _ENTRIES)
 _FAST, _EXECUTE, _CANCELABLE, _CONSTANT, _COPY, _FILL, _GRADIENT, *_ = _THEIRS
 
 _OPERATORS = frozenset({"binary_op_wrapper", "r_binary_op_wrapper"})
-"""TensorFlow's functions behind Python's operators (2.16 to 2.21)."""
+"""TensorFlow's functions that implement Python's operators (2.16 to 2.21)."""
 
 _backend: TensorflowPlaces
 _epoch = 0
 
 
 def start(backend: TensorflowPlaces) -> None:
-    """Stand between, from now on, in every thread; this one has the device policy already."""
+    """Install the hooks, for all threads; this thread already has the device policy."""
     global _backend, _epoch
     _backend, _epoch = backend, _epoch + 1
     LOCAL.epoch = _epoch
@@ -85,7 +85,7 @@ def start(backend: TensorflowPlaces) -> None:
 
 
 def stop() -> None:
-    """Put back what was there, except where somebody else has wrapped it in turn: there ours does nothing more."""
+    """Uninstall the hooks. If other code has wrapped one in turn, it stays inside that wrapper and does no more."""
     for (owner, name), ours, theirs in zip(_ENTRIES, _OURS, _THEIRS, strict=True):
         if getattr(owner, name) is ours:
             setattr(owner, name, theirs)
@@ -94,7 +94,7 @@ def stop() -> None:
 
 
 def told(made: Any, last: bool = False) -> None:
-    """Count what was made, a tensor or lists of them, where it is on a card; as `count` does, which raises."""
+    """Count a new tensor, or lists of them, if it is on a simulated GPU; raises as `count` does."""
     if type(made) is EAGER:
         card = _card_named(made.backing_device)
         if card is not None:
@@ -115,9 +115,9 @@ def _card_named(name: str) -> TensorflowCard | None:
         return card
 
 
-# ---------------------------------------------------------------------------------------------------- the entries
+# ---------------------------------------------------------------------------------------------------- the hooks
 def _fast(*args: Any) -> Any:
-    """``TFE_Py_FastPathExecute(context, op, name, *inputs, *attributes)``."""
+    """Wrap ``TFE_Py_FastPathExecute(context, op, name, *inputs, *attributes)``."""
     if LOCAL.epoch != _epoch:
         _meet()
     special = _SPECIAL.get(args[1])
@@ -133,7 +133,7 @@ def _fast(*args: Any) -> Any:
 
 
 def _identity(args: tuple[Any, ...]) -> Any:
-    """The one operator that TensorFlow's policy lets move its input; outside of any scope it stays there, too."""
+    """Run Identity, the only operator whose input TensorFlow's policy lets move; outside any scope it stays put."""
     x = args[3]
     if type(x) is EAGER and not context.context().device_name and _card_named(x.backing_device) is not None:
         with tf.device(x.backing_device):
@@ -158,12 +158,12 @@ def _name_of(device: Device) -> str:
 
 
 def _execute(*args: Any) -> Any:
-    """``TFE_Py_Execute(context, device, op, inputs, attributes, ...)``."""
+    """Wrap ``TFE_Py_Execute(context, device, op, inputs, attributes, ...)``."""
     return _slow(_EXECUTE, args)
 
 
 def _cancelable(*args: Any) -> Any:
-    """``TFE_Py_ExecuteCancelable(context, device, op, inputs, attributes, cancellation, ...)``."""
+    """Wrap ``TFE_Py_ExecuteCancelable(context, device, op, inputs, attributes, cancellation, ...)``."""
     return _slow(_CANCELABLE, args)
 
 
@@ -193,9 +193,9 @@ def _constant(value: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _is_operand() -> bool:
-    """Whether a tensor is being made of what stands beside another in ``x + array``; it belongs to no device yet.
+    """Return True if a tensor is being made of the other operand in ``x + array``; it has no chosen device yet.
 
-    A refusal would not be seen there: TensorFlow takes a `ValueError` for the array's turn, and NumPy reads the card.
+    An error here would not reach the user: on a `ValueError` TensorFlow lets the array try, and NumPy reads the GPU.
     """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and (frame.f_globals.get("__name__") or "").startswith("tensorflow."):
@@ -224,7 +224,7 @@ def _gradient(tape: Any, target: Any, sources: Any, output_gradients: Any = None
 
 
 def _ones_at(x: Any) -> Any:
-    """Ones where a tensor is."""
+    """Return ones on a tensor's device."""
     with tf.device(x.backing_device if type(x) is EAGER else x.device):
         return tf.ones_like(x)
 
@@ -238,7 +238,7 @@ _OURS = (
 
 
 def _meet() -> None:
-    """Have this thread's operators refuse mixed devices: TensorFlow's device policy is each thread's own."""
+    """Make this thread's operators refuse mixed devices, because TensorFlow's device policy is thread-local."""
     LOCAL.epoch = _epoch
     if _backend.simulated:
         context.context().ensure_initialized()
@@ -247,7 +247,7 @@ def _meet() -> None:
 
 # ---------------------------------------------------------------------------------------------------- variables
 def _follow(op: str, inputs: Any, attributes: Any, made: Any) -> None:
-    """Count an operator's results, and what it did to variables."""
+    """Count an operator's results, and record what it did to variables."""
     if op == "ReadVariableOp":
         variable = VARIABLES.get(id(inputs[0]))
         if variable is not None:
@@ -263,7 +263,7 @@ def _follow(op: str, inputs: Any, attributes: Any, made: Any) -> None:
 
 
 def _new_variable(attributes: Any, handle: Any) -> None:
-    card = _card_named(handle.device)  # its memory is the host's, its variable's is not
+    card = _card_named(handle.device)  # the handle is in host memory, but the variable's value is not
     if card is not None:
         named = dict(zip(attributes[::2], attributes[1::2], strict=False))
         dtype = tf.as_dtype(named["dtype"]).as_datatype_enum

@@ -1,18 +1,18 @@
-"""Telling simulated cards what TensorFlow's tensors and variables take.
+"""The memory of TensorFlow tensors and variables on simulated GPUs, and how it is counted.
 
 Requirements this module answers:
 
-* A tensor is counted from its making until it is gone, by the block of memory it shows (`.cards`).
-* So is the value of a variable, which no tensor need show.  An operator that writes to a variable writes in place, or
-  to new memory where a tensor shows the old, or lets the variable have the memory of a tensor: what it did is looked
-  up, at once where a tensor is concerned, else when somebody asks for the card's memory (`Variable.stale`).
-* What the garbage collector has run in the middle of counting is not counted: the lock may be held.
-* Ctrl-C leaves no thread in the middle of counting: what says so is a lock in C, which `with` takes and gives back
-  without running Python.
+* A tensor counts from its creation until it is gone, by the memory block that it uses (see `devices`).
+* A variable's value counts as well, even if no tensor uses it. An operator that writes to a variable writes in place,
+  or to new memory if a tensor uses the old memory, or makes the variable use a tensor's memory. devshim looks up which:
+  at once if a tensor is involved, otherwise when the memory is asked for (`Variable.stale`).
+* What the garbage collector runs during counting is not counted, because the lock may be held.
+* Ctrl-C cannot leave a thread in the counting state: a lock in C marks the state, and `with` acquires and releases it
+  without running Python code.
 
-What never is a tensor of Python's is not seen: what operators and compiled functions use while they run, TensorFlow's
-own store of Python's numbers, and lists of tensors inside a variant.  Strings and handles are the host's on real
-cards, too, and take nothing.
+Memory without a Python tensor is not seen: what operators and compiled functions use while they run, TensorFlow's cache
+of Python numbers, and lists of tensors inside a variant. Strings and handles are in host memory on real GPUs, too, so
+they do not count.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from devshim_backends._tensorflow.simulation.devices import APART, GONE, LOCK, B
 __all__ = ["BUFFERED", "LOCAL", "UNCOUNTED", "VARIABLES", "Variable", "count", "over", "refresh"]
 
 UNCOUNTED = frozenset(dtype.as_datatype_enum for dtype in (tf.string, tf.resource, tf.variant))
-"""Dtypes whose tensors hold no numbers."""
+"""Dtypes whose tensors do not contain numbers."""
 
 BUFFERED = frozenset(tf.as_dtype(name).as_datatype_enum for name in DTYPES if name != "bfloat16")
-"""Dtypes that Python's buffers know.  Asked for others, they fail, and under a guard without an error that says so."""
+"""Dtypes that the buffer protocol supports. Others fail, and under a guard the error does not say so."""
 
-_EXECUTE = pywrap_tfe.TFE_Py_Execute  # as TensorFlow made it: what is read here is neither counted nor differentiated
+_EXECUTE = pywrap_tfe.TFE_Py_Execute  # TensorFlow's original: its results here are neither counted nor differentiated
 _INT32 = tf.int32.as_datatype_enum
 
 
 class _Local(threading.local):
-    """What a thread is about.
+    """The state of a thread.
 
     Attributes:
-        aside: Held while what operators make is not to be counted, because only their last result is.
-        counting: Held in the middle of counting.
-        epoch: Which simulation it has met last.
+        aside: Held while operators' results do not count, because only the last result will.
+        counting: Held while the thread counts.
+        epoch: The number of the simulation that the thread has seen last.
     """
 
     aside: Any
@@ -62,11 +62,11 @@ class _Local(threading.local):
         self.aside, self.counting = threading.RLock(), threading.RLock()
 
     def is_aside(self) -> bool:
-        """True if what operators make now is not to be counted."""
+        """Return True if results of operators do not count now."""
         return self.aside._is_owned()  # type: ignore[no-any-return]
 
     def is_counting(self) -> bool:
-        """True if this thread is in the middle of counting."""
+        """Return True if this thread is counting."""
         return self.counting._is_owned()  # type: ignore[no-any-return]
 
 
@@ -75,17 +75,17 @@ LOCAL = _Local()
 
 # ---------------------------------------------------------------------------------------------------- tensors
 def count(tensor: Any, card: TensorflowCard, known: bool = False, last: bool = False) -> None:
-    """Count a tensor on a card, until it is gone.
+    """Count a tensor on a simulated GPU, until the tensor is gone.
 
     Args:
         tensor: An eager tensor.
-        card: Where it is.
-        known: Whether the variables that share its memory are known to do so.
-        last: Whether it is what operators were to make aside, and so is counted.
+        card: Its simulated GPU.
+        known: True if the variables that share its memory are known to share it.
+        last: True if it is the last result of operators that ran with ``aside`` held, which counts.
 
     Raises:
-        FullCardError: It does not fit.
-        DeviceFailedError: The card has vanished.
+        FullCardError: The tensor does not fit.
+        DeviceFailedError: The device has vanished.
     """
     if (LOCAL.is_aside() and not last) or LOCAL.is_counting() or tensor._datatype_enum() in UNCOUNTED:
         return
@@ -100,30 +100,30 @@ def count(tensor: Any, card: TensorflowCard, known: bool = False, last: bool = F
             if card.has_room(end - start) if block is None else known or block.tensors:
                 return card.enter(start, end).show(held)
             owners = [] if block is None else [VARIABLES.get(key) for key in list(block.variables)]
-        for variable in owners:  # no tensor vouches for the block: the variable may have left it
+        for variable in owners:  # no tensor uses the block, so the variables may have left it
             if variable is not None:
                 variable.look()
         if block is None:
             refresh(card)
-        del block, owners  # else they count while the next finds a full card
+        del block, owners  # otherwise they would still count below
         with LOCK:
             settle()
             card.enter(start, end).show(held)
 
 
 def _span(tensor: Any) -> tuple[int, int]:
-    """The addresses of a tensor's first byte and of the one behind its last."""
+    """Return the addresses of a tensor's first byte and of the byte after its last."""
     array = over(tensor)
     start: int = array.ctypes.data
     return start, start + array.nbytes
 
 
 def over(tensor: Any) -> np.ndarray:
-    """An array over an eager tensor's own memory; of one axis where the tensor has none."""
+    """Return an array over an eager tensor's own memory, with one dimension for a 0-d tensor."""
     array = tensor._numpy_internal()  # the public `numpy` copies
     if isinstance(array, np.ndarray):
         return array
-    if tensor._datatype_enum() in BUFFERED:  # 0-d tensors come as numbers
+    if tensor._datatype_enum() in BUFFERED:  # for 0-d tensors, `_numpy_internal` returns a number
         return np.asarray(memoryview(tensor))
     shape = ops.EagerTensor([1], "/device:CPU:0", _INT32)
     types = ("T", tensor._datatype_enum(), "Tshape", _INT32)
@@ -132,10 +132,10 @@ def over(tensor: Any) -> np.ndarray:
 
 
 def _executed(asked: tuple[Any, ...]) -> Any:
-    """Return an operator's first result, whatever this thread's device policy says of shapes and handles."""
+    """Return an operator's first result, without this thread's device policy, which may refuse shapes and handles."""
     handle = asked[0]
     policy = pywrap_tfe.TFE_ContextGetDevicePlacementPolicy(handle)
-    try:  # around both: no Ctrl-C comes between a call in C and the block that undoes it
+    try:  # it includes both calls, so that Ctrl-C cannot come between a call in C and the block that undoes it
         pywrap_tfe.TFE_ContextSetThreadLocalDevicePlacementPolicy(handle, context.DEVICE_PLACEMENT_SILENT)
         return _EXECUTE(*asked)[0]
     finally:
@@ -144,15 +144,15 @@ def _executed(asked: tuple[Any, ...]) -> Any:
 
 # ---------------------------------------------------------------------------------------------------- variables
 class _Handle(ref):  # type: ignore[type-arg]  # generic for the type checker only
-    """A weak reference to a variable's handle that knows the rest."""
+    """A weak reference to a variable's handle, with the variable's record."""
 
     __slots__ = ("variable",)
 
     variable: Variable
 
     def leave(self) -> None:
-        """Take note that the variable is gone."""
-        variable: Variable | None = getattr(self, "variable", None)  # None: an interrupt came before it had one
+        """Record that the variable is gone."""
+        variable: Variable | None = getattr(self, "variable", None)  # None if an interrupt came before it was set
         if variable is None:
             return
         variable.leave()
@@ -161,14 +161,14 @@ class _Handle(ref):  # type: ignore[type-arg]  # generic for the type checker on
 
 
 class Variable:
-    """What is known of a variable on a card.
+    """The record of a variable on a simulated GPU.
 
     Attributes:
-        handle: A weak reference to its handle, which lives as long as it does.
+        handle: A weak reference to its handle, which lives as long as the variable.
         key: The handle's address.
-        card: Where it is.
-        block: What holds its value, or None before it has one.
-        stale: Whether its value may have moved since it was looked up.
+        card: The variable's simulated GPU.
+        block: The block that contains its value, or None before it has one.
+        stale: True if its value may have moved since the last look-up.
     """
 
     __slots__ = ("_dtype", "block", "card", "handle", "key", "stale")
@@ -182,13 +182,13 @@ class Variable:
         VARIABLES[self.key] = self
 
     def leave(self) -> None:
-        """Note, with the lock held, that its value is nowhere that is known."""
+        """Record that the block of its value is unknown. The caller holds the lock."""
         block, self.block = self.block, None
         if block is not None:
             block.variables.discard(self.key)
 
     def written(self) -> None:
-        """Take note of an operator that may have written to it; raises as `count` does."""
+        """Record that an operator may have written to the variable; raises as `count` does."""
         if LOCAL.is_counting():
             self.stale = True
         elif self.block is None or self.block.tensors:
@@ -197,17 +197,17 @@ class Variable:
             self.stale = True
 
     def read(self, tensor: Any) -> None:
-        """Count what an operator has just read from it; raises as `count` does."""
+        """Count a tensor that an operator has just read from the variable; raises as `count` does."""
         if LOCAL.is_aside() or LOCAL.is_counting():
             return
-        with LOCAL.counting:  # a guard would take it for a read of the user's
+        with LOCAL.counting:  # otherwise a guard would report it as a read by the user
             start, block = _span(tensor)[0], self.block
         if block is None or (not block.start <= start < block.end and block.start != APART):
             self.look()
         count(tensor, self.card, known=True)
 
     def look(self) -> None:
-        """Look where its value is, and count that; raises as `count` does."""
+        """Look up the block of the value, and count it; raises as `count` does."""
         with LOCAL.counting:
             first = self._value()
             if first is None:
@@ -217,11 +217,11 @@ class Variable:
                 self.stale = False
                 return None
             again = self._value()
-            # After sparse updates TensorFlow copies on every read, and never shows the value's own memory.
+            # After sparse updates TensorFlow copies at every read, so the memory of the value itself stays unknown.
             return self._move(span, apart=again is None or _span(again) != span)
 
     def _value(self) -> Any:
-        """A tensor that shows its value; None where it has none."""
+        """Return a tensor that uses the variable's value, or None if it has none."""
         handle = self.handle()
         if handle is None:
             return None
@@ -234,7 +234,7 @@ class Variable:
     def _move(self, span: tuple[int, int] | None, apart: bool = False) -> None:
         with LOCK:
             settle()
-            self.stale = True  # should Ctrl-C come before the end, the next who asks looks again
+            self.stale = True  # if Ctrl-C comes before the end, the next caller looks again
             self.leave()
             if span is not None and span[0] != span[1]:
                 self.block = self.card.enter_apart(span[1] - span[0]) if apart else self.card.enter(*span)
@@ -243,15 +243,15 @@ class Variable:
 
 
 VARIABLES: dict[int, Variable] = {}
-"""Every variable on a simulated card, by its handle's `id`."""
+"""Maps the `id` of a handle to the record of its variable, for all variables on simulated GPUs."""
 
 
 def refresh(card: TensorflowCard) -> None:
-    """Look where all variables of a card are that may have moved, and settle what is gone."""
+    """Look up all variables of a simulated GPU that may have moved, and handle objects that are gone."""
     with LOCAL.counting:
         for variable in list(VARIABLES.values()):
             if variable.card is card and variable.stale:
-                with suppress(DevshimError):  # it is there already: whoever wrote it was, or will be, told
+                with suppress(DevshimError):  # the value is already there; its writer was, or will be, notified
                     variable.look()
         with LOCK:
             settle()

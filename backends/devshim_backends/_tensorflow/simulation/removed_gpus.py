@@ -1,8 +1,8 @@
-"""Refusing tensors and variables on simulated GPUs that were taken away: in reads, operators and compiled functions.
+"""Checks that refuse tensors and variables on simulated GPUs that were taken away: in reads, operators and functions.
 
-While such a GPU was shown its operators passed `.watching`, which may be gone with it.  Every eager operator and every
-call of a ``tf.function`` passes one of three functions of `tensorflow.python.pywrap_tfe`, and copies have an entry of
-their own; while something is left on a GPU taken away, each of them looks at its inputs first.
+While such a GPU existed, `hooks` checked its operators, but `hooks` may be uninstalled by now. Every eager operator and
+every call of a ``tf.function`` is run by one of three functions of `tensorflow.python.pywrap_tfe`, and copies use a
+function of their own. While any tensor is left on a GPU that was taken away, each of these first checks its inputs.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     Check = Callable[[Device | None], None]
 
 _ENTRIES = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
-"""Functions that run every eager operator: the first takes inputs from its fourth argument on, the others a list."""
+"""The functions that run every eager operator. The first takes inputs from argument four on, the others a list."""
 
 _QUESTIONS = frozenset({"VarIsInitializedOp", "DestroyResourceOp"})
-"""Operators on a variable's handle that do not touch its value."""
+"""Operators on a variable's handle that do not access its value."""
 
 
 class TensorflowTaken(TensorflowPlaces):
-    """The mixin for GPUs that were taken away."""
+    """The mixin for simulated GPUs that were taken away."""
 
     @contextmanager
     def refuse_taken(self, check: Check) -> Iterator[None]:
@@ -54,7 +54,7 @@ class TensorflowTaken(TensorflowPlaces):
             yield
 
     def _checking(self, theirs: Any, check: Check) -> Any:
-        """An entry that looks where its inputs are; a variable's handle is named for where its value is."""
+        """Return a wrapper that checks the devices of the inputs; a variable's handle has the device of its value."""
 
         def run(*args: Any) -> Any:
             if not LOCAL.is_counting() and _QUESTIONS.isdisjoint(args[1:3]):
@@ -66,7 +66,7 @@ class TensorflowTaken(TensorflowPlaces):
 
 
 def _tensors(inputs: Sequence[Any]) -> Iterator[Any]:
-    """Yield eager tensors among an operator's inputs; attributes behind them do no harm."""
+    """Yield the eager tensors among an operator's inputs; attributes after them are ignored."""
     for x in inputs:
         if type(x) is EAGER:
             yield x

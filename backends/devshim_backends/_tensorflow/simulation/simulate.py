@@ -1,10 +1,11 @@
-"""Simulated GPUs: logical CPUs, of which ``CPU:0`` stays the host.
+"""Simulated GPUs for TensorFlow: logical CPUs, of which ``CPU:0`` stays the host.
 
 Requirements this module answers:
 
-* TensorFlow partitions its CPU once, when it starts; so room is made for at least eight cards, and the first N are
-  shown.  N can then change at any time, up to that room.
-* A logical CPU counts no memory, and TensorFlow copies what is elsewhere: `.watching` counts and refuses.
+* TensorFlow splits its CPU only once, when it starts. So devshim makes at least eight logical CPUs for GPUs, and shows
+  the first N. N can then change at any time, up to the number that was made.
+* A logical CPU does not count memory, and TensorFlow silently copies inputs from other devices. The functions in
+  `hooks` count and refuse.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     from devshim.simulation.memory import Fault
 
 ROOM = 8
-"""Cards to make room for, at least."""
+"""The least number of simulated GPUs to prepare."""
 
 
 class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
-    """The room of simulation."""
+    """The mixin for simulation."""
 
     full_error: ClassVar[type[OutOfMemoryError] | None] = FullCardError
 
@@ -47,7 +48,7 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
         CARDS.begin(gpus, memory, faults)
         self.cards = CARDS
         before, self.simulated = self.simulated, gpus
-        PLACES.clear()  # a logical CPU's name means another device now
+        PLACES.clear()  # a logical CPU's name now means another device
         if gpus:
             hooks.start(self)
         elif before:
@@ -55,11 +56,11 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
         self._set_policy(bool(before), bool(gpus))
 
     def _set_policy(self, before: bool, now: bool) -> None:
-        """Give this thread TensorFlow's device policy; others get theirs with their first operator (`.watching`)."""
+        """Set TensorFlow's device policy for this thread; `hooks` sets it for others at their first operator."""
         chosen = context.context()
         if now and not before:
             self._policy = chosen.device_policy
-            chosen._device_policy = context.DEVICE_PLACEMENT_EXPLICIT  # all there is to set before the start
+            chosen._device_policy = context.DEVICE_PLACEMENT_EXPLICIT  # this suffices before the start
         elif before and not now:
             chosen._device_policy = self._policy
         if self.started():

@@ -1,1 +1,1 @@
-"""Copies: those that TensorFlow makes implicitly, and how devshim makes its own."""
+"""Copies of TensorFlow tensors: the implicit transfers that TensorFlow makes, and copies that devshim asks for."""

@@ -1,6 +1,6 @@
-"""Copying a tensor on its card, also where TensorFlow (2.21) has no ``DeepCopy`` for its dtype there.
+"""Copies of a tensor on its own GPU, also for dtypes for which TensorFlow (2.21) has no ``DeepCopy`` there.
 
-By way of the host such a copy would cross the bus twice.
+A copy through the host would cross the bus twice.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _WIDTHS = {
     **dict.fromkeys(("int32", "uint32"), tf.float32),
     **dict.fromkeys(("complex64", "complex128"), tf.float64),
 }
-"""A dtype that a card has a kernel for, for those that it has none for: of their width or, for complex128, half."""
+"""Maps a dtype without a GPU kernel to one with a kernel that has the same width, or half of it for complex128."""
 
 
 def on_card(dtype: Any) -> Callable[[Tensor], Tensor]:
-    """Return what copies tensors of a dtype in the scope of the card that they are on."""
+    """Return a function that copies tensors of a dtype, in the scope of the GPU that they are on."""
     if dtype == tf.bool:
         return _copied_bools
     if dtype.name not in _WIDTHS:
@@ -33,7 +33,7 @@ def on_card(dtype: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _copied_bools(x: Tensor) -> Tensor:
-    return tf.logical_or(x, x)  # no other dtype has bool's bits
+    return tf.logical_or(x, x)  # no other dtype has the same bits as bool
 
 
 def _copied_bits(x: Tensor) -> Tensor:
@@ -42,5 +42,5 @@ def _copied_bits(x: Tensor) -> Tensor:
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]  # TensorFlow is Any
 def _copied_complex(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """A copy through which gradients flow, as they do not through ``bitcast``."""
+    """Copy a tensor so that gradients flow through the copy, as they do not through ``bitcast``."""
     return _copied_bits(x), tf.identity

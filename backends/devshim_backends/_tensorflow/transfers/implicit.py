@@ -1,7 +1,7 @@
-"""What of a card's values TensorFlow reads into Python or NumPy without saying that it copies.
+"""Implicit transfers of TensorFlow: reads of a GPU's values by Python or NumPy.
 
-A variable's reads are those of its value, an eager tensor.  But where TensorFlow and Keras cannot read the value that
-they show (``print(variable)``), they show none, whatever the reason: so that is told before they try.
+A read of a variable reads its value, an eager tensor. If TensorFlow and Keras cannot read a value for display
+(``print(variable)``), they show nothing and suppress the error. So such a read is reported before they try.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     Report = Callable[[Device, Device, str], None]
 
 _MORE = (("_numpy", "NumPy"),)
-"""What all reads go by: pickling, and TensorFlow's own, too."""
+"""The method that all reads call, including pickling and TensorFlow's own reads."""
 
 
 _COMPILER = "tensorflow.python.eager.polymorphic_function."
-"""Where TensorFlow compiles functions."""
+"""The package in which TensorFlow compiles functions."""
 
 
 class TensorflowHidden(TensorflowPlaces):
-    """The room of hidden transfers: those of eager tensors' and variables' methods, and of operators."""
+    """The mixin for implicit transfers: by methods of eager tensors and variables, and by operators."""
 
     @contextmanager
     def watch(self, report: Report) -> Iterator[None]:
@@ -65,32 +65,32 @@ class TensorflowHidden(TensorflowPlaces):
         return replaced(cls, {"__repr__": shown})
 
     def _where(self, x: Any) -> Device | None:
-        if LOCAL.is_counting():  # who counts a card's memory looks where it is
+        if LOCAL.is_counting():  # the simulation itself reads where memory is
             return None
         if _is_compiling(sys._getframe(2)) or not (isinstance(x, EAGER) or tf.executing_eagerly()):
             return None
         if self.simulated and isinstance(x, EAGER) and x.dtype in ON_HOST and not hasattr(x, PLACED):
-            return None  # an operator's result, which is on the host where cards are real
+            return None  # it is an operator's result, which would be on the host if the GPUs were real
         return self.device_of(x)
 
 
 def _is_compiling(frame: FrameType) -> bool:
-    """Whether a read is TensorFlow's own, once, to compile a function: small values, and what is initialized yet.
+    """Return True if TensorFlow reads once, to compile a function: small values, and what is initialized already.
 
-    The latter it has on the host, where cards are real; and a function that is left in the middle leaves an optimizer
-    that it was building without its variables.
+    With real GPUs, the latter is on the host. An error in the middle of compiling would leave an optimizer that the
+    function was building without its variables.
     """
     module = frame.f_globals.get("__name__") or ""
     return module.startswith("tensorflow.") and (module.startswith(_COMPILER) or not tf.executing_eagerly())
 
 
 def _variables() -> list[type]:
-    """The classes of variables: TensorFlow's, and Keras' where it is loaded."""
+    """Return the classes of variables: TensorFlow's, and that of Keras if it is loaded."""
     keras = sys.modules.get("keras")
     theirs = [keras.Variable] if keras is not None and keras.config.backend() == "tensorflow" else []
     return [resource_variable_ops.BaseResourceVariable, *theirs]
 
 
 def _defining(name: str, cls: type) -> type:
-    """The class that a class has a method of."""
+    """Return the class that defines a method of a class."""
     return next(base for base in cls.__mro__ if name in vars(base))

@@ -1,12 +1,13 @@
-"""What TensorFlow's eager operators carry between real devices, asked of TensorFlow's own device policy.
+"""Implicit transfers by TensorFlow's eager operators between real devices, found by TensorFlow's device policy.
 
-The policy (``tf.config.experimental.set_device_policy``) refuses an operator one of whose inputs is elsewhere.  It is
-a thread's, which tasks share, and it can raise, or write to the standard error stream.  So it is set around each single
-operator while somebody watches, and what it refuses is told, and then done.  Where a program has set a policy of its
-own, that one holds, and nothing is told.
+The policy (``tf.config.experimental.set_device_policy``) refuses an operator if one of its inputs is on another device.
+It belongs to a thread, which tasks share, and it can only raise, or write to standard error. So while a listener is
+active, devshim sets it around each single operator; it reports a refused operator, and then runs it. If a program has
+set a policy of its own, that policy stays, and nothing is reported.
 
-Numbers, and int32, which TensorFlow keeps on the host by itself, are no transfers.  Of what a call of a ``tf.function``
-carries the policy knows nothing.  On simulated cards no operator mixes devices (`.mixing`).
+Numbers, and int32 tensors, which TensorFlow natively keeps on the host, do not count as transfers. The policy does not
+see what a call of a ``tf.function`` copies. On simulated GPUs operators never mix devices (see
+`simulation.device_rules`).
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ __all__ = ["operators_told"]
 
 _CONFLICT = re.compile(r"Tensors on conflicting devices: cannot compute (\S+) as .* was expected to be on (\S+) but ")
 _ENTRIES = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
-"""What runs every eager operator; from the fourth argument on its inputs are, in the first, and else as one list."""
+"""The functions that run every eager operator. The first takes inputs from argument four on, the others a list."""
 
 
 @contextmanager
 def operators_told(backend: TensorflowPlaces, report: Report) -> Iterator[None]:
-    """Have TensorFlow tell of what its eager operators carry between devices, while the block is open."""
+    """Report, inside the context, what TensorFlow's eager operators copy between devices."""
     entries = {name: _telling(getattr(pywrap_tfe, name), backend, report) for name in _ENTRIES}
     with replaced(pywrap_tfe, entries):
         yield
@@ -72,7 +73,7 @@ def _telling(theirs: Any, backend: TensorflowPlaces, report: Report) -> Any:
 
 
 def _sources(backend: TensorflowPlaces, inputs: Sequence[Any], target: Device) -> Iterator[Device]:
-    """Where the tensors and arrays are that are carried to a device; attributes behind them do no harm."""
+    """Yield the devices of tensors and arrays that are copied to a device; attributes after them are ignored."""
     for x in inputs:
         if isinstance(x, (list, tuple)):
             yield from _sources(backend, x, target)
