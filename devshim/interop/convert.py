@@ -1,19 +1,19 @@
-"""`convert`: a tensor of one framework as a tensor of another, values, dtype and shape equal to the bit.
+"""`convert`: turn a tensor of one framework into a tensor of another, with equal values, dtype and shape.
 
-Two ways lead there.  Where both sides have the tensor's memory within reach, DLPack hands it over without a copy.
-Elsewhere, and wherever sharing would be wrong, the values go through the host:
+There are two ways.  If both frameworks can reach the tensor's memory, DLPack shares it without a copy.
+Otherwise, and wherever sharing would be wrong, the values are copied through the host:
 
-* simulated cards: their labels do not survive DLPack;
-* memory that must not be written (a read-only array, a TensorFlow or JAX tensor) behind a tensor that can be: a
-  view would let the one framework change what the other believes immutable, so such a tensor is copied, and on a GPU
-  that both frameworks have it is copied there; NumPy, whose arrays can be read-only, gets a read-only view;
+* tensors on simulated GPUs: their labels do not survive DLPack;
+* memory that must not be written (a read-only array, a TensorFlow or JAX tensor), if the result could be written: a
+  view would let one framework change what the other treats as immutable, so such a tensor is copied. On a GPU
+  that both frameworks have, it is copied there; NumPy, whose arrays can be read-only, gets a read-only view;
 * memory at an address on which the other framework's operators would end the process (`devshim.transfers.alignment`);
-* whatever one side's adapter refuses (`Backend.to_dlpack`, `Backend.from_dlpack`), with its reason kept.
+* anything that one of the adapters refuses (`Backend.to_dlpack`, `Backend.from_dlpack`); its reason is kept.
 
-Most tensors are plain: on the host, dense, in C order, of a dtype that everybody has.  For them there is a short cut by
-exact type and framework (`Backend.viewers`, `lenders`, `borrower`), which sees to the same by the tensor's own
-attributes and never remembers a tensor: what is not plain, and everything while a ledger, a guard, a fault or `explain`
-looks on, goes the long way, which also says what is wrong.
+Most tensors are plain: on the host, dense, in C order, of a dtype that every framework has.  For them there is a fast
+path for each exact type and framework (`Backend.viewers`, `lenders`, `borrower`), which checks the tensor's own
+attributes and never stores a tensor. Other tensors, and all tensors while a ledger, a guard, a fault or `explain` is
+active, take the slow path, which also raises the errors.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 __all__ = ["convert"]
 
 _FRESH = 16
-"""The alignment of memory that NumPy allocates, whatever its size."""
+"""The alignment in bytes of memory that NumPy allocates, whatever its size."""
 
 _SHORT_CUTS: dict[tuple[type, str], Callable[[Tensor], Tensor | None]] = {}
-"""The short cut from tensors of an exact type to a framework, by the name the callers call it, for those met so far."""
+"""The fast paths in use so far, by the tensors' exact type and the framework's name as the callers wrote it."""
 
 
 def convert(
@@ -63,23 +63,23 @@ def convert(
     Args:
         x: A tensor of any framework.
         backend: The framework of the result; the current one without it.
-        device: Where the result shall be; without it where ``x`` is.
+        device: The device of the result; without it, the device of ``x``.
         copy: None: share memory where that is safe, else copy. True: new memory. False: shared memory or an error.
             What is shared between which frameworks is in docs/conversions.md.
 
     Returns:
-        A tensor cut from any gradient, of the variable or tracer that asks for one, too: differentiation does not
-        cross frameworks.  Of the same framework, `place`'s answer, gradient included.  A NumPy array that shares the
-        memory of an immutable tensor is read-only.
+        A tensor without a gradient graph, even if ``x`` is a variable or tracer that requires gradients:
+        differentiation does not cross frameworks.  For the same framework, the result of `place`, with gradients.
+        A NumPy array that shares the memory of an immutable tensor is read-only.
 
     Raises:
         ConversionError: The other framework has no such dtype, or the values cannot be read.
         CopyNeededError: ``copy=False``, and the memory cannot be shared.
         DeviceNotFoundError: The other framework does not have the device.
-        BackendNotFoundError: It is not installed.
+        BackendNotFoundError: The other framework is not installed.
     """
     if backend is None:
-        arguments.tensor_of(x, "convert")  # who is wrong about that hears it first
+        arguments.tensor_of(x, "convert")  # an error about `x` comes before one about the framework
         backend = current.current().name
     short_cut = _SHORT_CUTS.get((type(x), backend)) if type(backend) is str else None
     if (
@@ -92,7 +92,7 @@ def convert(
     ):
         try:
             shared = short_cut(x)
-        except Exception:  # the long way meets it again, and says what it is
+        except Exception:  # the slow path fails in the same way, and reports it
             shared = None
         if shared is not None:
             return shared
@@ -100,10 +100,10 @@ def convert(
 
 
 def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool | None) -> Tensor:
-    """Check everything that was asked for, and go the long way; from then on a short cut is known, if there is one."""
+    """Check all arguments and take the slow path; record the fast path for later calls, if there is one."""
     asked = (
         None if device is None else parsing.device(device)
-    )  # before ``x``'s own is met: see `devshim.devices.device`
+    )  # before the device of ``x`` is read: see `devshim.devices.device`
     if registry.serving(x) is None and argument_hints.is_tensor(backend):
         raise argument_hints.swapped_conversion(x)
     source, x = arguments.tensor_of(x, "convert")
@@ -121,7 +121,7 @@ def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool
     if source is target:
         from devshim.tensors.placing import place
 
-        if copy is True and hook is None:  # not by a short cut, which copies by operators at any address
+        if copy is True and hook is None:  # the fast path copies with operators, whatever the address
             return engine.move(source, x, there)
         return place(x, there, copy=copy)
     if copy is not None and type(copy) is not bool:
@@ -135,12 +135,12 @@ def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool
         return _the_long_way(source, target, x, here, there, copy)
     except (DevshimError, MemoryError):
         raise
-    except Exception as error:  # a framework's own, of a tensor that it cannot read or make
+    except Exception as error:  # a framework's own error, for a tensor that it cannot read or make
         raise messages.not_converted(source, target, error) from error
 
 
 def _not_there_too(source: Backend, target: Backend, device: Device) -> DeviceNotFoundError:
-    """A tensor is to be converted where it is, and the other framework does not have that device."""
+    """Return the error for a conversion without ``device`` if the other framework lacks the tensor's device."""
     count = target.count(device.kind)
     have = f"{count} {device.kind} device{'' if count == 1 else 's'}"
     return DeviceNotFoundError(
@@ -150,7 +150,7 @@ def _not_there_too(source: Backend, target: Backend, device: Device) -> DeviceNo
 
 
 def _short_cut(source: Backend, target: Backend, kind: type) -> Callable[[Tensor], Tensor | None] | None:
-    """The short cut from tensors of an exact type to a framework, if there is one."""
+    """Return the fast path from tensors of an exact type to a framework, or None."""
     if target.name == "numpy":
         return source.viewers.get(kind)
     lend = source.lenders.get(kind)
@@ -168,7 +168,7 @@ def _short_cut(source: Backend, target: Backend, kind: type) -> Callable[[Tensor
 def _the_long_way(
     source: Backend, target: Backend, x: Tensor, here: Device, there: Device, copy: bool | None
 ) -> Tensor:
-    """Look into everything, share where that is safe, and copy where it is not."""
+    """Check everything; share memory where that is safe, and copy otherwise."""
     target.dtype(source.dtype_name(x))  # refuses a dtype the other side lacks before anything is exported
     if copy is not True:
         shared, why = _shared(source, target, x, here, there)
@@ -180,7 +180,7 @@ def _the_long_way(
     if copied is not None:
         return copied
     told, ledger = None, engine.LEDGER
-    if there is CPU and ledger is not None:  # one copy, whatever is put in order on the host besides
+    if there is CPU and ledger is not None:  # record one copy, whatever is rearranged on the host besides
         told = ledger(source, here, CPU, source.nbytes(x), 1)
     if told is None:
         return _through_the_host(source, target, x, here, there)
@@ -189,31 +189,31 @@ def _the_long_way(
 
 
 def _copied_there(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor | None:
-    """Return a copy made on the GPU that both frameworks have; None where the one cannot read the other's memory."""
+    """Return a copy made on the GPU that both frameworks have, or None if one cannot read the other's memory."""
     if here is not there or here is CPU:
         return None
     lent, why = _shared(source, target, x, here, there, to_read=True)
     if why is not None:
         return None
     made = engine.move(target, lent, there)
-    target.await_values(made, there)  # the source may give its memory to another tensor as soon as this returns
+    target.await_values(made, there)  # the source may reuse its memory as soon as this returns
     return made
 
 
 def _through_the_host(source: Backend, target: Backend, x: Tensor, here: Device, there: Device) -> Tensor:
-    """New memory with the same values."""
-    # Where the values' copy on the host could be shared, that is the one copy; else they are only looked at there.
+    """Return new memory with the same values."""
+    # If the result may share the values' copy on the host, make only that copy; otherwise only look at the values.
     shares = there is CPU and target.alignment <= _FRESH
     try:
         array = _values(source, x, here is CPU and not shares)
     except ConversionError as error:
         name = source.dtype_name(x)
-        if name in DTYPES and name != "bfloat16":  # which `ml_dtypes` gives NumPy; without it DLPack may still do
+        if name in DTYPES and name != "bfloat16":  # `ml_dtypes` adds bfloat16 to NumPy; DLPack may do without
             raise
         return _by_way_of_shared(source, target, x, here, there, error)
-    array = arguments.numpy_array(array)  # NumPy's own tensors may be of the other byte order
+    array = arguments.numpy_array(array)  # NumPy's own tensors may have the other byte order
     if shares:
-        try:  # nobody else has this memory
+        try:  # no other tensor uses this memory
             return engine.make(*engine.from_host(target, array, there, copy=False))
         except CopyNeededError:
             pass
@@ -221,7 +221,7 @@ def _through_the_host(source: Backend, target: Backend, x: Tensor, here: Device,
 
 
 def _values(source: Backend, x: Tensor, look: bool) -> np.ndarray:
-    """A tensor's values on the host, where it is enough to look at them without a copy if that can be."""
+    """Return a tensor's values on the host; if ``look`` is True, without a copy where that is possible."""
     if look:
         try:
             return engine.to_host(source, x, copy=False)
@@ -233,15 +233,15 @@ def _values(source: Backend, x: Tensor, look: bool) -> np.ndarray:
 def _shared(
     source: Backend, target: Backend, x: Tensor, here: Device, there: Device, *, to_read: bool = False
 ) -> tuple[Tensor, str | None]:
-    """Return the tensor over the same memory and None, or None and the reason.
+    """Return a tensor over the same memory and None, or None and the reason.
 
     Args:
         source: The framework of the tensor.
         target: The framework of the result.
         x: The tensor.
-        here: Where it is.
-        there: Where the result is to be.
-        to_read: True if the result is only read, and goes to no caller.
+        here: The device of the tensor.
+        there: The device of the result.
+        to_read: True if the result is only read, and is not returned to a caller.
     """
     if here is not there:
         return None, f"the tensor is on {here}, and {there} was asked for"
@@ -270,7 +270,7 @@ def _same_form(source: Backend, target: Backend, x: Tensor, result: Tensor) -> b
 def _by_way_of_shared(
     source: Backend, target: Backend, x: Tensor, here: Device, there: Device, error: ConversionError
 ) -> Tensor:
-    """New memory where NumPy has no such dtype: a copy of shared memory."""
+    """Copy shared memory into new memory, for a dtype that NumPy lacks."""
     shared, why = _shared(source, target, _on_host(source, x, here), CPU, CPU)
     if why is not None:
         what = f"{source.dtype_name(x)} from {source.title} to {target.title}"
