@@ -1,12 +1,12 @@
 """`save` and `load`: tensors, trees of them, models and optimizers as one safetensors file, on any framework.
 
-Requirements this module answers:
+Requirements of this module:
 
-* No pickle, and nothing else that runs what a file says (`devshim.checkpoints.structure`).
-* All or nothing, on both sides: a file is replaced whole or not at all (`devshim.checkpoints.file`), and what is loaded
-  into is exchanged when everything has arrived (`devshim.models.moving`), or is as it was.
-* Straight to its device, small leaves together; from any framework to any other, where an equal model can be told
-  (`devshim.checkpoints.matching`).
+* No pickle, and nothing else that runs code from a file (`devshim.checkpoints.structure`).
+* All or nothing, on both sides: a file is replaced completely or stays as it was (`devshim.checkpoints.file`); a
+  target of loading changes only after everything has arrived (`devshim.models.moving`).
+* Data goes straight to its device, small leaves together; and from any framework to any other, if the models' layers
+  match (`devshim.checkpoints.matching`).
 """
 
 from __future__ import annotations
@@ -45,23 +45,24 @@ __all__ = ["load", "save"]
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
-    """Write a tensor, a tree of tensors, models and optimizers, or any of these alone to a safetensors file.
+    """Write a tensor, a model, an optimizer, or a tree of them to a safetensors file.
 
     Args:
         obj: Tensors of any framework on any device; models (parameters and buffers) and optimizers (state); dicts,
             lists, tuples, named tuples, dataclasses and registered pytrees of them. Numbers, text, bytes, None and
-            devices among them are kept, too. Gradients are not.
-        path: Where to. A file there is replaced when the new one is complete and on the disk, and its permissions are
-            kept; a link stays one, and what it leads to is replaced.
+            devices among them are saved, too. Gradients are not.
+        path: The file to write. An existing file is replaced when the new one is complete and on the disk, and keeps
+            its permissions; a link stays a link, and its target is replaced.
 
     Raises:
         ArgumentError: Something in it cannot be written, or ``path`` is not the path of a file.
-        CheckpointError: The folder is not there, the disk is full, or the system refuses; then it is an `OSError`, too.
+        CheckpointError: The folder does not exist, the disk is full, or the system refuses; for an error of the system,
+            it is an `OSError`, too.
         ConversionError: NumPy has no dtype for a tensor (bfloat16 needs ``ml_dtypes``).
 
-    Whatever is raised, and if the process is killed, the file that was there is still whole; when it is killed, a
-    folder ``.devshim-*.tmp`` may be left beside it, which the next `save` to the same path removes. The host needs
-    memory for a copy of all that is saved. Nothing that is saved may change meanwhile.
+    After any error, and if the process is killed, the old file is still intact. A killed process may leave a folder
+    ``.devshim-*.tmp`` beside it, which the next `save` to the same path removes. The host needs memory for a copy of
+    everything that is saved. The saved objects must not change during the call.
     """
     tracing.refuse("save", "save what the compiled function returns, outside")
     where = paths.saved_path(obj, path)
@@ -92,33 +93,33 @@ def load(path: str | os.PathLike[str], device_or_placement: DeviceLike | Placeme
 def load(
     path: str | os.PathLike[str], device_or_placement: DeviceLike | Placement | None = None, into: Any = None
 ) -> Any:
-    """Return what `save` wrote, from whichever framework, straight on its device; or put it into what is there.
+    """Return what `save` wrote, on any framework and straight on its device; or load it into existing objects.
 
     Args:
-        path: The file. One that another program wrote comes back as a dict of its tensors.
-        device_or_placement: Where to, or a `Placement` that says it for each leaf. Without it: where the tensors and
-            models of ``into`` are, else the device of the innermost `on`, else the CPU.
-        into: What was saved, or its equal, such as a model, or ``[model, optimizer]``. Models and optimizers are filled
-            in place: they and their parameters stay the objects they are. A weight whose layer is laid out in another
-            way on another framework is transposed. None in a place of it leaves out what the file has there.
+        path: The file. A file that another program wrote is loaded as a dict of its tensors.
+        device_or_placement: The device, or a `Placement` that names the device of each leaf. Without it: the devices
+            of the tensors and models of ``into``, or the device of the innermost `on`, or the CPU.
+        into: The saved object, or one with the same structure, such as a model, or ``[model, optimizer]``. Models and
+            optimizers are filled in place: they and their parameters stay the same objects. If another framework stores
+            a layer's weight in another layout, it is transposed. A None skips what the file has at that position.
 
     Returns:
         Without ``into``: a tree in the structure that was saved, of tensors of the current framework, without
-        gradients; a model or optimizer is a dict of its tensors by their names. A named tuple or dataclass is one of
-        the same name and fields, a subclass of dict, list or tuple is its base, a registered pytree is a dict of its
-        children: only ``into`` has the classes themselves.
-        With ``into``: that, where all that was loaded are models and optimizers; else a tree like it, in which tensors
-        and values are the file's.
+        gradients; a model or optimizer is a dict of its tensors by their names. A named tuple or dataclass has
+        the same name and fields, a subclass of dict, list or tuple becomes its base class, and a registered pytree
+        becomes a dict of its children: only ``into`` gives the classes themselves.
+        With ``into``: that object, if only models and optimizers were loaded; otherwise a tree like it, with the
+        tensors and values of the file.
 
     Raises:
         ArgumentError: ``path`` is not the path of a file.
-        CheckpointError: The file is not a checkpoint, is cut off, damaged or made to harm, or does not fit ``into``;
-            the message names what. Where it is not there, or cannot be read, the error is an `OSError`, too.
+        CheckpointError: The file is not a checkpoint, is cut off, damaged or malicious, or does not fit ``into``; the
+            message says how. If it does not exist, or cannot be read, the error is an `OSError`, too.
         ConversionError: The framework has no dtype for a tensor.
-        OutOfMemoryError: The device is full. A device needs room for what is loaded beside what it has.
+        OutOfMemoryError: The device is full. It needs memory for the loaded data beside what it already has.
 
-    Whatever is raised, nothing has changed; Ctrl-C that comes while what has arrived is exchanged waits until it is.
-    The host needs memory for the largest tensor, twice, and for 16 MiB of small ones, which travel together.
+    After any error, nothing has changed; Ctrl-C during the final exchange waits until the exchange is complete.
+    The host needs twice the memory of the largest tensor, and 16 MiB for small ones, which are copied together.
     """
     tracing.refuse("load", "load outside, and pass what was loaded in")
     where = device_or_placement
@@ -137,7 +138,7 @@ def load(
 
 
 def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None) -> Any:
-    """The tree of a file, made of tensors of the current framework."""
+    """Return the tree of a file, made of tensors of the current framework."""
     backend = current.current()
     where = _where(backend, device)
     hook = explain.HOOK
@@ -153,7 +154,7 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
                 there = where(prefix, "", not thing.shape)
                 made[id(thing)] = arriving.read(backend, Source(thing), there, brackets(cell))
                 continue
-            found: dict[StoredTensor, Later] = {}  # ties
+            found: dict[StoredTensor, Later] = {}  # by tensor: tied parameters share one
             for path, (_, tensor) in thing.leaves.items():
                 if tensor not in found:
                     there = where(prefix, path)
@@ -164,13 +165,13 @@ def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None
             {key: arriving.arrived(each) if isinstance(each, dict) else each for key, each in made.items()}
         )
     except BaseException:
-        made.clear()  # the traceback would keep them, and their memory
+        made.clear()  # the traceback would keep the tensors, and their memory
         arriving.forget()
         raise
 
 
 def _where(backend: Backend, device: DeviceLike | Placement | None) -> Callable[..., Device]:
-    """The device of a leaf, by the place of its model and its path; all are there."""
+    """Return a function from a model's path in the tree and a leaf's path to the leaf's device; all devices exist."""
     if isinstance(device, Placement):
         for each in device.devices:
             engine.require(backend, each)

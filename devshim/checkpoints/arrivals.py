@@ -1,6 +1,6 @@
-"""Tensors of a checkpoint on their way to devices: small ones wait for each other, and go in one call.
+"""Copy the tensors of a checkpoint to their devices; small ones are collected, and copied in one call.
 
-The host needs memory for those that wait, `MOST` bytes, and for the largest tensor, twice.
+The host needs memory for the collected ones, `MOST` bytes, and twice for the largest tensor.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["Arriving", "Later"]
 
 SMALL = 1 << 18
-"""Bytes: a larger tensor goes alone."""
+"""Bytes: a larger tensor is copied alone."""
 MOST = 1 << 24
-"""Bytes that wait at most."""
+"""The most bytes that are collected."""
 
 
 class Later:
-    """One tensor, which is on its device after `Arriving.flush`."""
+    """A tensor that is on its device after `Arriving.flush`."""
 
     __slots__ = ("backend", "place", "target", "tensor")
 
@@ -48,7 +48,7 @@ class Arriving:
     """The tensors of one file.
 
     Args:
-        file: What is read.
+        file: The file to read.
     """
 
     def __init__(self, file: Opened) -> None:
@@ -62,14 +62,14 @@ class Arriving:
 
         Args:
             backend: The framework of the result.
-            source: Where its values come from.
+            source: The source of its values.
             target: The device it goes to.
-            place: Its name in an error.
+            place: Its name for errors.
         """
         tensor, later = source.tensor, Later(backend, target, place)
         self._all.append(later)
         try:
-            backend.dtype(source.dtype or tensor.dtype)  # refuses one the framework lacks
+            backend.dtype(source.dtype or tensor.dtype)  # refuses a dtype that the framework lacks
             array = source.values(lambda each: self._file.read(each.name, each.dtype, each.shape, each.crc32))
             if target is CPU or array.nbytes > SMALL:
                 later.tensor = engine.make(*engine.from_host(backend, array, target, copy=True))
@@ -86,7 +86,7 @@ class Arriving:
         return later
 
     def flush(self) -> None:
-        """Copy all that wait to their devices."""
+        """Copy all collected tensors to their devices."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         groups: dict[tuple[int, Device], list[Later]] = {}
         for later in waiting:
@@ -102,22 +102,22 @@ class Arriving:
                 later.tensor = tensor
 
     def arrived(self, found: Mapping[K, Any]) -> dict[K, Any]:
-        """Return a mapping with the tensors themselves for every `Later` in it."""
+        """Return a mapping with every `Later` replaced by its tensor."""
         self.flush()
         return {key: each.tensor if isinstance(each, Later) else each for key, each in found.items()}
 
     def forget(self) -> None:
-        """Let go of all tensors: a traceback would keep them, and their memory."""
+        """Release all tensors: a traceback would keep them, and their memory."""
         for later in self._all:
             later.tensor = None
 
 
 def _on_host(backend: Backend, array: np.ndarray) -> Tensor:
-    """Return a tensor in host memory with the values of an array that nobody else has."""
+    """Return a tensor in host memory with the values of an array that nothing else uses."""
     try:
         try:
             return engine.make(*engine.from_host(backend, array, CPU, copy=False))
-        except CopyNeededError:  # not at an address where the framework's operators can read
+        except CopyNeededError:  # its address does not allow the framework's operators to read it
             return backend.from_numpy(array, CPU, copy=True)
     except Exception as error:
         engine.raise_full(backend, error, CPU, array.nbytes)

@@ -1,13 +1,13 @@
-"""A checkpoint as a file: safetensors by its own library, written beside and renamed, read without trust.
+"""The file of a checkpoint: a safetensors file, written beside the old one and renamed, and read without trust.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Killed at any moment, the file that was there is whole: the new one is written in a folder of its own beside it
-  (`devshim.checkpoints.replace`), flushed to the disk, and renamed; the folder of the file is flushed, too. Two who
-  write at once do not meet, the last one stays.
-* A file says what it holds, and every part of it is checked: the library looks at the header's form, and on top of that
-  no name may stand twice, what devshim wrote down carries a checksum, and so does each tensor.
-* One error, `CheckpointError`, for everything that is wrong with a file; what the system says is an `OSError`, too.
+* If the process is killed at any moment, the old file is intact. The new one is written in a folder of its own beside
+  it (`devshim.checkpoints.replace`), flushed to the disk, and renamed; then the folder is flushed, too. Two processes
+  that write at once do not disturb each other: the last file stays.
+* Everything a file says about its contents is checked. The library checks the form of the header. In addition, names
+  must be unique, and devshim's metadata has a checksum, as has each tensor.
+* Every defect of a file raises one error, `CheckpointError`; an error of the system is an `OSError`, too.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 __all__ = ["CODES", "Opened", "as_stored", "checksum", "damaged", "is_known", "opened", "write"]
 
 LABEL, CHECKSUM = "devshim", "devshim.crc32"
-"""Where in a file's metadata stands what devshim wrote, and the checksum of that text."""
+"""The keys in a file's metadata under which devshim writes its text, and the checksum of that text."""
 
 _LONGEST = 100_000_000
-"""Bytes of a header, the library's own limit: asked here before so many are read."""
+"""Bytes of a header: the library's own limit, checked here before that many bytes are read."""
 
 CODES = {"bool": "BOOL", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
 CODES |= {f"{sign}int{bits}": f"{code}{bits}" for sign, code in (("", "I"), ("u", "U")) for bits in (8, 16, 32, 64)}
-"""The dtypes that have a code in the format since its first version; others are stored as what they are made of."""
+"""The dtypes that have a code in the format since its first version; others are stored as simpler dtypes or bytes."""
 
 
 def damaged(path: str, why: str, hint: str = "load another copy of it; nothing has changed") -> CheckpointError:
-    """A file that is not what it should be."""
+    """Return the error for a file that is not a valid checkpoint."""
     return CheckpointError(f"{path!r} is not a checkpoint that ds.load can read: {why}", hint)
 
 
 # ---------------------------------------------------------------------- as stored
 def is_known(dtype: str) -> bool:
-    """Whether a name is that of a dtype a file may have: those of `devshim`, and the small ones of ``ml_dtypes``."""
+    """Return True if a file may have this dtype: one of `devshim`'s, or a small one of ``ml_dtypes``."""
     return (
         dtype in DTYPES
         or dtype in ("int2", "int4", "uint2", "uint4")
@@ -60,7 +60,7 @@ def is_known(dtype: str) -> bool:
 
 
 def stored_form(dtype: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """Return the dtype and shape in the file of a tensor: complex numbers as pairs, what is unknown there as bytes."""
+    """Return a tensor's dtype and shape in the file: complex numbers as pairs, dtypes without a code as bytes."""
     if dtype in CODES:
         return dtype, shape
     if dtype in ("complex64", "complex128"):
@@ -69,7 +69,7 @@ def stored_form(dtype: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...
 
 
 def as_stored(array: np.ndarray) -> np.ndarray:
-    """Return an array, C-ordered, in the form in which the file has it."""
+    """Return an array, C-ordered, in the form that it has in the file."""
     dtype, shape = stored_form(array.dtype.name, array.shape)
     flat = (array if array.flags.c_contiguous else array.copy(order="C")).reshape(-1)
     return flat.view(numpy_dtype(dtype)).reshape(shape)
@@ -82,12 +82,12 @@ def checksum(array: np.ndarray) -> int:
 
 # ---------------------------------------------------------------------- writing
 def write(path: str, arrays: Mapping[str, np.ndarray], told: object) -> None:
-    """Write arrays, in the form of `as_stored`, and what is told about them, in place of a file, all or nothing.
+    """Replace a file, all or nothing, by arrays in the form of `as_stored` and their metadata.
 
     Raises:
-        ArgumentError: There is something at the path that is no file.
-        CheckpointError: The folder is not there, the system refuses, or the library could not write, such as on a full
-            disk; what the system says is an `OSError`, too.
+        ArgumentError: The path exists and is not a regular file.
+        CheckpointError: The folder does not exist, the system refuses, or the library could not write, for example on a
+            full disk; an error of the system is an `OSError`, too.
     """
     target = os.path.realpath(path)
     try:
@@ -110,7 +110,7 @@ def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
     with room_beside(target) as room:
         beside = os.path.join(room, "new")
         os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else 0o600))
-        mode = stat.S_IMODE(os.stat(beside).st_mode) if mode is None else mode  # the library makes a file of its own
+        mode = stat.S_IMODE(os.stat(beside).st_mode) if mode is None else mode  # the library makes a new file
         try:
             save_file(dict(arrays), beside, metadata={LABEL: text, CHECKSUM: f"{zlib.crc32(text.encode()):08x}"})
         except SafetensorError as error:
@@ -124,7 +124,7 @@ def _write(target: str, arrays: Mapping[str, np.ndarray], text: str) -> None:
 
 
 def _mode(target: str) -> int | None:
-    """The permissions of the file that is replaced; None without one."""
+    """Return the permissions of the file that is replaced; None if there is no such file."""
     try:
         found = os.stat(target)
     except FileNotFoundError:
@@ -138,7 +138,7 @@ def _mode(target: str) -> int | None:
 
 
 def _flush(path: str) -> None:
-    """Wait until a file, or a folder's list of them, is on the disk."""
+    """Wait until a file, or a folder's list of files, is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -151,9 +151,9 @@ class Opened:
     """An open file whose header has been checked.
 
     Attributes:
-        path: Where.
-        told: What devshim wrote about it; None for another's safetensors file.
-        forms: Name -> the dtype's code and the shape, of every tensor, as the header has them.
+        path: The path.
+        told: The metadata that devshim wrote; None for a safetensors file of another program.
+        forms: Name -> the dtype's code and the shape of every tensor, as in the header.
     """
 
     def __init__(self, path: str, handle: Any, header: Mapping[str, Any], told: Any) -> None:
@@ -165,19 +165,19 @@ class Opened:
         }
 
     def read(self, name: str, dtype: str, shape: tuple[int, ...], crc32: int | None) -> np.ndarray:
-        """Return a tensor's values, of the dtype and shape that were saved; never the file's own memory.
+        """Return a tensor's values, with the dtype and shape that were saved; never the file's own memory.
 
         Raises:
-            CheckpointError: They are not what the checksum says, or are in another form.
+            CheckpointError: The checksum differs, or the values are stored in another form.
             ConversionError: NumPy has no such dtype.
         """
         kind = numpy_dtype(dtype)
-        if kind.hasobject or kind.name != dtype:  # a name of ml_dtypes that is no dtype
+        if kind.hasobject or kind.name != dtype:  # a name of ml_dtypes that is not a dtype
             raise damaged(self.path, f"{show(dtype)} is not a dtype")
         form, full = stored_form(dtype, shape)
         if self.told is not None and self.forms.get(name) != (CODES[form], full):
             raise damaged(self.path, f"the tensor {show(name)} is not the {dtype} of shape {shape} that was saved")
-        numpy_dtype(form)  # imports ml_dtypes, which the library expects to be there
+        numpy_dtype(form)  # imports ml_dtypes, which the library needs
         try:
             array: np.ndarray = self._handle.get_tensor(name)
         except Exception as error:
@@ -189,11 +189,11 @@ class Opened:
 
 @contextmanager
 def opened(path: str) -> Iterator[Opened]:
-    """Open a file for reading, its header checked.
+    """Open a file for reading, and check its header.
 
     Raises:
-        CheckpointError: It is not a safetensors file, is cut off, or damaged; is not there, or cannot be read, which is
-            the system's `OSError`, too.
+        CheckpointError: It is not a safetensors file, is cut off or damaged; or it does not exist or cannot be read,
+            and then the error is the system's `OSError`, too.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -214,12 +214,12 @@ def opened(path: str) -> Iterator[Opened]:
             if (handle.metadata() or {}) == told:
                 yield Opened(path, handle, header, _told(path, told))
                 return
-        # Another one was put in its place between the two looks: look again.
+        # Another file replaced it between the two reads: try again.
     raise damaged(path, "it is replaced by another all the time")
 
 
 def _header(path: str) -> dict[str, Any]:
-    """The header of a file, in which no name stands twice."""
+    """Return the header of a file, after checking that its names are unique."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise CheckpointError(f"{path!r} is a folder, not a checkpoint file", foreign.folder_hint(path))
@@ -238,7 +238,7 @@ def _header(path: str) -> dict[str, Any]:
 
 
 def _foreign(path: str) -> CheckpointError:
-    """A file that does not begin as a safetensors file does."""
+    """Return the error for a file that does not begin as a safetensors file does."""
     found = foreign.recognized(path)
     if found is None:
         return damaged(path, "it is cut off, or not a safetensors file")
@@ -246,7 +246,7 @@ def _foreign(path: str) -> CheckpointError:
 
 
 def _parsed(path: str, text: str | bytes) -> Any:
-    """JSON, strictly: no name twice, no NaN, nested no deeper than Python follows."""
+    """Parse strict JSON: no duplicate names, no NaN, and no deeper nesting than Python can follow."""
     try:
         return json.loads(text, object_pairs_hook=_once, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
@@ -265,7 +265,7 @@ def _refused(constant: str) -> Any:
 
 
 def _told(path: str, metadata: Mapping[str, str]) -> Any:
-    """What devshim wrote into a file's metadata, checked; None where it did not write the file."""
+    """Return the metadata that devshim wrote into a file, checked; None if devshim did not write the file."""
     if LABEL not in metadata and CHECKSUM not in metadata:
         return None
     text = metadata.get(LABEL, "")

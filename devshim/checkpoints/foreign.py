@@ -1,6 +1,6 @@
 """Recognise files that are not devshim checkpoints, and say how to read them.
 
-A look at its first bytes, and at the names in a zip archive; nothing in it is run or trusted.
+Only a file's first bytes, and the names in a zip archive, are read; nothing in it is run or trusted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PICKLE = tuple(b"\x80" + bytes([version]) for version in range(2, 6))
 
 
 def recognized(path: str) -> tuple[str, str] | None:
-    """Return what a file is, in words that follow "it is", and what to type to read it; None for something unknown."""
+    """Return what a file is, as words that follow "it is", and what to type to read it; None for an unknown file."""
     with open(path, "rb") as file:
         start = file.read(64)
     name, suffix = repr(path), os.path.splitext(path)[1].lower()
@@ -47,7 +47,7 @@ def recognized(path: str) -> tuple[str, str] | None:
 
 
 def _archive(path: str, name: str, saved: str, torch: str) -> tuple[str, str]:
-    """A zip archive: PyTorch's, NumPy's and Keras' files are such."""
+    """Return the same for a zip archive; PyTorch, NumPy and Keras write such files."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -64,7 +64,7 @@ def _archive(path: str, name: str, saved: str, torch: str) -> tuple[str, str]:
 
 
 def folder_hint(path: str) -> str:
-    """Return what to type where a folder was given for a file."""
+    """Return what to type instead of the path of a folder."""
     inside = sorted(each for each in os.listdir(path) if each.endswith(".safetensors"))
     if inside:
         more = "" if len(inside) == 1 else f", one of {len(inside)} checkpoints in it"

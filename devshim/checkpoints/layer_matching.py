@@ -1,12 +1,12 @@
-"""Which weight of a file belongs to which of a model, by the layers they are of: in order, in canonical terms.
+"""Match the weights of a file with those of a model by their layers: in order, and in a canonical form.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Kinds, roles, canonical shapes and facts must agree; `checkpoints.layouts` converts layouts on the way. What does
-  not agree is said of both sides.
-* Where it cannot be told how a weight is laid out, it is refused rather than filled with the right numbers in the wrong
-  places. Within one framework it is laid out alike, whatever that is.
-* Every parameter is filled, all of it, or nothing is.
+* Kinds, roles, canonical shapes and the layers' other properties must agree; `checkpoints.layouts` converts layouts
+  on the way. An error about a difference names both sides.
+* If the layout of a weight is unknown, the weight is refused, rather than filled with the right numbers in the wrong
+  places. Within one framework the layout is the same on both sides, whatever it is.
+* Every parameter is filled completely, or nothing is.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _BY_HAND = "load the file without `into`, and set those weights by hand"
 def by_layers(
     backend: Backend, whole: Any, stored: StoredWhole, what: str, leaves: Mapping[str, Leaf]
 ) -> dict[str, Source]:
-    """Return for each leaf of a model that belongs to a layer, by its path, where its values come from.
+    """Return the source of the values of each leaf of a model that belongs to a layer, by the leaf's path.
 
     Raises:
-        CheckpointError: The layers are not the same, or a parameter is in none.
+        CheckpointError: The layers are not the same, or a parameter is in none of them.
     """
     mine = [layer for layer in backend.layers(whole) if layer.weights]
     theirs = [layer for layer in stored.layers if layer["weights"]]
@@ -72,7 +72,7 @@ def by_layers(
             )
     sources = {path: _source(backend, leaves[path], terms) for path, terms in found.items()}
     owners = {(id(leaves[path].owner), leaves[path].kind): source for path, source in sources.items()}
-    for path, leaf in leaves.items():  # a layer names one of the names of a tie
+    for path, leaf in leaves.items():  # a layer names only one of the names of a tied parameter
         if (id(leaf.owner), leaf.kind) in owners:
             sources.setdefault(path, owners[id(leaf.owner), leaf.kind])
     _require_covered(leaves, sources, {path for layer in mine for path in layer.unused}, what)
@@ -88,10 +88,10 @@ def _source(backend: Backend, leaf: Leaf, terms: Terms) -> Source:
 
 
 def _terms(role: str, weight: Weight, others: Mapping[str, Weight], stored: StoredWhole, same: bool) -> Terms:
-    """What the file's tensors bring to a weight: one of its role, those it is the sum of, or one that is a sum."""
+    """Return a weight's terms: the tensor of its role, those whose sum it is, or one that is a sum."""
     sums = {part: name for name in others for part in name.split("+")}
     names = [role] if role in others else [name for name in role.split("+") if name in others]
-    counts = bool(names) or role == sums[role].partition("+")[0]  # the first has the sum, the others nothing
+    counts = bool(names) or role == sums[role].partition("+")[0]  # the first part gets the sum, the others zeros
     found = []
     for name in names or [sums[role]]:
         tensor = stored.leaves[others[name].path][1]
@@ -103,7 +103,7 @@ def _terms(role: str, weight: Weight, others: Mapping[str, Weight], stored: Stor
 
 
 def _unlike_forms(backend: Backend, role: str, tensor: StoredTensor, term: Term, leaf: Leaf) -> str | None:
-    """Why a tensor of the file is not of a weight's form, or None."""
+    """Return why a tensor of the file does not have a weight's form, or None."""
     x = leaf.read()
     shape = backend.shape(x)
     there = canonical_shape(term.theirs, tensor.shape)
@@ -121,7 +121,7 @@ def _unlike_forms(backend: Backend, role: str, tensor: StoredTensor, term: Term,
 
 
 def _require_covered(leaves: Mapping[str, Leaf], found: Mapping[str, Source], unused: set[str], what: str) -> None:
-    """Refuse a parameter that would stay as it is, or in part."""
+    """Refuse a parameter that would not be filled, or only in part."""
     filled = {path for path, source in found.items() if _is_whole(source)} | unused
     lacking = [path for path, leaf in leaves.items() if leaf.kind == "parameter" and path not in filled]
     if lacking:
@@ -136,7 +136,7 @@ def _is_whole(source: Source) -> bool:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
+    """Return the first of some names, and the number of the others."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(map(show, names[:3])) + more
 
@@ -147,7 +147,7 @@ def _layers(layers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _unlike(mine: Layer, other: Mapping[str, Any], same: bool) -> str | None:
-    """Why two layers are not the same, or None."""
+    """Return why two layers are not the same, or None."""
     if mine.kind != other["kind"]:
         return "they are of different kinds"
     if mine.kind == "other" and not same:

@@ -1,7 +1,7 @@
-"""From one framework's layout of a weight to another's, by the canonical one between them (`contract.models.Weight`).
+"""Convert a weight from one framework's layout to another's, through a canonical layout (`contract.models.Weight`).
 
-A leaf may hold several weights (MXNet's fused parameter of a recurrent layer), and one may be the sum of others (the
-one bias of Keras's LSTM, where others have two).
+A leaf may contain several weights (MXNet's fused parameter of a recurrent layer), and a weight may be the sum of
+others (the single bias of an LSTM in Keras, where other frameworks have two).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["Term", "canonical_shape", "put_together", "require_sound"]
 
 @dataclass(frozen=True)
 class Term:
-    """What a tensor brings to a leaf.
+    """The contribution of a tensor to a leaf.
 
     Attributes:
-        theirs: Where in the tensor it is, and in which layout.
-        mine: Where in the leaf it goes, and in which layout.
-        counts: False: zeros go there.
+        theirs: Its position in the tensor, and its layout there.
+        mine: Its position in the leaf, and its layout there.
+        counts: False if it contributes zeros.
     """
 
     theirs: Weight
@@ -36,7 +36,7 @@ class Term:
 
 
 def canonical_shape(weight: Weight, shape: Sequence[int]) -> tuple[int, ...]:
-    """The canonical shape of a weight whose leaf is of a shape."""
+    """Return the canonical shape of a weight whose leaf has a shape."""
     if weight.folded is not None:
         return tuple(math.prod(sizes) for sizes in weight.folded)
     if weight.axes is None:
@@ -45,7 +45,7 @@ def canonical_shape(weight: Weight, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def put_together(terms: Sequence[tuple[Term, Callable[[], np.ndarray]]], shape: tuple[int, ...]) -> np.ndarray:
-    """The values of a leaf of a shape, made of what each tensor brings."""
+    """Return the values of a leaf of a shape, assembled from the contribution of each tensor."""
     if len(terms) == 1 and terms[0][0].counts and terms[0][0].mine.part is None:
         term, read = terms[0]
         return _laid_out(term.mine, _canonical(term.theirs, read())).reshape(shape)
@@ -60,7 +60,7 @@ def put_together(terms: Sequence[tuple[Term, Callable[[], np.ndarray]]], shape: 
 
 
 def _unfolded(weight: Weight, shape: Sequence[int]) -> list[int]:
-    """The canonical sizes, with every axis unfolded."""
+    """Return the canonical sizes, with every axis unfolded."""
     return list(shape) if weight.folded is None else [size for sizes in weight.folded for size in sizes]
 
 
@@ -83,7 +83,7 @@ def _laid_out(weight: Weight, canonical: np.ndarray) -> np.ndarray:
 
 
 def require_sound(weight: Weight, shape: Sequence[int]) -> None:
-    """Raise `ValueError` where a weight, as a file has it, cannot be of a tensor of a shape."""
+    """Raise `ValueError` if a weight, as described in a file, cannot belong to a tensor of a shape."""
     sizes = _unfolded(weight, shape)
     start, stop = weight.part or (0, math.prod(shape))
     if weight.axes is not None and sorted(weight.axes) != list(range(len(sizes))):

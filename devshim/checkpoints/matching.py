@@ -1,13 +1,13 @@
-"""Which tensor of a file belongs to which leaf of a model or optimizer: by its name, or by the layer it is of.
+"""Match the tensors of a file with the leaves of a model or optimizer, by name or by layer.
 
-Requirements this module answers:
+Requirements of this module:
 
-* The same framework and the same names: leaf by leaf, dtypes and shapes equal, none missing and none left over.
-* Another framework, or other names: layer by layer (`checkpoints.layer_matching`), also where the names agree: what
-  PyTorch and Paddle call ``0.weight`` is laid out in two ways.
+* The same framework and the same names: match leaf by leaf; dtypes and shapes are equal, none is missing or left over.
+* Another framework, or other names: match layer by layer (`checkpoints.layer_matching`), even if the names agree:
+  PyTorch and Paddle both have a ``0.weight``, with different layouts.
 * An optimizer's state means nothing to another framework's optimizer, whatever its class is called.
-* Keras's models and optimizers have the same names and shapes on every framework: between these, leaf by leaf.
-* Whatever does not fit is said before anything is read, and named: the leaf, or the layers on both sides.
+* Keras models and optimizers have the same names and shapes on every framework: match these leaf by leaf.
+* A mismatch is reported before anything is read, and the error names the leaf, or the layers on both sides.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ KEPT = ("parameter", "buffer", "state")
 
 
 def fit(backend: Backend, whole: Any, stored: StoredWhole, place: str) -> dict[str, Source]:
-    """Return for each leaf of a model or optimizer, by its path, where its values come from.
+    """Return the source of the values of each leaf of a model or optimizer, by the leaf's path.
 
     Raises:
-        CheckpointError: They do not fit.
+        CheckpointError: The file does not fit the model or optimizer.
     """
     leaves = {leaf.path: leaf for leaf in backend.leaves(whole) if leaf.kind in KEPT}
     same = stored.library == backend.library(whole)
@@ -70,7 +70,7 @@ def fit(backend: Backend, whole: Any, stored: StoredWhole, place: str) -> dict[s
 
 
 def _converted(backend: Backend, leaf: Leaf, source: Source) -> Source:
-    """The same in the leaf's dtype where both are integers: seeds and counts of one library on another framework."""
+    """Return a source in the leaf's dtype if both are integers: seeds and counts of a library on another framework."""
     dtype, stored = backend.dtype_name(leaf.read()), source.tensor.dtype
     return replace(source, dtype=dtype) if dtype != stored and _is_integer(dtype) and _is_integer(stored) else source
 
@@ -80,9 +80,9 @@ def _is_integer(dtype: str) -> bool:
 
 
 def _weights(kinds: Mapping[str, str]) -> set[str]:
-    """The leaves that must agree: of a model its weights, of an optimizer its state.
+    """Return the leaves that must agree: a model's weights, or an optimizer's state.
 
-    A compiled Keras model holds state besides its weights, which comes back where both sides have it.
+    A compiled Keras model has state besides its weights, which is restored if both sides have it.
     """
     weights = {path for path, kind in kinds.items() if kind != "state"}
     return weights or set(kinds)

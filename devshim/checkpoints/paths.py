@@ -1,7 +1,7 @@
-"""The path of a checkpoint: what a user may give, and what the system says about it, as devshim's errors.
+"""The path of a checkpoint: checks of what a user passes, and the system's errors about paths as devshim's errors.
 
-An error about a path is a `CheckpointError` and the `OSError` that the system raised in one, so that programs that
-catch `FileNotFoundError` go on to do so.
+An error about a path is both a `CheckpointError` and the `OSError` that the system raised, so that programs that
+catch `FileNotFoundError` keep working.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 __all__ = ["loaded_path", "no_folder", "not_found", "refused", "saved_path"]
 
 _LISTED = 1000
-"""Files of a folder that are looked at for a name that is near."""
+"""The number of files in a folder that are searched for a similar name."""
 
 
 class _SystemError(CheckpointError, OSError):
-    """Return the system's message about a path."""
+    """The system's error about a path."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_made, (self.problem, self.hint, self.errno, self.strerror, self.filename))
 
 
 class _NotFoundError(_SystemError, FileNotFoundError):
-    """There is nothing at the path."""
+    """The error for a path at which there is nothing."""
 
 
 class _DeniedError(_SystemError, PermissionError):
-    """The system does not let this user do it."""
+    """The error for an operation that the system does not allow this user."""
 
 
 for _cls in (_SystemError, _NotFoundError, _DeniedError):  # users catch them by this name
@@ -51,11 +51,11 @@ def _made(problem: str, hint: str, number: int | None, text: str | None, path: s
 
 
 def refused(path: str, error: OSError, what: str, hint: str) -> CheckpointError:
-    """Return an error about a path, which the system's own is the cause of.
+    """Return an error about a path, with the fields of the system's own error.
 
     Args:
-        path: Which.
-        error: The system's.
+        path: The path.
+        error: The system's error.
         what: What cannot be done, such as ``"cannot be read"``.
         hint: What to type.
     """
@@ -109,7 +109,7 @@ def _text(path: Any, call: Callable[[str], str]) -> str:
         raise ArgumentError(f"{name} was given an empty path", f"name a file: {call(repr('checkpoint.safetensors'))}")
     try:
         known = b"\0" not in os.fsencode(text)
-    except UnicodeError:  # half a character
+    except UnicodeError:  # half a character: a lone surrogate
         known = False
     if not known:
         clean = "".join(c for c in text if c.isprintable())[:40]
@@ -119,7 +119,7 @@ def _text(path: Any, call: Callable[[str], str]) -> str:
 
 # ---------------------------------------------------------------------- what is not there
 def no_folder(folder: str) -> CheckpointError:
-    """Return the error for a folder to save into that is not there."""
+    """Return the error for a missing folder to save into."""
     hint = f"os.makedirs({show(folder)}) makes it"
     parts = folder.split(os.sep)
     if any(part.startswith("~") for part in parts):
@@ -128,7 +128,7 @@ def no_folder(folder: str) -> CheckpointError:
 
 
 def not_found(path: str, error: OSError) -> CheckpointError:
-    """Return the error for a file to load that is not there, with the nearest name in its folder."""
+    """Return the error for a missing file to load, with the most similar name in its folder."""
     folder, name = os.path.split(path)
     if path.startswith("~"):
         hint = f"'~' is not expanded: ds.load(os.path.expanduser({show(path)}))"
@@ -144,7 +144,7 @@ def not_found(path: str, error: OSError) -> CheckpointError:
 
 
 def _near(folder: str, name: str) -> str | None:
-    """A hint at the files of a folder that may have been meant."""
+    """Return a hint at files of a folder that the user may have meant."""
     from difflib import get_close_matches
     from itertools import islice
 

@@ -1,4 +1,4 @@
-"""What a file says it holds, taken at no word: every entry is checked for its form before anything is made of it."""
+"""Parse and validate checkpoint metadata: nothing in the file is trusted, and every entry is checked before use."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["Contents", "facts_of"]
 
 _DTYPES = {code: dtype for dtype, code in CODES.items()}
 _DTYPES["C64"] = "complex64"
-"""What the library gives NumPy of other programs' files; 8-bit floats are not among it (safetensors 0.8)."""
+"""The dtypes that the library returns as NumPy arrays from other programs' files; no 8-bit floats (safetensors 0.8)."""
 
 
 class Contents:
     """The tree of a file.
 
     Attributes:
-        tree: With a `StoredTensor` or `StoredWhole` in the place of each tensor, model and optimizer.
-        found: These, each with where it stands first.
+        tree: The tree, with a `StoredTensor` or `StoredWhole` for each tensor, model and optimizer.
+        found: These, each with its first position in the tree.
     """
 
     def __init__(self, file: Opened) -> None:
@@ -62,14 +62,14 @@ class Contents:
         return self._wholes[id(node)]
 
     def built(self, made: Mapping[int, Any]) -> Any:
-        """Return the tree with something else in the place of what is stored, by its id."""
+        """Return the tree with each stored object replaced by the object that has its id in ``made``."""
         if self._told is None:
             return {name: made[id(tensor)] for name, tensor in self.tree.items()}
         return decoded(self._told["nodes"], lambda node: made[id(self._refer(node))])[0]
 
 
 def facts_of(file: Opened, stored: StoredWhole, read: Callable[[StoredTensor], Any]) -> Any:
-    """Return what a checkpoint kept of a model or optimizer besides its leaves, or None."""
+    """Return the extra state of a model or optimizer in the checkpoint, besides its leaves, or None."""
     if stored.facts is None:
         return None
     tensors = _tensors(file)
@@ -82,7 +82,7 @@ def facts_of(file: Opened, stored: StoredWhole, read: Callable[[StoredTensor], A
 
 
 def _tensors(file: Opened) -> list[StoredTensor]:
-    """What the file says of its tensors; the names are those of its header."""
+    """Return the file's descriptions of its tensors, after checking that the names are those of its header."""
     told = file.told
     if told.get("version") != VERSION:
         raise CheckpointError(
@@ -109,9 +109,9 @@ def _one(tensors: list[StoredTensor], number: Any) -> StoredTensor:
 
 
 def _whole(told: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredWhole:
-    """A model or optimizer as the file describes it."""
+    """Return a model or optimizer as the file describes it."""
     framework, title, cls = told["framework"], told["title"], told["class"]
-    library = told.get("library", framework)  # files of before Keras crossed from framework to framework lack it
+    library = told.get("library", framework)  # files from before Keras was portable between frameworks lack it
     texts = framework, title, cls, library
     leaves = {path: (kind, _one(tensors, number)) for path, kind, number in told["leaves"]}
     if not all(isinstance(text, str) for text in [*texts, *leaves, *(kind for kind, _ in leaves.values())]):
@@ -128,7 +128,7 @@ def _whole(told: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredWhole:
 
 
 def _weight(told: Sequence[Any], leaves: Mapping[str, tuple[str, StoredTensor]]) -> Weight:
-    """A weight as the file describes it: its path, its axes, and what else there is to its layout."""
+    """Return a weight as the file describes it: its path, its axes, and the rest of its layout."""
     path, axes, *rest = told
     more = rest[0] if rest else {}
     weight = Weight(
@@ -136,7 +136,7 @@ def _weight(told: Sequence[Any], leaves: Mapping[str, tuple[str, StoredTensor]])
         _numbers(axes),
         None if more.get("folded") is None else tuple(_numbers(sizes) or () for sizes in more["folded"]),
         _numbers(more.get("order")),
-        _numbers(more.get("part")),  # type: ignore[arg-type]  # two, or it is not sound
+        _numbers(more.get("part")),  # type: ignore[arg-type]  # two numbers, or `require_sound` refuses it
         str(more.get("unclear", "")),
     )
     require_sound(weight, leaves[path][1].shape)
@@ -152,7 +152,7 @@ def _numbers(told: Any) -> tuple[int, ...] | None:
 
 
 def _foreign(file: Opened, name: str) -> StoredTensor:
-    """A tensor of a file that devshim did not write."""
+    """Return a tensor of a file that devshim did not write."""
     code, shape = file.forms[name]
     if code not in _DTYPES:
         raise damaged(file.path, f"the tensor {name[:40]!r} is {code}, which the library cannot give to NumPy")

@@ -1,4 +1,4 @@
-"""Loading into what is there: everything is looked at, then read, then exchanged, all or nothing."""
+"""Load a checkpoint into existing objects: check everything, read it, then exchange it, all or nothing."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = ["Filling"]
 
 
 class Filling:
-    """One load into something.
+    """One load into existing objects.
 
     Args:
-        file: What is read.
-        device: Where to; None: everything stays where it is.
+        file: The file to read.
+        device: The target device or placement; None: everything stays on its device.
     """
 
     def __init__(self, file: Opened, device: Device | Placement | None) -> None:
@@ -49,7 +49,7 @@ class Filling:
         self._changed = False
 
     def fill(self, into: Any, stored: Any) -> Any:
-        """Return ``into``, or a tree like it where more than models and optimizers changed.
+        """Return ``into``, or a tree like it if anything but models and optimizers changed.
 
         Args:
             into: A tree.
@@ -82,7 +82,7 @@ class Filling:
 
     # ------------------------------------------------------------------ looking
     def _look(self, cell: Cell, nodes: list[Any]) -> Any:
-        """Compare one leaf with what the file has in its place."""
+        """Compare one leaf with the file's value at the same position."""
         mine, theirs = nodes
         if mine is None:
             return None
@@ -118,7 +118,7 @@ class Filling:
         self._met.append((key_paths.path_text(cell), mine, stored, backend))
 
     def _prepare(self, prefix: str, mine: Any, stored: StoredWhole, backend: Backend) -> None:
-        """Give a model or optimizer what the file has besides its leaves, and find where those come from."""
+        """Restore a model's or optimizer's extra state, and find the sources of its leaves."""
         if stored.library == backend.library(mine):
             facts = facts_of(self._file, stored, lambda tensor: self._on_host(backend, tensor))
             if facts is not None:
@@ -151,7 +151,7 @@ class Filling:
         return self._here[prefix, path] if self._device is None else self._device.of_leaf(prefix, path, count)
 
     def _given(self, prefix: str, leaf: Any, target: Device) -> Later | None:
-        """Return what a leaf will hold; None for what no file has, such as gradients."""
+        """Return the new value of a leaf; None for a leaf that no file contains, such as a gradient."""
         source = self._sources.get((prefix, leaf.path))
         if source is None:
             return None
@@ -160,7 +160,7 @@ class Filling:
 
     @staticmethod
     def _result(nodes: list[Any], arrived: Any) -> Any:
-        """What stands in a leaf's place at the end."""
+        """Return the final value of a leaf of the tree."""
         mine, theirs = nodes
         if mine is None or trees.owner_of_whole(mine) is not None:
             return mine
@@ -168,7 +168,7 @@ class Filling:
 
 
 def _refuse_model(into: Any, stored: Any) -> None:
-    """Refuse to fill a tree from a file of a model or optimizer: which tensor is whose is for the user to say."""
+    """Refuse to fill a tree from the file of a model or optimizer: only the user knows which tensor is which."""
     if isinstance(stored, StoredWhole) and trees.owner_of_whole(into) is None and into is not None:
         names = ", ".join(show(path) for path in list(stored.leaves)[:3])
         raise CheckpointError(
@@ -178,7 +178,7 @@ def _refuse_model(into: Any, stored: Any) -> None:
 
 
 def _as_whole(stored: Any) -> StoredWhole | None:
-    """What a model can be filled from: a model, or its tensors by name as any program may have written them."""
+    """Return a description that can fill a model: a stored model, or named tensors from any program."""
     if isinstance(stored, StoredWhole):
         return stored
     if (

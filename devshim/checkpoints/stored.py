@@ -1,4 +1,4 @@
-"""What a file holds, as it says: tensors, models and optimizers; and where a leaf's values come from."""
+"""The contents of a file as its metadata describes them: tensors, models, optimizers, and the sources of leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Source", "StoredTensor", "StoredWhole"]
 
 
 class StoredTensor:
-    """A tensor of a file. No dataclass: it stands in trees, as a leaf."""
+    """A tensor of a file. It is not a dataclass, because it is a leaf in trees."""
 
     __slots__ = ("crc32", "dtype", "name", "shape")
 
@@ -32,12 +32,12 @@ class StoredTensor:
         self.crc32: int | None = crc32
 
     def in_words(self) -> str:
-        """Return what it is called in a message."""
+        """Return its name for a message."""
         return f"the tensor {show(self.name)}"
 
 
 class StoredWhole:
-    """A model or optimizer of a file: its leaves by path, its layers, and what else the framework needs."""
+    """A model or optimizer of a file: its leaves by path, its layers, and the framework's extra state."""
 
     __slots__ = ("cls", "facts", "framework", "layers", "leaves", "library", "title")
 
@@ -60,24 +60,24 @@ class StoredWhole:
         self.facts: Any = facts
 
     def in_words(self) -> str:
-        """Return what it is called in a message."""
+        """Return its name for a message."""
         return f"{article(self.cls)} of {self.title}"
 
     @property
     def is_model(self) -> bool:
-        """Whether it holds weights, which other frameworks can use, too."""
+        """True if it contains weights, which other frameworks can use, too."""
         return bool(self.layers) or any(kind != "state" for kind, _ in self.leaves.values())
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a leaf's values come from.
+    """The source of a leaf's values.
 
     Attributes:
-        tensor: A tensor of the file, which is all of it where there is nothing more.
-        terms: What several tensors bring to it, or one in another layout.
-        shape: Its shape then.
-        dtype: The integer dtype to convert to, where the file has another: Keras counts in one per framework.
+        tensor: A tensor of the file; without terms, it is the only source.
+        terms: The contributions of several tensors, or of one in another layout.
+        shape: The leaf's shape, if there are terms.
+        dtype: The integer dtype to convert to, if the file has another: Keras counts in a different one per framework.
     """
 
     tensor: StoredTensor

@@ -1,12 +1,12 @@
-"""The structure of what is saved, as JSON: a flat table of nodes, each made of nodes before it.
+"""The structure of a saved tree, as JSON: a flat table of nodes, each made of earlier nodes.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Nothing of a file is ever run, imported, or looked up by its name: what comes back is made of Python's own containers.
-  A named tuple or dataclass comes back with its name and fields in a class made for it; the real class is whoever
-  loads `into` an instance.
-* A table cannot nest, contain itself, or grow when it is read: what a hostile file says costs what the file is long.
-* Order, the types of keys and numbers, and containers that stand in two places are kept.
+* Nothing in a file is ever run, imported, or looked up by its name: the result consists of plain Python containers.
+  A named tuple or dataclass comes back with its name and fields, in a class made for it; to get the real class, load
+  `into` an instance.
+* A table cannot nest, contain itself, or grow when it is read: reading a hostile file costs no more than its length.
+* The order, the types of keys and numbers, and containers that occur twice are preserved.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def encoded(tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refe
     """Return the table of a tree; its last node is the tree.
 
     Args:
-        tree: Anything.
+        tree: Any object.
         done: Its containers, each after those in it (`devshim.trees.trees.scan`).
-        cells: Where each container stands, by its id, for messages.
+        cells: The position of each container, by its id, for messages.
         refer: Returns the node of a tensor, model or optimizer, and None for anything else.
 
     Raises:
-        ArgumentError: Something in it can be written down in no way that could be read without running code.
+        ArgumentError: It contains an object that cannot be stored in a form that is read without running code.
     """
     table: list[Any] = []
     known: dict[int, int] = {}
@@ -79,7 +79,7 @@ def encoded(tree: Any, done: list[tuple[Any, Any]], cells: dict[int, Cell], refe
 
 
 def _kind(node: Any, keys: list[Any]) -> tuple[str, list[Any]]:
-    """What a container is called in the table, and what is kept of it besides its children."""
+    """Return the kind of a container in the table, and what is stored of it besides its children."""
     cls = type(node)
     if isinstance(node, dict):
         return ("ordered" if isinstance(node, collections.OrderedDict) else "dict"), []
@@ -93,12 +93,12 @@ def _kind(node: Any, keys: list[Any]) -> tuple[str, list[Any]]:
     if isinstance(node, tuple):
         return "tuple", []
     if dataclasses.is_dataclass(node) and set(keys) <= {field.name for field in dataclasses.fields(node)}:
-        return "data", [cls.__name__, list(keys)]  # a registered one may leave fields out
+        return "data", [cls.__name__, list(keys)]  # a registered dataclass may leave fields out
     return "registered", [type_name(node)]
 
 
 def _plain(value: Any, cell: Cell | None, key: Any) -> list[Any]:
-    """The node of a value that is neither container nor tensor."""
+    """Return the node of a value that is neither a container nor a tensor."""
     cls = type(value)
     if value is None or cls in (bool, str):
         return ["value", value]
@@ -135,14 +135,14 @@ def _key(key: Any, cell: Cell | None) -> list[Any]:
 
 # ---------------------------------------------------------------------- reading
 def decoded(table: Any, refer: Callable[[list[Any]], Any]) -> tuple[Any, list[tuple[Any, Cell]]]:
-    """Return the tree of a table, and with each thing that ``refer`` made where it stands in the tree first.
+    """Return the tree of a table, and each object that ``refer`` made with its first position in the tree.
 
     Args:
-        table: Anything that JSON can be.
-        refer: Returns what a node of another kind than this module's stands for; raises ValueError.
+        table: Any JSON value.
+        refer: Returns the object for a node of a kind that this module does not know; raises ValueError.
 
     Raises:
-        ValueError: It is no table.
+        ValueError: It is not a valid table.
     """
     if not isinstance(table, list) or not table:
         raise ValueError("its table of nodes is empty")
@@ -164,7 +164,7 @@ def decoded(table: Any, refer: Callable[[list[Any]], Any]) -> tuple[Any, list[tu
 
 
 def _cells(table: list[Any], made: list[Any]) -> dict[int, Cell]:
-    """Where each node stands first; containers come after what is in them, so from the end on each is known."""
+    """Return the first position of each node; containers come after their children, so start from the end."""
     cells: dict[int, Cell] = {len(table) - 1: (None, None)}
     for i in range(len(table) - 1, -1, -1):
         kind, *rest = table[i]
@@ -202,7 +202,7 @@ def _made(node: list[Any], made: list[Any]) -> Any:
 
 
 def _names(names: Any) -> list[str]:
-    """Names that are nothing but names."""
+    """Return the names, after checking that each is a plain identifier."""
     for each in names:
         if not isinstance(each, str) or not each.isidentifier() or keyword.iskeyword(each) or len(each) > 200:
             raise ValueError("a name is none")
@@ -210,7 +210,7 @@ def _names(names: Any) -> list[str]:
 
 
 def _indices(refs: Any, count: int) -> list[int]:
-    """Numbers of nodes that stand before."""
+    """Return the indices, after checking that each refers to an earlier node."""
     if not isinstance(refs, list) or not all(type(each) is int and 0 <= each < count for each in refs):
         raise ValueError("a node refers to none before it")
     return refs

@@ -1,7 +1,7 @@
-"""What a checkpoint says of what it holds, and the values in host memory.
+"""The metadata of a checkpoint, and the values of its tensors in host memory.
 
-The text is JSON: ``tensors`` (name, dtype, shape, checksum, device, framework), ``nodes`` (the structure,
-`devshim.checkpoints.structure`; of a model its leaves, layers and facts), and the versions of what wrote it.
+The metadata is JSON: ``tensors`` (name, dtype, shape, checksum, device, framework), ``nodes`` (the structure,
+`devshim.checkpoints.structure`; for a model, its leaves, layers and extra state), and the versions of the software.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["VERSION", "Writer"]
 
 VERSION = 1
-"""Of the text; files of a higher one are refused."""
+"""The version of the metadata; a reader refuses files with another version."""
 
 
 class Writer:
-    """One checkpoint being put together.
+    """A checkpoint under construction.
 
     Attributes:
-        arrays: Name -> values as the file has them.
+        arrays: Name -> values in the form that they have in the file.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Writer:
         self._arrived: dict[Hashable, Tensor] = {}
 
     def tell(self, obj: Any) -> dict[str, Any]:
-        """Copy all values to the host, and return what the file says of them."""
+        """Copy all values to the host, and return the metadata of the file."""
         from devshim._version import __version__
 
         nodes = self._nodes(obj, "")
@@ -65,13 +65,13 @@ class Writer:
         }
 
     def _nodes(self, tree: Any, below: str) -> list[Any]:
-        """The table of a tree, whose tensors' names begin with a prefix."""
+        """Return the table of a tree whose tensors' names start with a prefix."""
         done: list[Any] = []
         wholes: list[Any] = []
-        found = list(trees.scan(tree, done, wholes))  # finds what there is, and a cycle
+        found = list(trees.scan(tree, done, wholes))  # finds the leaves; raises for a cycle
         self._bring(((id(x), "tree"), backend, x, brackets(cell)) for cell, x, backend in found)
         cells: dict[int, Cell] = {id(tree): (None, None)}
-        for node, (keys, children, _) in reversed(done):  # containers come after what is in them
+        for node, (keys, children, _) in reversed(done):  # containers come after their children
             for key, child in zip(keys, children, strict=True):
                 cells.setdefault(id(child), (cells[id(node)], key))
         owners = {id(whole): backend for _, whole, backend in wholes}
@@ -89,7 +89,7 @@ class Writer:
         return encoded(tree, done, cells, refer)
 
     def _whole(self, backend: Backend, whole: Any, cell: Cell) -> dict[str, Any]:
-        """What the file says of a model or optimizer."""
+        """Return the description of a model or optimizer."""
         prefix = key_paths.path_text(cell)
         leaves = [leaf for leaf in backend.leaves(whole) if leaf.kind in KEPT]
         listed = []
@@ -98,7 +98,7 @@ class Writer:
             ((id(leaf.owner), leaf.kind), backend, leaf.read(), name) for leaf, name in zip(leaves, names, strict=True)
         )
         for leaf, name in zip(leaves, names, strict=True):
-            key = (id(leaf.owner), leaf.kind)  # ties are saved once
+            key = (id(leaf.owner), leaf.kind)  # tied parameters are saved once
             listed.append([leaf.path, leaf.kind, self._tensor(backend, leaf.read(), name, name, key)])
         is_model = any(leaf.kind == "parameter" for leaf in leaves)
         facts = backend.facts(whole)
@@ -113,10 +113,10 @@ class Writer:
         }
 
     def _bring(self, found: Iterable[tuple[Hashable, Backend, Tensor, str]]) -> None:
-        """Copy to the host what is on devices, the tensors of one framework in one call.
+        """Copy tensors on devices to the host, those of one framework in one call.
 
         Args:
-            found: The tensors: key, framework, tensor, and the place for an error.
+            found: The tensors: key, framework, tensor, and its name for errors.
         """
         going = batch.Going(str)
         for key, backend, x, place in found:
@@ -125,22 +125,22 @@ class Writer:
         self._arrived.update(going.copy())
 
     def _values(self, backend: Backend, x: Tensor, key: Hashable) -> np.ndarray:
-        """Return a tensor's values in memory of their own."""
+        """Return a tensor's values in new memory."""
         arrived = self._arrived.pop(key, None)
         if arrived is None:
             return engine.to_host(backend, x, copy=True)
         try:
-            return backend.to_numpy(arrived, copy=False)  # the copy is ours already
+            return backend.to_numpy(arrived, copy=False)  # the copy was made above
         except CopyNeededError:
             return backend.to_numpy(arrived, copy=True)
 
     def _tensor(self, backend: Backend, x: Tensor, name: str, place: str, key: Hashable) -> int:
-        """The number of a tensor in the file, copied to the host the first time."""
+        """Return the index of a tensor in the file; copy it to the host the first time."""
         if key not in self._known:
             try:
                 device = backend.device_of(x)
                 if isinstance(x, np.ma.MaskedArray):
-                    arguments.numpy_array(x)  # refuses it: a copy would lose the mask
+                    arguments.numpy_array(x)  # refuses a masked array: a copy would lose the mask
                 array = arguments.numpy_array(self._values(backend, x, key))
                 if not file.is_known(array.dtype.name):
                     raise ConversionError(f"a file has no form for {array.dtype}", "cast it to 'float64' first")
@@ -166,8 +166,8 @@ class Writer:
         return self._known[key]
 
     def _free(self, name: str) -> str:
-        """A name nobody has: two places may be written alike (``{"a": {"b": x}, "a.b": y}``)."""
-        name = name.encode("utf-8", "backslashreplace").decode()  # half a character cannot be written
+        """Return an unused name: two different paths may have the same text (``{"a": {"b": x}, "a.b": y}``)."""
+        name = name.encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be written
         free, number = name, 1
         while free in self.arrays or free == "__metadata__":
             number += 1
@@ -176,7 +176,7 @@ class Writer:
 
 
 def _is_on_device(backend: Backend, x: Tensor) -> bool:
-    """Return True if a tensor is on one device that is not the host; others are read one by one, or refused there."""
+    """Return True if a tensor is on one device other than the host; other tensors are read, or refused, one by one."""
     try:
         return not backend.is_tracer(x) and backend.device_of(x) is not CPU
     except DevshimError:
