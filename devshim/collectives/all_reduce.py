@@ -1,10 +1,10 @@
-"""`all_reduce_`: every device gets the sum (mean, maximum, minimum) of what all have.
+"""`all_reduce_`: give every device the sum (mean, maximum, minimum) of the tensors on all devices.
 
-The framework's own engine is asked first, where each tensor is on an accelerator of its own.  Where it has none, or
-the devices are anything else, the portable way is taken: all tensors are brought to the device of the first, combined
-there in the order given, and the result is copied to the others.  Each has the same bits then.
+The framework's own engine is asked first, if each tensor is on an accelerator of its own.  If the framework has none,
+or for any other devices, the portable way is used: all tensors are copied to the device of the first, combined
+there in the given order, and the result is copied to the others, so that all have the same bits.
 
-Nothing is written before every result is there; then all are written, and Ctrl-C waits for the end of that.
+Nothing is written before every result exists; then all are written, and Ctrl-C waits until that is complete.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ _OPS = ("sum", "mean", "max", "min")
 
 
 def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
-    """Let every tensor hold the sum, mean, maximum or minimum of all, in place, whatever device each is on.
+    """Replace every tensor by the sum, mean, maximum or minimum of all, in place, on any devices.
 
     Args:
         tensors: A list of tensors of one framework, shape and dtype, or of trees of such tensors with one structure
-            (gradients by their names). What is no tensor is left alone.
+            (gradients by their names). Leaves that are not tensors stay unchanged.
         op: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``.
 
     Returns:
-        The list given. Its tensors hold the result; where the framework's tensors cannot be written to (TensorFlow,
+        The list given. Its tensors contain the result; if the framework's tensors cannot be written (TensorFlow,
         JAX), its entries are replaced by new ones. No gradients flow.
 
-    Computed in the tensors' own dtype: in the order given, and divided last, where the portable way is taken (CPUs,
-    simulated cards, a device that stands there twice), in the order of the framework's engine else. The device of the
-    first tensor needs room for all of one leaf, each device for one result more than it has.
+    The result is computed in the tensors' own dtype. The portable way (for CPUs, simulated GPUs, and a device that
+    occurs twice) combines them in the given order, and divides last; the framework's engine uses its own order. The
+    device of the first tensor needs memory for all tensors of one leaf, each other device for one more result.
 
     Raises:
-        ArgumentError: It is no list, is empty, ``op`` is unknown, shapes, dtypes or structures differ (each is named),
-            a tensor is read-only, or the operation makes no sense in that dtype: the mean of integers, anything of
-            bools, the largest complex number.
-        NotATensorError: There is no tensor in it.
-        OutOfMemoryError: A device is full. Nothing has changed then, nor after any other error.
+        ArgumentError: It is not a list, is empty, ``op`` is unknown, shapes, dtypes or structures differ (each is
+            named), a tensor is read-only, or the operation makes no sense in that dtype: the mean of integers, any
+            operation on bools, the largest complex number.
+        NotATensorError: It contains no tensor.
+        OutOfMemoryError: A device is full. After this and any other error, nothing has changed.
     """
     tracing.refuse_where_read("all_reduce_", "sum with the framework's own operators here, or the results outside")
     if op not in _OPS:
@@ -85,14 +85,14 @@ def all_reduce_(tensors: list[T], op: Op = "sum") -> list[T]:
 
 
 class _Group:
-    """The tensors at one place of all trees, and what they shall hold."""
+    """The tensors at one position of all trees, and their results."""
 
     def __init__(self, cell: Cell, xs: list[Tensor], backend: Backend) -> None:
         self.cell, self.xs, self.backend = cell, xs, backend
         self.results: list[Tensor] = []
 
     def check(self, op: Op) -> None:
-        """Refuse what has no answer."""
+        """Raise for tensors or dtypes for which the operation has no result."""
         multi_map.require_same_form("all_reduce_", "tensor", self.cell, self.xs, self.backend)
         name = self.backend.dtype_name(self.xs[0])
         instead = {"bool": "cast to 'int32' first", "complex": "take their absolute values, or the sum"}
@@ -116,7 +116,7 @@ class _Group:
         return f" at {where}" if where else ""
 
     def reduce(self, op: Op) -> None:
-        """Compute the result on every tensor's device, where the framework's engine has not."""
+        """Compute the result on every tensor's device, if the framework's engine has not."""
         devices = [self.backend.device_of(x) for x in self.xs]
         hook = explain.HOOK
         if hook is not None:
@@ -152,7 +152,7 @@ class _Group:
 
 
 def _by_engines(groups: list[_Group], op: Op) -> None:
-    """Reduce what the frameworks' own engines reduce, leaves on the same devices in one call."""
+    """Reduce with the frameworks' own engines where possible, leaves on the same devices in one call."""
     together: dict[tuple[int, tuple[Device, ...]], list[_Group]] = {}
     for group in groups:
         devices = tuple(group.backend.device_of(x) for x in group.xs)
@@ -171,9 +171,9 @@ def _by_engines(groups: list[_Group], op: Op) -> None:
 def _by_engine(
     backend: Backend, groups: Sequence[Sequence[Tensor]], devices: Sequence[Device], op: Op
 ) -> Sequence[Sequence[Tensor] | None]:
-    """Reduce tensors of distinct devices by the framework's own engine, results checked; None where it has none.
+    """Reduce tensors of distinct devices with the framework's engine, and check the results; None without an engine.
 
-    A ledger records one copy from each device, to the next: what a ring of them has to send, at the least.
+    A ledger records one copy from each device to the next: the least that a ring of them has to send.
     """
     nbytes = sum(backend.nbytes(xs[0]) for xs in groups)
     following = [*devices[1:], devices[0]]
@@ -181,7 +181,7 @@ def _by_engine(
         engine.require(backend, device)
     ledger: Any = engine.LEDGER
     asked = [ledger and ledger(backend, *way, nbytes, len(groups)) for way in zip(devices, following, strict=True)]
-    recordings = [each for each in asked if each is not None]  # all of them first: nothing is recorded inside of one
+    recordings = [each for each in asked if each is not None]  # get all first: nothing is recorded inside a recording
     with ExitStack() as entered:
         for recording in recordings:
             entered.enter_context(recording)
@@ -200,7 +200,7 @@ def _by_engine(
 
 
 def _groups(tensors: list[Any]) -> list[_Group]:
-    """The tensors that belong together, each once, however often it stands in its tree."""
+    """Return the groups of tensors that belong together, each once, even if it occurs several times in its tree."""
     groups: dict[tuple[int, ...], _Group] = {}
     owner: dict[int, tuple[int, ...]] = {}
 
@@ -230,7 +230,7 @@ def _groups(tensors: list[Any]) -> list[_Group]:
 
 
 def _commit(tensors: list[Any], groups: list[_Group]) -> None:
-    """Write every result where it belongs. What could fail has been asked and made before."""
+    """Write every result to its tensor or entry; everything that could fail has been done before."""
     new: list[dict[int, Any]] = [{} for _ in tensors]
     written: list[tuple[Backend, Tensor, Tensor]] = []
     for group in groups:

@@ -1,6 +1,6 @@
-"""What `devshim.collectives.split` asks of its arguments: which devices, which axis, how long, and from where to where.
+"""Check the arguments of `devshim.collectives.split`: devices, axis, length, and the bounds of each part.
 
-Every answer is known, and every refusal made, before anything is copied.
+All checks are made, and all errors raised, before anything is copied.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["axis_of", "bounds_of", "check_devices", "length_of"]
 
 
 def check_devices(backends: Iterable[Backend], targets: Sequence[Device]) -> None:
-    """Refuse a device that a framework lacks before anything is copied."""
+    """Raise for a device that a framework lacks, before anything is copied."""
     for backend in {id(each): each for each in backends}.values():
         for target in dict.fromkeys(targets):
             engine.require(backend, target)
 
 
 def axis_of(axis: Any, shape: tuple[int, ...], cell: Cell, call: str) -> int:
-    """Return the axis counted from the start of a shape."""
+    """Return the axis, counted from the start of a shape."""
     given = arguments.integer("axis", axis)
     if not -len(shape) <= given < len(shape):
         raise ArgumentError(
@@ -44,7 +44,7 @@ def axis_of(axis: Any, shape: tuple[int, ...], cell: Cell, call: str) -> int:
 
 
 def length_of(found: list[tuple[Cell, Tensor, Backend]], axes: list[int]) -> int:
-    """Return the one length of all tensors along their axes."""
+    """Return the common length of all tensors along their axes."""
     lengths = [backend.shape(x)[along] for (_, x, backend), along in zip(found, axes, strict=True)]
     for (cell, _, _), length in zip(found, lengths, strict=True):
         if length != lengths[0]:
@@ -58,7 +58,7 @@ def length_of(found: list[tuple[Cell, Tensor, Backend]], axes: list[int]) -> int
 
 
 def bounds_of(length: int, count: int, uneven: str) -> list[tuple[int, int]]:
-    """Return from where to where each part goes."""
+    """Return the start and the stop of each part."""
     size, more = divmod(length, count)
     if more and uneven == "error":
         raise ArgumentError(

@@ -1,11 +1,11 @@
-"""`parallel`: one callable per device, all at the same time.
+"""`parallel`: call one function per device, all at the same time.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Each runs where its input lives, as `devshim.run` has it, in a thread of its own, with a copy of the caller's context
-  (the framework chosen, the default device, what listens) and the framework's modes that hold for the caller.
-* Nobody is left running: whatever happens, Ctrl-C included, all are waited for.
-* Which failed, and where, stands in the error, which stays the error it is.
+* Each function runs on the device of its input, as with `devshim.run`, in a thread of its own, with a copy of the
+  caller's context (current framework, default device, observers) and the framework's thread-local modes of the caller.
+* No thread is left running: in every case, including Ctrl-C, all are waited for.
+* The error says which function failed, and where; it stays the same error object.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ __all__ = ["parallel"]
 
 
 def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
-    """Call each callable with its input, all at the same time, each in a thread of its own, where its input lives.
+    """Call each function with its input on the input's device, all at the same time, each in a thread of its own.
 
     Args:
         fns: Callables of one argument: functions, or models such as `replicate` returns. They may use the same tensors
             if they only read them.
-        inputs: One for each, a tensor or a tree of tensors on one device, such as `split` returns; it is passed as it
-            is. One without tensors runs where `on` says.
+        inputs: One for each callable, a tensor or a tree of tensors on one device, such as `split` returns; it is
+            passed unchanged. A function whose input has no tensors runs on the device of `on`.
 
     Returns:
-        What each returned, in the order of ``fns``.
+        The return value of each, in the order of ``fns``.
 
     Raises:
-        ArgumentError: ``fns`` or ``inputs`` is one function, tensor or dict instead of a list, there are not as many
-            inputs as callables, or one cannot be called; none was called.
+        ArgumentError: ``fns`` or ``inputs`` is one function, tensor or dict instead of a list, their lengths
+            differ, or one of ``fns`` is not callable; none was called.
         DeviceMismatchError: The tensors of one input are on different devices; none was called.
-        BaseException: What a callable raised; of several, the first in the order of ``fns``, with a note on the others.
-            It names the callable's number and its device. All have ended by then.
+        BaseException: The error of a callable; of several, the first in the order of ``fns``, with a note on the
+            others. It names the callable's number and its device. All callables have ended by then.
 
-    Python code of the threads takes turns; the frameworks compute at the same time.
+    Python code in the threads takes turns; the frameworks compute at the same time.
     """
     tracing.refuse("parallel", "compile each of the functions, and call ds.parallel with them outside")
     wrong = argument_hints.no_pairs(fns, inputs)
@@ -79,12 +79,12 @@ def parallel(fns: Iterable[Callable[[T], R]], inputs: Iterable[T]) -> list[R]:
         try:
             raise error
         finally:
-            del error  # else the error holds this frame, and the frame the error
+            del error  # otherwise the error refers to this frame, and the frame to the error
     return [call.result for call in calls]
 
 
 class _Call:
-    """One callable, its input, where it runs, and what came of it."""
+    """One callable, its input, its device, and its result."""
 
     def __init__(self, number: int, fn: Callable[[Any], Any], given: Any, modes: list[Any]) -> None:
         self.number, self._fn, self._given, self._modes = number, fn, given, modes
@@ -92,19 +92,19 @@ class _Call:
         self._located = where is not None
         self._device = current.DEVICE.get() if where is None else where[1]
         self._context = contextvars.copy_context()
-        # `explain` shows what each thread did in the order of the callables, not in that in which threads happen to run
+        # `explain` shows the lines in the order of the callables, not in the order in which the threads happen to run
         self.lines = [] if explain.HOOK is None else self._context.run(explain.keep)
         self.result: Any = None
         self.error: BaseException | None = None
 
     def told_of(self, caller: FrameType) -> None:
-        """Have copies of the thread that no line of the user's in it has caused told of as that one's."""
+        """Attribute copies made by framework code in this thread to the line that called `devshim.parallel`."""
         from devshim.transfers import observers
 
         self._context.run(observers.CALLER.set, caller)
 
     def work(self) -> None:
-        """Run in the thread."""
+        """Call the function and store its result or error; this runs in the thread."""
         try:
             self.result = self._context.run(self._run)
         except BaseException as error:
@@ -123,7 +123,7 @@ class _Call:
             return self._fn(self._given)
 
     def named(self, others: list[_Call]) -> BaseException:
-        """The error, which says where it happened, and what else failed."""
+        """Return the error, with a text that says where it happened, and notes on what else failed."""
         error = self.error
         assert error is not None
         _add(error, f"in {self}")
@@ -163,7 +163,7 @@ def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
 
 
 def _join(threads: list[threading.Thread]) -> None:
-    """Wait for all; the first Ctrl-C meanwhile waits, too, a second one does not."""
+    """Wait for all threads; the first Ctrl-C is raised after that, a second one at once."""
     waiting: BaseException | None = None
     for thread in threads:
         try:
@@ -176,8 +176,8 @@ def _join(threads: list[threading.Thread]) -> None:
 
 
 def _add(error: BaseException, told: str) -> None:
-    """Say more in an error's text; where its class makes the text itself, in a note."""
-    if told in str(error):  # one object that is raised again and again
+    """Add to an error's text, or to its notes if its class makes the text itself."""
+    if told in str(error):  # one object that is raised repeatedly
         return
     if isinstance(error, DevshimError):
         error.add_place(told)
@@ -195,7 +195,7 @@ def _add(error: BaseException, told: str) -> None:
 
 
 def _note(error: BaseException, told: str) -> None:
-    """`BaseException.add_note`, which Python 3.10 lacks; there the note is kept, and shown by nobody."""
+    """Add a note as `BaseException.add_note` does; Python 3.10 lacks it, and stores but does not show the note."""
     error.__notes__ = [*getattr(error, "__notes__", []), told]
 
 

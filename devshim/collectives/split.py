@@ -1,16 +1,16 @@
-"""Several devices: cutting tensors up and putting them together, copies on each, and models that start out equal.
+"""Tensors on several devices: split them into parts, gather parts, and make copies or equal models on each device.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Devices are named by the caller, in order; the same one may stand there twice, and the CPU is one like any other.
-* What comes out shares no memory that can be written with what went in, wherever it was: a part, a copy or a joined
-  tensor may be overwritten.
-* Nothing is given to nobody: sizes differ by at most one, and what is dropped is dropped because the caller said so.
-* Every tensor goes the one way all copies take (`devshim.transfers.engine`); gradients flow back through it.
-* What went in is never changed. Where something fails, what was made until then is released.
+* The caller names the devices, in order; the same device may occur twice, and the CPU is a device like any other.
+* Results share no writable memory with the arguments, on any device: a part, a copy or a gathered tensor may be
+  overwritten.
+* No row is lost silently: sizes differ by at most one, and rows are dropped only if the caller asks for that.
+* Every tensor takes the same path as all copies (`devshim.transfers.engine`); gradients flow back through it.
+* The arguments are never changed. If something fails, the results so far are released.
 
 `collectives.arguments` checks the arguments, `collectives.all_reduce` sums over devices, and `collectives.parallel`
-runs on them.
+runs functions on them.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ def split(
     axis: int = 0,
     uneven: Literal["balance", "error", "drop"] = "balance",
 ) -> list[T]:
-    """Return one part of a tensor, or of every tensor of a tree, for each device, and on it.
+    """Split a tensor, or every tensor of a tree, into one part per device, and put each part on its device.
 
     Args:
-        tree: A tensor or a tree of them, all of one length along the axis; what is no tensor is in every part.
-        devices: One for each part; the same one may stand there several times.
-        axis: Along which to cut; negative ones count from the end of each tensor's shape.
-        uneven: Where the length is no multiple of the number of devices: ``"balance"`` gives sizes that differ by at
-            most one, larger ones first (7 over 3 is 3, 2, 2, and 2 over 3 is 1, 1, 0); ``"error"`` raises; ``"drop"``
-            drops the tail, so that all parts are equal (7 over 3 is 2, 2, 2, and 2 over 3 is 0, 0, 0).
+        tree: A tensor or a tree of tensors, all of the same length along the axis; other leaves are in every part.
+        devices: One for each part; the same device may occur several times.
+        axis: The axis to split; negative ones count from the end of each tensor's shape.
+        uneven: What to do if the length is not a multiple of the number of devices: ``"balance"`` gives sizes that
+            differ by at most one, larger ones first (7 over 3 is 3, 2, 2, and 2 over 3 is 1, 1, 0); ``"error"`` raises;
+            ``"drop"`` drops the tail, so that all parts are equal (7 over 3 is 2, 2, 2, and 2 over 3 is 0, 0, 0).
 
     Returns:
-        A list of trees of the same types, in memory of their own; `gather` puts them together again. Gradients flow
-        from each part to its place in the whole.
+        A list of trees of the same types, in new memory; `gather` joins them again. Gradients flow
+        from each part to its range of the source.
 
     Raises:
-        NotATensorError: The tree holds no tensor.
-        ArgumentError: Lengths along the axis differ, a tensor has no such axis, ``devices`` is empty, the tree holds a
-            model, or ``uneven="error"`` and the length is no multiple.
+        NotATensorError: The tree contains no tensor.
+        ArgumentError: Lengths along the axis differ, a tensor has no such axis, ``devices`` is empty, the tree contains
+            a model, or ``uneven="error"`` and the length is not a multiple.
         DeviceNotFoundError: The framework of a tensor does not have one of the devices; nothing was copied.
         OutOfMemoryError: A device is full.
     """
@@ -100,7 +100,7 @@ def split(
     if hook is not None:
         _explain_split(hook, tree, targets, axis, bounds)
     parts: list[T] = []
-    new: dict[int, Any] = {}  # here: Ctrl-C may come before the first part
+    new: dict[int, Any] = {}  # defined here: Ctrl-C may come before the first part
     try:
         for target, (start, stop) in zip(targets, bounds, strict=True):
             new = {}
@@ -109,7 +109,7 @@ def split(
                     new[id(x)] = multi_map.locate_errors(cell, _part, backend, x, along, start, stop, target)
             parts.append(trees_module.rebuilt(tree, done, new))
     except BaseException:
-        parts.clear()  # the traceback would keep them, and their memory
+        parts.clear()  # the traceback would keep the parts, and their memory
         new.clear()
         raise
     return parts
@@ -125,20 +125,20 @@ def _explain_split(hook: Any, tree: Any, targets: list[Device], axis: int, bound
 
 
 def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
-    """Return tensors, or the tensors of equal trees, joined along an axis, on one device: the inverse of `split`.
+    """Join tensors, or the tensors of equal trees, along an axis on one device: the inverse of `split`.
 
     Args:
-        parts: Tensors, or trees of one structure, in order; their tensors agree in framework, dtype, and shape but for
-            the axis. Tensors without axes (a loss of each part) become one of shape (parts,). Anything that is not
+        parts: Tensors, or trees of one structure, in order; their tensors agree in framework, dtype, and shape except
+            along the axis. 0-d tensors (a loss of each part) become one tensor of shape (parts,). A leaf that is not
             a tensor must be equal in all parts.
-        device: Where to. It needs room for the parts and for what is made of them.
-        axis: Along which to join; negative ones count from the end of each tensor's shape.
+        device: The target. It needs memory for the parts and for the result.
+        axis: The axis to join along; negative ones count from the end of each tensor's shape.
 
     Returns:
-        A new tensor, or a new tree as the first part is one. Gradients flow back to each part, where it is.
+        A new tensor, or a new tree like the first part. Gradients flow back to each part, on its device.
 
     Raises:
-        ArgumentError: ``parts`` is one tensor or dict, or empty, the parts differ where they must not (the message
+        ArgumentError: ``parts`` is one tensor or dict, or empty, the parts differ where they must agree (the message
             names each), or a tensor has no such axis.
         DeviceNotFoundError: The framework does not have the device; nothing was copied.
         OutOfMemoryError: The device is full.
@@ -180,7 +180,7 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
                 joined[key] = multi_map.locate_errors(cell, _joined, backend, xs, along, target)
         results = iter([joined[tuple(map(id, xs))] for _, xs, _, _ in found])
     except BaseException:
-        joined.clear()  # the traceback would keep them, and their memory
+        joined.clear()  # the traceback would keep the tensors, and their memory
         raise
     whole: T = multi_map.mapped(
         trees[:1],
@@ -191,7 +191,7 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
 
 
 def _refuse_variable(node: Any) -> None:
-    """Refuse what holds one tensor, and is a model to devshim: the first part would be the answer."""
+    """Refuse a variable, which contains one tensor but is a model to devshim: the result would be the first part."""
     owner = trees_module.owner_of_whole(node)
     if owner is not None and [leaf.path for leaf in owner.leaves(node) if leaf.kind != "gradient"] == [""]:
         raise ArgumentError(
@@ -204,16 +204,16 @@ def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
     """Return a copy of a tensor, or of every tensor of a tree, on each device.
 
     Args:
-        tree: A tensor or a tree of them; what is no tensor is in every copy.
-        devices: One for each copy; the same one may stand there several times.
+        tree: A tensor or a tree of tensors; other leaves are in every copy.
+        devices: One for each copy; the same device may occur several times.
 
     Returns:
-        A list of copies in memory of their own, also on the device where the tensor is.
+        A list of copies in new memory, even on the device where the tensor is.
 
     Raises:
         ArgumentError: ``devices`` is empty.
         DeviceNotFoundError: The framework does not have one of the devices; nothing was copied.
-        OutOfMemoryError: A device is full; the copies made until then are released.
+        OutOfMemoryError: A device is full; the copies so far are released.
     """
     targets = device_lists.parse_devices(devices, "broadcast", "tree", tree)
     arguments.check_devices([backend for _, _, backend in trees_module.scan(tree, None, [])], targets)
@@ -228,21 +228,21 @@ def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
 
 
 def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
-    """Return an independent model on each device, all equal at the start; the one given stays what and where it is.
+    """Return an independent model on each device, all with equal values; the argument stays unchanged where it is.
 
     Args:
-        model: A model, or a tree of tensors where those are the model (JAX, NumPy). Not an optimizer: make one for
+        model: A model, or a tree of tensors if those are the model (JAX, NumPy). Not an optimizer: make one for
             each replica, or one for the model itself.
-        devices: One for each replica; the same one may stand there several times.
+        devices: One for each replica; the same device may occur several times.
 
     Returns:
-        A list of models. A replica is made beside the model and then moved: that device needs room for one more.
+        A list of models. A replica is made on the model's device and then moved: that device needs memory for one more.
 
     Raises:
-        NotATensorError: There is neither a model nor a tensor in it.
+        NotATensorError: It contains neither a model nor a tensor.
         UnsupportedError: The backend declares that it cannot move models.
         DeviceNotFoundError: The framework does not have one of the devices.
-        OutOfMemoryError: A device is full; the replicas made until then are released.
+        OutOfMemoryError: A device is full; the replicas so far are released.
     """
     tracing.refuse_where_read("replicate", "make the replicas outside the compiled function")
     targets = device_lists.parse_devices(devices, "replicate", "model", model)
@@ -259,28 +259,28 @@ def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
 
 
 def _part(backend: Backend, x: Tensor, axis: int, start: int, stop: int, target: Device) -> Tensor:
-    """A part of a tensor, in new memory on a device."""
+    """Return a part of a tensor, in new memory on a device."""
     if (start, stop) != (0, backend.shape(x)[axis]):
         x = backend.narrow(x, axis, start, stop)
     return engine.move(backend, x, target)
 
 
 def _joined(backend: Backend, xs: Sequence[Tensor], axis: int, target: Device) -> Tensor:
-    """Tensors brought to a device and joined there."""
+    """Move tensors to a device and join them there."""
     there = [x if backend.device_of(x) is target else engine.move(backend, x, target) for x in xs]
     nbytes = sum(map(backend.nbytes, there))
     try:
-        if not backend.shape(there[0]):  # numbers, which have no axis to be joined along
+        if not backend.shape(there[0]):  # 0-d tensors, which have no axis to join along
             return engine.make(backend, target, nbytes, backend.stack_tensors, there)
         return engine.make(backend, target, nbytes, backend.concatenate, there, axis)
     except BaseException as error:
-        there.clear()  # the traceback would keep what was moved, and its memory, here and in the framework's frames
+        there.clear()  # the traceback would keep the moved tensors, and their memory, here and in the framework
         _clear_below(error)
         raise
 
 
 def _clear_below(error: BaseException) -> None:
-    """Drop the variables of the frames that an error came through below the caller; JAX hides some of those."""
+    """Clear the variables of the frames below the caller that an error passed; JAX hides some of those frames."""
     here = sys._getframe(1)
     failed: BaseException | None = error
     while failed is not None:
@@ -288,7 +288,7 @@ def _clear_below(error: BaseException) -> None:
         while trace is not None:
             frame: FrameType | None = trace.tb_frame
             while frame is not None and frame is not here:
-                with suppress(RuntimeError):  # it is running still
+                with suppress(RuntimeError):  # the frame is still running
                     frame.clear()
                 frame = frame.f_back
             trace = trace.tb_next
