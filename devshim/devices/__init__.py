@@ -1,1 +1,1 @@
-"""Devices: their names, what is known of them, and the machine they are in."""
+"""Devices: their names, what is known about them, and the machine that they belong to."""

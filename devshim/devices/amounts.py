@@ -1,6 +1,6 @@
-"""Amounts that a program or its environment gives as numbers or text: how many GPUs, and how many bytes.
+"""Parsing of amounts that a program or its environment gives as numbers or text: GPU counts and byte sizes.
 
-Text is plain ASCII: a number without a sign, underscores between its digits at most, then perhaps a unit.
+Text must be plain ASCII: a number without a sign, with underscores only between its digits, then an optional unit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 MAX_GPUS = 64
 MOST_BYTES = 2**60
-"""More than any memory has; sums of a few of these still fit in 63 bits."""
+"""More than the size of any memory; sums of a few of these still fit in 63 bits."""
 
 
 def read_count(gpus: object, name: str = "gpus") -> int:
-    """Return a number of simulated GPUs, given as one or as text; ``name`` is what an error calls it."""
+    """Return the number of simulated GPUs, given as a number or as text; ``name`` is its name in an error."""
     try:
         count = _digits(gpus) if isinstance(gpus, str) else as_int(gpus)
     except TypeError:
@@ -31,20 +31,20 @@ def read_count(gpus: object, name: str = "gpus") -> int:
 
 
 def _digits(text: str) -> int:
-    """A number written with at most five of the digits 0 to 9 alone; -1 for other text."""
+    """Return a number written with one to five of the digits 0 to 9; -1 for other text."""
     plain = text.strip(" ") if len(text) <= 40 else ""
     return int(plain) if plain.isascii() and plain.isdecimal() and len(plain) <= 5 else -1
 
 
 def read_limit(memory: object, name: str = "memory") -> int | None:
-    """Return a number of bytes as `read_memory` does; None, for no limit, is None."""
+    """Return a number of bytes as `read_memory` does; None, which means no limit, stays None."""
     return None if memory is None else read_memory(memory, name)
 
 
 def read_memory(memory: object, name: str = "memory") -> int:
-    """Return a number of bytes given as such or as text with a unit.
+    """Return a number of bytes, given as a number or as text with a unit.
 
-    Text is plain ASCII: a number without a sign, underscores between its digits at most, then perhaps a unit.
+    Text must be plain ASCII: a number without a sign, with underscores only between its digits, then an optional unit.
     """
     if isinstance(memory, str):
         text = memory.strip(" ").lower() if len(memory) <= 40 else ""
@@ -74,14 +74,14 @@ def _times(number: str, factor: int | None) -> int | None:
         return None
     try:
         if digits.isdecimal():
-            return int(number) * factor  # to the last byte; refuses an underscore that is not between digits
+            return int(number) * factor  # exact to the byte; int() refuses an underscore that is not between digits
         return int(float(number) * factor)
     except (ValueError, OverflowError):
         return None
 
 
 def is_size(text: str) -> bool:
-    """Return True if text is an amount of memory, such as ``"4GiB"``."""
+    """Return True if the text is an amount of memory, such as ``"4GiB"``."""
     try:
         read_memory(text)
     except ArgumentError:

@@ -1,8 +1,8 @@
-"""What CUDA would show this process, without starting it here.
+"""The number of GPUs that CUDA would show this process, found without starting CUDA here.
 
-NVML, the driver's library for questions, is light. But it lists whole cards, and where they are in MIG mode CUDA shows
-one slice of one; and it is missing in some containers, under WSL and on Jetson.  Where it does not know, CUDA is asked
-in a process of its own: to start CUDA in this one would make it too late to hide cards.
+NVML, the driver's query library, is light. But it lists whole cards, while CUDA shows one slice of one card in MIG
+mode. NVML is also missing in some containers, under WSL and on Jetson. Where NVML does not know, CUDA is asked in a
+process of its own: once CUDA has started in this process, it is too late to hide cards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(found)) == 0:
 
 
 def count() -> int:
-    """Return how many cards CUDA will show, slices of cards (MIG) included."""
+    """Return the number of cards that CUDA will show, including slices of cards (MIG)."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     named = None if value is None else nvml.entries(value)
     if named == []:
@@ -34,7 +34,7 @@ def count() -> int:
     slices = [name for name in named or () if name.startswith("MIG-")]
     if not slices and (cards := nvml.cards()):
         seen = cards if value is None else nvml.shown(value, cards)
-        if not any(card.in_slices for card in cards):  # elsewhere an index in the variable need not be the card's
+        if not any(card.in_slices for card in cards):  # in MIG mode an index in the variable may not be the card's
             return len(seen)
         slices = ["the first"] if seen else []
     asked = _ask(value, os.environ.get("CUDA_DEVICE_ORDER"))
@@ -43,9 +43,9 @@ def count() -> int:
 
 @cache
 def _ask(value: str | None, order: str | None) -> int | None:
-    """Return CUDA's own count under these values of its variables; None where it cannot be asked."""
+    """Return CUDA's own count under these values of its variables, or None if CUDA cannot be asked."""
     try:
-        ctypes.CDLL("libcuda.so.1")  # which starts nothing
+        ctypes.CDLL("libcuda.so.1")  # loading it starts nothing
     except OSError:
         return None
     import subprocess
@@ -60,9 +60,9 @@ def _ask(value: str | None, order: str | None) -> int | None:
 
 
 def has_context(index: int) -> bool:
-    """Return False if this process has certainly asked nothing of a card, which then has no context.
+    """Return False if this process has certainly not used a card, which then has no context.
 
-    Most calls that name such a card make a context on it, which takes about half a GB.
+    Most calls that name such a card create a context on it, which takes about half a GB.
     """
     if not hasattr(os, "RTLD_NOLOAD"):
         return True
@@ -79,9 +79,9 @@ def has_context(index: int) -> bool:
 
 
 def refusal() -> str | None:
-    """Return why CUDA's driver does not start, as a sentence fragment; None where it does, or is not there.
+    """Return why CUDA's driver does not start, as a sentence fragment; None if it starts or is missing.
 
-    Asked in this process: call it only where a framework has tried already.
+    The question starts CUDA in this process: call this only after a framework has tried to start it.
     """
     try:
         driver: Any = ctypes.CDLL("libcuda.so.1")

@@ -1,14 +1,14 @@
-"""`Device`: which processor, as a value, and nothing else.
+"""`Device`: a value that says which processor, and nothing else.
 
 Requirements this module answers:
 
-* One spelling for one device.  ``cuda``, ``cuda:0``, ``GPU:0`` and ``/device:GPU:0`` are all ``gpu:0``;
-  every ``cpu:N`` is ``cpu``, because a CPU has no index that means anything to a user.
-* A device is compared on every placement, so equality must be identity: devices are interned.
-* torch.compile guards what it reads of an object that is an argument, not which one it is: so whatever is given a
-  device reads its text before all else, if only to ask whether there is one, or what was compiled for ``cpu`` would
-  serve every other.
-* A value, not a handle: it names a device without asking whether that device exists.
+* One device has one spelling. ``cuda``, ``cuda:0``, ``GPU:0`` and ``/device:GPU:0`` are all ``gpu:0``. Every ``cpu:N``
+  is ``cpu``, because a CPU has no index that means anything to a user.
+* Devices are compared on every placement, so equality must be identity: devices are interned.
+* torch.compile guards the attributes that a function reads of an argument, not the argument's identity. So every
+  function that takes a device reads its text first, if only to test that the text is not empty. Otherwise a function
+  compiled for ``cpu`` would be reused for every other device.
+* A device is a value, not a handle: it names a device without asking whether that device exists.
 
 The parser for everything a user might write instead of a `Device` is in `devshim.devices.parsing`.
 """
@@ -39,13 +39,13 @@ ALIASES = {
     "host": "cpu",
     "metal": "mps",
 }
-"""What users and frameworks call the kinds, in lower case."""
+"""The names that users and frameworks have for the kinds, in lower case."""
 
 MAX_INDEX = 65535
 _INTERNED: dict[tuple[str, int], Device] = {}
 
 FRAMEWORKS: Any = None
-"""What knows the frameworks' own device objects (`devshim.registry.native_devices`); set by the package."""
+"""The module that knows the frameworks' own device objects (`devshim.registry.native_devices`); set by the package."""
 
 
 class Device:
@@ -54,17 +54,17 @@ class Device:
     Args:
         kind: ``"cpu"``, ``"gpu"``, or another accelerator a framework reports (``tpu``, ``mps``,
             ``xpu``, ``npu``, ``hpu``, ``mlu``).  CUDA and ROCm cards are both ``gpu``.
-        index: Which one, from 0.  A CPU has no index: it is always 0.
+        index: The device's number among those of its kind, from 0.  The index of a CPU is always 0.
 
     Raises:
         DeviceSpecError: The kind is unknown, or the index is not a small non-negative integer.
 
-    Two devices that are equal are the same object, so ``is`` and ``==`` agree, also after pickling
-    and copying.  Making one asks no framework anything.
+    Two devices that are equal are the same object, so ``is`` and ``==`` agree, also after pickling and copying.
+    Creating a device makes no call to a framework.
 
-    A device equals no text: ``ds.gpu(1) == "gpu:1"`` is False, as for a ``torch.device``, because equal keys of a
-    dictionary must have equal hashes, and one device has many spellings.  Compare devices with devices, or texts
-    with texts.  Formats are those of its text.
+    A device never equals text: ``ds.gpu(1) == "gpu:1"`` is False, as for a ``torch.device``, because equal keys of a
+    dictionary must have equal hashes, and one device has many spellings. Compare devices with devices, or text with
+    text. Format specifications apply to the device's text.
 
     >>> import devshim as ds
     >>> ds.Device("gpu", 1)
@@ -79,7 +79,7 @@ class Device:
     kind: str
     index: int
     text: str
-    """What `str` gives: ``cpu``, ``gpu:1``."""
+    """The result of `str`: ``cpu``, ``gpu:1``."""
 
     def __new__(cls, kind: str, index: int = 0) -> Device:  # noqa: D102, the class docstring describes it
         found = _INTERNED.get((kind, index)) if type(kind) is str and type(index) is int else None
@@ -89,12 +89,11 @@ class Device:
         """Return the framework's own object for this device.
 
         Args:
-            backend: A framework's name; without it the current backend answers.
+            backend: A framework's name; the default is the current backend.
 
         Returns:
-            A ``torch.device``, a TensorFlow device string, an ``mx.Context`` or ``mx.Device``, a
-            Paddle place, a JAX device, or the text ``"cpu"`` for NumPy.  Under simulation, whatever
-            stands for the card.
+            A ``torch.device``, a TensorFlow device string, an ``mx.Context`` or ``mx.Device``, a Paddle place, a JAX
+            device, or the text ``"cpu"`` for NumPy. Under simulation, the object that stands for the simulated GPU.
 
         Raises:
             BackendNotFoundError: That framework is not installed, or none is chosen.
@@ -146,20 +145,20 @@ class Device:
 
 
 def kind_of(name: object) -> str | None:
-    """Return the kind a user's or framework's name for it means, in any case; None for any other object."""
+    """Return the kind that a name of a user or framework means, in any case; None for any other object."""
     if not issubclass(type(name), str) or str.__len__(name) > 8:  # type: ignore[arg-type]
         return None
     return ALIASES.get(str.lower(name))  # type: ignore[arg-type]
 
 
 def as_int(value: object) -> int:
-    """Return what counts as an integer as an exact `int`; anything else, a bool too, raises `TypeError`."""
-    if type(value) is int:  # torch.compile knows no int.__index__
+    """Return an integer-like object as an exact `int`; raise `TypeError` for anything else, including a bool."""
+    if type(value) is int:  # torch.compile does not support int.__index__
         return value
     cls, numpy = type(value), sys.modules.get("numpy")
-    if cls is bool or (numpy is not None and cls is getattr(numpy, "bool_", None)):  # an index, warned of, until 2.2
+    if cls is bool or (numpy is not None and cls is getattr(numpy, "bool_", None)):  # an index before NumPy 2.2
         raise TypeError("a bool is no index")
-    return int.__index__(_exact(value))  # type: ignore[arg-type]  # a subclass of int could compare as it likes
+    return int.__index__(_exact(value))  # type: ignore[arg-type]  # a subclass of int could override comparison
 
 
 def _intern(kind: object, index: object) -> Device:
@@ -195,15 +194,15 @@ def _intern(kind: object, index: object) -> Device:
 
 
 def cpu() -> Device:
-    """Return the host's `Device`, without asking any framework."""
+    """Return the host's `Device`, without calling any framework."""
     return CPU
 
 
 def gpu(i: int = 0) -> Device:
-    """Return the `Device` of the i-th GPU, without asking whether it exists.
+    """Return the `Device` of the i-th GPU, without checking that it exists.
 
     Args:
-        i: Which GPU, from 0.
+        i: The GPU's number, from 0.
 
     Raises:
         DeviceSpecError: ``i`` is not a small non-negative integer.

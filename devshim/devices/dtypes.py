@@ -1,4 +1,4 @@
-"""The dtypes that have one name on every framework, and NumPy's own dtype of a name."""
+"""The dtypes that have one name on every framework, and the NumPy dtype for each name."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _NAMES = {np.dtype(name): name for name in DTYPES if name != "bfloat16"}
 
 
 def dtype_name(dtype: np.dtype) -> str:
-    """Return the name of one of NumPy's dtypes, which NumPy itself makes anew each time, in 1 to 2 us."""
+    """Return the name of a NumPy dtype; NumPy itself builds the name again on each call, in 1 to 2 us."""
     return _NAMES.get(dtype) or str(dtype.name)
 
 
 def is_numpy_dtype(value: object) -> bool:
-    """Return True for a dtype of numbers that NumPy computes with as it is: in native byte order, or bfloat16."""
+    """Return True for a dtype of numbers that NumPy can compute with directly: in native byte order, or bfloat16."""
     if not isinstance(value, np.dtype) or not value.isnative:
         return False
     return value.kind in "biufc" or value.name == "bfloat16"  # ml_dtypes gives its own dtypes the kind "V"
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """Return NumPy's dtype of a name; bfloat16 and the 8-bit floats are those of ``ml_dtypes``.
+    """Return the NumPy dtype for a name; bfloat16 and the 8-bit floats come from ``ml_dtypes``.
 
     Raises:
-        ConversionError: NumPy has no such dtype, and ``ml_dtypes`` is not installed or has none either.
+        ConversionError: NumPy lacks the dtype, and ``ml_dtypes`` is not installed or lacks it, too.
     """
     if name in DTYPES and name != "bfloat16":
         return np.dtype(name)
@@ -52,15 +52,15 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def widest(names: Iterable[str]) -> str:
-    """Return the name of the dtype that NumPy finds for the numbers of several; what NumPy lacks counts as wider.
+    """Return the name of the dtype to which NumPy promotes several; a dtype that NumPy lacks counts as a wider one.
 
-    PyTorch finds another: float16 for int64 and float16, of which the former does not fit into the latter.
+    PyTorch promotes int64 and float16 to float16 instead, which cannot hold every int64.
     """
     return str(np.result_type(*{_known(name) for name in names}).name)
 
 
 def _known(name: str) -> str:
-    """NumPy's own dtype that holds the numbers of one: of bfloat16, and of floats of 8 bits and less."""
+    """Return a NumPy dtype that holds the values of a dtype: of bfloat16, and of floats of 8 bits and fewer."""
     if name.startswith(("bfloat16", "float8", "float6_", "float4")):
         return "float32"
     return "complex64" if name == "complex32" else name

@@ -1,4 +1,4 @@
-"""Facts about the machine itself that no framework is needed for: the CPU, its memory, the NVIDIA driver."""
+"""The CPU and its memory, described without any framework."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["describe", "describe_simulated", "memory", "processor_name"]
 
 
 def describe(backend: str) -> DeviceInfo:
-    """Return the host's `DeviceInfo`, as answered on behalf of a backend."""
+    """Return the host's `DeviceInfo` in the name of a backend."""
     return DeviceInfo(device=CPU, name=processor_name(), backend=backend, total_memory=memory().total)
 
 
 def describe_simulated(backend: str, device: Device, memory: int | None) -> DeviceInfo:
-    """Return the `DeviceInfo` of a simulated GPU; its name says what it is."""
+    """Return the `DeviceInfo` of a simulated GPU; its name says that it is simulated."""
     return DeviceInfo(
         device=device,
         name=f"simulated GPU (computes on {processor_name()})",
@@ -28,19 +28,19 @@ def describe_simulated(backend: str, device: Device, memory: int | None) -> Devi
 
 
 def processor_name() -> str:
-    """Return the CPU's model name; where the system does not tell, the machine's architecture."""
+    """Return the CPU's model name, or the machine's architecture if the system does not report a model."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             for line in lines:
                 if line.startswith("model name"):
                     return line.partition(":")[2].strip()
     except OSError:
-        pass  # not Linux: platform knows a little
+        pass  # not Linux: use the platform module
     return platform.processor() or platform.machine()
 
 
 def memory() -> MemoryInfo:
-    """Return the host's memory in bytes (``sysconf``, ``/proc``); None in each place the system does not tell."""
+    """Return the host's memory in bytes (``sysconf``, ``/proc``); a field that the system does not report is None."""
     try:
         page = os.sysconf("SC_PAGE_SIZE")
         total = page * os.sysconf("SC_PHYS_PAGES")
@@ -63,7 +63,7 @@ def _available() -> int | None:
 
 
 def _resident() -> tuple[int | None, int | None]:
-    """This process's resident set and its peak, in bytes (``VmRSS`` and ``VmHWM`` of proc(5))."""
+    """Return this process's resident set and its peak, in bytes (``VmRSS`` and ``VmHWM`` of proc(5))."""
     found: dict[str, int] = {}
     try:
         with open("/proc/self/status", encoding="utf-8") as lines:

@@ -1,7 +1,7 @@
-"""What devshim answers when asked about devices, memory and backends: small frozen records.
+"""The frozen records that describe devices, memory and backends.
 
-They are apart from the code that fills them, and loaded when first asked for, because `dataclasses`
-is a third of what `import devshim` may cost.
+They are in a module of their own, loaded on first use, because importing `dataclasses` takes a third of the time that
+`import devshim` may take.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = ["BackendInfo", "DeviceInfo", "MemoryInfo"]
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What one device is.
+    """A description of one device.
 
     Attributes:
         device: The device described.
         name: The model's name, as its maker gives it.
-        backend: The framework that answered.
-        total_memory: Bytes of memory on the device, or None where the framework cannot know.
+        backend: The framework that described it.
+        total_memory: Bytes of memory on the device, or None if the framework cannot know.
         compute_capability: CUDA's ``(major, minor)``, or None.
         uuid: The card's UUID, or None.
-        pci_bus_id: Where the card sits, such as ``0000:3b:00.0``, or None.
-        simulated: True where the device is a simulated GPU that computes on the CPU.
+        pci_bus_id: The card's PCI address, such as ``0000:3b:00.0``, or None.
+        simulated: True for a simulated GPU, which computes on the CPU.
     """
 
     device: Device
@@ -45,9 +45,9 @@ class MemoryInfo:
     """Memory on one device, in bytes; None where the framework cannot know.
 
     Attributes:
-        total: All there is, or the limit of a simulated GPU.
-        used: Held by this process's tensors on the device.
-        free: What can still be asked for.
+        total: All of the device's memory, or the limit of a simulated GPU.
+        used: Taken by this process's tensors on the device.
+        free: Available for allocation.
         peak: The largest ``used`` so far.
     """
 
@@ -59,15 +59,15 @@ class MemoryInfo:
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """One installed framework, as seen without importing it.
+    """One installed framework, described without importing it.
 
     Attributes:
         name: Its import name, which is also the backend's name.
-        title: How its makers write it.
-        version: The installed distribution's version, or None where no metadata says.
-        imported: Whether it is already imported in this process.
-        clashes: Known trouble when it is imported beside another framework of this process, a
-            sentence each; empty where none is known.
+        title: Its name as its makers write it.
+        version: The installed distribution's version, or None without metadata.
+        imported: True if this process has already imported it.
+        clashes: Known problems of importing it beside another framework of this process, a sentence each; empty if none
+            are known.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""The NVIDIA driver, asked through NVML (nvidia-ml-py): no framework and no CUDA context is needed.
+"""Questions to the NVIDIA driver through NVML (nvidia-ml-py), which need no framework and no CUDA context.
 
-NVML counts all cards of the machine; ``CUDA_VISIBLE_DEVICES`` does not concern it, so what that leaves is worked out
-here, as CUDA does: from the left, up to the first entry that names no card.
+NVML counts all cards of the machine and ignores ``CUDA_VISIBLE_DEVICES``. This module applies the variable as CUDA
+does: from the left, up to the first entry that names no card.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Card:
         index: The driver's own number, before ``CUDA_VISIBLE_DEVICES``.
         name: The model.
         uuid: ``GPU-...``.
-        total_memory: Bytes; None where the card shares the host's memory, and NVML does not tell.
-        free_memory: Bytes not used by any process, or None likewise.
-        capability: What the card computes, as CUDA numbers it; None where NVML does not tell.
-        in_slices: The card is in MIG mode: CUDA shows slices of it, never the card.
+        total_memory: Bytes; None if the card shares the host's memory and NVML does not report it.
+        free_memory: Bytes not used by any process; None if NVML does not report them.
+        capability: The compute capability as CUDA numbers it; None if NVML does not report it.
+        in_slices: True if the card is in MIG mode: CUDA shows slices of it, never the card.
     """
 
     index: int
@@ -52,11 +52,11 @@ class Card:
 
 
 _started: Any = None
-"""The module that has started NVML for us. It stays started: to start it takes the driver milliseconds."""
+"""The module with which devshim started NVML. NVML stays started, because starting it takes the driver milliseconds."""
 
 
 def _asked(question: Any) -> tuple[Any, str | None]:
-    """The answer of ``question(pynvml)``, or None and the reason."""
+    """Return the result of ``question(pynvml)`` and None, or None and the reason why NVML has no answer."""
     try:
         import pynvml
     except ImportError as error:
@@ -68,7 +68,7 @@ def _asked(question: Any) -> tuple[Any, str | None]:
 
 
 def _answer(pynvml: Any, question: Any) -> Any:
-    """Ask NVML, started where it was not, or is not any more: another library may have shut it down."""
+    """Ask NVML, and start it if it is not running: another library may have shut it down."""
     global _started
     if _started is pynvml:
         try:
@@ -88,7 +88,7 @@ def _reason(error: Exception) -> str:
 
 
 def cards() -> list[Card]:
-    """Return all NVIDIA cards of the machine; an empty list where no driver answers."""
+    """Return all NVIDIA cards of the machine; an empty list if no driver answers."""
     return _asked(_list)[0] or []
 
 
@@ -103,7 +103,7 @@ def _list(pynvml: Any) -> list[Card]:
 
 
 def _in_slices(pynvml: Any, handle: Any) -> bool:
-    """True if one card is in MIG mode; most cards cannot be."""
+    """Return True if a card is in MIG mode; most cards do not support it."""
     try:
         return bool(pynvml.nvmlDeviceGetMigMode(handle)[0])
     except (AttributeError, pynvml.NVMLError):
@@ -111,19 +111,19 @@ def _in_slices(pynvml: Any, handle: Any) -> bool:
 
 
 def _capability(pynvml: Any, handle: Any) -> tuple[int, int] | None:
-    """What one card computes, such as (9, 0)."""
+    """Return the compute capability of one card, such as (9, 0)."""
     try:
         major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-    except (AttributeError, pynvml.NVMLError):  # of another library's kind, or not supported
+    except (AttributeError, pynvml.NVMLError):  # missing in another library named pynvml, or not supported
         return None
     return int(major), int(minor)
 
 
 def _memory(pynvml: Any, handle: Any) -> tuple[int | None, int | None]:
-    """Total and free bytes of one card."""
+    """Return the total and free bytes of one card."""
     try:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    except pynvml.NVMLError:  # "Not Supported" on integrated ones, such as GB10; the card is there all the same
+    except pynvml.NVMLError:  # "Not Supported" on integrated GPUs, such as GB10; the card still exists
         return None, None
     return int(memory.total), int(memory.free)
 
@@ -133,7 +133,7 @@ def _text(value: str | bytes) -> str:
 
 
 def driver_version() -> str | None:
-    """Return the NVIDIA driver's version, or None where none answers."""
+    """Return the NVIDIA driver's version, or None if no driver answers."""
     version = _asked(lambda pynvml: pynvml.nvmlSystemGetDriverVersion())[0]
     return None if version is None else _text(version)
 
@@ -145,15 +145,15 @@ def why_none() -> str:
 
 
 def entries(value: str) -> list[str]:
-    """Return the entries of ``CUDA_VISIBLE_DEVICES`` up to the first that is none, such as "-1" or "NoDevFiles"."""
+    """Return the entries of ``CUDA_VISIBLE_DEVICES`` before the first invalid one, such as "-1" or "NoDevFiles"."""
     names = [name.strip() for name in value.split(",")]
     return names[: next((i for i, name in enumerate(names) if not name or name.startswith(("-", "No"))), len(names))]
 
 
 def shown(value: str, among: Sequence[Card]) -> list[Card]:
-    """Return the cards that a value of ``CUDA_VISIBLE_DEVICES`` shows, in its order; slices of cards (MIG) are none.
+    """Return the cards that a value of ``CUDA_VISIBLE_DEVICES`` shows, in its order, without slices of cards (MIG).
 
-    A card that is named twice hides all, as in CUDA.
+    A card that is named twice hides all cards, as in CUDA.
     """
     found: list[Card] = []
     for name in entries(value):
@@ -172,24 +172,25 @@ def _starts_uuid(name: str, card: Card) -> bool:
 
 
 def visible() -> list[Card]:
-    """Return the cards that ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver."""
+    """Return the cards that ``CUDA_VISIBLE_DEVICES`` shows, in its order; an empty list without a driver."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     return cards() if value is None else shown(value, cards())
 
 
 def numbered_alike(there: Sequence[Card]) -> bool:
-    """Return True if CUDA gives all cards of the machine the driver's numbers.
+    """Return True if CUDA numbers all cards of the machine as the driver does.
 
-    The driver's follow the PCI bus. CUDA's do where ``CUDA_DEVICE_ORDER`` says so; else the fastest card comes first.
+    The driver numbers cards by PCI bus. CUDA does the same if ``CUDA_DEVICE_ORDER`` says so; otherwise the fastest card
+    comes first.
     """
     return os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({card.name for card in there}) < 2
 
 
 def known(index: int) -> Card | None:
-    """Return the driver's card behind CUDA's index, or None where that is not sure.
+    """Return the driver's card for an index of CUDA, or None if that is uncertain.
 
-    CUDA numbers unlike cards by speed and the driver by bus, unless CUDA is told to do the same, or the variable names
-    cards by UUID. Of a card in MIG mode CUDA shows a slice, which has its own UUID and less memory.
+    CUDA numbers different cards by speed and the driver by bus, unless CUDA is set to use the bus as well, or the
+    variable names cards by UUID. Of a card in MIG mode CUDA shows a slice, which has its own UUID and less memory.
     """
     there, value = cards(), os.environ.get("CUDA_VISIBLE_DEVICES")
     found = there if value is None else shown(value, there)
@@ -200,7 +201,7 @@ def known(index: int) -> Card | None:
 
 
 def why_not(count: int) -> str:
-    """Return why a framework that could use NVIDIA cards has no more than ``count``, as a sentence fragment."""
+    """Return why a framework that supports NVIDIA cards has only ``count``, as a sentence fragment."""
     value, there, seen = os.environ.get("CUDA_VISIBLE_DEVICES"), cards(), visible()
     left = max(count, len(seen))  # the framework may count slices of cards
     if any(card.in_slices for card in seen):
@@ -211,7 +212,7 @@ def why_not(count: int) -> str:
 
 
 def cuda_started() -> bool:
-    """Return whether anybody in this process has initialised CUDA, which reads ``CUDA_VISIBLE_DEVICES`` once, then.
+    """Return True if this process has initialized CUDA, which reads ``CUDA_VISIBLE_DEVICES`` only at that time.
 
     The driver is asked only if it is loaded already: before ``cuInit`` it answers CUDA_ERROR_NOT_INITIALIZED (3).
     """

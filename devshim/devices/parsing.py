@@ -1,12 +1,11 @@
-"""Reading a device out of whatever a user holds: text, an index, a framework's object, a DLPack pair.
+"""The parser of device names: text, an index, a framework's device object, or a DLPack pair becomes a `Device`.
 
 Requirements this module answers:
 
-* Every spelling a user meets, and nothing else: what is refused is refused with the nearest valid one.
-* Hostile input is only ever looked at.  Nothing is evaluated, nothing long is scanned (a text of more
-  than 80 characters is refused by its length), and nothing but `DeviceSpecError` comes out.
-* A placement may be given ``"gpu:1"`` a million times, so a text is read once and remembered; the memory
-  is bounded.
+* It accepts every spelling that users meet, and nothing else. An error names the nearest valid spelling.
+* Hostile input is safe. Nothing is evaluated, no long text is scanned (text of more than 80 characters is refused by
+  its length), and the only exception raised is `DeviceSpecError`.
+* A program may pass ``"gpu:1"`` a million times, so each text is parsed once and cached. The cache is bounded.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LONGEST = 80
 _REMEMBERED = 512
 _TEXTS: dict[str, Device] = {}
 _CARDS = tuple(Device("gpu", i) for i in range(16))
-"""What small indices mean: torch.compile takes an ``int`` for one that may vary, until something is indexed by it."""
+"""The GPUs of small indices. torch.compile treats an ``int`` as one that may vary, until it indexes something."""
 _LOCAL_JOB = "/job:localhost/replica:0/task:0"
 _DLPACK_KINDS = {1: "cpu", 2: "gpu", 3: "cpu", 8: "mps", 10: "gpu", 11: "cpu", 13: "gpu", 14: "xpu"}
 """DLPack's DLDeviceType (dlpack.h): pinned host memory (3 and 11) is the host, managed memory (13) a GPU."""
@@ -36,7 +35,7 @@ _ACCEPTED = "'cpu', 'gpu:1', 'cuda:1', '/GPU:1', an int (a GPU index), or a fram
 
 
 def device(spec: DeviceLike) -> Device:
-    """Read a `Device` out of any spelling a user meets.
+    """Return the `Device` that a value names, in any spelling that users meet.
 
     Args:
         spec: A `Device`; text such as ``gpu``, ``GPU:1``, ``cuda:1``, ``/GPU:1``, ``/device:GPU:1``,
@@ -46,16 +45,16 @@ def device(spec: DeviceLike) -> Device:
             ``(device type, device id)`` pair.
 
     Returns:
-        The device named.  Whether it exists is not asked: see `require`.
+        The device, which may or may not exist: see `require`.
 
     Raises:
-        DeviceSpecError: Anything else, with the nearest valid spelling.  Text is never evaluated.
+        DeviceSpecError: The value is anything else; the hint gives the nearest valid spelling. Text is never evaluated.
     """
     kind = type(spec)
     if kind is Device and spec.text:  # type: ignore[union-attr]  # see `devshim.devices.device`
         return spec  # type: ignore[return-value]
     if kind is str:
-        # Even a dictionary reads a text to its end: a long one is not looked up.
+        # Even a dictionary lookup reads the whole text, so do not look up a long one.
         found = _TEXTS.get(spec) if len(spec) <= _LONGEST else None  # type: ignore[arg-type]
         return _remember(spec) if found is None else found  # type: ignore[arg-type]
     if kind is int and 0 <= spec < len(_CARDS):  # type: ignore[operator]
@@ -75,14 +74,14 @@ def _from_text(text: str) -> Device:
         raise DeviceSpecError(
             f"{show(text)} names no device: a name has at most {_LONGEST} characters, and this text more", _hint(text)
         )
-    found = _read(text.lower()) if text.isascii() else None  # some other letters' lower case is ASCII
+    found = _read(text.lower()) if text.isascii() else None  # the lower case of some non-ASCII letters is ASCII
     if found is None:
         raise _refusal(text)
     return found
 
 
 def _read(text: str) -> Device | None:
-    """Read lower-case text, or return None; every step removes one kind of wrapping."""
+    """Parse lower-case text, or return None; every step removes one kind of wrapping."""
     if text.isdecimal() and text.isascii():
         return _numbered("gpu", text)
     if text.startswith("place(") and text.endswith(")"):
@@ -116,10 +115,10 @@ def _numbered(kind: str, digits: str) -> Device | None:
 
 
 def _from_object(spec: Any) -> Device:
-    """Everything but exact text: subclasses of str, indices, pairs, and the frameworks' objects."""
+    """Parse everything but exact text: subclasses of str, indices, pairs, and the frameworks' objects."""
     try:
         if issubclass(type(spec), str):
-            # What a subclass overrides is not asked, and a long one is not copied to its end.
+            # Call no method that a subclass may override, and do not copy long text completely.
             return _from_text(str.__getitem__(spec, slice(_LONGEST + 1)))
         found = _from_pair(spec) if type(spec) is tuple else _from_number(spec)
         if found is None:
@@ -140,12 +139,12 @@ def _from_number(spec: Any) -> Device | None:
 
 
 def _from_pair(spec: tuple[Any, ...]) -> Device | None:
-    """Read DLPack's ``(device type, device id)``; the type may be an enum that counts as an int."""
+    """Parse DLPack's ``(device type, device id)``; the type may be an enum that counts as an int."""
     if len(spec) != 2:
         return None
     name = _DLPACK_KINDS.get(as_int(spec[0]))
     index = None if spec[1] is None else as_int(spec[1])
-    if name == "cpu":  # Paddle exports (kDLCPU, None), JAX and TensorFlow their own CPU numbers: all are the host
+    if name == "cpu":  # Paddle exports (kDLCPU, None), JAX and TensorFlow their own CPU numbers: all mean the host
         return CPU
     return None if name is None or index is None else Device(name, index)
 
@@ -154,10 +153,10 @@ def of_call(call: str, x: object, spec: Any) -> Device:
     """Return the device that an argument of a call names, such as ``ds.place(x, spec)``.
 
     Raises:
-        DeviceSpecError: It names none; where the two arguments are swapped, or ``spec`` is something that another call
-            takes, the hint says what to type.
+        DeviceSpecError: It names no device. If the two arguments are swapped, or ``spec`` is something that another
+        call takes, the hint says what to type.
     """
-    if type(spec) is str:  # as in `device`, written out: a call less
+    if type(spec) is str:  # as in `device`, inlined to save a call
         found = _TEXTS.get(spec) if len(spec) <= _LONGEST else None
         if found is not None:
             return found
@@ -187,13 +186,13 @@ def _hint(spec: object) -> str:
 
 
 def _instead(spec: object) -> str:
-    """The start of a hint, for something that is not text."""
+    """Return the start of a hint for a value that is not text."""
     is_tensor = device_module.FRAMEWORKS.is_tensor(spec)
     return "ds.device_of(x) is the device of a tensor x; else " if is_tensor else ""
 
 
 def _bad_index(text: str) -> tuple[str, str] | None:
-    """The kind, as it was written, and the index of short text such as ``cuda:a``, whose index has no digit."""
+    """Return the kind, as written, and the index of short text such as ``cuda:a``, whose index has no digit."""
     start = str.__getitem__(text, slice(24))
     name, separator, index = start.partition(":")
     if not separator or not index or str.__len__(text) > 24 or any(c in "0123456789" for c in index):
@@ -202,7 +201,7 @@ def _bad_index(text: str) -> tuple[str, str] | None:
 
 
 def _nearest(text: str) -> str | None:
-    """The valid spelling closest to at most 24 characters of refused text, or None."""
+    """Return the valid spelling closest to at most 24 characters of refused text, or None."""
     start = str.__getitem__(text, slice(24)).lower()
     first = next((i for i, c in enumerate(start) if c in "0123456789"), len(start))
     name = "".join([c for c in start[:first] if c.isascii() and c.isalpha()])
@@ -218,7 +217,7 @@ def _nearest(text: str) -> str | None:
 
 
 def _distance(a: str, b: str) -> int:
-    """The edit distance, where two neighbours exchanged count as one edit: ``gup`` is as near to ``gpu`` as ``gpx``."""
+    """Return the edit distance; a swap of two neighbours is one edit: ``gup`` is as near to ``gpu`` as ``gpx``."""
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, x in enumerate(a):

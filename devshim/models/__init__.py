@@ -1,1 +1,1 @@
-"""Moving whole models and optimizers."""
+"""Moves of whole models and optimizers."""

@@ -1,15 +1,15 @@
-"""Moving whole things: every leaf of models and optimizers is copied first, then all are exchanged, or none.
+"""Moves of models and optimizers: every leaf is copied first, then all are replaced, or none.
 
 Requirements this module answers:
 
-* Nothing half-moved. Until the last copy has arrived nothing is exchanged, so that a full card, a device that fails,
-  and Ctrl-C leave everything as it was, without a copy back that could fail in its turn. What was copied is released.
-* Exchanging is short and does not allocate; Ctrl-C waits for its end.
-* No device ever holds two copies because of a move: a source keeps what it had until the end, a target gets what it
-  shall hold. Beyond that, nothing: a model of more than half a card can go to the card and come back.
+* Nothing is left half-moved. No leaf is replaced until the last copy has arrived. So a full device, a failing device
+  and Ctrl-C leave everything as it was, without a copy back that could fail in turn. The finished copies are released.
+* Replacing the leaves is short and allocates nothing; Ctrl-C waits until it is done.
+* No device ever holds two copies because of a move: a source keeps its data until the end, and a target gets only its
+  own data. There is no other overhead: a model of more than half a GPU's memory can move to the GPU and back.
 * Ties are moved once and stay ties; state and gradients follow their parameter.
-* What goes to one device is copied in one call (`transfers.engine.move_many`), so that a model of a thousand small
-  parameters needs few transfers where a framework's adapter packs them.
+* Leaves for one device are copied in one call (`transfers.engine.move_many`), so that a model of a thousand small
+  parameters needs few transfers if the framework's adapter packs them.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
     Whole = tuple[str, Any, Backend]
-    """Where in the tree a model or optimizer stands (empty: it is the tree), itself, and its backend."""
+    """The key path of a model or optimizer in the tree (empty: it is the tree), the object, and its backend."""
     Where = Callable[..., Device]
-    """The device of a leaf, by the place of its whole, its path in it, and whether it is a count (`Placement.of_leaf`).
+    """The device of a leaf, from its model's key path, its own path, and True for a count (`Placement.of_leaf`).
 
-    A tensor in a tree is a whole of its own, and has no path."""
+    For a tensor in a tree, the first is the tensor's key path, and its own path is empty."""
     Given = Callable[[str, Leaf, Device], Any]
     Key = tuple[int, str]
     Arrived = Callable[[dict[Key, Any]], dict[Key, Any]]
 
 
 def joined(prefix: str, path: str) -> str:
-    """Return the path of a leaf below the place of its whole."""
+    """Return the full path of a leaf: the key path of its model or optimizer, then the leaf's own path."""
     return f"{prefix}.{path}" if prefix and path else prefix or path
 
 
 def _key(leaf: Leaf) -> Key:
-    """What ties have in common: whose data it is, and what."""
+    """Return what ties have in common: the owner of the data, and the kind."""
     return (id(leaf.owner), leaf.kind)
 
 
 class Move:
-    """One move of whole things: `stage` copies, `exchange` makes it true.
+    """One move of models and optimizers: `stage` copies the leaves, `exchange` replaces them.
 
     Args:
-        wholes: What moves.
+        wholes: The models and optimizers.
         where: The device of each leaf.
-        given: Returns what a leaf shall hold on its device instead of what it holds, or None: then that moves.
-        arrived: Where given, makes tensors of what `given` has returned, by key.
+        given: Returns new content for a leaf on its device, or None to move the present content.
+        arrived: If given, turns the results of `given`, by key, into tensors.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Move:
         self._staying: dict[Key, tuple[Backend, Any]] = {}
 
     def stage(self, copy: bool | None = None) -> None:
-        """Copy every leaf that is not where it shall be; on any failure, what was copied is released.
+        """Copy every leaf that is not on its target device; on any failure, release the copies.
 
         Raises:
-            CopyNeededError: ``copy`` is False, and a leaf is elsewhere.
-            DevshimError: What `devshim.transfers.engine.move` raises, with the leaf's path.
+            CopyNeededError: ``copy`` is False, and a leaf is on another device.
+            DevshimError: Any error of `devshim.transfers.engine.move`, with the leaf's path.
         """
         found = [(backend, prefix, leaf) for prefix, whole, backend in self._wholes for leaf in backend.leaves(whole)]
-        targets: dict[int, Device] = {}  # of each parameter, by its owner: for what goes beside it
+        targets: dict[int, Device] = {}  # of each parameter, by its owner: for the leaves that follow it
         for _, prefix, leaf in found:
             if leaf.beside is None:
                 targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path, leaf.kind in ("state", "random")))
@@ -96,12 +96,12 @@ class Move:
             arrived.update(going.copy())
             self._staged = [(leaf, x, arrived[_key(leaf)]) for leaf, x, _ in self._staged]
         except BaseException:
-            self._staged.clear()  # the traceback would keep it, and the memory
+            self._staged.clear()  # the traceback would keep the copies and their memory alive
             arrived.clear()
             raise
 
     def _alone(self, backend: Backend, prefix: str, leaf: Leaf) -> Device:
-        """Where state goes that moves without its parameter: to the parameter, if the placement does not name it."""
+        """Return the device of state that moves without its parameter: the placement's, or else the parameter's."""
         try:
             return self._where(prefix, leaf.path)
         except ArgumentError:
@@ -119,7 +119,7 @@ class Move:
         arrived: dict[Key, Any],
         copy: bool | None,
     ) -> None:
-        """Find out whether a leaf has to move, or is given another tensor; ties are asked once."""
+        """Decide whether a leaf must move or gets other content; ties are looked at once."""
         x, key = leaf.read(), _key(leaf)
         if key not in arrived and self._given is not None:
             made = self._given(prefix, leaf, target)
@@ -137,17 +137,17 @@ class Move:
         self._staged.append((leaf, x, None))
 
     def staying(self) -> list[tuple[Backend, Any]]:
-        """Return what is where it shall be, ties once: of a clone, what was copied on its device."""
+        """Return the leaves that are on their target already, ties once; for a clone, they are copies made there."""
         return list(self._staying.values())
 
     def exchange(self, rewire: bool = True) -> bool:
-        """Put every copy in its leaf's place and rewire the models; on any failure all is put back.
+        """Replace every leaf with its copy, and install the hooks of the models; on any failure, restore everything.
 
         Args:
-            rewire: False where every leaf stays on its device.
+            rewire: False if every leaf stays on its device.
 
         Returns:
-            Whether anything was exchanged.
+            True if any leaf was replaced.
         """
         undo: list[Callable[[], None]] = []
         moved = bool(self._staged)
@@ -161,12 +161,12 @@ class Move:
                     each()
                 raise
             finally:
-                undo.clear()  # as `_staged`, it holds memory, and a traceback would keep it
+                undo.clear()  # like `_staged`, it holds memory, which a traceback would keep alive
                 self._staged.clear()
         return moved
 
     def _write(self, undo: list[Callable[[], None]]) -> None:
-        """Exchange the leaves: in a frame of its own, which no traceback of a failing `rewire` keeps."""
+        """Replace the leaves, in a frame of its own, so that no traceback of a failing `rewire` keeps it."""
         for leaf, old, new in self._staged:
             undo.append(_back(leaf, old))
             leaf.write(new)

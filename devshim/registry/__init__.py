@@ -1,1 +1,1 @@
-"""Which backends there are, which one is current, and how a framework is imported."""
+"""The registry of backends: the names that exist, the current backend, and how each framework is imported."""

@@ -1,7 +1,7 @@
-"""Arguments in another order or form than a call takes, and what to type instead.
+"""Errors for arguments in the wrong order or form, with hints that show what to type instead.
 
-Nothing here decides what is refused, and nothing here is on a fast path: a call asks when it has refused something.
-The code in a hint can be pasted; it names the arguments as the call's documentation does.
+This module does not decide what is an error, and nothing here is on a fast path: a call uses it after it has rejected
+an argument. The code in a hint can be pasted; it uses the argument names of the call's documentation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_tensor(value: object) -> bool:
 
 
 def nearest(value: object, options: Sequence[str]) -> str | None:
-    """Return the option that a misspelt text may have meant, or None."""
+    """Return the option that misspelt text probably means, or None."""
     if not isinstance(value, str):
         return None
     from difflib import get_close_matches
@@ -38,7 +38,7 @@ def nearest(value: object, options: Sequence[str]) -> str | None:
 
 # ---------------------------------------------------------------------- one device
 def named(value: object) -> str | None:
-    """Return a device as Python writes it, as it was spelled, where a value names one; else None."""
+    """Return the Python source text of the device that a value names, spelled as given; None if it names no device."""
     try:
         found = parsing.device(value)
     except DeviceSpecError:
@@ -47,13 +47,15 @@ def named(value: object) -> str | None:
 
 
 def no_device(call: str, x: object, spec: object, error: DeviceSpecError) -> DeviceSpecError:
-    """The second argument of a call names no device: the first one does, or it is what another call takes.
+    """Return the error for a call whose second argument names no device.
+
+    The arguments may be swapped, or the second one may be something that another call takes.
 
     Args:
         call: The public call.
         x: Its first argument.
-        spec: Its second one.
-        error: What `devshim.devices.device` says of that.
+        spec: Its second argument.
+        error: The error of `devshim.devices.device` for ``spec``.
     """
     first, device = _FIRST.get(call, "x"), named(x)
     if device is not None and type(spec) is not str:
@@ -77,11 +79,11 @@ def no_device(call: str, x: object, spec: object, error: DeviceSpecError) -> Dev
 
 # ---------------------------------------------------------------------- several devices
 def no_devices(call: str, first: str, x: object, given: object) -> DevshimError:
-    """A call takes a list of devices, and was given one device, a number, a tensor, or nothing.
+    """Return the error for a call that takes a list of devices and got one device, a number, a tensor, or nothing.
 
     Args:
         call: The public call.
-        first: What its documentation calls the argument before the devices.
+        first: The name, in its documentation, of the argument before the devices.
         x: That argument.
         given: The value passed for the devices.
     """
@@ -103,7 +105,7 @@ def no_devices(call: str, first: str, x: object, given: object) -> DevshimError:
 
 
 def devices_in(value: object) -> str | None:
-    """Return a list of devices as Python writes it where a value is one or several of them; else None."""
+    """Return the Python source text of a list of the devices that a value names; None if it names none."""
     if type(value) in (list, tuple):
         names = [named(each) for each in value]  # type: ignore[attr-defined]
         return f"[{', '.join(map(str, names))}]" if names and None not in names else None
@@ -112,7 +114,7 @@ def devices_in(value: object) -> str | None:
 
 
 def _several(count: int, *, differ: bool) -> str:
-    """Python code for a list of so many devices: GPUs where there are enough, else the CPU as often."""
+    """Return Python code for a list of so many devices: GPUs if there are enough, otherwise the CPU repeated."""
     from devshim.registry import current
 
     try:
@@ -126,7 +128,7 @@ def _several(count: int, *, differ: bool) -> str:
 
 # ---------------------------------------------------------------------- functions, parts
 def no_callable(call: str, fn: object, args: tuple[object, ...]) -> ArgumentError:
-    """A call takes a function first, and was given something else."""
+    """Return the error for a call that takes a function first and got something else."""
     problem = f"ds.{call} takes a function first, and was given {described(fn)}"
     second = "x" if call == "run" else show(fn) if type(fn) is int else "64"
     if args and callable(args[0]):
@@ -135,7 +137,7 @@ def no_callable(call: str, fn: object, args: tuple[object, ...]) -> ArgumentErro
 
 
 def no_pairs(fns: Any, inputs: Any) -> ArgumentError | None:
-    """`parallel` was given one function, or one input, where it takes a list of each; None where both are lists."""
+    """Return the error for `parallel` if it got one function or one input instead of lists; None if both are lists."""
     if callable(fns) and not isinstance(fns, (list, tuple)):
         return ArgumentError(
             f"ds.parallel takes a list of functions, and was given {described(fns)}",
@@ -149,7 +151,7 @@ def no_pairs(fns: Any, inputs: Any) -> ArgumentError | None:
 
 
 def no_parts(parts: Any) -> ArgumentError | None:
-    """`gather` was given one tensor or tree where it takes a list of parts; None where it is a list."""
+    """Return the error for `gather` if it got one tensor or tree instead of a list of parts; None if it is a list."""
     if not (isinstance(parts, (str, bytes, dict)) or is_tensor(parts) or not hasattr(type(parts), "__iter__")):
         return None
     return ArgumentError(
@@ -159,7 +161,7 @@ def no_parts(parts: Any) -> ArgumentError | None:
 
 
 def unnamed(count: int) -> ArgumentError:
-    """`require_same_device` was given arguments without names."""
+    """Return the error for `require_same_device` with arguments without names."""
     names = ("x", "y", "z")[:count]
     return ArgumentError(
         f"ds.require_same_device takes its arguments by name, which its error shows, and was given {count} without",
@@ -167,9 +169,9 @@ def unnamed(count: int) -> ArgumentError:
     )
 
 
-# ---------------------------------------------------------------------- frameworks, placements, logs, cards
+# ---------------------------------------------------------------------- frameworks, placements, logs, GPUs
 def swapped_conversion(name: object) -> ArgumentError:
-    """`convert` was given a framework's name first."""
+    """Return the error for `convert` with a framework's name first."""
     return ArgumentError(
         f"ds.convert takes the tensor first and the framework second, and was given {described(name)} first",
         f"the arguments are swapped: ds.convert(x, {show(name)})",
@@ -177,7 +179,7 @@ def swapped_conversion(name: object) -> ArgumentError:
 
 
 def no_backend(backend: object, error: BackendNotFoundError) -> BackendNotFoundError:
-    """`convert` was given a device where a framework is expected; else what the error says."""
+    """Return the error for `convert` with a device instead of a framework; otherwise the given error."""
     device = None if type(backend) is int else named(backend)
     if device is None:
         return error
@@ -188,7 +190,7 @@ def no_backend(backend: object, error: BackendNotFoundError) -> BackendNotFoundE
 
 
 def no_places(places: object) -> ArgumentError:
-    """A `Placement` was made of something else than a mapping."""
+    """Return the error for a `Placement` of something other than a mapping."""
     problem = f"ds.Placement takes a mapping of leaf paths to devices, and was given {described(places)}"
     devices = devices_in(places)
     if devices is None:
@@ -199,7 +201,7 @@ def no_places(places: object) -> ArgumentError:
 
 
 def swapped_log(device: object, capacity: object) -> ArgumentError:
-    """A `MetricLog` was given a device for its capacity."""
+    """Return the error for a `MetricLog` that got a device as its capacity."""
     number = device if type(device) is int else 1024
     return ArgumentError(
         f"ds.MetricLog takes the device first and the capacity second, and was given {described(device)} first and "
@@ -209,7 +211,7 @@ def swapped_log(device: object, capacity: object) -> ArgumentError:
 
 
 def no_indices(indices: object) -> ArgumentError:
-    """`set_visible_devices` was given something else than a list of ints."""
+    """Return the error for `set_visible_devices` with something other than a list of ints."""
     given = (
         indices.split(",") if isinstance(indices, str) else indices if isinstance(indices, (list, tuple)) else [indices]
     )
@@ -224,7 +226,7 @@ def no_indices(indices: object) -> ArgumentError:
 
 
 def swapped_simulate(gpus: str, memory: object) -> ArgumentError:
-    """`simulate` was given memory first."""
+    """Return the error for `simulate` with the memory first."""
     if memory is None:
         return ArgumentError(
             f"ds.simulate takes the number of GPUs first, and was given the memory {gpus!r}",

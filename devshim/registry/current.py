@@ -1,6 +1,6 @@
-"""Which framework and which device are current: per process, per context, per environment.
+"""The current framework and the default device, for the process, for a context, or from the environment.
 
-A context is what `contextvars` means by it: a thread or an asyncio task, each with its own choice.
+A context is one in the sense of `contextvars`: each thread and each asyncio task has its own choice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Traced(_local):
-    """The devices of the `on` blocks this thread is tracing, innermost last; empty whenever it traces none."""
+    """The devices of the `on` blocks that this thread is tracing, innermost last; empty outside tracing."""
 
     def __init__(self) -> None:
         self.devices: list[Device] = []
@@ -47,13 +47,13 @@ def use(backend: BackendName | None) -> None:
 
     Args:
         backend: ``"torch"``, ``"tensorflow"``, ``"mxnet"``, ``"paddle"``, ``"jax"``, ``"cupy"``, ``"numpy"``, a
-            nickname (``"tf"``, ``"mx"``, ...) or a third party's name; None forgets the choice.
+            nickname (``"tf"``, ``"mx"``, ...) or the name of a third-party backend; None resets the choice.
 
     Raises:
-        BackendNotFoundError: No such backend, or its framework is not installed.
+        BackendNotFoundError: The backend does not exist, or its framework is not installed.
 
-    The framework is not imported yet: that happens at the first call that needs it.  From here on a
-    plain ``import mxnet`` or ``import paddle`` of your own gets what that framework needs, too.
+    The framework is not imported yet; the first call that needs it imports it. From here on, a plain ``import mxnet``
+    or ``import paddle`` in your program also gets the preparation that the framework needs.
     """
     global _process
     tracing.refuse("use", "choose the framework outside")
@@ -67,7 +67,7 @@ class using:
         backend: As for `use`.
 
     Raises:
-        BackendNotFoundError: No such backend, or its framework is not installed.
+        BackendNotFoundError: The backend does not exist, or its framework is not installed.
     """
 
     def __init__(self, backend: BackendName) -> None:
@@ -79,8 +79,8 @@ class using:
         return self._name
 
     def __exit__(self, *failure: object) -> None:
-        # No token is kept: the same object may be open in two threads, or be left in another context than it was
-        # entered in (an asynchronous generator's).
+        # Store no token: the same object may be open in two threads, or may be closed in another context than the one
+        # in which it was opened (that of an asynchronous generator).
         _CHOSEN.set(_CHOSEN.get()[:-1])
 
 
@@ -91,26 +91,26 @@ def _choose(backend: str) -> str:
         raise discovery.not_installed(name)
     from devshim.registry import import_hooks
 
-    if name in sys.modules:  # imported already: its adapter may have to be there before the first traced call
+    if name in sys.modules:  # imported already: the first traced call may need its adapter
         registry.load(name)
     import_hooks.watch(name)
     return name
 
 
 def current() -> Backend:
-    """Return the current backend, loading it when it is first needed."""
+    """Return the current backend; load it on first use."""
     return registry.load(_loaded_name())
 
 
 @registry.settled_when_compiled
 def _loaded_name() -> str:
-    """The name of the current backend, now loaded."""
+    """Load the current backend and return its name."""
     open_blocks = _CHOSEN.get()
     return registry.load(open_blocks[-1] if open_blocks else _process or _by_environment()).name
 
 
 def chosen() -> str | None:
-    """Return the name of the current backend without loading it, or None where none is chosen."""
+    """Return the name of the current backend without loading it, or None if none is chosen."""
     open_blocks = _CHOSEN.get()
     try:
         return open_blocks[-1] if open_blocks else _process or _by_environment()
@@ -119,7 +119,7 @@ def chosen() -> str | None:
 
 
 _asked: dict[str, str] = {}
-"""What `DEVSHIM_BACKEND` was found to mean, by its text: it is read on every call, and looked up once."""
+"""The text of `DEVSHIM_BACKEND` -> the backend's name. The variable is read on every call, and resolved once."""
 
 
 def _by_environment() -> str:
@@ -135,7 +135,7 @@ _only: str | None = None
 
 
 def _only_one() -> str:
-    """The only framework installed; NumPy, which comes with all of them, counts where nothing else is there."""
+    """Return the only framework that is installed; NumPy, which comes with all of them, counts only if it is alone."""
     global _only
     only = _only
     if only is None:
@@ -157,10 +157,10 @@ def _only_one() -> str:
 
 @registry.settled_when_compiled
 def framework(backend: BackendName | None = None) -> ModuleType:
-    """Return the framework's own module, imported the way it needs beside the others.
+    """Return the framework's own module, imported so that it works beside the other frameworks.
 
     Args:
-        backend: As for `use`; without it the current backend.
+        backend: As for `use`; the default is the current backend.
 
     Raises:
         BackendNotFoundError: Not installed, or none is chosen.
@@ -177,11 +177,11 @@ def framework(backend: BackendName | None = None) -> ModuleType:
 
 
 def backends() -> dict[str, BackendInfo]:
-    """Return what is installed, by name, without importing any framework.
+    """Return the installed frameworks by name, without importing any of them.
 
     Returns:
-        For each installed framework its `BackendInfo`: version, whether it is imported, and known
-        trouble of importing it beside those that are.
+        The `BackendInfo` of each installed framework: its version, whether it is imported, and known problems of
+        importing it beside those that are.
     """
     from devshim.devices.info import BackendInfo
     from devshim.registry import import_hooks
@@ -201,7 +201,7 @@ def backends() -> dict[str, BackendInfo]:
 
 
 def default_device() -> Device:
-    """Return the device of the innermost `on` or of `set_device`, else the CPU."""
+    """Return the device of the innermost `on` or of `set_device`; the CPU without either."""
     if TRACED.devices:
         return TRACED.devices[-1]
     for backend in COMPILERS:
@@ -215,7 +215,7 @@ for _public in (backends, framework, use, using):
 
 
 def problem_of(name: str, value: str) -> str | None:
-    """Return what is wrong with the value of a variable of the environment that devshim reads, or None."""
+    """Return what is wrong with the value of an environment variable that devshim reads, or None."""
     from devshim.devices import amounts
     from devshim.errors import DevshimError
 
@@ -232,11 +232,11 @@ def problem_of(name: str, value: str) -> str | None:
 
 
 def _add_compiler(backend: Backend) -> None:
-    """Ask a backend that has a compiler from now on whether it is compiling the calling code."""
+    """Add a loaded backend that has a compiler to the list of those asked whether they compile the calling code."""
     from devshim.contract.backend import Backend as Contract
 
     if type(backend).compiling is not Contract.compiling:
-        # One that reads code is asked first, and is the answer: it could not read how the others find theirs.
+        # Ask a compiler that reads code first, and no others after it: it cannot read how they find their answers.
         COMPILERS.insert(0 if backend.reads_code else len(COMPILERS), backend)
 
 

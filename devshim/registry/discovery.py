@@ -1,7 +1,8 @@
-"""Which frameworks there are: the names known, and what of them is installed or imported, importing none.
+"""The known frameworks, and which of them are installed or imported, found without importing any.
 
-The static table answers without `importlib.metadata`, which alone takes 33 ms to import; third parties' entry points
-are read when a name is not in it.  An entry point's name is the framework's root import name, so looking loads nothing.
+A static table answers without `importlib.metadata`, which alone takes 33 ms to import. Entry points of third parties
+are read only for a name that the table lacks. An entry point's name is the framework's root import name, so looking it
+up loads nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
     BackendName: TypeAlias = Literal["torch", "tensorflow", "mxnet", "paddle", "jax", "cupy", "numpy"] | str
-    """A framework's name, a nickname, or a third party's name."""
+    """A framework's name, a nickname, or the name of a third-party backend."""
 
 __all__ = [
     "BUILTIN",
@@ -63,7 +64,7 @@ DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "jax": ("jax",),
     "cupy": ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-rocm-7-0"),
 }
-"""Distributions that carry a framework under another name than its import name."""
+"""The distributions that provide a framework under a name other than its import name."""
 
 NICKNAMES = {
     "pytorch": "torch",
@@ -78,17 +79,17 @@ _entry_points: dict[str, list[EntryPoint]] | None = None
 
 
 def canonical(name: str) -> str:
-    """Return the backend's name for a name or nickname; an unknown one raises `BackendNotFoundError`."""
+    """Return the backend's name for a name or nickname; raise `BackendNotFoundError` for an unknown one."""
     if not isinstance(name, str):
         raise BackendNotFoundError(f"a backend is named by text, not by {type(name).__name__}", _known())
-    for each in (name, NICKNAMES.get(name.lower(), name.lower())):  # a third party's name may have capitals
+    for each in (name, NICKNAMES.get(name.lower(), name.lower())):  # third-party names may have capitals
         if each in BUILTIN or each in third_party():
             return each
     raise BackendNotFoundError(f"no backend is called {name[:40]!r}", _nearest(name) + _known())
 
 
 def _nearest(name: str) -> str:
-    """The backend a misspelt name may have meant, as the start of a hint; empty where none is close."""
+    """Return the backend that a misspelt name probably means, as the start of a hint; empty without a close one."""
     from difflib import get_close_matches
 
     close = get_close_matches(name[:40].lower(), [*known(), *NICKNAMES], 1)
@@ -96,12 +97,12 @@ def _nearest(name: str) -> str:
 
 
 def known() -> list[str]:
-    """Return the names of all backends, built in or registered by others, installed or not."""
+    """Return the names of all backends, built in or third-party, installed or not."""
     return [*BUILTIN, *(name for name in third_party() if name not in BUILTIN)]
 
 
 def third_party() -> Mapping[str, list[EntryPoint]]:
-    """Return the entry points of other distributions by name, read once."""
+    """Return the entry points of other distributions by name; they are read once."""
     global _entry_points
     points = _entry_points
     if points is None:
@@ -115,7 +116,7 @@ def third_party() -> Mapping[str, list[EntryPoint]]:
 
 
 def is_installed(name: str) -> bool:
-    """Whether the framework could be imported, without importing it."""
+    """Return True if the framework could be imported, without importing it."""
     if name in sys.modules:
         return is_imported(name)
     from importlib.util import find_spec
@@ -128,13 +129,13 @@ def is_installed(name: str) -> bool:
 
 
 def is_imported(name: str) -> bool:
-    """Whether the framework is among this process's modules, through devshim or not."""
-    module = sys.modules.get(name)  # None is Python's own mark for a blocked import
+    """Return True if this process has imported the framework, through devshim or not."""
+    module = sys.modules.get(name)  # None is how Python marks a blocked import
     return module is not None and not _is_folder(getattr(module, "__spec__", None))
 
 
 def _is_folder(spec: ModuleSpec | None) -> bool:
-    """Whether a spec is a mere folder's that happens to carry the name: a namespace package has no file of its own."""
+    """Return True for the spec of a plain folder with the framework's name: a namespace package has no file."""
     return spec is not None and spec.origin is None and spec.submodule_search_locations is not None
 
 
@@ -149,7 +150,7 @@ def imported() -> list[str]:
 
 
 def not_installed(name: str) -> BackendNotFoundError:
-    """The framework is not there; what is."""
+    """Return the error for a framework that is not installed; it lists those that are."""
     have = ", ".join(installed()) or "none"
     extra = f"pip install 'devshim[{name}]'" if name in BUILTIN else f"install {name}"
     return BackendNotFoundError(f"{TITLES.get(name, name)} is not installed; installed here: {have}", extra)

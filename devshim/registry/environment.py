@@ -1,7 +1,7 @@
-"""The environment variables that devshim reads, and those that look like one of them and have no effect.
+"""The environment variables that devshim reads, and warnings about misspelt ones, which have no effect.
 
-Looked at once in a process, when devshim first needs a framework; a variable that is misspelt is ignored by every
-program, and here it is said.
+The environment is checked once in a process, when devshim first needs a framework. Most programs ignore a misspelt
+variable silently; devshim warns about it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ KNOWN = {
     "DEVSHIM_SIMULATE_GPUS": "how many GPUs to simulate, 0 to 64",
     "DEVSHIM_SIMULATE_MEMORY": "the memory of each, such as 4GiB; read where GPUs are simulated by the variable above",
 }
-"""All of them: name -> what it says."""
+"""All variables: name -> its meaning."""
 
 _looked = False
 
 
 def look() -> None:
-    """Warn once of each variable that has no effect; called where devshim first needs its environment."""
+    """Warn once about each variable that has no effect; called when devshim first needs its environment."""
     global _looked
     if _looked:
         return
@@ -38,14 +38,14 @@ def look() -> None:
 
 
 def require_sound() -> None:
-    """Raise `ArgumentError` where the environment asks for simulated GPUs that make no sense."""
+    """Raise `ArgumentError` if the environment asks for simulated GPUs that make no sense."""
     from devshim.registry import simulation_request
 
     simulation_request.current()
 
 
 def unread() -> Iterator[str]:
-    """Yield a sentence about each variable of the environment that was meant for devshim and has no effect."""
+    """Yield a sentence about each environment variable that was meant for devshim and has no effect."""
     for name in sorted(environ):
         if name[:3].upper() != "DEV" or name in KNOWN:
             continue
@@ -66,16 +66,16 @@ def unread() -> Iterator[str]:
 
 
 def _nearest(name: str) -> str | None:
-    """The variable that a misspelt name may have meant, or None."""
+    """Return the variable that a misspelt name probably means, or None."""
     from difflib import get_close_matches
 
-    ours = name.startswith("DEVSHIM_")  # a name of another program must be nearer
+    ours = name.startswith("DEVSHIM_")  # any other name may belong to another program, so it must be more similar
     close = get_close_matches(name[:60].upper(), KNOWN, 1, 0.7 if ours else 0.9)
     return close[0] if close else None
 
 
 def _users_level() -> int:
-    """How far up the first frame is that is not devshim's, for the line of the warning."""
+    """Return the stack level of the nearest frame outside devshim, to which the warning points."""
     level, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "devshim":
         level, frame = level + 1, frame.f_back

@@ -1,16 +1,16 @@
-"""How a framework is imported beside others: with what it needs, or refused before it crashes.
+"""Import hooks: prepare the import of a framework beside others, or refuse an import that would crash.
 
-Three frameworks need care.  MXNet looks for NumPy names that NumPy removed, TensorFlow before Paddle
-(or, with older versions, Paddle before TensorFlow) ends the process with a segmentation fault unless
-the second is loaded with its own symbols first, and Paddle's simulated GPUs must be announced before it
-is imported.  An adapter's ``import_hooks.py`` says what its framework needs, as a context manager around the
-execution of its root module; the finder below puts it there, whoever types the ``import``.
+Three frameworks need care. MXNet uses NumPy names that NumPy has removed. Importing TensorFlow before Paddle (or, with
+older versions, Paddle before TensorFlow) ends the process with a segmentation fault, unless the second is loaded with
+its own symbols first. Paddle's simulated GPUs must be registered before Paddle is imported. An adapter's
+``import_hooks.py`` provides a context manager with what its framework needs. The finder below enters it around the
+execution of the framework's root module, whether devshim, the program or a library runs the ``import``.
 
-Simulated GPUs must be there before a framework starts its devices, which its first operator does.  A program may
-ask for them, import the framework by itself and compute before it calls devshim again, so the adapter is
-loaded right behind the import.
+Simulated GPUs must exist before a framework starts its devices, which its first operator does. A program may request
+them, import the framework directly, and compute before it calls devshim again. So the adapter is loaded immediately
+after the import.
 
-The finder is installed when a framework is first asked for (`use`, `using`, `simulate`, a load), never by
+The finder is installed when a framework is first requested (`use`, `using`, `simulate`, a load), never by
 ``import devshim`` alone.
 """
 
@@ -37,18 +37,18 @@ _BEHIND: dict[str, list[Callable[[], None]]] = {}
 
 
 load_adapter: Callable[[str], object] | None = None
-"""Loads the adapter of a framework: `devshim.registry.registry.load`, which sets this."""
+"""Loads the adapter of a framework: `devshim.registry.registry.load`, which `devshim.registry.registry` sets here."""
 
 
 class _Finder:
-    """Lets the other finders find the watched root modules, and wraps their loaders."""
+    """An import finder that lets the other finders find the watched root modules, and wraps their loaders."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         around = _WATCHED.get(name)
         if around is None:
             return None
-        for finder in sys.meta_path:  # not Python's own alone: an editable installation brings one of its own
+        for finder in sys.meta_path:  # not only Python's: an editable installation adds its own finder
             find = None if finder is _Finder else getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find(name, path, target) if find is not None else None
             if spec is not None:
@@ -61,13 +61,13 @@ def _wrap(spec: ModuleSpec, around: Around) -> None:
     """Make the loader execute this spec's module, once, inside ``around()``."""
     loader, name = spec.loader, spec.name
     own = getattr(loader, "__dict__", None)
-    # A class as loader is Python's own and shared by everything; so is a loader that is wrapped already.
+    # Skip a class, which is a built-in loader that many modules share, and a loader that is wrapped already.
     if loader is None or isinstance(loader, type) or own is None or "exec_module" in own:
         return
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        if module.__name__ != name:  # one loader may serve many modules: a zip file's does
+        if module.__name__ != name:  # one loader may serve many modules, as that of a zip file does
             execute(module)
             return
         own.pop("exec_module", None)
@@ -81,7 +81,7 @@ def _wrap(spec: ModuleSpec, around: Around) -> None:
 
 
 def _simulating(name: str) -> AbstractContextManager[None]:
-    """What a framework's import needs besides where simulated GPUs are asked for; most need nothing."""
+    """Return a context with what a framework's import also needs for simulated GPUs; most need nothing."""
     enter = getattr(importing(name), "simulating", None)
     found: AbstractContextManager[None] = (
         nullcontext() if enter is None or not simulation_request.simulated_gpus() else enter()
@@ -90,7 +90,7 @@ def _simulating(name: str) -> AbstractContextManager[None]:
 
 
 def _load_behind(name: str) -> None:
-    """Load a framework's adapter where simulated GPUs are asked for, unless it is what imports the framework."""
+    """Load a framework's adapter if simulated GPUs are requested, unless the adapter itself is importing it."""
     target = BUILTIN.get(name)
     if (
         load_adapter is not None
@@ -102,8 +102,8 @@ def _load_behind(name: str) -> None:
 
 
 def watch(name: str) -> None:
-    """Give a framework's import what it needs from now on; nothing is imported."""
-    _WATCHED.setdefault("keras", nullcontext)  # from the start: it may import a framework, and that the adapter
+    """Prepare every later import of a framework; import nothing now."""
+    _WATCHED.setdefault("keras", nullcontext)  # from the start: Keras may import a framework, which loads its adapter
     if name in _WATCHED or name in sys.modules:
         return
     room = importing(name)
@@ -117,7 +117,7 @@ def _install() -> None:
 
 
 def behind(name: str, call: Callable[[], None]) -> None:
-    """Call an adapter's function once a library that computes with its framework is imported: now, if it is."""
+    """Call an adapter's function once a library that uses its framework is imported: now, if it already is."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     if name in sys.modules and not getattr(spec, "_initializing", False):
         call()
@@ -128,7 +128,7 @@ def behind(name: str, call: Callable[[], None]) -> None:
 
 
 def importing(name: str) -> ModuleType | None:
-    """Return the adapter's ``import_hooks`` module, or None where it has none; imports no framework."""
+    """Return the adapter's ``import_hooks`` module, or None if it has none; import no framework."""
     from importlib import import_module
     from importlib.util import find_spec
 
@@ -139,7 +139,7 @@ def importing(name: str) -> ModuleType | None:
 
 
 def clashes(name: str) -> tuple[str, ...]:
-    """Return known trouble of importing a framework beside those imported already, a sentence each."""
+    """Return known problems of importing a framework beside those imported already, a sentence each."""
     room = importing(name)
     found: tuple[str, ...] = room.clashes() if room is not None else ()
     return found

@@ -1,12 +1,13 @@
-"""Tensors in host memory that belong to two backends: NumPy's arrays are CuPy's own, too, while CuPy is current.
+"""Tensors in host memory that belong to two backends: while CuPy is current, NumPy's arrays are also its own.
 
-CuPy has arrays on GPUs alone, and its users keep what is on the host in NumPy's.  So wherever CuPy is the current
-backend it serves such an array as its own tensor on ``cpu``: `devshim.place` brings it to a GPU, and `devshim.gather`
-joins it with what was there.  Elsewhere NumPy serves it, and everywhere what no GPU could hold as it is: arrays of the
-other byte order, of text or objects, masked ones and other subclasses, those on NumPy's simulated GPUs among them.
+CuPy has arrays only on GPUs, and its users keep host data in NumPy arrays. So while CuPy is the current backend, it
+serves such an array as its own tensor on ``cpu``: `devshim.place` copies it to a GPU, and `devshim.gather` joins it
+with the data there. Otherwise NumPy serves it. NumPy always serves the arrays that no GPU could hold as they are:
+arrays of the other byte order, of text or objects, masked arrays and other subclasses, including those on NumPy's
+simulated GPUs.
 
-Once such a backend is loaded, no type of the lender's is remembered in `registry.registry.TENSORS`: who serves it is a
-question of the moment.
+Once such a backend is loaded, no type of the lender is stored in `registry.registry.TENSORS`: which backend serves it
+depends on the current backend.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["begin", "serving"]
 
 
 def begin(borrower: Backend) -> None:
-    """Have a backend that is being loaded serve another's tensors in host memory from now on."""
+    """Make a backend that is being loaded serve another backend's tensors in host memory from now on."""
     registry.LENT[borrower.host_tensors] = borrower.name
     tensors = registry.TENSORS
     for cls in [cls for cls, owner in list(tensors.items()) if owner.name == borrower.host_tensors]:
@@ -32,7 +33,7 @@ def begin(borrower: Backend) -> None:
 
 
 def serving(lender: Backend, x: object) -> Backend:
-    """Return the backend that serves a tensor of a lender's now."""
+    """Return the backend that currently serves a tensor of a lender."""
     borrower = registry.LENT[lender.name]
     ours = type(x) is np.ndarray and current.chosen() == borrower and lender.is_dtype(x.dtype)
     return registry.load(borrower) if ours else lender

@@ -1,6 +1,6 @@
-"""The errors of tensors on different devices: where each is, and the line that brings them together.
+"""The errors for tensors on different devices: the device of each, and the line that brings them together.
 
-Nothing here is on a fast path: it is imported when something is refused.
+Nothing here is on a fast path: the module is imported when an error is about to be raised.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _SHOWN = 6
-"""How many tensors a message names one by one."""
+"""The number of tensors that a message names one by one."""
 
 
 def mismatch(
     located: Mapping[str, Device], call: str, frameworks: Mapping[str, str] | None = None
 ) -> DeviceMismatchError:
-    """Arguments on different devices: each with its device, and the line that fixes it.
+    """Return the error for arguments on different devices, with each device and the line that fixes it.
 
     Args:
         located: Each argument's device.
         call: The public call.
-        frameworks: Each argument's framework, where a NumPy array may be among them.
+        frameworks: Each argument's framework, if some may be NumPy arrays.
     """
     best, told = _most(located), listed(located)
     owners = frameworks or {}
@@ -39,7 +39,7 @@ def mismatch(
         if device is not best
     ]
     if any(fix.startswith("args[") for fix in fixes) and not any("ds.from_numpy" in fix for fix in fixes):
-        # A call's positional arguments have no names, and a tuple's items cannot be assigned: all of them at once.
+        # Positional arguments have no names, and a tuple's items cannot be assigned: place all of them at once.
         fixes = [f"args = ds.place(args, {str(best)!r})", *(fix for fix in fixes if not fix.startswith("args["))]
     if len(fixes) > _SHOWN:
         fixes[_SHOWN:] = ["and so on"]
@@ -47,7 +47,7 @@ def mismatch(
 
 
 def native_mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchError:
-    """Return the error for tensors on different devices in a framework's own operator.
+    """Return the error for tensors on different devices in one of a framework's operators.
 
     Args:
         located: The device of each argument, by words that name it in a sentence.
@@ -64,13 +64,16 @@ def native_mismatch(located: Mapping[str, Device], call: str) -> DeviceMismatchE
 
 
 def _most(located: Mapping[str, Device]) -> Device:
-    """Return the device of most arguments; among equals, not the host."""
+    """Return the device of most arguments; in a tie, not the host."""
     counted = Counter(located.values())
     return max(counted, key=lambda device: (counted[device], device))
 
 
 def listed(located: Mapping[str, Device]) -> str:
-    """Say which argument is on which device; of very many, the first on each device and how many more there are."""
+    """Return text that says which argument is on which device.
+
+    For more than a few arguments, name the first on each device and say how many more there are.
+    """
     if len(located) <= _SHOWN:
         return ", ".join(f"{name} is on {device}" for name, device in located.items())
     names: dict[Device, list[str]] = {}
@@ -83,7 +86,7 @@ def listed(located: Mapping[str, Device]) -> str:
 
 
 def _brought(name: str, framework: str | None, there: str, device: Device, target: Device) -> str:
-    """The call that brings an argument to a device: a NumPy array becomes a tensor of the framework there."""
+    """Return the call that brings an argument to a device; a NumPy array becomes a tensor of the framework there."""
     if framework != "numpy" or there == "numpy" or device.kind != "cpu":
         return f"ds.place({name}, {str(target)!r})"
     if current.chosen() == there:

@@ -1,4 +1,4 @@
-"""The errors of devices that do not exist here: how many there are, why, and what to type instead."""
+"""The errors for devices that do not exist here: how many there are, why, and what to type instead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["not_for_numpy", "not_found", "refuse_for_numpy"]
 
 
 def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
-    """The device does not exist here: how many there are, why, and what to type instead."""
+    """Return the error for a device that does not exist: how many there are, why, and what to type instead."""
     if backend.name == "numpy" and current.chosen() != "numpy":
         return not_for_numpy(device)
     count = backend.count(device.kind)
@@ -37,16 +37,16 @@ def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
 
 
 def refuse_for_numpy(device: Device) -> None:
-    """Raise `DeviceNotFoundError` for a NumPy array that is to go to a GPU, unless NumPy is the current framework.
+    """Raise `DeviceNotFoundError` for a NumPy array that would go to a GPU, unless NumPy is the current framework.
 
-    The simulated GPUs are the current framework's, which would take such an array for one in host memory.
+    Simulated GPUs belong to the current framework, which would treat such an array as one in host memory.
     """
     if current.chosen() != "numpy":
         raise not_for_numpy(device)
 
 
 def not_for_numpy(device: Device) -> DeviceNotFoundError:
-    """A NumPy array is to go to a GPU of another framework."""
+    """Return the error for a NumPy array that would go to a GPU of another framework."""
     name = current.chosen()
     if name is None:
         told, first = "no framework is chosen", "choose one, such as ds.use('torch'), then call "

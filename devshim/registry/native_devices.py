@@ -1,6 +1,7 @@
-"""The frameworks' own device objects, for `devshim.devices`, which knows no framework.
+"""The frameworks' own device objects, for `devshim.devices`, which does not know any framework.
 
-`devshim.devices.device.FRAMEWORKS` is this module from its import on, and stands for it before.
+Once imported, this module is the value of `devshim.devices.device.FRAMEWORKS`. Before that, the value is a stand-in
+that imports it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ no_device: Callable[[str, object, object, DeviceSpecError], DeviceSpecError] = a
 
 
 def to_native(device: Device, backend: BackendName | None) -> Any:
-    """Return a framework's own object for a device; without a name the current framework's."""
+    """Return the framework's own object for a device; the default is the current framework."""
     serving = current.current() if backend is None else registry.load(backend)
     return serving.to_native(device if device.text else CPU)
 
@@ -33,7 +34,7 @@ def to_native(device: Device, backend: BackendName | None) -> Any:
 def from_native(spec: Any) -> Device | None:
     """Return the device that a framework's own object names, or None.
 
-    The framework is imported already, or the object would not exist.
+    The framework is imported already, or the object could not exist.
     """
     maker = registry.maker(type(spec))
     if maker == "cupy":
@@ -42,7 +43,7 @@ def from_native(spec: Any) -> Device | None:
 
 
 def is_tensor(x: object) -> bool:
-    """Return True if an object is a tensor of a framework; a foreign type may raise anything when it is looked at."""
+    """Return True if an object is a tensor of a framework; False if inspecting an object of an unknown type fails."""
     try:
         return registry.serving(x) is not None
     except Exception:

@@ -1,19 +1,19 @@
-"""Which backend serves a name, and which serves an object: the only place that loads an adapter.
+"""The registry of backends: find the backend of a name or an object, and load adapters; only this module loads them.
 
 Requirements this module answers:
 
-* Nothing is imported that the user did not ask for.  A name is looked up in a static table (and, only
-  when it is not there, among the entry points of other distributions); an object is recognised by the
-  root package of its type, which is imported already or the object would not exist.
-* Deciding costs one dictionary lookup on ``type(x)`` from the second time on: `TENSORS`.
-* Missing, broken and contested are three different things, and each says so.
-* Importing a framework beside another is this module's business: see `devshim.registry.import_hooks`.
+* Nothing is imported that the user did not ask for. A name is looked up in a static table; only if it is missing there,
+  in the entry points of other distributions. An object is recognized by the root package of its type, which is imported
+  already, or the object could not exist.
+* From the second time on, finding an object's backend costs one dictionary lookup on ``type(x)``: `TENSORS`.
+* A missing, a broken and a contested backend raise three different errors.
+* Importing a framework beside another one is handled here: see `devshim.registry.import_hooks`.
 """
 
 from __future__ import annotations
 
 import sys
-from _thread import RLock  # threading costs 3 ms to import, and only its lock is wanted
+from _thread import RLock  # importing threading takes 3 ms, and only its lock is needed
 
 from devshim._lazy import Later, load_listeners, load_rest
 from devshim.errors import BackendBrokenError, BackendConflictError, BackendError, DevshimError, messages
@@ -39,38 +39,38 @@ if TYPE_CHECKING:
     F = TypeVar("F")
 
 ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax", "flax": "jax"}
-"""Root package of a type -> the backend that knows it."""
+"""Root package of a type -> the backend for it."""
 
 TENSORS: dict[type, Backend] = {}
-"""The backend of every tensor type met so far: the hot path of every public call."""
+"""The backend of every tensor type seen so far: the hot path of every public call."""
 
 HOSTED: dict[type, str] = {}
-"""The attribute that is True of a tensor in host memory (`Backend.hosted`), for the types met so far that have one."""
+"""Tensor type -> the attribute that is True for host memory (`Backend.hosted`), for the types seen so far."""
 
 COPIERS: dict[type, Callable[[Any], Any]] = {}
-"""The shortest way to a copy in host memory (`Backend.copiers`), for the types met so far that have one."""
+"""Tensor type -> the fast path to a copy in host memory (`Backend.copiers`), for the types seen so far."""
 
 ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
 """Types whose values are neither tensors nor trees of them."""
 
 LENT: dict[str, str] = {}
-"""A backend -> the loaded one to which its tensors in host memory belong, too (see `devshim.registry.lending`)."""
+"""A backend -> the loaded one that may also serve its tensors in host memory (see `devshim.registry.lending`)."""
 
 _OTHERS: dict[type, None] = dict.fromkeys((*ATOMS, list, tuple, dict, set, slice, range))
-"""Types known to be no tensors; Python's own stand here from the start. A dictionary, because torch.compile (2.13)
+"""Types known not to be tensors, initially some built-in ones. A dictionary, because torch.compile (2.13)
 cannot guard a set that grows while it traces."""
 
-_LENDING: Any = Later("devshim.registry.lending")  # which imports NumPy
+_LENDING: Any = Later("devshim.registry.lending")  # it imports NumPy
 _LOADED: dict[str, Backend] = {}
 _LOCK = RLock()
 
 
 def settled_when_compiled(fn: F) -> F:
-    """Mark a function whose answer (text, a number or None) to plain arguments holds for a whole compiled function.
+    """Mark a function whose result (text, a number or None) is constant for a compiled function.
 
-    torch.compile calls it while it compiles and keeps the answer, where tracing it would break the graph: it locks,
-    imports, or reads a context variable.  It is the mark that ``torch.compiler.assume_constant_result`` sets, which
-    cannot be called without importing torch._dynamo.
+    torch.compile calls such a function, with its plain arguments, while it compiles, and keeps the result. Tracing it
+    would break the graph: it locks, imports, or reads a context variable. The mark is the one that
+    ``torch.compiler.assume_constant_result`` sets, which cannot be called without importing torch._dynamo.
     """
     fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return fn
@@ -82,34 +82,34 @@ def loaded() -> list[Backend]:
 
 
 def present() -> list[Backend]:
-    """Return the backends of all frameworks here: those imported, loaded now where need be, and those loaded."""
+    """Return the loaded backends and those of all imported frameworks, which are loaded now if necessary."""
     builtin = [load(name) for name in imported() if name in BUILTIN]
     return list(dict.fromkeys([*builtin, *loaded()]))
 
 
 _CONTAINERS: list[Backend] = []
-"""The backends that know containers, of those loaded."""
+"""The loaded backends that have containers of their own."""
 
 _WITH_CONTAINERS = ("torch", "tensorflow", "jax")
 """The frameworks that have a registry of containers."""
 
 
 def with_containers() -> list[Backend]:
-    """Return the backends that know containers of their own (`Backend.flatten_once`), of frameworks imported here."""
+    """Return the backends with containers of their own (`Backend.flatten_once`), for the imported frameworks."""
     for name in _WITH_CONTAINERS:
         if name in sys.modules and name not in _LOADED and is_imported(name):
             try:
                 load(name)
             except BackendError:
-                continue  # what has no adapter here has no tensors that could move, either
+                continue  # a framework without a working adapter has no tensors that could move
     return _CONTAINERS
 
 
 def load(name: str) -> Backend:
-    """Return the one backend of a name, importing its framework the first time.
+    """Return the one backend of a name; the first call imports its framework.
 
     Raises:
-        BackendNotFoundError: No such backend, or its framework is not installed.
+        BackendNotFoundError: The backend does not exist, or its framework is not installed.
         BackendBrokenError: The framework is installed and its import fails.
         BackendConflictError: Two distributions claim the name, or the import would crash this process.
     """
@@ -137,13 +137,13 @@ def on_load(notify: Callable[[Backend], None]) -> None:
 
 
 def _adopt(backend: Backend) -> None:
-    """Give a new backend what the process has asked for before it was there."""
+    """Prepare a new backend, and notify the functions registered with `on_load`."""
     from devshim.contract.backend import Backend as Contract
 
     backend.has_containers = type(backend).flatten_once is not Contract.flatten_once
     if backend.has_containers:
         _CONTAINERS.append(backend)
-    backend.hosted = type(backend).hosted  # read on every placement, and on Python 3.11 an instance's own is faster
+    backend.hosted = type(backend).hosted  # read on every placement; on Python 3.11 an instance attribute is faster
     if backend.host_tensors:
         _LENDING.begin(backend)
     for notify in _ON_LOAD:
@@ -169,7 +169,7 @@ def _make(name: str) -> Backend:
 
 
 def _check(name: str, made: object, target: str) -> None:
-    """Refuse what a third party registered if it is no adapter, or another framework's."""
+    """Raise an error if a third party's registered object is not an adapter, or belongs to another framework."""
     from devshim.contract.backend import Backend as Contract
 
     if not isinstance(made, Contract) or made.name != name:
@@ -181,7 +181,7 @@ def _check(name: str, made: object, target: str) -> None:
 
 
 def _target(name: str) -> str:
-    """The ``module:class`` behind a name; more than one claimant is refused."""
+    """Return the ``module:class`` behind a name; raise an error if there is more than one claimant."""
     points = third_party().get(name, [])
     claims = [f"{point.value} of {point.dist.name if point.dist else 'an unnamed distribution'}" for point in points]
     if name in BUILTIN:
@@ -203,11 +203,11 @@ def _contested(name: str, claims: list[str]) -> BackendConflictError:
 def owner(cls: type) -> Backend | None:
     """Return the backend whose framework defines a type or one of its bases, or None.
 
-    The framework is imported already, so loading its adapter imports no other.
+    The framework is imported already, so loading its adapter imports no other framework.
     """
     for root in dict.fromkeys([_root(base) for base in _MRO.__get__(cls)]):
-        # Nearest first: a third party's tensors may be a subclass of NumPy's.  A type may say it is from anywhere,
-        # and imports nothing by that.
+        # Nearest first: a third party's tensors may subclass ndarray. A type may claim any module as its own; that
+        # imports nothing.
         name = _of_keras() if root == "keras" else ROOTS.get(root)
         name = name or (root if root not in _PLAIN and root in third_party() else None)
         if name is not None and is_imported(root):
@@ -216,14 +216,14 @@ def owner(cls: type) -> Backend | None:
 
 
 def _of_keras() -> str | None:
-    """The framework on which Keras 3 runs in this process, imported by it; None for one that has no models of its."""
+    """Return the imported framework on which Keras 3 runs in this process; None for one that has no models."""
     config: Any = sys.modules.get("keras.src.backend.config")
     name = getattr(config, "_BACKEND", None)
     return name if name in ("tensorflow", "torch", "jax") and is_imported(name) else None
 
 
 def _root(cls: type) -> str:
-    """The root package of a type; empty where its metaclass does not let it be asked."""
+    """Return the root package of a type; empty if its metaclass does not allow the question."""
     try:
         return str(cls.__module__).partition(".")[0]
     except Exception:
@@ -233,11 +233,11 @@ def _root(cls: type) -> str:
 _MRO = type.__dict__["__mro__"]  # a metaclass can hide it
 _PLAIN = {"builtins", "collections", "typing", "enum", "abc", "types", "pathlib", "datetime"}
 _PLAIN |= {"__main__", "devshim", "devshim_backends"}
-"""Roots that are never a framework's: their types are settled without reading entry points."""
+"""Roots that never belong to a framework: no entry points are read for their types."""
 
 
 def serving(x: object) -> Backend | None:
-    """Return the backend of a tensor, or None for anything else; remembered by type."""
+    """Return the backend of a tensor, or None for any other object; the result is cached by type."""
     cls = type(x)
     found = TENSORS.get(cls)
     if found is not None or cls in _OTHERS:
@@ -248,27 +248,27 @@ def serving(x: object) -> Backend | None:
         return lent
     if name is not None:
         TENSORS[cls] = found = _LOADED[name]
-        if name in LENT:  # since a moment ago, in another thread
+        if name in LENT:  # another thread has just added it
             TENSORS.pop(cls, None)
         if found.hosted:
             HOSTED[cls] = found.hosted
         if cls in found.copiers:
             COPIERS[cls] = found.copiers[cls]
-    elif len(_OTHERS) < 4096:  # types made in a loop must not be kept for ever
+    elif len(_OTHERS) < 4096:  # bounded, so that types created in a loop are not all kept alive
         _OTHERS[cls] = None
     return found
 
 
 @settled_when_compiled
 def _tensor_framework(cls: type) -> str | None:
-    """The name of the backend, now loaded, whose tensors a type's instances are; None for any other type."""
+    """Load the backend whose tensors are instances of a type, and return its name; None for any other type."""
     backend = owner(cls)
     return backend.name if backend is not None and backend.is_tensor(cls) else None
 
 
 @settled_when_compiled
 def maker(cls: type) -> str | None:
-    """The name of the backend, now loaded, that defines a type, ``"cupy"``, or None."""
+    """Load the backend that defines a type, and return its name; ``"cupy"`` is not loaded; None for other types."""
     if _root(cls) == "cupy":
         return "cupy"
     backend = owner(cls)
@@ -276,13 +276,13 @@ def maker(cls: type) -> str | None:
 
 
 def gaps(name: str) -> Mapping[str, Gap]:
-    """Return what a backend declares it cannot do, without importing its framework where it ships with devshim."""
+    """Return the features that a backend lacks; the framework of a built-in backend is not imported."""
     declared: Mapping[str, Gap] = _declared(name).GAPS if name in BUILTIN else load(name).gaps
     return declared
 
 
 def limits(name: str) -> Mapping[str, str]:
-    """Return what a backend declares it leaves out of what it can do, likewise."""
+    """Return the missing parts of a backend's features; the framework of a built-in backend is not imported."""
     declared: Mapping[str, str] = _declared(name).LIMITS if name in BUILTIN else load(name).limits
     return declared
 

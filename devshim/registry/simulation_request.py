@@ -1,4 +1,4 @@
-"""The simulated GPUs that this process asked for, by `devshim.simulate` or by its environment."""
+"""The simulated GPUs that this process has requested, with `devshim.simulate` or through its environment."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from devshim.simulation.faults import Fault
 
     Request: TypeAlias = tuple[int, int | None, tuple[Fault, ...]]
-    """How many GPUs, the bytes of each (None: no limit), and what goes wrong on them."""
+    """The number of GPUs, the bytes of each (None: no limit), and their faults."""
 
 __all__ = ["current", "simulated_gpus"]
 
 asked: Request | None = None
-"""What `devshim.simulate` was given last; None where it was not called."""
+"""The last arguments of `devshim.simulate`; None if it was not called."""
 
 
 def current() -> Request:
-    """Return what was asked for: by a call, else by the environment, else nothing."""
+    """Return the request: of a call, otherwise of the environment, otherwise for no GPUs."""
     given = asked
     if given is not None:
         return given
@@ -34,5 +34,5 @@ def current() -> Request:
 
 
 def simulated_gpus() -> int:
-    """Return how many simulated GPUs were asked for; 0 for none."""
+    """Return the number of simulated GPUs that were requested; 0 without a request."""
     return current()[0]

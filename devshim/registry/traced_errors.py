@@ -1,6 +1,6 @@
-"""Errors that leave a compiled function as they leave any other: each is raised in a form that the compiler hands on.
+"""Errors inside compiled functions, wrapped so that they leave the function as they would leave any other.
 
-The arguments are plain text, because a compiler keeps the answer of such a call.
+The arguments are plain text, because a compiler caches the results of such calls.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ __all__ = ["copy_needed", "mismatch", "not_a_tensor", "not_found"]
 
 @registry.settled_when_compiled
 def not_found(name: str, device: str) -> NoReturn:
-    """Raise `DeviceNotFoundError`, in a form that a compiler hands on: its arguments are plain for that."""
+    """Raise `DeviceNotFoundError` in a form that leaves a compiled function."""
     backend = registry.load(name)
     raise backend.untraceable(missing_devices.not_found(backend, parsing.device(device)))
 
 
 @registry.settled_when_compiled
 def copy_needed(name: str, source: str, target: str) -> NoReturn:
-    """Raise `CopyNeededError` likewise."""
+    """Raise `CopyNeededError` in a form that leaves a compiled function."""
     raise registry.load(name).untraceable(messages.copy_needed(parsing.device(source), parsing.device(target)))
 
 
 @registry.settled_when_compiled
 def mismatch(name: str, located: tuple[tuple[str, str, str], ...], call: str) -> NoReturn:
-    """Raise `DeviceMismatchError` likewise."""
+    """Raise `DeviceMismatchError` in a form that leaves a compiled function."""
     devices = {label: parsing.device(device) for label, device, _ in located}
     frameworks = {label: framework for label, _, framework in located}
     raise registry.load(name).untraceable(mismatches.mismatch(devices, call, frameworks))
@@ -39,7 +39,7 @@ def mismatch(name: str, located: tuple[tuple[str, str, str], ...], call: str) ->
 
 @registry.settled_when_compiled
 def not_a_tensor(call: str, name: str) -> NoReturn:
-    """Raise `NotATensorError` likewise, for an object of a class of that name."""
+    """Raise `NotATensorError` for a class name, in a form that leaves a compiled function."""
     error = NotATensorError(
         f"ds.{call} takes a tensor, a tree of tensors, a model or an optimizer, and was given an object of type {name}",
         "pass a tensor, or a dict or list of them; ds.asarray(x) makes one of a number",

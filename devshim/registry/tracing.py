@@ -1,13 +1,15 @@
-"""What cannot be done inside a compiled function: it is refused there, with what to do outside.
+"""Refusal of calls that cannot work inside a compiled function, with a hint about what to do outside.
 
 Requirements this module answers:
 
-* A compiler that runs Python while it traces would do it once, then, and never again: a file is written, a seed set, a
-  device asked once, whatever the function does later.  That is silence, so it is refused: `refuse`.
-* A compiler that reads code instead of running it (torch.compile) cannot follow what is not tensors: locks, threads,
-  files, context variables.  With ``fullgraph=True`` the caller meets the same `TracingError`; without it the compiler
-  breaks off at the refusal, and the call does what it does eagerly: `refuse_where_read`.
-* What is wrong outside is the same error inside: a device that is not there, tensors that are not where they should be.
+* A compiler that runs Python while it traces would run a side effect once, at compile time, and never again: it would
+  write a file, set a seed or ask for a device once, whatever the function does later. That would be silently wrong, so
+  it is an error: `refuse`.
+* A compiler that reads code instead of running it (torch.compile) can follow only tensors: no locks, threads, files or
+  context variables. With ``fullgraph=True`` the caller gets the same `TracingError`. Without it, the compiler breaks
+  the graph at the error, and the call runs eagerly: `refuse_where_read`.
+* An error outside a compiled function is the same error inside: a device that does not exist, or tensors that are not
+  where they should be.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 @registry.settled_when_compiled
 def refuse(call: str, instead: str) -> None:
-    """Raise `TracingError` where a framework that is loaded is compiling the calling code.
+    """Raise `TracingError` if a loaded framework is compiling the calling code.
 
     Args:
         call: The devshim call, such as ``"memory"``.
@@ -34,7 +36,10 @@ def refuse(call: str, instead: str) -> None:
 
 @registry.settled_when_compiled
 def refuse_where_read(call: str, instead: str) -> None:
-    """Do the same where the compiler reads code: what others do while they trace is right, or refused elsewhere."""
+    """Raise `TracingError` if a compiler that reads code is compiling the calling code.
+
+    With other compilers the call works during tracing, or is refused elsewhere.
+    """
     for backend in registry.loaded():
         if backend.reads_code and backend.tracing():
             _raise(backend, call, instead)
@@ -42,7 +47,7 @@ def refuse_where_read(call: str, instead: str) -> None:
 
 @registry.settled_when_compiled
 def refuse_default_where_read() -> None:
-    """Raise `TracingError` likewise where what is created would follow an `on` that the compiler cannot see."""
+    """Raise `TracingError` if a new tensor's device would depend on an `on` that a code-reading compiler cannot see."""
     from devshim.errors import TracingError
 
     for backend in registry.loaded():

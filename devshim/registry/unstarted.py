@@ -1,4 +1,4 @@
-"""Calls that may find out that a device cannot start: they raise `DeviceNotFoundError`, and the reason is kept."""
+"""Calls that may discover that a device cannot start: they store the reason and raise `DeviceNotFoundError`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOKED_AT: set[tuple[str, Device]] = set()
 
 
 def ask(backend: Backend, device: Device, how: Callable[[Device], T]) -> T:
-    """Return what a method of the backend answers about a device; raise `DeviceNotFoundError` if it cannot start."""
+    """Return the result of a backend's method for a device; raise `DeviceNotFoundError` if the device cannot start."""
     try:
         return how(device)
     except Exception as error:
@@ -32,7 +32,7 @@ def ask(backend: Backend, device: Device, how: Callable[[Device], T]) -> T:
 
 
 def look(backend: Backend, device: Device) -> None:
-    """Look at a device once, for calls that do nothing as long as it has not been used: they would pass silently."""
+    """Touch a device once, for calls that do nothing while it is unused and would otherwise succeed silently."""
     if (backend.name, device) not in _LOOKED_AT:
         ask(backend, device, backend.describe)
         _LOOKED_AT.add((backend.name, device))

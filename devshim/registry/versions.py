@@ -1,4 +1,4 @@
-"""The installed version of a framework, read from its metadata: nothing is imported."""
+"""The installed version of a framework, read from its metadata without importing anything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["version_of"]
 
 
 def version_of(backend: str) -> str | None:
-    """Return the version of the distribution that carries a backend's framework, or None where none says."""
+    """Return the version of the distribution that provides a backend's framework, or None without metadata."""
     for distribution in discovery.DISTRIBUTIONS.get(backend, (backend,)):
         try:
             return version(distribution)
