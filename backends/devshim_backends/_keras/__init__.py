@@ -1,6 +1,7 @@
-"""Keras 3's objects, as the adapters of TensorFlow, PyTorch and JAX need them: no adapter, and no framework's.
+"""Shared support for Keras 3 objects in the adapters of TensorFlow, PyTorch and JAX.
 
-Keras runs on one of them at a time, chosen by ``KERAS_BACKEND``; the adapter of that one serves it.  What is the same
-on all is here: which variables a model, optimizer or metric holds and what they are called, copies, settings for
-checkpoints, and the layers in canonical terms.  Only ``orders.py`` and what it needs import Keras.
+Keras runs on one of these frameworks at a time, chosen by ``KERAS_BACKEND``; that framework's adapter serves it. This
+package contains what is the same for all three: the variables of a model, optimizer or metric and their names, copies,
+settings for checkpoints, and layers in canonical terms. It is not an adapter and imports no framework. Only
+``layout_inference.py`` and the modules that it needs, and ``layer_specs.py``, import Keras when they are loaded.
 """

@@ -1,11 +1,12 @@
-"""The parts of a Keras model: what had better stay together on one device, and which weight belongs to which layer.
+"""The structure of a Keras model: the blocks that should stay on one device, and the layer that each weight is in.
 
 Requirements this module answers:
 
-* A chain is cut between its links: Sequential and functional models are opened. A layer of the user's own is one block,
-  with what it is made of inside; Keras's own layers, recurrent cells and attention among them, are never cut.
-* Weights are identified by their roles (`kinds`), at the very paths that `leaves` gives them; those of a class that is
-  unknown, or that have more to them than their class makes, are of no kind.
+* A chain is cut between its elements: Sequential and functional models are opened. A layer with a class of the user's
+  own is one block, which contains the blocks inside it; Keras's own layers, including recurrent cells and attention,
+  are never cut.
+* Weights are identified by their roles (`layer_specs`), with the same key paths as in `leaves`. A layer of an unknown
+  class, or with more weights than its class makes, has no kind.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["blocks_of", "layers_of"]
 
 
 class Paths:
-    """The path of each weight of a model, by whose data it is."""
+    """The key path of each weight of a model, found by the object with its data."""
 
     def __init__(self, backend: Backend, contents: Contents, model: Any) -> None:
         self._contents = contents
@@ -40,7 +41,7 @@ class Paths:
         return tuple(self._found.values())
 
     def of(self, variables: Iterable[Any]) -> list[str]:
-        """Return the paths of Keras's variables; those without values have none."""
+        """Return the key paths of Keras variables, without those that have no value yet."""
         owners = (id(self._contents.owner(variable)) for variable in variables)
         return list(dict.fromkeys(self._found[owner] for owner in owners if owner in self._found))
 
@@ -67,7 +68,7 @@ def layers_of(backend: Backend, contents: Contents, model: Any) -> list[Layer]:
 
 # ---------------------------------------------------------------------- blocks
 def _opened(layer: Any, paths: Paths) -> Iterator[Block]:
-    """The blocks a model is made of: its own weights first, then its layers, chains among them opened."""
+    """Yield the blocks of a model: its own weights first, then its layers, with chains opened."""
     from devshim_backends._keras.layout_graph import is_graph, parts
 
     own = tuple(paths.of(_own(layer)))
@@ -84,12 +85,12 @@ def _opened(layer: Any, paths: Paths) -> Iterator[Block]:
 
 
 def _own(layer: Any) -> list[Any]:
-    """A layer's variables that are in no layer it is made of."""
+    """Return a layer's variables that are not in its sublayers."""
     return [*getattr(layer, "_trainable_variables", ()), *getattr(layer, "_non_trainable_variables", ())]
 
 
 def _can_be_cut(layer: Any) -> bool:
-    """True if a layer calls its sublayers as a user would, so that they can be on other devices."""
+    """Return True if a layer calls its sublayers as a user would, so that they can be on other devices."""
     from devshim_backends._keras.layout_graph import is_graph, parts
 
     return any(parts(layer)) and (is_graph(layer) or not type(layer).__module__.startswith("keras."))

@@ -1,14 +1,14 @@
-"""Move what Keras creates later to its device: weights of unbuilt layers, optimizer slots, metrics.
+"""Moving variables that Keras creates late to their device: weights of unbuilt layers, optimizer slots, metrics.
 
-Keras makes variables wherever its framework makes tensors, and some of them only when a symbolic call has ended.  So
-what is made for something that was placed is brought there behind the call that made it, by one copy each.
+Keras makes variables wherever its framework makes tensors, and some of them only after a symbolic call has ended. So
+variables for an object that was placed are moved to its device after the call that made them, by one copy each.
 
 Requirements this module answers:
 
-* An unbuilt layer remembers where it was placed, and forgets it once its variables are there.
-* A layer that is added to a model comes to the model's device, and a weight that is added to a built layer, such as
-  those of LoRA, to the layer's.
-* An optimizer's state is brought beside its variables, and the metrics of ``compile`` beside the weights before them.
+* An unbuilt layer stores the device that it was placed on, until its variables are there.
+* A layer that is added to a model moves to the model's device, and a weight that is added to a built layer (for
+  example, by LoRA) to the layer's.
+* An optimizer's state follows its variables, and the metrics of ``compile`` follow the weights before them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["add_beside", "bring", "bring_beside", "home_of", "settle"]
 
 _HOME = "_devshim_home"
-"""The attribute of a layer that has variables to make yet: the device it was placed on."""
+"""The attribute of a layer that has yet to make variables: the device that it was placed on."""
 
 
 def settle(contents: Contents, model: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-    """Note where the unbuilt parts of a model belong; returns what takes it back."""
+    """Store the devices of a model's unbuilt parts, and return a function that undoes it."""
     before = []
     for path, part in contents.parts(model):
         before.append((part, vars(part).get(_HOME)))
@@ -47,13 +47,13 @@ def settle(contents: Contents, model: Any, where: Callable[[str], Device]) -> Ca
 
 
 def home_of(part: Any) -> Device | None:
-    """Return where a layer that is not built yet was placed; None for any other."""
+    """Return the device that a layer was placed on if it is not built yet; None for any other."""
     found: Device | None = vars(part).get(_HOME)
     return found
 
 
 def bring(backend: Backend, contents: Contents, model: Any) -> None:
-    """Bring what was made in a model since it was placed to where it belongs."""
+    """Move the variables made since a model was placed to their devices."""
     homes: dict[str, Device] = {}
     for path, part in contents.parts(model):
         home = home_of(part) or _above(homes, path)
@@ -71,8 +71,8 @@ def bring(backend: Backend, contents: Contents, model: Any) -> None:
 
 
 def add_beside(backend: Backend, contents: Contents, whole: Any, add: Callable[[], Any]) -> Any:
-    """Call a method that adds a weight or layer, and bring what it made to the device of all that was there before."""
-    home = home_of(whole) if is_metric(whole) else None  # of a layer that is not built, `bring` takes care
+    """Call a method that adds a weight or layer, and move the new variables to the device of the existing ones."""
+    home = home_of(whole) if is_metric(whole) else None  # for a layer that is not built, `bring` does this
     device = home or (_one_device(backend, whole) if _is_built(whole) else None)
     result = add()
     if device is None:
@@ -92,7 +92,7 @@ def _one_device(backend: Backend, whole: Any) -> Device | None:
 
 
 def _is_built(part: Any) -> bool:
-    """Return True for a layer that is built, and a metric that has variables: some make them late."""
+    """Return True for a built layer, and for a metric that has variables: some metrics make them late."""
     return bool(part.variables) if is_metric(part) else getattr(part, "built", True)
 
 
@@ -101,7 +101,7 @@ def _has_values(contents: Contents, part: Any) -> bool:
 
 
 def bring_beside(backend: Backend, whole: Any) -> None:
-    """Bring the states of a model or optimizer beside the weights that they belong to."""
+    """Move the states of a model or optimizer to the devices of the weights that they belong to."""
     for leaf in backend.leaves(whole):
         if leaf.kind == "state" and leaf.beside is not None:
             _carry(backend, leaf, backend.device_of(leaf.beside))
@@ -114,7 +114,7 @@ def _carry(backend: Backend, leaf: Any, device: Device) -> None:
 
 
 def _note(part: Any, home: Device | None) -> None:
-    """Note it behind Keras's back, which tracks what is set on a layer."""
+    """Set the attribute without Keras, which tracks attributes that are set on a layer."""
     if home is None:
         vars(part).pop(_HOME, None)
     else:
@@ -122,7 +122,7 @@ def _note(part: Any, home: Device | None) -> None:
 
 
 def _above(homes: dict[str, Device], path: str) -> Device | None:
-    """The device of the nearest part above a path."""
+    """Return the device of the nearest part above a path."""
     while True:
         if path in homes:
             return homes[path]
@@ -132,7 +132,7 @@ def _above(homes: dict[str, Device], path: str) -> Device | None:
 
 
 def _wanted(where: Callable[[str], Device], path: str) -> Device | None:
-    """Return the device of something without variables; None if the placement only names leaves."""
+    """Return the device of a part without variables; None if the placement only names leaves."""
     try:
         return where(path)
     except ArgumentError:

@@ -1,7 +1,7 @@
 """Independent copies of Keras models and optimizers.
 
-Keras makes a layer again from its configuration, as it does from a file, and the values of the first are copied.  An
-optimizer's copy trains the copies of the variables that the first trains.
+Keras makes a new layer from the original's configuration, as it does from a file, and devshim copies the values. An
+optimizer's copy trains the copies of the variables that the original trains.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = ["clones", "remade"]
 
 
 def clones(backend: Backend, contents: Contents, wholes: Sequence[Any], copy: Callable[[Any], Any]) -> list[Any]:
-    """Return copies of models and optimizers, of which each optimizer's is that of its model's copy.
+    """Return copies of models and optimizers; each optimizer's copy belongs to its model's copy.
 
     Args:
         backend: The adapter.
-        contents: What is in them.
-        wholes: What to copy.
-        copy: Makes a model again, as `remade` does, without its values.
+        contents: The contents of Keras objects.
+        wholes: The objects to copy.
+        copy: Makes a new model without the original's values, as `remade` does.
 
     Raises:
         UnsupportedError: Keras or Python cannot copy one of them, or an optimizer is to be copied without its model.
     """
     made: dict[int, Any] = {}
     twins: dict[int, Any] = {}
-    before = random.getstate()  # from which Keras draws the seeds of initializers that are not used
+    before = random.getstate()  # Keras uses this generator for the seeds of initializers that are not used
     try:
         for whole in wholes:
             if is_variable(whole):
@@ -78,11 +78,11 @@ def _model(backend: Backend, contents: Contents, model: Any, twins: dict[int, An
 
 
 def _variable(backend: Backend, variable: Any) -> Any:
-    """Return a variable of the same class and options, with a value of its own on the same device."""
+    """Return a variable of the same class and options, with its own value on the same device."""
     new = type(variable)(
         "zeros",
         shape=tuple(variable.shape),
-        dtype=variable._dtype,  # not that of an autocast scope
+        dtype=variable._dtype,  # not the dtype of an autocast scope
         trainable=variable.trainable,
         autocast=variable._autocast,
         aggregation=variable.aggregation,
@@ -95,11 +95,11 @@ def _variable(backend: Backend, variable: Any) -> Any:
 
 
 def remade(contents: Contents, layer: Any) -> Any:
-    """Return a layer of the same configuration, built for the same shapes, and compiled if the first is."""
+    """Return a layer with the same configuration, built for the same shapes, and compiled if the original is."""
     known = inspect.signature(type(layer)).parameters
     if "name" in known or any(each.kind is each.VAR_KEYWORD for each in known.values()):
         return _deserialized(contents, layer)
-    # A class of which the constructor takes none of a layer's own options: Keras passes them, and fails.
+    # The constructor does not accept a layer's standard options, which Keras would pass and fail.
     new = type(layer)(**{name: value for name, value in layer.get_config().items() if name in known})
     if layer.built and layer.get_build_config():
         new.build_from_config(layer.get_build_config())
@@ -127,10 +127,10 @@ def _is_custom(cls: type) -> bool:
 
 
 def _pairs(contents: Contents, old: Any, new: Any) -> dict[int, Any]:
-    """The variable of a copy for each variable of the original, by the `id` of whose data that one is.
+    """Return the copy's variable for each variable of the original, keyed by the id of the object with its data.
 
     Raises:
-        ValueError: The copy is another model.
+        ValueError: The copy has a different structure.
     """
     pairs: dict[int, Any] = {}
     left, right = list(contents.parts(old)), list(contents.parts(new))
@@ -149,7 +149,7 @@ def _pairs(contents: Contents, old: Any, new: Any) -> dict[int, Any]:
 
 
 def _copy_values(backend: Backend, old: Any, new: Any) -> None:
-    """Give a copy the values of the original, on their devices; what Keras has not made there yet is left out."""
+    """Copy the original's values to a copy, on their devices; leaves that Keras has not made there yet are skipped."""
     there = {leaf.path: leaf for leaf in backend.leaves(new)}
     for leaf in backend.leaves(old):
         if leaf.path in there:

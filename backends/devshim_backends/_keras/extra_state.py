@@ -1,8 +1,8 @@
-"""The extra state of optimizers, and of models that were compiled with one, in a checkpoint.
+"""The extra state, in a checkpoint, of optimizers and of models that were compiled with one.
 
-Settings that are plain numbers come back (``momentum``, ``clipnorm``); rates and counts are variables.  The state of an
-optimizer that has trained nothing yet is made by its own ``build``, for which it must know its variables: a compiled
-model tells it, or the model beside which it is loaded, else ``optimizer.build(model.trainable_variables)`` does.
+Settings that are plain numbers are restored (``momentum``, ``clipnorm``); rates and counts are variables. The state of
+an optimizer that has not trained yet is created by its own ``build``, which needs its variables. They come from the
+compiled model, from the model that is loaded together with it, or from ``optimizer.build(model.trainable_variables)``.
 A model that is not built yet is built for the shapes that the saved one was built for.
 """
 
@@ -29,12 +29,12 @@ _NOT_SET = frozenset({"name", "learning_rate"})
 
 
 def library_of(backend: Backend, whole: Any) -> str:
-    """Return ``"keras"`` for what is Keras's, whichever framework computes it; see `contract.models.Wholes.library`."""
+    """Return ``"keras"`` for a Keras object, whatever its backend; see `devshim.contract.models.Wholes.library`."""
     return "keras" if is_whole(type(whole)) else backend.name
 
 
 def facts_of(whole: Any) -> Any:
-    """Return what a checkpoint keeps of a Keras object; see `devshim.contract.models.Wholes.facts`."""
+    """Return the extra state of a Keras object for a checkpoint; see `devshim.contract.models.Wholes.facts`."""
     if is_optimizer(whole):
         return _facts(whole)
     facts: dict[str, Any] = {}
@@ -48,10 +48,10 @@ def facts_of(whole: Any) -> Any:
 
 
 def begin_state(optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
-    """Make the state of an optimizer that has none; see `devshim.contract.models.Wholes.begin_state`."""
+    """Create the state of an optimizer that has none; see `devshim.contract.models.Wholes.begin_state`."""
     if not is_optimizer(optimizer) or optimizer.built:
         return _nothing
-    slots = [path.rpartition("state.")[2] for path in forms if "state." in path]  # of wrapped optimizers, too
+    slots = [path.rpartition("state.")[2] for path in forms if "state." in path]  # including wrapped optimizers
     count = len({slot.partition(".")[0] for slot in slots})
     known = [list(each.trainable_variables) for each in models if hasattr(each, "trainable_variables")]
     for variables in (*known, [each for of_one in known for each in of_one]):
@@ -63,7 +63,7 @@ def begin_state(optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable
 
 
 def restore(whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
-    """Give a Keras object what a checkpoint kept; see `devshim.contract.models.Wholes.restore`."""
+    """Restore the extra state of a Keras object from a checkpoint; see `devshim.contract.models.Wholes.restore`."""
     if is_optimizer(whole):
         _require_built(whole, any(path.startswith("state.") for path in forms))
         return _restored(whole, facts)
@@ -84,10 +84,10 @@ def restore(whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
 
 
 def _restored_with_optimizer(whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
-    """Give the optimizer of a compiled model what a checkpoint kept of it."""
+    """Restore the extra state of a compiled model's optimizer from a checkpoint."""
     optimizer = getattr(whole, "optimizer", None)
     if optimizer is None or "optimizer" not in facts:
-        return _nothing  # the weights alone are wanted, or are all there is
+        return _nothing  # only the weights are wanted, or nothing else was saved
     undo = _snapshot(optimizer)
     try:
         if not optimizer.built and any(".state." in path for path in forms):
@@ -121,7 +121,7 @@ def _require_built(optimizer: Any, begun: bool) -> None:
 
 
 def _restored(optimizer: Any, facts: Any) -> Callable[[], None]:
-    """Give an optimizer the settings of another."""
+    """Give an optimizer the saved settings, and return a function that undoes it."""
     undo = _snapshot(optimizer)
     try:
         _set(optimizer, facts)
@@ -146,7 +146,7 @@ def _set(optimizer: Any, facts: Any) -> None:
 
 
 def _snapshot(optimizer: Any) -> Callable[[], None]:
-    """Return what makes an optimizer what it is now, its lists and dictionaries the same objects."""
+    """Return a function that restores an optimizer's present state, in the same lists and dictionaries."""
     before = dict(vars(optimizer))
     contents = [(x, x.copy()) for x in before.values() if isinstance(x, (list, dict))]
     deeper = [_snapshot(inner) for _, inner in within(optimizer)]
@@ -165,4 +165,4 @@ def _snapshot(optimizer: Any) -> Callable[[], None]:
 
 
 def _nothing() -> None:
-    """Take back nothing."""
+    """Undo nothing."""

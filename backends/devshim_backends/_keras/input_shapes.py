@@ -1,6 +1,6 @@
-"""The shapes that a Keras model was built for, which a checkpoint keeps, so that an unbuilt model can be built again.
+"""The shapes that a Keras model was built for, which a checkpoint stores to build an unbuilt model again.
 
-Keras builds a model when it is first called.  Its own files keep the same shapes, and build models from them.
+Keras builds a model when it is first called. Its own files store the same shapes, and build models from them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BASES: tuple[Any, ...] = (list, set, OrderedDict, dict)
 
 
 def shapes_of(layer: Any) -> Any:
-    """Return the shapes that a layer was built for, as plain values; None for what has none, or has others."""
+    """Return the shapes that a layer was built for; None if it has none, or if they are not plain values."""
     if not getattr(layer, "built", False) or not hasattr(layer, "get_build_config"):
         return None
     shapes = layer.get_build_config()
@@ -35,7 +35,7 @@ def _is_plain(x: Any) -> bool:
 
 
 def build(layer: Any, shapes: Any) -> Undo:
-    """Build a layer for the shapes of another, unless it is built; returns what takes it back."""
+    """Build a layer for the shapes of another, unless it is built, and return a function that undoes it."""
     if getattr(layer, "built", True):
         return _nothing
     undo = _snapshot(layer)
@@ -48,9 +48,9 @@ def build(layer: Any, shapes: Any) -> Undo:
 
 
 def _snapshot(layer: Any) -> Undo:
-    """Return what makes a layer and the layers in it what they are now, their lists and dictionaries the same objects.
+    """Return a function that restores a layer and its sublayers, in the same lists and dictionaries.
 
-    What Keras notes of its variables belongs to it: it would pass over a new one with the `id` of an old one.
+    Keras's tracker is restored too: otherwise it would ignore a new variable with the same `id` as an old one.
     """
     before = [(vars(x), dict(vars(x))) for each in layer._flatten_layers() for x in (each, each._tracker)]
     contents: dict[int, tuple[Any, Any]] = {}
@@ -64,14 +64,14 @@ def _snapshot(layer: Any) -> Undo:
             attributes.update(old)
         for held, content in contents.values():
             base = next(each for each in _BASES if isinstance(held, each))
-            base.clear(held)  # not Keras's own, which tracks what is in it
+            base.clear(held)  # not the override of Keras, which tracks its contents
             base.extend(held, content) if base is list else base.update(held, content)
 
     return undo
 
 
 def _note(x: Any, contents: dict[int, tuple[Any, Any]]) -> None:
-    """Note what a list, dictionary or set holds now, and those in it."""
+    """Store the present contents of a list, dictionary or set, and of those inside it."""
     if isinstance(x, _BASES) and id(x) not in contents:
         contents[id(x)] = x, next(each for each in (list, set, dict) if isinstance(x, each))(x)
         for each in x.values() if isinstance(x, dict) else ():
@@ -79,4 +79,4 @@ def _note(x: Any, contents: dict[int, tuple[Any, Any]]) -> None:
 
 
 def _nothing() -> None:
-    """Take back nothing."""
+    """Undo nothing."""

@@ -1,7 +1,7 @@
-"""Keras's layers in canonical terms: their kinds, the roles of their weights, and how those are laid out.
+"""Keras layers in canonical terms: their kinds, the roles of their weights, and the layouts of these weights.
 
-Keras keeps the axis of inputs before that of outputs, and the window of a convolution before both; a GRU's gates in the
-order z, r, h where others have r, z, n; and one bias of an LSTM where others add two.
+Keras stores the axis of inputs before that of outputs, and the window of a convolution before both. It stores a GRU's
+gates in the order z, r, h where other frameworks have r, z, n, and one bias of an LSTM where others add two.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _DEFAULTS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 
 
 def told(layer: Any, path_of: Mapping[int, str], orders: Orders) -> list[Layer] | None:
-    """A layer as the layers it is for other frameworks; None where it is of no kind known here.
+    """Return a layer as the layers that it is in other frameworks; None if its kind is unknown.
 
     Args:
-        layer: Which.
-        path_of: The path of each of its variables that has a value, by its id.
-        orders: The features it takes and makes.
+        layer: The layer.
+        path_of: Id of a variable that has a value -> its key path.
+        orders: The features that it takes and makes.
     """
     found = list(_of(layer, _Paths(path_of), orders))
     named = {weight.path for each in found for weight in each.weights.values()}
@@ -46,7 +46,7 @@ def told(layer: Any, path_of: Mapping[int, str], orders: Orders) -> list[Layer] 
 
 
 class _Paths:
-    """The paths of a layer's variables."""
+    """The key paths of a layer's variables."""
 
     def __init__(self, path_of: Mapping[int, str]) -> None:
         self._path_of = path_of
@@ -96,7 +96,7 @@ def _made(
 
 # ---------------------------------------------------------------------- layouts
 def _matrix(paths: _Paths, layer: Any, name: str, takes: Features, makes: Features, gates: int = 1) -> Weight | None:
-    """A kernel of (inputs, outputs); either may be a row of a map, in which channels come last."""
+    """Return a kernel of (inputs, outputs); either may be a row of a map, in which channels come last."""
     path: str | None = paths.of(layer, name)
     kernel: Any = getattr(layer, name, None)
     if path is None:
@@ -119,19 +119,19 @@ def _vector(path: str, features: Features) -> Weight:
 
 
 def _row(features: Features) -> tuple[int, ...]:
-    """The channels, height and width of the map whose row features are, if they are one."""
+    """Return the channels, height and width of a map whose row the features are; empty for other features."""
     return features.sizes if features.kind == "row" else ()
 
 
 def _plain(path: str | None, makes: Features) -> Weight | None:
-    """What is laid out as everywhere, unless its last axis becomes a map."""
+    """Return a weight with the same layout in every framework, unless its last axis becomes a map."""
     if path is None:
         return None
     return Weight(path, unclear=_UNCLEAR if makes.kind in ("unclear", "row") else "")
 
 
 def _turned(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:
-    """Axes of which the first comes last."""
+    """Return axes with the first one moved to the end."""
     axes = range(first, first + len(sizes))
     return (*axes[1:], axes[0])
 
@@ -166,7 +166,7 @@ def _norm(layer: Any, paths: _Paths, takes: Features, makes: Features) -> Iterat
 
 
 def _of_a_map(layer: Any, axes: list[int], takes: Features) -> Features:
-    """The features of a normalization over several axes: all of a map, or who knows."""
+    """Return the features of a normalization over several axes: a whole map, or unclear."""
     whole = takes.kind == "map" and layer.gamma is not None and -1 not in axes[:-1]
     return Features("map") if whole and sorted(axes) == list(range(1, len(axes) + 1)) else Features("unclear")
 
@@ -194,12 +194,12 @@ def _convolutions(layer: Any, paths: _Paths) -> Iterator[Layer]:
 
 
 def _window(path: str | None, rank: int) -> Weight | None:
-    """A kernel of (height, width, inputs, outputs)."""
+    """Return a kernel of (height, width, inputs, outputs)."""
     return None if path is None else Weight(path, (*range(2, rank + 2), 1, 0))
 
 
 def _depthwise(layer: Any, paths: _Paths, name: str) -> tuple[dict[str, Weight | None], dict[str, Any]]:
-    """A kernel of (height, width, inputs, outputs of each)."""
+    """Return a kernel of (height, width, inputs, outputs of each)."""
     path = paths.of(layer, name)
     if path is None:
         return {"weight": None}, {}

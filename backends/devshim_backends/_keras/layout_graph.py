@@ -1,13 +1,15 @@
-"""Following features through the graph of a Keras model: which of them are a map, a row of one, or neither.
+"""The order of features in the graph of a Keras model, followed from layer to layer.
 
-`Features.kind` is one of
+A Keras model stores an image-like tensor (here called a map) with its channels last, and other frameworks store the
+channels first. So, to convert a weight, devshim must know for each layer whether its features are a map, a flattened
+map, or neither. `Features.kind` is one of
 
-* ``plain``: they stand in the order they have on every framework;
-* ``map``: (..., height, width, channels), where others have (channels, height, width);
+* ``plain``: the features have the same order on every framework;
+* ``map``: (..., height, width, channels), where other frameworks have (channels, height, width);
 * ``row``: a map of (channels, height, width), flattened in Keras's order;
-* ``input``: what the model is given, or what was reshaped: a map if a convolution takes it;
+* ``input``: a model's input, or the result of a reshape: it becomes a map if a convolution takes it;
 * ``mixed``: the last axis is plain, and nothing is known of the others;
-* ``unclear``.
+* ``unclear``: the order cannot be determined.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ __all__ = ["ALIGNED", "PLAIN", "UNCLEAR", "Features", "every", "is_graph", "is_s
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """How the features of a tensor stand.
+    """The order of a tensor's features.
 
     Attributes:
-        kind: See above.
-        sizes: Of a row, its map's channels, height, width.
-        makers: The layers whose weights make the last axis, where it may become a map yet.
+        kind: See the module's docstring.
+        sizes: For a row, the channels, height and width of its map.
+        makers: The layers whose weights produce the last axis, if it may still become a map.
     """
 
     kind: str
@@ -42,18 +44,18 @@ class Features:
 
 PLAIN, UNCLEAR = Features("plain"), Features("unclear")
 ALIGNED = frozenset({"plain", "map", "input", "mixed"})
-"""The kinds whose last axis is in the order that other frameworks have it in."""
+"""The kinds whose last axis has the same order in other frameworks."""
 _SPATIAL = ("convolutional", "pooling", "up_sampling", "zero_padding", "cropping")
 _SHAPELESS = ("activations", "regularization", "normalization", "merging", "core.identity", "core.masking", "rescaling")
 _ELEMENTWISE = {
     *("Add", "Subtract", "Multiply", "Divide", "TrueDivide", "Maximum", "Minimum", "Negative", "Relu", "Relu6", "Gelu"),
     *("Silu", "Sigmoid", "Tanh", "Elu", "Selu", "LeakyRelu", "HardSigmoid", "HardSwish", "HardSilu", "Softplus", "Exp"),
 }
-"""Keras's operators in a graph, by their classes' names, that leave every feature where it is."""
+"""Class names of Keras operators in a graph that leave every feature at its position."""
 
 
 def is_graph(layer: Any) -> bool:
-    """Whether it is a model whose graph is known."""
+    """Return True for a model whose graph is known."""
     if isinstance(layer, keras.Sequential):
         known = getattr(layer, "_functional", None) is not None
     else:
@@ -63,18 +65,18 @@ def is_graph(layer: Any) -> bool:
 
 
 def is_spatial(layer: Any) -> bool:
-    """Whether it takes a map."""
+    """Return True for a layer that takes a map."""
     return _is_among(layer, _SPATIAL)
 
 
 def _is_among(layer: Any, rooms: Sequence[str]) -> bool:
-    """Whether it is one of Keras's own layers, or derived from one, of these rooms of ``keras.src.layers``."""
+    """Return True for a layer of these modules of ``keras.src.layers``, or one derived from such a layer."""
     names = [cls.__module__.partition("keras.src.layers.")[2] for cls in type(layer).__mro__]
     return any(name and any(room in name for room in rooms) for name in names)
 
 
 def walk(orders: Orders, graph: Any, given: Sequence[Features]) -> list[Features]:
-    """What comes out of a graph that is given these; every layer in it is noted on the way."""
+    """Return the features of a graph's outputs for these inputs, and record every layer in it."""
     function = graph._functional if isinstance(graph, keras.Sequential) else graph
     levels = function._nodes_by_depth
     nodes = [node for depth in sorted(levels, reverse=True) for node in levels[depth]]
@@ -89,7 +91,7 @@ def walk(orders: Orders, graph: Any, given: Sequence[Features]) -> list[Features
 
 
 def _after(orders: Orders, node: Any, takes: list[Features]) -> list[Features]:
-    """What comes out of one call."""
+    """Return the features after one call."""
     layer = node.operation
     if is_graph(layer):
         return walk(orders, layer, takes)
@@ -129,7 +131,7 @@ def _made(orders: Orders, layer: Any, takes: list[Features], before: Any, after:
 
 
 def _of_a_map(orders: Orders, layer: Any, taken: Features, after: Any) -> Features:
-    """After a convolution or pooling."""
+    """Return the features after a convolution or pooling."""
     last = getattr(layer, "data_format", "channels_last") == "channels_last"
     if taken.kind == "input" and last:
         orders.become_map(taken, layer)
@@ -143,10 +145,10 @@ def _of_a_map(orders: Orders, layer: Any, taken: Features, after: Any) -> Featur
 
 
 def _flattened(taken: Features, before: Any, *, turned: bool) -> Features:
-    """After all axes but the batch's became one."""
+    """Return the features after all axes except the batch's are flattened into one."""
     if len(before) < 2:
         return taken
-    channels, *spatial = before if turned else (before[-1], *before[:-1])  # Keras puts channels last by itself
+    channels, *spatial = before if turned else (before[-1], *before[:-1])  # Keras's default is channels last
     if channels == 1 or all(size == 1 for size in spatial):
         return PLAIN if taken.kind in ALIGNED else taken
     if None in before or taken.kind in ("mixed", "unclear", "row"):
@@ -178,17 +180,17 @@ def _reshaped(orders: Orders, taken: Features, before: Any, after: Any) -> Featu
 
 
 def _normalized(orders: Orders, layer: Any, taken: Features, after: Any) -> Features:
-    """After statistics of each channel, which others have at the first axis: what it takes is a map, or is made one."""
+    """Return the features after statistics of each channel, which other frameworks have at the first axis."""
     if layer.axis not in (-1, len(after)) or taken.kind not in ("input", "plain"):
         return taken
-    if taken.kind == "plain" or len(after) < 3:  # a sequence, whose axes others exchange, and perhaps back
+    if taken.kind == "plain" or len(after) < 3:  # a sequence, whose axes others swap, and perhaps swap back
         return Features("mixed")
     orders.become_map(taken, layer)
     return Features("map")
 
 
 def _merged(takes: list[Features], layer: Any, after: Any) -> Features:
-    """After something that leaves every feature where it is, of one tensor or of several of a shape."""
+    """Return the features after a layer that leaves every feature at its position, with one or more inputs."""
     kinds = {each.kind for each in takes}
     if len(takes) == 1 and takes[0].kind != "plain":
         return takes[0]
@@ -204,7 +206,7 @@ def _merged(takes: list[Features], layer: Any, after: Any) -> Features:
 
 
 def _unknown(orders: Orders, layer: Any, takes: list[Features], before: Any, after: Any) -> Features:
-    """After something nobody knows: of plain features it makes plain ones on every framework alike."""
+    """Return the features after an unknown layer: from plain features it makes plain ones on every framework."""
     if all(each.kind == "plain" for each in takes):
         makers = tuple(maker for each in takes for maker in each.makers)
         is_reshaped = len(after) > len(before) and before[-1:] != after[-1:]
@@ -215,13 +217,13 @@ def _unknown(orders: Orders, layer: Any, takes: list[Features], before: Any, aft
 
 
 def parts(layer: Any) -> Iterator[Any]:
-    """The layers that a layer is directly made of, in their order."""
+    """Return the direct sublayers of a layer, in their order."""
     found = layer.layers if isinstance(layer, keras.Model) else getattr(layer, "_layers", ())
     return (each for each in found if not isinstance(each, keras.layers.InputLayer))
 
 
 def every(layer: Any) -> Iterator[Any]:
-    """A layer, and all it is made of."""
+    """Yield a layer and all its sublayers."""
     yield layer
     for each in parts(layer):
         yield from every(each)

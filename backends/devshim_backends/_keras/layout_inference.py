@@ -1,15 +1,15 @@
-"""In which order a Keras model's features are where they reach a layer, against the order others have them in.
+"""The order in which a Keras model's features reach each layer, compared with the order in other frameworks.
 
-Keras has maps as (height, width, channels), PyTorch, Gluon and Paddle as (channels, height, width). Flattened, the same
-features stand in another order: the weights of the Dense layer behind have equal shapes, and other meanings.
+Keras stores maps as (height, width, channels), and PyTorch, Gluon and Paddle as (channels, height, width). Flattened,
+the same features are in a different order: the weights of the next Dense layer have equal shapes but other meanings.
 
 Requirements this module answers:
 
-* The graph of Sequential and functional models is followed (`following`): what was a map is told as one.
-* What a Dense layer makes to be reshaped into a map is in that order, too.
-* In a layer with a ``call`` of its own, features are trusted where nothing in the model is a map, or where they are as
-  many as the layer before makes. Where that leaves something open, the graph is asked for (`symbolic`); what has none
-  is unclear.
+* The graph of Sequential and functional models is followed (`layout_graph`), which finds every map.
+* If the output of a Dense layer is reshaped into a map, its weights are in that order too.
+* For a layer with a ``call`` of its own, features are trusted if nothing in the model is a map, or if their number is
+  what the previous layer makes. If that leaves something open, the layer is traced for its graph (`layout_symbolic`); a
+  layer without a graph is unclear.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Orders", "orders_of"]
 
 
 def orders_of(model: Any) -> Orders:
-    """The features of every layer of a model; code of the user's is called only where they are not clear without."""
+    """Return the features of every layer of a model; the user's code is called only if they are unclear otherwise."""
     found = Orders(model, deep=False)
     return Orders(model, deep=True) if found.is_unclear() else found
 
@@ -44,12 +44,12 @@ class Orders:
     """The features of every layer of a model.
 
     Args:
-        model: Which.
-        deep: Whether layers with a ``call`` of the user's are asked for their graphs.
+        model: The model.
+        deep: True to trace layers with a ``call`` of the user's own for their graphs.
 
     Attributes:
-        into: By the layer's id, what it takes; of an axis that is not the last one nothing is said.
-        made: By the layer's id, what becomes of what it makes, where that is a map, or unclear.
+        into: Layer's id -> its input features, which describe only the last axis.
+        made: Layer's id -> what its output becomes, if that is a map or is unclear.
     """
 
     def __init__(self, model: Any, *, deep: bool) -> None:
@@ -66,25 +66,25 @@ class Orders:
         else:
             self._made_alone([model], None)
         convolves = any(map(is_spatial, every(model)))
-        for each in self._waiting:  # nothing took them that says what they are
+        for each in self._waiting:  # no later layer decided what they are
             if each.sizes or convolves:
                 self._mark(each, UNCLEAR)
 
     def is_unclear(self) -> bool:
-        """Whether anything is."""
+        """Return True if any layer's features are unclear."""
         return any(each.kind == "unclear" for found in (self.into, self.made) for each in found.values())
 
-    # ------------------------------------------------------------------ told by the walk
+    # ------------------------------------------------------------------ called by layout_graph.walk
     def inside(self, layer: Any, tensor: Any | None) -> Any | None:
-        """The graph of a layer that is called with a tensor, where it may be asked for and has one."""
+        """Return the graph of a layer that is called with a tensor; None if it has none or must not be traced."""
         return layout_symbolic.graph_of(layer, every, tensor) if self._deep and any(parts(layer)) else None
 
     def take(self, layer: Any) -> None:
-        """What a layer makes is taken by another."""
+        """Record that another layer takes a layer's output."""
         self._calls[id(layer)] = self._calls.get(id(layer), 0) + 1
 
     def note(self, layer: Any, taken: Features, shape: tuple[int | None, ...]) -> None:
-        """A layer is called with features."""
+        """Record that a layer is called with features."""
         known = self.into.setdefault(id(layer), taken)
         if (known.kind, known.sizes) != (taken.kind, taken.sizes):  # called twice
             self.into[id(layer)] = PLAIN if {known.kind, taken.kind} <= ALIGNED else UNCLEAR
@@ -92,22 +92,22 @@ class Orders:
             self._made_alone(list(parts(layer)), shape[-1] if shape and taken.kind in ALIGNED else None)
 
     def may_become_map(self, sizes: tuple[int, ...], makers: tuple[Any, ...]) -> Features:
-        """A vector was reshaped, or something like it; ``sizes`` are those of the map, where they are known."""
+        """Return the features of a reshaped vector that may be a map, with the map's ``sizes`` if they are known."""
         features = Features("input", sizes, makers)
-        if any(self._calls.get(id(layer), 0) > 1 for layer in makers):  # somebody else takes it, too
+        if any(self._calls.get(id(layer), 0) > 1 for layer in makers):  # another layer takes the output too
             self._mark(features, UNCLEAR)
         else:
             self._waiting.append(features)
         return features
 
     def settle(self, features: Features) -> None:
-        """What was reshaped is no map."""
+        """Record that a reshaped tensor is not used as a map."""
         if features in self._waiting:
             self._waiting.remove(features)
 
     def become_map(self, features: Features, layer: Any) -> None:
-        """A convolution took it."""
-        if features.sizes and not features.makers:  # it has no weights to put in order, but for those
+        """Record that a convolution takes a tensor, which is therefore a map."""
+        if features.sizes and not features.makers:  # no layer before it has weights that could be reordered
             self.into[id(layer)] = UNCLEAR
         if features in self._waiting:
             self._waiting.remove(features)
@@ -117,7 +117,7 @@ class Orders:
         for layer in features.makers:
             self.made[id(layer)] = made if id(layer) not in self.made else UNCLEAR
 
-    # ------------------------------------------------------------------ where nobody knows who calls whom
+    # ------------------------------------------------------------------ layers outside of graphs
     def _graph(self, model: Any, size: int | None, *, outermost: bool = False) -> None:
         given = []
         for tensor in keras.tree.flatten(model.inputs):
@@ -126,7 +126,7 @@ class Orders:
         walk(self, model, given)
 
     def _made_alone(self, layers: list[Any], size: int | None) -> int | None:
-        """Layers in the order they were made; takes and returns the number of features, where that is known."""
+        """Process layers in their order of creation; take and return the number of features, None if unknown."""
         vectors: list[Any] = []
         for layer in layers:
             if is_graph(layer):
@@ -138,25 +138,25 @@ class Orders:
                 size = self._made_alone(list(parts(layer)), size)
                 continue
             if is_spatial(layer):
-                if takes not in (None, size):  # what was made before may have been reshaped
+                if takes not in (None, size):  # the earlier output may have been reshaped
                     self.made.update({id(each): UNCLEAR for each in vectors})
                 vectors = []
             elif vectors or takes != makes:
                 vectors.append(layer)
             if self._has_maps and not is_spatial(layer) and not self._is_trusted(takes, makes, size):
                 self.into[id(layer)] = UNCLEAR
-                makes = None if takes == makes else makes  # the same features, in the same order
+                makes = None if takes == makes else makes  # a scale or shift does not change the order
             self._sizes_seen.add(makes)
             size = makes if layer.variables else size
         return size
 
     def _is_trusted(self, takes: int | None, makes: int | None, size: int | None) -> bool:
-        """Whether a layer's inputs are features as the one before makes them; for scales and shifts, as any makes."""
+        """Return True if a layer's inputs are the previous layer's output; a scale or shift may follow any layer."""
         return takes in (None, size) or (takes == makes and takes in self._sizes_seen)
 
 
 def _is_unit(layer: Any) -> bool:
-    """Whether it calls its parts in a way that is known."""
+    """Return True for a layer that calls its sublayers in a known way."""
     return isinstance(layer, (keras.layers.RNN, keras.layers.Bidirectional))
 
 
@@ -165,7 +165,7 @@ def _reshapes(layer: Any) -> bool:
 
 
 def _sizes(layer: Any) -> tuple[int | None, int | None]:
-    """How many features a layer with weights takes and makes; None where they say nothing of it."""
+    """Return the number of features that a layer with weights takes and makes; None where it is unknown."""
     kernel: Any = getattr(getattr(layer, "cell", layer), "kernel", None)
     if isinstance(layer, keras.layers.Bidirectional):
         takes, makes = _sizes(layer.forward_layer)

@@ -1,7 +1,7 @@
 """The graph of a layer whose ``call`` is the user's own, found by calling it with Keras's symbolic tensors.
 
-Keras does the same when it builds such a layer. Here nothing may stay of it: variables are kept as they are by Keras's
-own scope for that, and the calls are not remembered. Code that takes no symbolic tensors (``tf.reshape``) has no graph.
+Keras does the same when it builds such a layer. Here it must have no lasting effect: a Keras scope keeps variables
+unchanged, and the recorded calls are deleted. Code that does not accept symbolic tensors (``tf.reshape``) has no graph.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["graph_of"]
 
 
 def graph_of(layer: Any, every: Callable[[Any], Any], tensor: Any | None = None) -> Any | None:
-    """What a layer does with a tensor like one, as a `keras.Function`; None where that cannot be told.
+    """Return the `keras.Function` that a layer applies to one tensor; None if it cannot be found.
 
     Args:
-        layer: Which; of the user's, or a model of the user's.
-        every: Tells a layer and all it is made of.
-        tensor: What it is called with, or None: one of the shape it was built for.
+        layer: A layer or model with a ``call`` of the user's own.
+        every: Returns a layer and all its sublayers.
+        tensor: The tensor that the layer is called with, or None for one of the shape that it was built for.
     """
     shape = _built_for(layer) if tensor is None else tuple(tensor.shape)
     if shape is None or type(layer).call.__module__.startswith("keras."):
@@ -33,7 +33,7 @@ def graph_of(layer: Any, every: Callable[[Any], Any], tensor: Any | None = None)
         with keras.StatelessScope():
             made = layer.call(given)
         return keras.Function(given, made)
-    except Exception:  # it is the user's code, which may refuse what is no number with anything
+    except Exception:  # the user's code may raise any error for a tensor without values
         return None
     finally:
         for each, taken, given_on in before:
@@ -41,7 +41,7 @@ def graph_of(layer: Any, every: Callable[[Any], Any], tensor: Any | None = None)
 
 
 def _built_for(layer: Any) -> tuple[int | None, ...] | None:
-    """The shape of the only tensor that a layer was called with when it was built."""
+    """Return the shape of the only tensor that a layer was called with when it was built."""
     shapes = list((getattr(layer, "_build_shapes_dict", None) or {}).values())
     if len(shapes) != 1 or not isinstance(shapes[0], (tuple, list)):
         return None

@@ -2,9 +2,10 @@
 
 Requirements this module answers:
 
-* Layers' weights and statistics, the states of their random numbers and metrics, and raw variables among attributes.
-* A compiled model's optimizer and metrics are its own, and go along: the optimizer's state beside the weights.
-* What has no value yet has no leaf.
+* Leaves are layers' weights and statistics, the states of their random generators and metrics, and raw variables among
+  attributes.
+* A compiled model's optimizer and metrics are part of it: the optimizer's state follows the weights.
+* A variable without a value has no leaf.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def leaves_of(contents: Contents, leaves: LeavesOf, whole: Any) -> list[Leaf]:
 
 
 def of_model(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf]:
-    """Yield the leaves of a model; states that belong to no weight go where the weight before them goes."""
+    """Yield the leaves of a model; a state that belongs to no weight follows the weight before it."""
     last = None
     for leaf in _of_parts(contents, leaves, model):
         if leaf.kind in ("parameter", "buffer"):
@@ -62,11 +63,11 @@ def _of_parts(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf
 
 
 _ADAPTED = frozenset({"mean", "variance", "adapt_mean", "adapt_variance"})
-"""The statistics of data in a ``Normalization``, by the names that Keras (3.15.1) gives its variables."""
+"""The names that Keras (3.15.1) gives the variables with a ``Normalization``'s statistics of data."""
 
 
 def _finalized(leaf: Leaf, layer: Any) -> Leaf:
-    """The leaf of a ``Normalization``, which computes with tensors that it has made of its variables."""
+    """Return the leaf of a ``Normalization``, which computes with tensors derived from its variables."""
     if not hasattr(layer, "finalize_state"):
         return leaf
 

@@ -1,10 +1,11 @@
-"""What Keras' optimizers hold, and which variable of a model each of their own belongs to.
+"""The variables of Keras optimizers, and the model variable that each belongs to.
 
 Requirements this module answers:
 
-* Every variable of every optimizer, whatever its attributes are called: momenta by the number of the variable they are
-  for, counts and rates by their names, those of wrapped optimizers below the wrapper's.
-* A slot follows its variable; what belongs to none (``iterations``, ``learning_rate``, a loss scale) follows the first.
+* Every variable of every optimizer is found, whatever its attribute's name: momenta by the number of their variable,
+  counts and rates by their names, those of wrapped optimizers below the wrapper's.
+* A slot follows its variable. A variable without one (``iterations``, ``learning_rate``, a loss scale) follows the
+  first model variable.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
     from devshim_backends._keras.traversal import Contents
 
     LeavesOf = Callable[[str, Any, Any, Any], Iterable[Leaf]]
-    """Makes the leaves of a path, kind and variable, beside an owner; none for what has no value or does not move."""
+    """Makes the leaves for a path, kind, variable and owner; none for a variable without a value or that stays."""
 
 __all__ = ["of_optimizer", "trained", "within"]
 
 _BOOKS = ("_variables", "_trainable_variables", "_tracker", "_self_")
-"""How attributes begin that are Keras' and TensorFlow's own books, in which every variable stands a second time."""
+"""Prefixes of attributes in which Keras and TensorFlow list every variable a second time."""
 
 
 def of_optimizer(contents: Contents, leaves: LeavesOf, optimizer: Any, prefix: str = "") -> Iterator[Leaf]:
-    """Yield the leaves of an optimizer: each slot beside its variable, everything else beside the first."""
+    """Yield the leaves of an optimizer: each slot follows its variable, everything else the first variable."""
     if not is_optimizer(optimizer):
         raise UnsupportedError(
             f"a {type(optimizer).__name__} of {type(optimizer).__module__} is no Keras 3 optimizer",
@@ -47,7 +48,7 @@ def of_optimizer(contents: Contents, leaves: LeavesOf, optimizer: Any, prefix: s
 
 
 def trained(optimizer: Any) -> list[Any]:
-    """Return the variables an optimizer was built for, in order; none before it is built."""
+    """Return the variables that an optimizer was built for, in order; none before it is built."""
     return list(getattr(optimizer, "_trainable_variables", ()))
 
 
@@ -63,7 +64,7 @@ def within(optimizer: Any) -> list[tuple[str, Any]]:
 
 
 def _named(optimizer: Any) -> list[tuple[str, int | None, Any]]:
-    """Each variable of an optimizer with its path and the number of the variable that it is for, in Keras' order."""
+    """Return each variable of an optimizer with its path and its model variable's number, in the order of Keras."""
     found: dict[int, tuple[str, int | None, Any]] = {}
     for name, value in vars(optimizer).items():
         if not name.startswith(_BOOKS):
@@ -76,7 +77,7 @@ def _named(optimizer: Any) -> list[tuple[str, int | None, Any]]:
 
 
 def _in_attribute(optimizer: Any, name: str, value: Any) -> Iterator[tuple[str, int | None, Any]]:
-    """The variables in one attribute: a count, a list by the numbers of variables, or a dictionary by their paths."""
+    """Yield the variables in one attribute: a count, a list by variables' numbers, or a dictionary by their paths."""
     if is_variable(value):
         yield name.strip("_"), None, value
         return
@@ -98,7 +99,7 @@ def _in_attribute(optimizer: Any, name: str, value: Any) -> Iterator[tuple[str, 
 
 
 def _role(variable: Any, parameter: Any, attribute: str) -> str:
-    """What a slot is for its variable: Keras names it after both (``sequential_dense_kernel_momentum``)."""
+    """Return a slot's role: Keras names a slot by variable and role (``sequential_dense_kernel_momentum``)."""
     path = getattr(parameter, "path", None) or str(parameter.name).replace(":", "_")
     start = f"{path.replace('/', '_')}_"
     name: str = variable.name

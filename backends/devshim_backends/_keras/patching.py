@@ -1,6 +1,6 @@
-"""Putting something around methods of Keras's classes: what an adapter does where Keras has no hook.
+"""Wrappers around methods of Keras classes, for places where Keras offers no hook.
 
-Measured with Keras 3.15.1, of which the names are; what another version has not, is left as it is.
+Measured with Keras 3.15.1, whose names are used; a name that another version lacks is skipped.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
     Call = Callable[..., Any]
     Around = Callable[[Call, Any, Any, Any], Any]
-    """Takes Keras's own method, the object, and the arguments."""
+    """A function that receives the original method of Keras, the object, and the arguments."""
 
 __all__ = ["THEIRS", "put_around"]
 
 THEIRS = "_devshim_theirs"
-"""The attribute of a patch that has the Keras function it replaced."""
+"""The attribute of a wrapper that contains the Keras function it replaced."""
 
 
 def put_around(cls: type, name: str, around: Around, passes: Callable[[], bool]) -> None:
-    """Put ours around a method, on the class from which this one has it, and on Keras's below that define it.
+    """Wrap a method, on the class from which ``cls`` inherits it, and on Keras's subclasses that define it.
 
     Args:
         cls: The class.
         name: The method; nothing happens if the class does not have it.
-        around: What is called instead.
-        passes: Asked at each call: True leaves it to Keras.
+        around: The function to call instead.
+        passes: Called for each call of the method; True leaves it to Keras.
     """
     above = [each for each in cls.__mro__ if name in vars(each)][:1]
     for owner in {*above, *(each for each in _below(cls) if name in vars(each))}:

@@ -2,11 +2,11 @@
 
 Requirements this module answers:
 
-* A leaf's name is made of the names of the layers that lead to it, and is the same for an equal model made again in the
-  same process: Keras numbers layers without a name on and on (``dense_17``), here they are numbered within their model.
-* Of a framework's own module (``tf.Module``) the names are those of its attributes, through lists and dictionaries,
-  too; Keras layers in it are found.
-* What two names lead to is listed under both.
+* A leaf's name is made of the names of the layers that lead to it. It is the same for an equal model that is made again
+  in the same process: Keras numbers unnamed layers continuously (``dense_17``), and devshim numbers them per model.
+* In a native module of the framework (``tf.Module``), names are those of attributes, also through lists and
+  dictionaries; Keras layers in it are found.
+* A variable with two names is listed under both.
 
 Keras is not imported here: a program that has a layer has imported it.
 """
@@ -32,9 +32,9 @@ class Held(NamedTuple):
     """A variable of a part.
 
     Attributes:
-        name: What the part calls it.
+        name: The part's name for it.
         variable: The Keras variable, or the framework's own.
-        kind: What kind of leaf it is.
+        kind: The kind of leaf.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Held(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A layer or module of a model, and the path that leads to it; empty for the model."""
+    """A layer or module of a model, and its key path, which is empty for the model."""
 
     path: str
     whole: Any
 
 
 def is_keras(x: object, name: str) -> bool:
-    """Return True if an object is of one of Keras 3's public classes, which need not be imported."""
+    """Return True if an object is of one of Keras 3's public classes, without importing them."""
     found: Any = sys.modules.get("keras")
     for each in name.split("."):
         found = getattr(found, each, None)
@@ -73,7 +73,7 @@ def is_optimizer(x: object) -> bool:
 
 
 def is_variable(x: object) -> bool:
-    """Return True for a variable of Keras's; ``keras.Variable`` is a class apart in Keras before 3.8."""
+    """Return True for a Keras variable; before Keras 3.8, ``keras.Variable`` is a separate class."""
     cls = type(x)
     if not any(base.__name__ in _VARIABLES and base.__module__.startswith("keras.") for base in cls.__mro__):
         return False
@@ -87,27 +87,27 @@ def is_whole(cls: type) -> bool:
 
 
 class Contents:
-    """The contents of Keras objects; an adapter's subclass adds what its framework puts into them."""
+    """The contents of Keras objects; an adapter's subclass adds the native objects of its framework."""
 
     def is_module(self, x: object) -> bool:
-        """Return True for a module of the framework's own, into which is looked as into a layer."""
+        """Return True for a native module of the framework, whose attributes are searched like a layer's."""
         return False
 
     def is_native(self, x: object) -> bool:
-        """Return True for a variable of the framework's own."""
+        """Return True for a native variable of the framework."""
         return False
 
     def owner(self, variable: Any) -> Any:
-        """Return whose data a variable's value is: what is moved once, however often it stands. None without one."""
+        """Return the object with a variable's data, which is moved once even if it is shared; None without a value."""
         raise NotImplementedError
 
     def states(self, name: str, x: object) -> list[Held]:
-        """Return what else with values an attribute holds, such as a generator of the framework's own."""
+        """Return other values in an attribute, such as a native generator of the framework."""
         return []
 
     # ------------------------------------------------------------------ parts
     def parts(self, whole: Any) -> Iterator[Part]:
-        """Yield a model and every layer and module in it, each under every name that leads to it."""
+        """Yield a model and every layer and module in it, each under every name that it has."""
         yield from self._parts("", whole, ())
 
     def _parts(self, path: str, whole: Any, above: tuple[int, ...]) -> Iterator[Part]:
@@ -117,12 +117,12 @@ class Contents:
                 yield from self._parts(f"{path}.{name}" if path else name, child, (*above, id(whole)))
 
     def compiled_parts(self, whole: Any) -> list[Part]:
-        """Return a model, and the layers in it, that ``compile`` was called on, once each: the halves of a GAN, say."""
+        """Return the model and sublayers on which ``compile`` was called, once each: for example, a GAN's halves."""
         found = {id(part): Part(path, part) for path, part in reversed(list(self.parts(whole))) if _is_compiled(part)}
         return list(reversed(found.values()))
 
     def compiled_metrics(self, model: Any) -> list[Any]:
-        """Return the metrics that ``compile`` gave a model, the tracker of its loss among them."""
+        """Return the metrics that ``compile`` gave a model, including the tracker of its loss."""
         known = {id(metric) for _, part in self.parts(model) for _, metric in self.metrics_in(part)}
         known |= {id(metric) for path, part in self.compiled_parts(model) if path for metric in part.metrics}
         return [metric for metric in model.metrics if id(metric) not in known]
@@ -134,11 +134,11 @@ class Contents:
             found = list(zip(_renumbered([(each.name, type(each).__name__) for each in layers]), layers, strict=True))
             return found + [(name, x) for name, x in _attributes(whole) if self.is_module(x)]
         if not self.is_module(whole):
-            return []  # a metric, which is looked into by `held`
+            return []  # a metric, whose contents `held` lists
         return [(name, x) for name, x in _attributes(whole) if self.is_module(x) or is_layer(x)]
 
     def metrics_in(self, whole: Any) -> list[tuple[str, Any]]:
-        """Return the metrics directly in a layer or module, with their names; not those that ``compile`` gave it."""
+        """Return the metrics directly in a layer or module, with their names, without those from ``compile``."""
         if is_layer(whole):
             found = list(whole._metrics)
             return list(zip(_renumbered([(each.name, type(each).__name__) for each in found]), found, strict=True))
@@ -150,7 +150,7 @@ class Contents:
 
     # ------------------------------------------------------------------ variables
     def held(self, whole: Any) -> list[Held]:
-        """Return the variables directly in a layer, module or metric, and the states of its random numbers."""
+        """Return the variables directly in a layer, module or metric, and the states of its random generators."""
         if is_metric(whole):
             names = _renumbered([(each.name, "Variable") for each in whole.variables])
             return [Held(name, each, "state") for name, each in zip(names, whole.variables, strict=True)]
@@ -168,7 +168,7 @@ class Contents:
         return made + [each for each in self._of_attributes(whole) if id(each.variable) not in known]
 
     def _of_attributes(self, whole: Any) -> list[Held]:
-        """The variables, seed generators and generators among the attributes of a module."""
+        """Return the variables, seed generators and generators among the attributes of a module."""
         found = []
         for name, x in _attributes(whole):
             if self.is_native(x) or is_variable(x):
@@ -185,9 +185,9 @@ def _is_compiled(part: Any) -> bool:
 
 
 def _attributes(whole: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes of an object, and what lists, tuples and dictionaries among them hold, in alphabetical order.
+    """Yield the attributes of an object, and the items of lists, tuples and dictionaries, in alphabetical order.
 
-    A layer's private lists are left out: they are Keras' own, and hold what has a place by its name.
+    A layer's private lists are omitted: they belong to Keras, and their contents are listed under their names.
     """
     hidden: frozenset[str] = getattr(type(whole), "_TF_MODULE_IGNORED_PROPERTIES", frozenset())
     for name, x in sorted(vars(whole).items()):
@@ -210,10 +210,10 @@ def _items(name: str, x: Any) -> Iterator[tuple[str, Any]]:
 
 # ---------------------------------------------------------------------- names
 def _renumbered(named: list[tuple[str, str]]) -> list[str]:
-    """Names of siblings, with what Keras numbered in the process numbered among them, and no name twice.
+    """Return unique names for siblings: numbers that Keras counts per process are replaced by numbers among siblings.
 
     Args:
-        named: Each one's name, and that of its class.
+        named: The name of each sibling, and the name of its class.
     """
     counts: dict[str, int] = {}
     made = []
@@ -228,7 +228,7 @@ def _renumbered(named: list[tuple[str, str]]) -> list[str]:
 
 
 def _snake(name: str) -> str:
-    """A class's name as Keras makes a layer's name of it: ``BatchNormalization`` -> ``batch_normalization``."""
+    """Return a class's name as Keras makes a layer's name of it: ``BatchNormalization`` -> ``batch_normalization``."""
     name = re.sub(r"\W+", "", name)
     name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
