@@ -1,7 +1,7 @@
 """The commands: `devshim tour`, `devshim run`, `devshim devices`, `devshim doctor`, `devshim certify`.
 
-They call the public API and import no framework to print help.  A command runs in a process of its own, so it
-may choose the backend and the simulated cards for the whole of it.
+They call the public API and import no framework to print help.  A command runs in its own process, so it
+may choose the backend and the simulated GPUs for the whole process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; the entry point of ``devshim`` and of ``python -m devshim``."""
+    """Run the command line: the entry point of ``devshim`` and of ``python -m devshim``."""
     from devshim.cli.app import app
 
     app(prog_name="devshim")

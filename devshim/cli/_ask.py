@@ -1,4 +1,4 @@
-"""Asking each framework what it sees, in a process of its own, several at a time."""
+"""Ask each framework for its devices, in a process of its own, several at a time."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "ask", "installed"]
 
 PATIENCE = 180
-"""Seconds a framework may take to be imported and asked."""
+"""The seconds that a framework may take to be imported and asked."""
 
 _AT_ONCE = 3
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one framework sees.
+    """The devices that one framework reports.
 
     Attributes:
         info: Its name and version.
         devices: A dict for each device, as `devshim.cli._probe` makes it.
-        why: Why there are no more, or none.
-        clashes: Known trouble of importing others beside it.
+        why: Why it has no more GPUs, or none.
+        clashes: Known problems with importing other frameworks beside it.
         broken: Why it could not be asked, or None.
     """
 
@@ -46,12 +46,12 @@ class Answer:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs and other accelerators it shows."""
+        """The number of GPUs and other accelerators that it reports."""
         return sum(each["device"] != "cpu" for each in self.devices)
 
 
 def installed(backend: str | None = None) -> list[ds.BackendInfo]:
-    """Return the installed frameworks, or the one named; a missing one raises `BackendNotFoundError`."""
+    """Return the installed frameworks, or the one named; raise `BackendNotFoundError` if it is missing."""
     have = ds.backends()
     if backend is None:
         return list(have.values())
@@ -60,15 +60,15 @@ def installed(backend: str | None = None) -> list[ds.BackendInfo]:
 
 
 def ask(infos: Sequence[ds.BackendInfo], *, simulate: bool = True) -> list[Answer]:
-    """Ask frameworks what they see.
+    """Ask frameworks for their devices.
 
     Args:
-        infos: Which.
-        simulate: Whether simulated cards that the environment asks for are shown.
+        infos: The frameworks.
+        simulate: True to show the simulated GPUs that the environment asks for.
     """
     environment = dict(os.environ)
     if simulate:
-        environment_module.require_sound()  # nonsense in it is not a broken framework
+        environment_module.require_sound()  # an invalid variable does not mean that a framework is broken
         environment_module.look()
     else:
         environment.pop("DEVSHIM_SIMULATE_GPUS", None)
@@ -88,7 +88,7 @@ def _ask(info: ds.BackendInfo, environment: dict[str, str]) -> Answer:
 
 
 def _end(code: int, told: str) -> str:
-    """How a process ended that gave no answer."""
+    """Return how a process ended that gave no answer."""
     if code < 0:
         return f"the process was ended by {signal.Signals(-code).name} while it was importing or asking it"
     lines = told.strip().splitlines()

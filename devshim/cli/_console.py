@@ -1,4 +1,4 @@
-"""Printing: rich tables on a terminal, plain text into a pipe or a file.
+"""Printing: rich tables on a terminal, plain text to a pipe or a file.
 
 Piped output has no colour codes, no drawn lines and no wrapped cells, so that it can be searched and compared.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Cell = str | Sequence[tuple[str, str]]
-    """Text, of one line or several; or lines, each with its rich style."""
+    """Text of one or several lines; or a sequence of lines, each with its rich style."""
 
 __all__ = ["Column", "Grid", "complain", "is_terminal", "say", "show", "size", "width", "working", "write"]
 
@@ -34,8 +34,8 @@ class Column:
     Attributes:
         name: Its heading.
         style: The rich style of its cells.
-        whole: Whether its cells are never wrapped on a terminal.
-        share: What part of the free width it takes beside other columns that have a share.
+        whole: True if its cells are never wrapped on a terminal.
+        share: Its weight when columns with a share divide the free width.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Column:
 
 @dataclass
 class Grid:
-    """A table of text, apart from how it is shown.
+    """A table of text, independent of its presentation.
 
     Attributes:
         title: A line above it.
         columns: Its columns.
-        rows: Its cells. None draws a line on a terminal, and is left out in plain text.
-        styles: Styles of single words that stand for a state, such as ``{"NO": "bold red"}``.
+        rows: Its cells. None draws a line on a terminal, and is omitted in plain text.
+        styles: The styles of words that denote a state, such as ``{"NO": "bold red"}``.
     """
 
     title: str
@@ -62,12 +62,12 @@ class Grid:
 
 
 def _console() -> Console:
-    # Asked anew each time: sys.stdout may have been replaced. Nothing is highlighted by guesswork.
+    # A new one each time: sys.stdout may have been replaced. Automatic highlighting is off.
     return Console(highlight=False, markup=False)
 
 
 def is_terminal() -> bool:
-    """Whether standard output is a terminal, or is told to behave like one (FORCE_COLOR)."""
+    """Return True if standard output is a terminal, or must behave like one (FORCE_COLOR)."""
     return _console().is_terminal
 
 
@@ -77,7 +77,7 @@ def width() -> int:
 
 
 def say(text: str = "", style: str = "") -> None:
-    """Print a paragraph: wrapped and styled on a terminal, as it is into a pipe."""
+    """Print a paragraph: wrapped and styled on a terminal, unchanged to a pipe."""
     if is_terminal():
         _console().print(Text(text, style))
     else:
@@ -97,7 +97,7 @@ def _drawn(grid: Grid) -> Table:
         title=Text(grid.title, "bold"), title_justify="left", box=box.HORIZONTALS, header_style="bold", expand=False
     )
     for column in grid.columns:
-        # "fold" keeps every character of a line of code; rich's default would end it in an ellipsis.
+        # "fold" keeps every character of a line of code; rich's default would cut it off with an ellipsis.
         table.add_column(column.name, style=column.style, no_wrap=column.whole, overflow="fold", ratio=column.share)
     table.expand = any(column.share is not None for column in grid.columns)
     for row in grid.rows:
@@ -119,7 +119,7 @@ def _lines(cell: Cell) -> list[str]:
 
 
 def _plain(grid: Grid) -> Iterator[str]:
-    """The lines of a table as columns parted by two spaces."""
+    """Yield the lines of a table, with columns separated by two spaces."""
     rows = [[column.name for column in grid.columns], *(row for row in grid.rows if row is not None)]
     split = [[_lines(cell) for cell in row] for row in rows]
     widths = [max(len(line) for row in split for line in row[i]) for i in range(len(grid.columns))]
@@ -132,8 +132,8 @@ def _plain(grid: Grid) -> Iterator[str]:
 
 
 def complain(error: DevshimError) -> None:
-    """Print what an error says, without a traceback, to standard error."""
-    # A notebook has a standard error, too: rich would display the text in the cell.
+    """Print an error's text to standard error, without a traceback."""
+    # A notebook has a standard error, too: by default rich would display the text in the cell.
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True, force_jupyter=False)
     console.print(Text.assemble(("devshim: ", "bold red"), error.problem))
     if error.hint is not None:
@@ -142,10 +142,10 @@ def complain(error: DevshimError) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner on a terminal while a block runs; nothing into a pipe, or into a notebook (`!devshim tour`).
+    """Show a spinner on a terminal while a block runs; nothing in a pipe, or in a notebook (`!devshim tour`).
 
     Yields:
-        A function that changes what is said beside the spinner.
+        A function that changes the text beside the spinner.
     """
     console = Console(stderr=True)
     if "JPY_PARENT_PID" in os.environ or not (console.is_terminal and is_terminal()):
@@ -156,7 +156,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 
 def size(nbytes: int | None) -> str:
-    """Return bytes as text with a binary unit; empty where they are not known."""
+    """Return bytes as text with a binary unit; an empty text if they are unknown."""
     if nbytes is None:
         return ""
     amount, units = float(nbytes), ["B", "KiB", "MiB", "GiB", "TiB"]
@@ -166,7 +166,7 @@ def size(nbytes: int | None) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write the file that ``--json`` asked for, in a folder that is made where it is missing.
+    """Write the file that ``--json`` names; create its folder if it is missing.
 
     Raises:
         DevshimError: The file cannot be written.

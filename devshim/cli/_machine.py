@@ -1,4 +1,4 @@
-"""What the machine itself says about its GPUs: the NVIDIA driver, and the variables that hide cards."""
+"""The machine's GPUs without any framework: the NVIDIA driver, and the variables that hide GPUs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _AMD = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 @dataclass(frozen=True)
 class Machine:
-    """The NVIDIA side of a machine.
+    """The NVIDIA driver and GPUs of a machine.
 
     Attributes:
         driver: The driver's version, or None.
-        why: Why there is no driver or no card.
-        cards: All cards the driver shows, hidden ones included.
+        why: The reason for a missing driver or GPU.
+        cards: All GPUs that the driver shows, including hidden ones.
     """
 
     driver: str | None
@@ -31,7 +31,7 @@ class Machine:
     cards: tuple[nvml.Card, ...]
 
     def variables(self) -> Iterator[tuple[str, str, str]]:
-        """The variables that hide cards, where they are set: name, value, and what it does."""
+        """Yield the variables that are set and hide GPUs: name, value, and effect."""
         value = os.environ.get("CUDA_VISIBLE_DEVICES")
         if value is not None:
             yield "CUDA_VISIBLE_DEVICES", value, self._effect(value)
@@ -59,7 +59,7 @@ class Machine:
 
 
 def look() -> Machine:
-    """Ask the NVIDIA driver; its absence is an answer."""
+    """Ask the NVIDIA driver; a missing driver is a valid answer."""
     try:
         driver = nvml.driver_version()
         cards = tuple(nvml.cards())

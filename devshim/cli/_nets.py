@@ -1,10 +1,11 @@
-"""A small network of each framework, for the tour: how it is made, run and trained in the framework's own words.
+"""A small network for the tour: how each framework makes, runs and trains it with the framework's own API.
 
-Requirements this module answers:
+Requirements of this module:
 
-* The tour's steps are the same everywhere; all a framework has to say for itself stands here.
-* Nothing of a framework is imported: its module is what `devshim.framework` gives.
-* Equal first weights on every framework. Where it has no models (JAX, NumPy), a tree of arrays is the model.
+* The tour's steps are the same everywhere; all code that differs between frameworks is here.
+* No framework is imported by statement: `devshim.framework` returns its module.
+* The initial weights are equal on every framework. If a framework has no models (JAX, NumPy), a tree of arrays is the
+  model.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ RATE = 0.05
 
 
 class Torch:
-    """PyTorch; what differs elsewhere is written over."""
+    """PyTorch; the other frameworks override what differs."""
 
     transposed = True
-    """Whether a linear layer's weight is (out, in)."""
+    """True if a linear layer's weight has the shape (out, in)."""
 
     def first(self) -> list[ndarray]:
-        """The weights to begin with: (3, 4), (4,), (4, 2), (2,)."""
+        """Return the initial weights: (3, 4), (4,), (4, 2), (2,)."""
         import numpy as np
 
         waves = [np.sin(np.arange(n) + n).astype("float32") for n in (12, 4, 8, 2)]
@@ -38,30 +39,30 @@ class Torch:
         return [np.ascontiguousarray(each.T) for each in shaped] if self.transposed else shaped
 
     def net(self) -> Any:
-        """A network on the CPU."""
+        """Return a network on the CPU."""
         nn = ds.framework().nn
         net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
         return self.filled(net)
 
     def filled(self, net: Any) -> Any:
-        """The network with its first weights."""
+        """Return the network with its initial weights."""
         net.load_state_dict(dict(zip(net.state_dict(), map(ds.from_numpy, self.first()), strict=True)))
         return net
 
     def optimizer(self, net: Any) -> Any:
-        """An optimizer with a state."""
+        """Return an optimizer with a state."""
         return ds.framework().optim.SGD(net.parameters(), lr=RATE, momentum=0.9)
 
     def forward(self, net: Any, x: Any) -> Any:
-        """What the network computes."""
+        """Return the network's output."""
         return net(x)
 
     def weights(self, net: Any) -> list[Any]:
-        """The weights, as tensors."""
+        """Return the weights as tensors."""
         return [weight.detach() for weight in net.parameters()]
 
     def learn(self, net: Any, optimizer: Any, x: Any) -> Any:
-        """One step of training on the mean of squares; gives the network and the optimizer back."""
+        """Take one training step on the mean of squares; return the network and the optimizer."""
         optimizer.zero_grad()
         (net(x) ** 2).mean().backward()
         optimizer.step()
@@ -115,11 +116,11 @@ class Keras(Torch):
 
 
 class Gluon(Torch):
-    """MXNet's Gluon, 1.9 and 2.0."""
+    """Gluon of MXNet 1.9 and 2.0."""
 
     def net(self) -> Any:
         mx = ds.framework()
-        mx.npx.set_np()  # 1.9 begins with the older arrays
+        mx.npx.set_np()  # 1.9 starts with the older arrays
         nn, net = mx.gluon.nn, mx.gluon.nn.HybridSequential()
         net.add(nn.Dense(4, activation="tanh", in_units=3), nn.Dense(2, in_units=4))
         net.initialize()
@@ -142,7 +143,7 @@ class Gluon(Torch):
 
 
 class Jax(Torch):
-    """JAX: a network is a tree of arrays, an optimizer one of velocities, and both are made anew by each step."""
+    """JAX: a network is a tree of arrays, an optimizer is a tree of velocities, and each step makes new ones."""
 
     transposed = False
 
@@ -154,7 +155,7 @@ class Jax(Torch):
         return {name: {key: ds.zeros_like(x) for key, x in layer.items()} for name, layer in net.items()}
 
     def forward(self, net: Any, x: Any) -> Any:
-        """Each operation where its weight is: nobody carries a tree's activations but the one who computes with it."""
+        """Run each operation on the device of its weight: for a tree, the user's code must move the activations."""
         for name, layer in net.items():
             for operator, weight in ((matmul, layer["weight"]), (add, layer["bias"])):
                 x = ds.run(operator, ds.place(x, ds.device_of(weight)), weight)
@@ -168,7 +169,7 @@ class Jax(Torch):
         return ds.framework().numpy.tanh(x)
 
     def gradients(self, net: Any, x: Any) -> Any:
-        """Of the mean of squares, as a tree like the network's."""
+        """Return the gradients of the mean of squares, as a tree like the network's."""
         first, second = net["first"], net["second"]
 
         def loss(first: Any, second: Any) -> Any:
@@ -189,7 +190,7 @@ class Jax(Torch):
 
 
 class NumPy(Jax):
-    """NumPy: as JAX, with gradients by hand."""
+    """NumPy: the same as JAX, with the gradients written by hand."""
 
     def tanh(self, x: Any) -> Any:
         return ds.framework().tanh(x)
@@ -210,7 +211,7 @@ _WORDS = {"torch": Torch, "tensorflow": Keras, "mxnet": Gluon, "paddle": Paddle,
 
 
 def words() -> Torch:
-    """The current framework's words.
+    """Return the current framework's implementation of the network.
 
     Raises:
         UnsupportedError: The tour has none for it.

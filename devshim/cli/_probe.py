@@ -1,7 +1,7 @@
-"""`python -m devshim.cli._probe NAME`: what one framework sees, as JSON on standard output.
+"""`python -m devshim.cli._probe NAME`: print the devices that one framework sees, as JSON on standard output.
 
-A process of its own, because frameworks that are imported together may crash, and because asking a framework starts
-its devices.  Whatever the framework prints goes to standard error.
+It runs in a separate process, because frameworks that are imported together may crash, and because asking a framework
+starts its devices.  Anything that the framework prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["look", "main", "used"]
 
 
 def look(name: str) -> dict[str, Any]:
-    """Return what a framework sees: its devices, and why it has no more GPUs."""
+    """Return the devices that a framework sees, and why it has no more GPUs."""
     with ds.using(name):
         ds.framework()
-        with suppress(ds.DevshimError):  # NumPy has no such setting, and needs none
-            ds.memory_policy("grow")  # looking must not take a whole card
+        with suppress(ds.DevshimError):  # NumPy has no such setting, and does not need it
+            ds.memory_policy("grow")  # a query must not take a whole GPU
         return {
             "devices": [_listed(device) for device in ds.devices()],
             "why": why_no_more(ds.device_count("gpu")),
@@ -47,7 +47,7 @@ def _listed(device: ds.Device) -> dict[str, Any]:
 
 
 def used(device: ds.Device) -> int | None:
-    """Return the bytes in use on a device by all processes, or None where nobody knows without starting a GPU."""
+    """Return the bytes in use on a device by all processes, or None if finding out would start a GPU."""
     if device.kind == "cpu" or ds.describe(device).simulated:
         with suppress(ds.UnsupportedError):
             found = ds.memory(device)
@@ -62,9 +62,9 @@ def used(device: ds.Device) -> int | None:
 
 
 def main(name: str) -> None:
-    """Print what a framework sees as one line of JSON; a broken one is an answer, too."""
+    """Print the framework's devices as one line of JSON; for a broken framework, print the reason."""
     answer = os.dup(1)
-    os.dup2(2, 1)  # a framework's own prints, also those of its C++ half
+    os.dup2(2, 1)  # output of the framework, including its C++ code
     try:
         seen = look(name)
     except ds.DevshimError as error:

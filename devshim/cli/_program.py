@@ -1,7 +1,7 @@
-"""How `devshim run` reads its words: its own options first, then a program, whose words are not looked at.
+"""The parsing of `devshim run`: first its own options, then a program, whose arguments are not parsed.
 
-As with Python itself the program begins with a file, ``-m`` or ``-c``, and everything from there on is the program's,
-options of the same name as devshim's included.
+As with Python itself, the program starts with a file, ``-m`` or ``-c``. Everything from there on belongs to the
+program, even options with the same name as an option of devshim.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WITH_VALUE = {"--gpus", "--memory", "--backend", "-b"}
 
 
 def begin(words: list[str]) -> int:
-    """Return where the program begins."""
+    """Return the index at which the program begins."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "-":
         if words[at].startswith(("-m", "-c")):
@@ -26,15 +26,15 @@ def begin(words: list[str]) -> int:
 
 
 class ProgramCommand(TyperCommand):
-    """A command whose words end in a program's: they are in the context's ``args``."""
+    """A command whose last arguments are a program's: they are in the context's ``args``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words before the program."""
+        """Parse the arguments before the program."""
         at = begin(args)
         super().parse_args(ctx, args[:at])
         ctx.args = args[at:]
         return list(ctx.args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Show the program in the line of usage."""
+        """Show the program in the usage line."""
         return [*super().collect_usage_pieces(ctx), "SCRIPT | -m MODULE | -c CODE", "[ARGS]..."]

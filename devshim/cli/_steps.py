@@ -1,9 +1,9 @@
-"""What a step of the tour is, and the source lines of it that the reader sees.
+"""A step of the tour, and its source lines that the reader sees.
 
-Requirements this module answers:
+Requirements of this module:
 
-* What is shown is what ran: the lines are read from the step's own function, never typed a second time.
-* A step that is refused shows the refusal; a refusal that does not come is a step that does not hold.
+* The lines shown are the lines that ran: they are read from the step's own function, never typed a second time.
+* A step that expects a refusal shows it; if the refusal does not come, the step fails.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     Outcome = tuple[object, Callable[[], bool]]
-    """What a step gives: the value to show, and the question whether what it promises holds."""
+    """The result of a step: the value to show, and a function that checks its condition."""
 
 __all__ = ["Step", "refused", "step"]
 
@@ -32,9 +32,9 @@ class Step:
 
     Attributes:
         title: A few words.
-        must: What must hold, as a clause.
-        cards: How many cards it needs; with fewer it is left out and says so.
-        code: The function; its parameters name what it is given (`devshim.cli.chapter.GIVEN`).
+        must: The condition that must be true, as a clause.
+        cards: The number of GPUs that it needs; with fewer, it is left out, and the tour says so.
+        code: The function; its parameters name its arguments (`devshim.cli.chapter.GIVEN`).
     """
 
     title: str
@@ -49,17 +49,17 @@ class Step:
 
     @property
     def teaches(self) -> str:
-        """What the book's chapter says here: the function's docstring."""
+        """The text of the book's chapter for this step: the function's docstring."""
         return inspect.getdoc(self.code) or ""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The names of what it is given."""
+        """The names of the function's arguments."""
         return tuple(inspect.signature(self.code).parameters)
 
     @property
     def lines(self) -> list[str]:
-        """Its source as the reader sees it: without the docstring, the return, and the words around a refusal."""
+        """The source as the reader sees it: without the docstring, the return, and the ``with`` of a refusal."""
         source = dedent(inspect.getsource(self.code))
         function = ast.parse(source).body[0]
         assert isinstance(function, ast.FunctionDef)
@@ -73,16 +73,16 @@ class Step:
 def step(title: str, *, must: str, cards: int = 0) -> Callable[[Callable[..., Outcome]], Step]:
     """Make a function a `Step`.
 
-    Its body is a docstring (what the book teaches), the lines the reader sees, and ``return value, question``.
+    Its body is a docstring (the book's text), the lines that the reader sees, and ``return value, check``.
     """
     return lambda code: Step(title, must, cards, code)
 
 
 class refused:
-    """A ``with`` block that must end in a certain error; holds it for the reader.
+    """A ``with`` block that must end in a certain error; it stores the error for the reader.
 
     Attributes:
-        error: The error that came, or None.
+        error: The error that was raised, or None.
     """
 
     def __init__(self, expected: type[DevshimError]) -> None:
@@ -105,5 +105,5 @@ class refused:
         return f"{self._expected.__name__}: {self.error.problem}"
 
     def rightly(self, *words: Any) -> bool:
-        """Whether the refusal came and its message names all of ``words``."""
+        """Return True if the refusal came and its message contains all of ``words``."""
         return self.error is not None and all(str(word) in str(self.error) for word in words)

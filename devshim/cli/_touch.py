@@ -1,7 +1,7 @@
-"""`python -m devshim.cli._touch NAME DEVICE`: one number copied to a device and back, in a process of its own.
+"""`python -m devshim.cli._touch NAME DEVICE`: copy one number to a device and back, in a separate process.
 
-A card that is counted may still fail at first use: a driver too old for the build, a card in an error state, an
-architecture for which the build has no kernels.  Some of these end the process.
+A GPU that is counted may still fail at first use: the driver is too old for the build, the GPU is in an error state,
+or the build has no kernels for its architecture.  Some of these failures end the process.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["failures", "main", "touch"]
 
 PATIENCE = 180
-"""Seconds one copy may take, the framework's import included."""
+"""The seconds that one copy may take, including the framework's import."""
 
 _AT_ONCE = 3
 
 
 def failures(answers: Sequence[Answer]) -> list[str]:
-    """Return a sentence for each GPU of each framework that fails at the first copy."""
+    """Return a sentence for each GPU of each framework for which the first copy fails."""
     pairs = [(answer.info, each["device"]) for answer in answers for each in answer.devices if each["device"] != "cpu"]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         problems = pool.map(lambda pair: touch(pair[0].name, pair[1]), pairs)
@@ -46,8 +46,8 @@ def touch(name: str, device: str, environment: dict[str, str] | None = None) -> 
 
     Args:
         name: The framework.
-        device: Such as ``"gpu:1"``.
-        environment: Of the process; without it this one's, and no GPUs are simulated.
+        device: The device, such as ``"gpu:1"``.
+        environment: The environment of the process; without it, the current one without simulated GPUs.
     """
     if environment is None:
         environment = {key: value for key, value in os.environ.items() if key != "DEVSHIM_SIMULATE_GPUS"}
@@ -65,13 +65,13 @@ def touch(name: str, device: str, environment: dict[str, str] | None = None) -> 
 
 
 def main(name: str, device: str) -> int:
-    """Copy one number there and back; the last line of standard error says what is wrong."""
+    """Copy one number to a device and back; in case of a failure, the last line of standard error says why."""
     ds.use(name)
-    with suppress(ds.DevshimError):  # most frameworks have no such setting, and need none
-        ds.memory_policy("grow")  # looking must not take a whole card
+    with suppress(ds.DevshimError):  # most frameworks have no such setting, and do not need it
+        ds.memory_policy("grow")  # a test must not take a whole GPU
     try:
         found = ds.to_numpy(ds.place(ds.asarray([3.0], dtype="float32", device="cpu"), device)).tolist()
-    except Exception as error:  # whatever a framework raises is the answer
+    except Exception as error:  # any exception of a framework is the answer
         problem = error.problem if isinstance(error, ds.DevshimError) else f"{type(error).__name__}: {error}"
         print(" ".join(problem.split()), file=sys.stderr)
         return 1

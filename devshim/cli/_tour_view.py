@@ -1,4 +1,4 @@
-"""How a tour is shown: a table on a terminal, paragraphs of plain text into a pipe."""
+"""The presentation of a tour: a table on a terminal, paragraphs of plain text to a pipe."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["STATES", "mark", "show", "summary"]
 
 STATES = {"yes": "bold green", "NO": "bold red", "-": "yellow"}
-"""The words for whether a step holds, and their colours; words, because colours do not reach every reader."""
+"""The words for a step's outcome, and their colours; words, because not every reader can see colours."""
 
 _WIDE = 140
-"""From this many characters on, each thing has a column of its own."""
+"""The number of characters from which each field has a column of its own."""
 
 
 def mark(step: Played) -> str:
-    """Return whether a step holds: ``yes``, ``NO``, or ``-`` where it was left out."""
+    """Return a step's outcome: ``yes``, ``NO``, or ``-`` if it was left out."""
     return "-" if step.holds is None else "yes" if step.holds else "NO"
 
 
@@ -46,7 +46,7 @@ def show(tour: Tour) -> None:
 
 
 def _wide(tour: Tour) -> Grid:
-    """A column for each thing."""
+    """Return a table with a column for each field."""
     columns = [
         Column("", whole=True),
         Column("Step", share=4),
@@ -63,7 +63,7 @@ def _wide(tour: Tour) -> Grid:
 
 
 def _narrow(tour: Tour) -> Grid:
-    """The devshim lines, the native lines and the result under each other."""
+    """Return a table with the devshim lines, the native lines and the result in one column."""
     columns = [
         Column("", whole=True),
         Column("Step", share=2),
@@ -72,7 +72,7 @@ def _narrow(tour: Tour) -> Grid:
     ]
     grid = Grid(_title(tour), columns, styles=STATES)
     for i, step in enumerate(tour.steps, 1):
-        # Each line says whose it is, because colours do not reach every reader.
+        # Each line has a label, because not every reader can see colours.
         lines = [
             *((f"devshim: {line}", "bold") for line in step.code),
             *((line, "cyan") for line in _native(step, tour)),
@@ -82,7 +82,7 @@ def _narrow(tour: Tour) -> Grid:
 
 
 def _natives(step: Played, tour: Tour) -> list[tuple[str, list[str]]]:
-    """Return whose native lines to show, and the lines; beside NumPy's those of another framework, from its record."""
+    """Return the native lines to show, by framework; for NumPy, another framework's recorded lines are added."""
     found = [(tour.title, step.native)]
     if tour.backend == "numpy":
         found.append((records.title(records.SHOWN), records.lines(records.SHOWN).get(step.name, [])))
@@ -123,7 +123,7 @@ def _judged(step: Played) -> str:
 
 
 def summary(tour: Tour) -> str:
-    """Return how many steps hold, in a sentence."""
+    """Return a sentence that says how many steps succeeded."""
     total = len(tour.steps)
     held = sum(step.holds is True for step in tour.steps)
     failed = [step.title for step in tour.steps if step.holds is False]

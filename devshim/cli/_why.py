@@ -1,4 +1,4 @@
-"""The reason inside an error's sentence: what follows its first colon."""
+"""The reason in an error's sentence: the text after its first colon."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["reason", "why_no_more"]
 
 
 def reason(error: ds.DevshimError) -> str:
-    """Return why, out of "what was asked, and what is true: why"."""
+    """Return the reason from "what was asked, and what is true: why"."""
     return error.problem.partition(": ")[2] or error.problem
 
 
 def why_no_more(have: int) -> str:
-    """Return why the current framework has no GPU after those it has, out of the refusal of the next one."""
+    """Return why the current framework has only ``have`` GPUs, from the error for the next one."""
     try:
         ds.require(ds.gpu(have))
     except ds.DeviceNotFoundError as error:

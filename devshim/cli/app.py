@@ -1,9 +1,9 @@
-"""The commands' names, options and help texts; what each does is in the module of its name.
+"""The commands' names, options and help texts; each command's code is in the module of its name.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Help costs no framework, not even NumPy: a command's module is imported when the command runs.
-* An error of devshim's ends as what it says and a hint, never as a traceback; exit code 1.  Wrong usage exits with 2.
+* Help imports no framework, not even NumPy: a command's module is imported when the command runs.
+* An error of devshim is printed as its message and a hint, without a traceback; exit code 1.  Wrong usage exits with 2.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["app"]
 
 
 class _Commands(TyperGroup):
-    """A group whose commands end devshim's own errors in plain words."""
+    """A group of commands that prints devshim's own errors as plain text."""
 
-    def invoke(self, ctx: Any) -> Any:  # a click.Context, which newer versions of typer carry inside themselves
+    def invoke(self, ctx: Any) -> Any:  # a click.Context; newer versions of typer bundle click
         try:
             return super().invoke(ctx)
         except DevshimError as error:
@@ -38,7 +38,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: rich names types such as <bool> beside every switch, and draws into pipes
+    rich_markup_mode=None,  # plain help: rich shows types such as <bool> beside every switch, and draws lines in pipes
 )
 
 BackendOption = Annotated[
@@ -110,7 +110,7 @@ def tour(
 
 
 def _check_usage(compare: bool, files: list[Path], others: bool) -> None:
-    """Refuse what does not go together, as wrong usage (exit code 2)."""
+    """Raise a usage error (exit code 2) for options that exclude each other."""
     if compare and not files:
         raise typer.BadParameter("give the JSON files to compare: devshim tour --compare out/*.json")
     if compare and others:

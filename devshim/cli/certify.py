@@ -1,4 +1,4 @@
-"""`devshim certify`: the claims of the documentation checked on this machine's cards, and its rates."""
+"""`devshim certify`: check the claims of the documentation on this machine's GPUs, and measure rates."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["main"]
 _STYLES = {PASS: "green", FAIL: "bold red", SKIP: "yellow", RATE: "cyan"}
 
 NO_CARD = 2
-"""The exit code where there is nothing to certify."""
+"""The exit code if there is no GPU to certify."""
 
 
 def main(backend: str | None, only: str, quick: bool, simulate: bool, file: Path | None) -> int:
-    """Check all claims and print them; return the exit code: 0, 1 where a claim is false, 2 where there is no card."""
+    """Check all claims and print the results; return 0, or 1 if a claim is false, or 2 if there is no GPU."""
     infos = installed(backend)
     machine = _machine.look()
     answers = [Answer(info) for info in infos] if simulate else ask(infos, simulate=False)
@@ -44,7 +44,7 @@ def main(backend: str | None, only: str, quick: bool, simulate: bool, file: Path
 
 
 def _nothing(machine: _machine.Machine, answers: Sequence[Answer]) -> ds.DevshimError:
-    """Return why there is no card, and what to type."""
+    """Return the error that says why there is no GPU, and what to type."""
     broken = [f" {answer.info.title} is broken: {answer.broken}." for answer in answers if answer.broken is not None]
     return ds.DevshimError(
         f"There is no card to certify. {cause(machine, answers)}{''.join(broken)}",
@@ -63,7 +63,7 @@ def _settings(answers: Sequence[Answer], common: Setting) -> list[tuple[Setting,
 
 
 def _checked(at: Setting, answer: Answer) -> Framework:
-    """Check one framework and print what was found."""
+    """Check one framework and print the results."""
     found = Framework(at.backend, answer.info.title, answer.info.version, at.gpus)
     if answer.broken is not None:
         found.results.append(Result("process", "The framework can be imported.", FAIL, answer.broken))

@@ -1,8 +1,8 @@
 """The GPU chapter of *Dive into Deep Learning* as one framework-neutral script.
 
-The book tells it once per framework, in different words and with different behaviour.  Here it is told once: read
-the functions from top to bottom.  Of each, the reader of the tour sees the lines between the docstring and the
-``return``; the ``return`` says what to show, and asks whether the promise holds.
+The book contains the chapter once per framework, with different code and different behaviour.  Here it is written
+once: read the functions from top to bottom.  The tour shows the lines of each function between the docstring and the
+``return``; the ``return`` gives the value to show, and a function that checks the step's condition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GIVEN: Mapping[str, Callable[[], Any]] = {
     "Y": lambda: ds.full((2, 3), 0.5, device=ds.try_all_gpus()[-1]),
     "Z": lambda: ds.ones((2, 3), device=ds.try_all_gpus()[-1]),
 }
-"""What the steps take by name: x on the host, X on the first card, Y and Z on the last; on the host without cards."""
+"""The arguments of the steps: x on the host, X on the first GPU, Y and Z on the last; without GPUs on the host."""
 
 
 @step("Count the cards", must="the count is the number of cards listed")
@@ -131,12 +131,12 @@ def back(X: Any) -> Outcome:
 
 
 def all_or_host() -> list[ds.Device]:
-    """Return what try_all_gpus must give, found by another way."""
+    """Return the expected result of try_all_gpus, computed in another way."""
     return [ds.gpu(i) for i in range(ds.device_count())] or [ds.cpu()]
 
 
 def compared(new: Any, Z: Any) -> str:
-    """Return in words whether two names are of one object."""
+    """Return, in words, whether two names refer to one object."""
     return "the same object as Z" if new is Z else "another object than Z"
 
 

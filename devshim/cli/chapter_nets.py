@@ -1,7 +1,7 @@
-"""The tour's second chapter: a whole model moved, trained on the way, shared among cards, and kept in a file.
+"""The tour's second chapter: move a whole model, train it on several devices, split it, and save it to a file.
 
-Told as the first (`devshim.cli.chapter`): read the functions from top to bottom.  ``forward``, ``learn`` and
-``optimizer_of`` are a framework's own words for running a network and for training it (`devshim.cli._nets`).
+Written like the first chapter (`devshim.cli.chapter`): read the functions from top to bottom.  ``forward``, ``learn``
+and ``optimizer_of`` run and train a network with the framework's own API (`devshim.cli._nets`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["CHAPTER", "GIVEN"]
 
 _ROOMS: list[TemporaryDirectory[str]] = []
-"""Removed when the program ends."""
+"""Temporary folders, removed when the program ends."""
 
 GIVEN: Mapping[str, Callable[[], Any]] = {
     "net": lambda: words().net(),
@@ -33,7 +33,7 @@ GIVEN: Mapping[str, Callable[[], Any]] = {
     "optimizer_of": lambda: words().optimizer,
     "path": lambda: room() / "net.safetensors",
 }
-"""What the steps take by name: a network on the CPU, another with other weights, seven rows of numbers, a file."""
+"""The arguments of the steps: a network on the CPU, another with other weights, seven rows of numbers, a file."""
 
 
 @step("Move a model", must="every weight is there, and so are its results: the numbers of the CPU")
@@ -90,12 +90,12 @@ def room() -> Path:
 
 
 def alone() -> Any:
-    """Return what the network computes on the CPU, as it was made."""
+    """Return the output of the network on the CPU with its initial weights."""
     return words().forward(GIVEN["net"](), GIVEN["rows"]())
 
 
 def told(plan: ds.Placement) -> str:
-    """Return a placement in one line."""
+    """Return a placement as one line of text."""
     return ", ".join(f"{path} on {device}" for path, device in plan.items())
 
 
@@ -105,7 +105,7 @@ def weights(net: Any) -> list[Any]:
 
 
 def alike(found: Any, expected: Any, rounding: float | None = None) -> bool:
-    """Whether tensors, or lists of them, hold the same numbers: to rounding, which real cards do in their own way."""
+    """Return True if tensors, or lists of them, are equal up to rounding, which differs on real GPUs."""
     if rounding is None:
         rounding = 1e-5 if all(ds.describe(card).simulated for card in ds.devices("gpu")) else 1e-2  # TF32
     if isinstance(found, list):

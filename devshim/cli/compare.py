@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["main", "recorded"]
 
 _CELL = 24
-"""Characters a framework's column needs to show a line of code; with less the table has a row for each instead."""
+"""The characters that a framework's column needs for a line of code; a narrower table has a row for each framework."""
 
 
 def main(files: Sequence[Path]) -> int:
-    """Print several recorded tours as one table; return the exit code, 1 where a step does not hold."""
+    """Print several recorded tours as one table; return the exit code, 1 if a step fails."""
     tours = [_read(path) for path in files]
     steps = list({step.name: step for tour in tours for step in tour.steps}.values())
     wide = is_terminal() and width() >= _CELL * (len(tours) + 1)
@@ -71,7 +71,7 @@ def _read(path: Path) -> Tour:
 
 
 def _columns(tours: Sequence[Tour], steps: Sequence[Played]) -> Grid:
-    """A row for each step, a column for each framework."""
+    """Return a table with a row for each step and a column for each framework."""
     columns = [Column("Step", share=1), *(Column(f"{tour.label}\n{tour.hardware}", share=1) for tour in tours)]
     grid = Grid("", columns)
     for i, step in enumerate(steps, 1):
@@ -87,13 +87,13 @@ def _cell(step: Played | None) -> list[tuple[str, str]]:
 
 
 def _native(step: Played) -> list[tuple[str, str]]:
-    """The native lines, and the result where it is not as promised or the step was left out."""
+    """Return the native lines, and the result if the step failed or was left out."""
     told = [] if step.holds else [(step.result, "")]
     return [*((line, "cyan") for line in step.native), *told]
 
 
 def _rows(tours: Sequence[Tour], steps: Sequence[Played]) -> Grid:
-    """A row for each framework, under each step: for terminals too narrow for a column each, and for pipes."""
+    """Return a table with a row for each framework under each step, for narrow terminals and for pipes."""
     columns = [
         Column("Framework", whole=True),
         Column("Cards", whole=True),

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _WIDE = 150
-"""From this many characters on a terminal has room for UUIDs."""
+"""The number of characters from which a terminal is wide enough for UUIDs."""
 
 
 def main(backend: str | None, as_json: bool = False) -> int:
-    """Print the devices, as a table or as JSON; return the exit code, 1 where a framework is broken."""
+    """Print the devices, as a table or as JSON; return the exit code, 1 if a framework is broken."""
     answers = ask(installed(backend))
     if as_json:
         print(json.dumps([_listed(answer) for answer in answers], indent=2))
@@ -41,7 +41,7 @@ def main(backend: str | None, as_json: bool = False) -> int:
 
 
 def _listed(answer: Answer) -> dict[str, Any]:
-    """Return what a framework shows, as JSON has it."""
+    """Return a framework's devices in the form that JSON shows."""
     info = answer.info
     about = {"framework": info.name, "title": info.title, "version": info.version, "broken": answer.broken}
     return {**about, "why_no_more": answer.why, "devices": answer.devices}

@@ -1,4 +1,4 @@
-"""`devshim doctor`: why there is no GPU, from the driver up to each framework's build, and what to do next."""
+"""`devshim doctor`: say why there is no GPU, from the driver up to each framework's build, and what to do next."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["cause", "main", "verdict"]
 
 _TAKE_ALL = ("tensorflow", "jax")
-"""Frameworks that take most of the memory of every visible card at their first operation."""
+"""The frameworks that reserve most of the memory of every visible GPU at their first operation."""
 
 
 def main() -> int:
-    """Print the diagnosis; return the exit code, 1 where something is broken."""
+    """Print the diagnosis; return the exit code, 1 if something is broken."""
     machine = _machine.look()
     answers = ask(installed(), simulate=False)
     show(_about_machine(machine))
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def copies(answers: Sequence[Answer], failed: Sequence[str]) -> Iterator[str]:
-    """Yield what came of copying one number to each GPU."""
+    """Yield the result of copying one number to each GPU."""
     yield from failed
     if any(answer.gpus for answer in answers) and not failed:
         yield "A number was copied to each GPU and back by each of them. To check more: `devshim certify`."
@@ -69,7 +69,7 @@ def _about_machine(machine: Machine) -> Grid:
 
 
 def _told_of(name: str, value: str, meaning: str) -> str:
-    """Return the effect of a variable that devshim reads, or what is wrong with it."""
+    """Return the effect of an environment variable that devshim reads, or what is wrong with it."""
     problem = current.problem_of(name, value)
     if problem is not None:
         return f"WRONG, {problem}"
@@ -93,7 +93,7 @@ def _about_frameworks(answers: Sequence[Answer]) -> Grid:
 
 
 def _notes(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
-    """What is worth knowing and breaks nothing."""
+    """Yield notes about things that are worth knowing but break nothing."""
     yield from environment.unread()
     yield from dict.fromkeys(clash for answer in answers for clash in answer.clashes)
     yield from _preallocation(answers)
@@ -112,7 +112,7 @@ def _notes(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
 
 
 def _preallocation(answers: Sequence[Answer]) -> Iterator[str]:
-    """Warn of frameworks that leave the others of one process no memory on the cards they share."""
+    """Warn of frameworks that reserve the memory of GPUs which they share with others in one process."""
     seeing = [answer.info for answer in answers if answer.gpus]
     takers = [info for info in seeing if info.name in _TAKE_ALL]
     if takers and len(seeing) > 1:
@@ -129,7 +129,7 @@ def _numbers(version: str | None) -> tuple[int, ...]:
 
 
 def verdict(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
-    """What it comes to, in plain sentences, the next thing to do last."""
+    """Yield the conclusion in plain sentences; the last one says what to do next."""
     for answer in answers:
         if answer.broken is not None:
             yield f"{answer.info.title} is broken: {answer.broken}. Reinstall it, or remove it."
@@ -143,7 +143,7 @@ def verdict(machine: Machine, answers: Sequence[Answer]) -> Iterator[str]:
 
 
 def cause(machine: Machine, answers: Sequence[Answer]) -> str:
-    """Return why no framework sees a GPU, by what must be repaired first."""
+    """Return why no framework sees a GPU; the cause to fix first comes first."""
     count = len(machine.cards)
     if machine.driver is None:
         return (

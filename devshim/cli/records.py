@@ -1,7 +1,7 @@
-"""The recorded tour of each framework at this release, shown where no framework is installed.
+"""The recorded tour of each framework for this release, shown for frameworks that are not installed.
 
-The records are ``devshim/cli/records.json``; ``nox -s tour`` writes them again.  Each framework's tests compare them
-with what the tour gives now.
+The records are in ``devshim/cli/records.json``; ``nox -s tour`` writes them.  Each framework's tests compare them
+with the current tour.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 __all__ = ["SHOWN", "frameworks", "lines", "title", "without_folder", "write"]
 
 SHOWN = "torch"
-"""The framework whose lines are shown beside NumPy's, which has one device and few lines."""
+"""The framework whose lines are shown beside those of NumPy, which has one device and few lines."""
 
 _FILE = "records.json"
 
@@ -36,7 +36,7 @@ def lines(framework: str) -> dict[str, list[str]]:
 
 
 def title(framework: str) -> str:
-    """Return a framework's name as its makers write it."""
+    """Return a framework's name in its official spelling."""
     return str(_records()[framework]["title"])
 
 
@@ -46,7 +46,7 @@ def frameworks() -> list[str]:
 
 
 def without_folder(line: str) -> str:
-    """Return a line with the paths in it shortened to the file's name: the tour writes into a temporary folder."""
+    """Return a line with each path in it shortened to the file's name: the tour writes into a temporary folder."""
     return re.sub(r"(['\"])/[^'\"]*/", r"\1", line)
 
 

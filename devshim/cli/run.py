@@ -1,8 +1,8 @@
-"""`devshim run`: a program of one's own on simulated GPUs, and otherwise as Python runs it.
+"""`devshim run`: run a program on simulated GPUs, and otherwise as Python runs it.
 
-This process becomes the program: Python starts anew with the program's own words, so that ``sys.argv``,
-``sys.path``, ``__main__``, tracebacks, signals and the exit status are Python's.  The simulated GPUs are asked for in
-the environment, which the program's own processes inherit, and switched on by `devshim.cli._startup.sitecustomize`.
+This process becomes the program: Python restarts with the program's own arguments, so that ``sys.argv``,
+``sys.path``, ``__main__``, tracebacks, signals and the exit status are Python's.  The environment requests the
+simulated GPUs, and the program's child processes inherit it; `devshim.cli._startup.sitecustomize` switches them on.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 CARDS = 2
-"""How many cards are simulated where nobody says."""
+"""The number of GPUs simulated by default."""
 _STARTUP = Path(__file__).parent / "_startup"
 
 
 def main(gpus: int | None, memory: str | None, backend: str | None, program: Sequence[str]) -> NoReturn:
-    """Say that GPUs are simulated, and become the program."""
+    """Print that GPUs are simulated, and become the program."""
     environment = dict(os.environ)
     cards: Any = gpus if gpus is not None else environment.get("DEVSHIM_SIMULATE_GPUS") or CARDS
     memory = memory or environment.get("DEVSHIM_SIMULATE_MEMORY") or None
     if backend is not None:
-        ds.use(backend)  # refuses a name of no backend, and one that is not installed
+        ds.use(backend)  # refuses an unknown name, and a framework that is not installed
         environment["DEVSHIM_BACKEND"] = backend
-    handle = ds.simulate(cards, memory)  # refuses nonsense, and what the backend declares it cannot simulate
+    handle = ds.simulate(cards, memory)  # refuses invalid values, and what the backend declares as a gap
     environment["DEVSHIM_SIMULATE_GPUS"] = str(handle.gpus)
     if handle.gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = ""  # simulated cards do not stand beside real ones
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # simulated GPUs are never shown beside real ones
     if handle.memory is not None:
         environment["DEVSHIM_SIMULATE_MEMORY"] = str(handle.memory)
     path = [str(_STARTUP), *filter(None, [environment.get("PYTHONPATH")])]
@@ -56,6 +56,6 @@ def _told(gpus: int, memory: int | None) -> str:
 
 
 def _flags() -> list[str]:
-    """The interpreter's own options, as they were given to this process."""
+    """Return the interpreter's own options, as they were given to this process."""
     named = [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]
     return [*named, *(f"-W{option}" for option in sys.warnoptions), *["-O"] * sys.flags.optimize]

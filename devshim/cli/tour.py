@@ -1,4 +1,4 @@
-"""`devshim tour`: the chapter run on one framework, each step checked, shown, and recorded as JSON."""
+"""`devshim tour`: run the chapter on one framework; check each step, show it, and record it as JSON."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Played", "Tour", "chapter", "main", "play"]
 
 CARDS = 2
-"""How many cards are simulated where nobody says, and how many the chapter needs."""
+"""The number of GPUs simulated by default; the chapter needs this many."""
 
-# TensorFlow greets with a page of log lines on standard error, which would stand in the middle of the tour.
+# TensorFlow writes a page of log lines to standard error, which would appear in the middle of the tour.
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
@@ -33,13 +33,13 @@ class Played:
 
     Attributes:
         name: The step's name in the chapter.
-        title: What it is about.
-        teaches: What the book says here.
-        must: What must hold.
+        title: Its subject.
+        teaches: The book's text for this step.
+        must: The condition that must be true.
         code: The devshim lines.
-        native: The native lines they stand for.
-        result: What came out, as text.
-        holds: Whether the promise holds; None where the step was left out.
+        native: The equivalent native lines.
+        result: The result, as text.
+        holds: True if the condition is true, False if not, None if the step was left out.
     """
 
     name: str
@@ -54,16 +54,16 @@ class Played:
 
 @dataclass
 class Tour:
-    """The chapter as it went on one framework.
+    """The run of the chapter on one framework.
 
     Attributes:
         backend: The framework's import name.
-        title: Its name as its makers write it.
+        title: Its name in its official spelling.
         version: Its version.
-        cards: How many GPUs it showed.
-        simulated: Whether those were simulated.
-        note: Why there are not enough cards for every step, or None.
-        declared: Why the backend declares that it cannot simulate cards, or None where it can.
+        cards: The number of GPUs that it showed.
+        simulated: True if those were simulated.
+        note: Why there are not enough GPUs for every step, or None.
+        declared: Why the backend declares that it cannot simulate GPUs, or None if it can.
         python: The Python version.
         steps: The steps in order.
     """
@@ -80,28 +80,28 @@ class Tour:
 
     @property
     def holds(self) -> bool:
-        """Whether no step failed; one left out for want of a card, or by a declared gap, does not count."""
+        """True if no step failed; a step left out for lack of a GPU, or for a declared gap, is not a failure."""
         return all(step.holds is not False for step in self.steps)
 
     @property
     def label(self) -> str:
-        """The framework with its version."""
+        """The framework's name and version."""
         return f"{self.title} {self.version}" if self.version else self.title
 
     @property
     def hardware(self) -> str:
-        """The cards in words; simulated ones are called so."""
+        """The number and kind of GPUs as text; simulated ones are called simulated."""
         if not self.cards:
             return "the CPU alone"
         return f"{self.cards} {'simulated' if self.simulated else 'real'} card{'' if self.cards == 1 else 's'}"
 
     def to_json(self) -> str:
-        """Return it as JSON text."""
+        """Return the tour as JSON text."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Tour:
-        """Read what `to_json` wrote; anything else raises `ValueError`, `TypeError` or `KeyError`."""
+        """Read the text that `to_json` wrote; raise `ValueError`, `TypeError` or `KeyError` for any other text."""
         told: dict[str, Any] = json.loads(text)
         steps = [Played(**step) for step in told.pop("steps")]
         return cls(**told, steps=steps)
@@ -137,7 +137,7 @@ def chapter() -> Sequence[Step]:
 
 
 def _choose(asked: str | None) -> str:
-    """The backend asked for, or the one devshim would take by itself."""
+    """Return the backend asked for, or devshim's default."""
     from devshim.registry import current
 
     name = asked or environ.get("DEVSHIM_BACKEND") or current.chosen()
@@ -151,11 +151,11 @@ def _choose(asked: str | None) -> str:
 
 
 def _begin(name: str, gpus: int | None) -> Tour:
-    """Ask for simulated cards before the framework is imported, import it, and see what cards there are."""
+    """Ask for simulated GPUs before the framework is imported, import it, and find its GPUs."""
     declared = None
     try:
         if gpus is not None or "DEVSHIM_SIMULATE_GPUS" not in environ:
-            ds.simulate(CARDS if gpus is None else gpus)  # real cards win: then it says so, and changes nothing
+            ds.simulate(CARDS if gpus is None else gpus)  # real GPUs take precedence: the reason is kept
     except ds.UnsupportedError as error:
         declared = reason(error)
     info = ds.backends()[name]
@@ -166,7 +166,7 @@ def _begin(name: str, gpus: int | None) -> Tour:
 
 
 def play(step: Step, tour: Tour) -> Played:
-    """Run one step, with the native lines recorded, and ask whether its promise holds."""
+    """Run one step, record the native lines, and check its condition."""
     from devshim.cli import chapter, chapter_nets
 
     native: list[str] = []
@@ -179,13 +179,13 @@ def play(step: Step, tour: Tour) -> Played:
         return _played(step, native, _told(value, tour.simulated), question())
     except ds.UnsupportedError as error:  # declared, with its reason
         return _played(step, native, f"left out: {reason(error)}", None)
-    except Exception as error:  # whatever a framework raises: the step does not hold, and the tour goes on
+    except Exception as error:  # any exception of a framework: the step fails, and the tour continues
         told = error.problem if isinstance(error, ds.DevshimError) else str(error)
         return _played(step, native, f"{type(error).__name__}: {told}", False)
 
 
 def _needs(cards: int, tour: Tour) -> str:
-    """Why a step is left out; where cards could be simulated, and are not, the reason is the machine's."""
+    """Return why a step is left out; if GPUs could be simulated but are not, the machine is the reason."""
     return f"needs a {'second ' if cards > 1 else ''}card: {tour.declared or tour.note}"
 
 
@@ -195,7 +195,7 @@ def _played(step: Step, native: list[str], result: str, holds: bool | None) -> P
 
 
 def _told(value: object, simulated: bool) -> str:
-    """What a step gave, as text: a device by its name, a tensor by shape and device."""
+    """Return a step's result as text: a device by its name, a tensor by shape and device."""
     if isinstance(value, ds.Device):
         return f"{value} (simulated)" if simulated and value.kind == "gpu" else str(value)
     if isinstance(value, tuple):

@@ -1,1 +1,1 @@
-"""A folder that `devshim run` puts on the path of the programs it starts; only `sitecustomize` is read from it."""
+"""A folder that `devshim run` puts on the path of the programs it starts, for its `sitecustomize` alone."""

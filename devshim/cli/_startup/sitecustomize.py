@@ -1,10 +1,10 @@
-"""What Python runs before a program that `devshim run` has started, and before the Python programs that one starts.
+"""The code that Python runs before a program started by `devshim run`, and before that program's Python children.
 
-Requirements this module answers:
+Requirements of this module:
 
-* Every framework has its simulated GPUs before it starts, whoever imports it, also where devshim is never imported.
-* The program finds everything as ``python script.py`` gives it: this folder leaves its path again, and another
-  ``sitecustomize`` that this one stands in front of is run after all.
+* Every framework has its simulated GPUs before it starts, whatever imports it, even if devshim is never imported.
+* The program sees the same environment as with ``python script.py``: this folder is removed from the path again, and
+  another ``sitecustomize`` that this one hides is run afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def simulate() -> None:
-    """Ask for the simulated GPUs that the environment names."""
+    """Simulate the GPUs that the environment asks for."""
     if find_spec("devshim") is None:
         print(f"devshim run: {sys.executable} has no devshim, so nothing is simulated in it", file=sys.stderr)
         return
@@ -28,7 +28,7 @@ def simulate() -> None:
 
 
 def make_way() -> None:
-    """Leave the path, and run the ``sitecustomize`` that is next on it, if there is one."""
+    """Remove this folder from the path, and run the next ``sitecustomize`` on it, if there is one."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
     own = sys.modules.pop("sitecustomize")
     if find_spec("sitecustomize") is None:
@@ -39,7 +39,7 @@ def make_way() -> None:
 
 if __name__ == "sitecustomize":
     try:
-        if os.environ.get("DEVSHIM_SIMULATE_GPUS", "0") != "0":  # the program may have switched them off for its own
+        if os.environ.get("DEVSHIM_SIMULATE_GPUS", "0") != "0":  # a parent program may have switched them off
             simulate()
     finally:
         make_way()
