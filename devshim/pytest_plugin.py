@@ -1,8 +1,8 @@
-"""For the tests of other projects: every backend in turn, and simulated GPUs.
+"""A pytest plugin for the tests of other projects: it runs tests on every backend, and on simulated GPUs.
 
-pytest loads this module by itself wherever devshim is installed, so it defines two fixtures and imports nothing until
+pytest loads this module wherever devshim is installed, so it only defines two fixtures, and imports nothing until
 one of them is used. A test that takes ``devshim_backend`` runs once for each backend, each in a process of its own
-(`devshim.testing.isolation`); one that takes ``simulated_gpus`` finds cards on a machine without any::
+(`devshim.testing.isolation`); a test that takes ``simulated_gpus`` gets GPUs on a machine that has none::
 
     def test_both_cards(devshim_backend, simulated_gpus):
         first, second = simulated_gpus
@@ -35,7 +35,7 @@ _INSTALLED = "installed"
 
 
 class SimulatedGpus(list[Device]):
-    """The simulated GPUs of a test, as a list of devices; called with other numbers, those there are from then on."""
+    """The simulated GPUs of a test, as a list of devices; a call with other numbers changes them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,14 +44,14 @@ class SimulatedGpus(list[Device]):
     def __call__(
         self, gpus: int = 2, memory: str | int | None = None, faults: Fault | Sequence[Fault] = ()
     ) -> SimulatedGpus:
-        """Simulate so many GPUs instead; the arguments are `devshim.simulate`'s. Returns this list."""
+        """Simulate another number of GPUs, with the arguments of `devshim.simulate`; return this list."""
         handle = simulate(gpus, memory, faults=faults)
         self._first = self._first or handle
         self[:] = [Device("gpu", i) for i in range(handle.gpus)]
         return self
 
     def restore(self) -> None:
-        """Simulate what was simulated before."""
+        """Restore the simulation from before the test."""
         if self._first is not None:
             self._first.__exit__()
 
@@ -62,7 +62,7 @@ class SimulatedGpus(list[Device]):
 # ---------------------------------------------------------------------- the fixtures
 @pytest.fixture(scope="session")
 def devshim_backend(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of the backend this test runs on, which is the current one: each of --devshim-backends in turn."""
+    """Yield the name of the test's backend, which is the current one: each of --devshim-backends in turn."""
     before = current._process
     try:
         use(request.param)
@@ -74,7 +74,7 @@ def devshim_backend(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def simulated_gpus(request: pytest.FixtureRequest) -> Iterator[SimulatedGpus]:
-    """Simulated GPUs for this test: two, or as many as ``simulated_gpus(3, memory="1GiB")`` or the mark asks for."""
+    """Simulate GPUs for a test: two, or as many as ``simulated_gpus(3, memory="1GiB")`` or the mark asks for."""
     cards = SimulatedGpus()
     arguments, options = _asked_gpus(request.node, getattr(request, "param", None))
     try:
@@ -84,7 +84,7 @@ def simulated_gpus(request: pytest.FixtureRequest) -> Iterator[SimulatedGpus]:
 
 
 def _asked_gpus(item: pytest.Item, param: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments for `simulate`: those of indirect parametrisation, else of the mark, else none."""
+    """Return the arguments for `simulate`, from indirect parametrisation or the mark; none without both."""
     if param is not None:
         return ((), dict(param)) if isinstance(param, dict) else ((param,), {})
     mark = item.get_closest_marker(_GPUS)
@@ -114,7 +114,7 @@ def _split(names: str) -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark, and refuse names of no backend."""
+    """Register the mark, and refuse unknown names of backends."""
     config.addinivalue_line(
         "markers", f"{_GPUS}(gpus=2, memory=None, faults=()): run the test with simulated GPUs (devshim)"
     )
@@ -126,13 +126,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Say which backends were asked for."""
+    """Return a header line with the backends that were asked for."""
     given = _given(config)
     return f"devshim backends: {', '.join(given)}" if given else None
 
 
 def _given(config: pytest.Config) -> list[str]:
-    """The backends asked for by name, on the command line or in the ini file."""
+    """Return the backends asked for by name, on the command line or in the ini file."""
     option = config.getoption("devshim_backends")
     asked = (
         option if option is not None else [name for word in config.getini("devshim_backends") for name in _split(word)]
@@ -142,7 +142,7 @@ def _given(config: pytest.Config) -> list[str]:
 
 # ---------------------------------------------------------------------- which tests, and where
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test its backends, unless it names them itself by indirect parametrisation."""
+    """Parametrise a test with its backends, unless indirect parametrisation names them."""
     if _BACKEND not in metafunc.fixturenames or _names_itself(metafunc):
         return
     asked = _given(metafunc.config)
@@ -153,7 +153,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _has_real_cards_alone(name: str) -> bool:
-    """True if a backend of devshim's own declares that it has no simulated GPUs, as CuPy does."""
+    """Return True if a built-in backend declares that it has no simulated GPUs, as CuPy does."""
     from devshim.registry import registry
 
     return name in discovery.BUILTIN and "simulate" in registry.gaps(name)
@@ -167,7 +167,7 @@ def _names_itself(metafunc: pytest.Metafunc) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give marked tests the fixture of the mark, and tests of a backend their process."""
+    """Give marked tests the mark's fixture, and give the tests of a backend a process of their own."""
     for item in items:
         names = getattr(item, "fixturenames", None)
         if names is not None and _GPUS not in names and item.get_closest_marker(_GPUS) is not None:
@@ -180,13 +180,13 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def _backend_of(item: pytest.Function) -> str | None:
-    """The backend a test needs a process for; None where it needs none, or there can be none."""
+    """Return the backend for which a test needs a process; None if it needs none, or cannot have one."""
     name = item.callspec.params.get(_BACKEND) if hasattr(item, "callspec") else None
     if not isinstance(name, str):
         return None
     try:
         name = discovery.canonical(name)
-    except BackendNotFoundError:  # the fixture says so
+    except BackendNotFoundError:  # the fixture reports this
         return None
     return name if discovery.is_installed(name) else None
 

@@ -1,4 +1,4 @@
-"""`python -m devshim.certify._fresh MODULE FUNCTION SETTING`: one function, its result as JSON on standard output."""
+"""`python -m devshim.certify._fresh MODULE FUNCTION SETTING`: run one function, print its result as JSON."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _answer(module: str, name: str, setting: str) -> dict[str, Any]:
         return {"returned": getattr(importlib.import_module(module), name)(at)}
     except Skip as reason:
         return {"skipped": str(reason)}
-    except Exception as error:  # the claim that asked shows it
+    except Exception as error:  # the calling claim reports it
         return {"raised": f"{type(error).__name__}: {error}"}
 
 
 def main(module: str, name: str, setting: str) -> None:
-    """Print what the function returned or raised; what frameworks print goes to standard error."""
+    """Print the return value or the error of the function; what frameworks print goes to standard error."""
     answer = os.dup(1)
     os.dup2(2, 1)
     text = json.dumps(_answer(module, name, setting))

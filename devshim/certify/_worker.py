@@ -1,7 +1,7 @@
-"""`python -m devshim.certify._worker SETTING FROM`: the claims of one framework, a line of JSON for each result.
+"""`python -m devshim.certify._worker SETTING FROM`: check the claims of one framework, with a line of JSON per result.
 
-Each claim is named before it runs, so that the process which reads these lines knows which one was running when this
-process died.
+Each claim is named before it runs, so that the process which reads these lines knows which claim was running if this
+process dies.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__: list[str] = []
 def main(setting: str, begin: str) -> None:
     """Check the claims from number ``begin`` on."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a framework prints, its C++ half included, is not a result
+    os.dup2(2, 1)  # what a framework prints, including its C++ code, is not a result
     read = json.loads(setting)
     at = Setting(**{**read, "others": tuple(read["others"])})
     try:
         _start(at)
     except ds.DevshimError as error:
-        sys.exit(error.problem.rstrip())  # whose last line is what the framework itself raised
+        sys.exit(error.problem.rstrip())  # its last line is the framework's own error
     for i, claim in enumerate(claims_for(at)):
         if i >= int(begin):
             _write(answers, {"begins": i, "name": claim.name, "says": claim.says})
@@ -44,7 +44,7 @@ def _start(at: Setting) -> None:
     ds.use(at.backend)
     if not at.simulated:
         with suppress(ds.UnsupportedError):
-            ds.memory_policy("grow")  # the card is shared with the processes that claims start
+            ds.memory_policy("grow")  # the GPU is shared with the processes that claims start
     ds.framework()
 
 

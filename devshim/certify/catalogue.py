@@ -1,4 +1,4 @@
-"""All claims, in the order in which they are checked."""
+"""The list of all claims, in the order in which they are checked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["claims_for"]
 _GENERAL = (start, contexts, tensors, scopes, observers, models, several, exchange)
 _OWN = {"torch": on_torch, "jax": on_jax, "tensorflow": on_tensorflow, "paddle": on_paddle, "mxnet": on_mxnet}
 _LAST = (memory, rates)
-"""What fills a card, and what wants it for itself, comes after the rest."""
+"""The claims that fill a GPU, or need it for themselves, come after the rest."""
 
 
 def claims_for(at: Setting) -> list[Claim]:

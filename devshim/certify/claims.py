@@ -1,4 +1,4 @@
-"""A claim, where it is checked, and the result."""
+"""The classes of `devshim certify`: a claim, the setting in which it is checked, and its result."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ __all__ += ["differences", "expect", "refused"]
 PASS, FAIL, SKIP, RATE = "PASS", "FAIL", "SKIP", "RATE"
 
 _LONGEST = 400
-"""Characters of an error that a note shows."""
+"""The number of characters of an error that a note shows."""
 
 
 class Skip(Exception):
-    """Raised by a claim that cannot be tried here; the text is the reason."""
+    """The exception of a claim that cannot be checked here; its text is the reason."""
 
 
 class Broken(AssertionError):
-    """Raised where a claim is false."""
+    """The exception of a claim that is false."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where claims are checked.
+    """The setting in which claims are checked.
 
     Attributes:
         backend: The framework.
-        gpus: How many GPUs it sees.
+        gpus: The number of GPUs that it sees.
         simulated: True if these are simulated GPUs.
         quick: True for smaller tensors and fewer rounds.
         others: The other installed frameworks that see GPUs.
-        only: A pattern that the names of the claims to check match.
+        only: A pattern for the names of the claims to check.
     """
 
     backend: str
@@ -60,7 +60,7 @@ class Setting:
 
     @property
     def last(self) -> ds.Device:
-        """The last GPU; on a machine with one card the first."""
+        """The last GPU; on a machine with one GPU, the first."""
         return ds.gpu(self.gpus - 1)
 
 
@@ -69,10 +69,10 @@ class Rate:
     """A measured rate or time.
 
     Attributes:
-        value: How much.
-        unit: Of what: ``"GB/s"`` or ``"s"``.
+        value: The number.
+        unit: The unit: ``"GB/s"`` or ``"s"``.
         native: The same, measured with the framework's own call, or None.
-        nbytes: How many bytes were copied at a time, where that is not said by the claim.
+        nbytes: The bytes copied at a time, if the claim does not say so.
     """
 
     value: float
@@ -100,10 +100,10 @@ class Claim:
     Attributes:
         name: A stable name, such as ``"tensors.round_trip"``.
         says: The sentence.
-        check: Raises where the sentence is false; returns a note, a `Rate`, or None.
-        cards: How many GPUs it needs.
-        real: True if it needs a real card.
-        only: The frameworks it is about; empty for all.
+        check: Raises if the sentence is false; returns a note, a `Rate`, or None.
+        cards: The number of GPUs that it needs.
+        real: True if it needs a real GPU.
+        only: The frameworks that it is about; empty for all.
     """
 
     name: str
@@ -116,15 +116,15 @@ class Claim:
 
 @dataclass(frozen=True)
 class Result:
-    """How a claim ended.
+    """The result of a claim.
 
     Attributes:
         name: The claim's name.
         says: The claim's sentence.
         status: ``PASS``, ``FAIL``, ``SKIP`` or ``RATE``.
         note: Why it failed or was skipped, or what was seen.
-        seconds: How long it took.
-        rate: The fields of a `Rate`, where one was measured.
+        seconds: The time that it took.
+        rate: The fields of a `Rate`, if one was measured.
     """
 
     name: str
@@ -155,7 +155,7 @@ class Claims(list[Claim]):
 
 
 def check(claim: Claim, at: Setting) -> Result:
-    """Check one claim; whatever it raises is its result."""
+    """Check one claim; any exception that it raises is its result."""
     result = partial(Result, claim.name, claim.says)
     if claim.cards > at.gpus:
         return result(SKIP, f"needs {claim.cards} cards")
@@ -168,7 +168,7 @@ def check(claim: Claim, at: Setting) -> Result:
         return result(SKIP, str(reason))
     except ds.UnsupportedError as error:  # a gap: docs/support.md lists it with this reason
         return result(SKIP, f"declared: {_shortened(error)}")
-    except Exception as error:  # whatever a framework raises is what the report must show
+    except Exception as error:  # the report must show any exception of a framework
         return result(FAIL, f"{_shortened(error)} [{_line(error)}]", _since(began))
     if not isinstance(found, Rate):
         return result(PASS, "" if found is None else str(found), _since(began))
@@ -192,7 +192,7 @@ def _shortened(error: Exception) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Return the line of the claim that raised, the last one in this package."""
+    """Return the line of the claim that raised: the last one in this package."""
     here = Path(__file__).parent
     frames = [each for each in traceback.extract_tb(error.__traceback__) if Path(each.filename).parent == here]
     at = next((each for each in reversed(frames) if each.name not in ("expect", "refused", "check")), None)
@@ -200,7 +200,7 @@ def _line(error: Exception) -> str:
 
 
 def expect(true: object, otherwise: str) -> None:
-    """Raise `Broken` with a text unless something is true; `python -O` removes no claim."""
+    """Raise `Broken` with a text if a condition is false; unlike `assert`, it also works with `python -O`."""
     if not true:
         raise Broken(otherwise)
 
@@ -215,7 +215,7 @@ def refused(kind: type[BaseException], call: Callable[[], object]) -> str:
 
 
 def differences(found: Any, wanted: Any) -> str:
-    """Return where two arrays differ, for a reader who has neither; an empty text where they are equal."""
+    """Return how two arrays differ, as text for a reader who sees neither; an empty text if they are equal."""
     seen, right = np.asarray(found), np.asarray(wanted)
     if seen.shape != right.shape:
         return f"the shape is {seen.shape}, not {right.shape}"

@@ -1,4 +1,4 @@
-"""Claims about the cards that a process touches; each in a new process, by what the driver says."""
+"""Claims about the GPUs that a process uses; each runs in a new process, and asks the driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["CLAIMS"]
 CLAIMS = Claims("contexts")
 
 _OWN = ("torch",)
-"""Frameworks that make a context on first use of a card; TensorFlow and JAX start every visible card."""
+"""The frameworks that make a context at the first use of a GPU; TensorFlow and JAX start every visible GPU."""
 
 
 def _only(at: Setting, found: Any, card: int) -> None:
@@ -25,7 +25,7 @@ def _only(at: Setting, found: Any, card: int) -> None:
 
 @CLAIMS.add("Many small tensors for the last card make a context on that card alone.", cards=2, real=True, only=_OWN)
 def many(at: Setting) -> None:
-    """Place a list as the first thing of a process."""
+    """Place a list as the first action of a process."""
     _only(at, fresh(_many, at), at.last.index)
 
 
@@ -36,7 +36,7 @@ def _many(at: Setting) -> Any:
 
 @CLAIMS.add("Single calls on the last card make a context on that card alone.", cards=2, real=True, only=_OWN)
 def single(at: Setting) -> None:
-    """Call what takes a device."""
+    """Make the calls that take a device."""
     _only(at, fresh(_single, at), at.last.index)
 
 
@@ -55,7 +55,7 @@ def _single(at: Setting) -> Any:
 
 @CLAIMS.add("`ds.synchronize()` makes no context on a card that is not used.", cards=2, real=True, only=_OWN)
 def waiting(at: Setting) -> None:
-    """Wait for all cards after the first was used."""
+    """Wait for all GPUs after the first was used."""
     _only(at, fresh(_waiting, at), 0)
 
 
@@ -68,7 +68,7 @@ def _waiting(at: Setting) -> Any:
 
 @CLAIMS.add("`shrink_batch` makes no context on a card that is not used.", cards=2, real=True, only=_OWN)
 def shrinking(at: Setting) -> None:
-    """Fill the first card."""
+    """Fill the first GPU."""
     _only(at, fresh(_shrinking, at), 0)
 
 

@@ -1,4 +1,4 @@
-"""The CUDA driver, asked without starting it: on which cards this process has a context, and which is current."""
+"""Queries to the CUDA driver without starting it: the GPUs on which this process has a context, and the current one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.
 
 
 def contexts() -> list[int] | None:
-    """Return the cards on which this process has a context; None where no library has started the driver."""
+    """Return the GPUs on which this process has a context; None if no library has started the driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -31,7 +31,7 @@ def _has_context(driver: ctypes.CDLL, index: int) -> bool:
 
 
 def uuid(index: int) -> str | None:
-    """Return the UUID of a card by the number that CUDA gives it here; None where no library has started the driver."""
+    """Return the UUID of a GPU by its CUDA number in this process; None if no library has started the driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -44,7 +44,7 @@ def uuid(index: int) -> str | None:
 
 
 def current() -> int | None:
-    """Return this thread's current card as the CUDA runtime knows it; None where no runtime library is found."""
+    """Return this thread's current GPU as the CUDA runtime knows it; None if no runtime library is found."""
     for name in _NAMES:
         with suppress(OSError):
             runtime, index = ctypes.CDLL(name), ctypes.c_int()

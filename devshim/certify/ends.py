@@ -1,4 +1,4 @@
-"""How a process ended, in words."""
+"""Descriptions of how a process ended."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import signal
 __all__ = ["ending", "told"]
 
 _CAUSE = re.compile(r"^F\d{4} |Check failed|^terminate called|^what\(\):|^Fatal Python error")
-"""A line with which C++ or Python says why it ends the process; what follows it is a list of calls."""
+"""A line in which C++ or Python says why it ends the process; the lines after it are a list of calls."""
 _CALLS = re.compile(r"^(@ +0x|\*\*\* |File \"|(Current thread|Thread|Stack) |Extension modules|<no Python frame>)")
-"""A line of such a list."""
+"""A line of such a list of calls."""
 
 
 def ending(code: int, errors: str) -> str:
@@ -20,7 +20,7 @@ def ending(code: int, errors: str) -> str:
 
 
 def told(errors: str, crashed: bool = False) -> str:
-    """Return the line of standard error that says most: a crash's cause, else the last; empty where there is none."""
+    """Return the most useful line of standard error: a crash's cause, or the last line; empty without lines."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     lines = [line for line in lines if not _CALLS.match(line)]
     causes = [line for line in lines if crashed and _CAUSE.search(line)]

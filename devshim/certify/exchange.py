@@ -1,4 +1,4 @@
-"""Claims about conversion between frameworks, each pair in a new process, for some pairs crash beside each other."""
+"""Claims about conversion between frameworks, each pair in a new process, because some pairs crash together."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _started(at: Setting) -> None:
     except ds.BackendConflictError as error:
         raise Skip(error.problem) from error
     except ds.UnsupportedError:
-        pass  # it does not take whole cards
+        pass  # it does not reserve whole GPUs
 
 
 def _converted(at: Setting, other: str) -> str:

@@ -1,4 +1,4 @@
-"""Functions that run in a new interpreter, for what must be seen before a framework has started, or may crash."""
+"""Run functions in a new interpreter, for claims about what happens before a framework has started, or may crash."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["fresh"]
 
 PATIENCE = 150
-"""Seconds after which a new interpreter is given up."""
+"""Seconds after which a new interpreter is stopped."""
 
 
 def fresh(function: Callable[[Setting], Any], at: Setting, **variables: str) -> Any:
-    """Return what a function returns in a new interpreter.
+    """Return the result of a function in a new interpreter.
 
     Args:
-        function: A module's function; its result must go through JSON.
+        function: A function of a module; its result must be representable in JSON.
         at: Its argument.
         variables: Further environment variables.
 

@@ -1,4 +1,4 @@
-"""Claims about memory: its figures, full cards, and what comes back."""
+"""Claims about memory: reported figures, full GPUs, and memory that is returned."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _as_the_driver_says(at: Setting, found: ds.MemoryInfo) -> None:
 
 @CLAIMS.add("More than a card holds is ds.OutOfMemoryError, and `shrink_batch` finds what fits.")
 def too_large(at: Setting) -> str:
-    """Ask for twice the card's memory."""
+    """Allocate twice the GPU's memory."""
     total = _total(at)
     refused(ds.OutOfMemoryError, lambda: ds.zeros(total // 2, dtype="float32", device=at.first))
     block = max(total // 64, 1)
@@ -78,7 +78,7 @@ def full(at: Setting) -> None:
 
 @CLAIMS.add("After an error of a full card the memory in use is what it was, to the byte.")
 def given_back(at: Setting) -> str:
-    """Compare `used` before filling the card and after."""
+    """Compare `used` before filling the GPU and after."""
     _settled(at)
     before = ds.memory(at.first).used
     if before is None:

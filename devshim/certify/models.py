@@ -1,4 +1,4 @@
-"""Claims about models, optimizers and checkpoints, with the tour's small network in each framework's own words."""
+"""Claims about models, optimizers and checkpoints, with the tour's small network in each framework's own API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLAIMS = Claims("models")
 
 _STEPS = 4
 _CLOSE = 1e-2
-"""Relative difference between a CPU and a card: cards round float32 products to TF32 in some frameworks."""
+"""The relative difference allowed between CPU and GPU: GPUs round float32 products to TF32 in some frameworks."""
 
 
 def _rows(count: int = 6) -> Any:
@@ -45,7 +45,7 @@ def _expect_equal(what: str, found: Sequence[Any], wanted: Sequence[Any]) -> Non
 
 
 def _trained(where: Sequence[Any], visits: Sequence[Any] = ()) -> list[np.ndarray[Any, Any]]:
-    """Train a step on each device, and go to see other devices after each step."""
+    """Train one step on each device, and move to other devices and back after each step."""
     net = words().net()
     optimizer = words().optimizer(net)
     for device in where:
@@ -72,7 +72,7 @@ def forward(at: Setting) -> None:
     "A model and its optimizer that visit every GPU between steps end with the same bits as if they had stayed."
 )
 def visiting(at: Setting) -> None:
-    """Train on the CPU; go to the GPUs and back between steps."""
+    """Train on the CPU; move to the GPUs and back between steps."""
     stayed = _trained(["cpu"] * _STEPS)
     moved = _trained(["cpu"] * _STEPS, [at.first, at.last, "cpu"])
     _expect_equal("a weight after visits", moved, stayed)
@@ -80,7 +80,7 @@ def visiting(at: Setting) -> None:
 
 @CLAIMS.add("Training that moves between CPU and GPUs ends close to training on the CPU.")
 def training(at: Setting) -> None:
-    """Train a step on each device in turn."""
+    """Train one step on each device in turn."""
     wanted = _trained(["cpu"] * _STEPS)
     found = _trained([at.first, "cpu", at.last, at.first])
     _expect_close("a weight", found, wanted)

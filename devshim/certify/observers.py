@@ -1,4 +1,4 @@
-"""Claims about what watches transfers: the ledger, the guard, `explain`, and `MetricLog`."""
+"""Claims about observers of transfers: the ledger, the guard, `explain`, and `MetricLog`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLAIMS = Claims("observers")
 
 @CLAIMS.add("The ledger has each copy once, with its bytes, its devices and the line that caused it.")
 def ledger(at: Setting) -> None:
-    """Copy there and back under a ledger."""
+    """Copy to a GPU and back under a ledger."""
     with ds.transfers() as log:
         x = ds.place(ds.ones((256, 4), dtype="float32"), at.last)
         ds.to_numpy(x)
@@ -32,7 +32,7 @@ def ledger(at: Setting) -> None:
 def guard(at: Setting) -> None:
     """Read implicitly and explicitly under a guard."""
     x = ds.ones((), dtype="float32", device=at.last)
-    positive = ds.run(lambda t: t > 0, x)  # where it is: CuPy's operators take arrays of the current GPU alone
+    positive = ds.run(lambda t: t > 0, x)  # on its device: CuPy's operators take only arrays of the current GPU
     reads: dict[str, Callable[[], object]] = {
         "float(x)": lambda: float(x),
         "bool(x)": lambda: bool(positive),

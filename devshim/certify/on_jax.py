@@ -1,4 +1,4 @@
-"""Claims about JAX: its own count, 64-bit values, donation, memory kinds, compilation."""
+"""Claims about JAX: its own device count, 64-bit values, donation, memory kinds, compilation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def default(at: Setting) -> None:
 
 @CLAIMS.add("An array in pinned host memory is moved into the card's memory by `place`.", real=True)
 def memory_kinds(at: Setting) -> None:
-    """Make one with JAX's own call."""
+    """Make a tensor in pinned memory with JAX's own call."""
     jax = ds.framework()
     kind = jax.sharding.SingleDeviceSharding(at.first.native(), memory_kind="pinned_host")
     there = ds.place(jax.device_put(np.ones(4, "float32"), kind), at.first)

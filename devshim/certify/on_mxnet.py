@@ -1,4 +1,4 @@
-"""Claims about MXNet: its engine runs calls later, and `place` waits for what it must."""
+"""Claims about MXNet: its engine runs calls asynchronously, and `place` waits where it must."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shared(at: Setting) -> None:
 
 @CLAIMS.add("Gradients flow through `place`.")
 def gradients(at: Setting) -> None:
-    """Go to the GPU under autograd."""
+    """Move to the GPU under autograd."""
     mx = ds.framework()
     x = ds.ones(3, dtype="float32")
     x.attach_grad()

@@ -1,4 +1,4 @@
-"""Claims about PaddlePaddle: gradients, the current card, copies from a card that is not current."""
+"""Claims about PaddlePaddle: gradients, the current GPU, copies from a GPU that is not current."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLAIMS = Claims("paddle")
 
 @CLAIMS.add("Gradients flow through `place` and `copy`.")
 def gradients(at: Setting) -> None:
-    """Go to the GPU, on it and back."""
+    """Copy to the GPU, on the GPU, and back."""
     x = ds.ones(3, dtype="float32")
     x.stop_gradient = False
     (ds.place(ds.copy(ds.place(x, at.first), at.last), "cpu") * 2).sum().backward()
@@ -22,7 +22,7 @@ def gradients(at: Setting) -> None:
 
 @CLAIMS.add("From a card that is not Paddle's current one tensors come to the host.", cards=2)
 def from_other_card(at: Setting) -> None:
-    """Read the last card while the first is current."""
+    """Read the last GPU while the first is current."""
     with ds.on(at.first):
         y = ds.ones(4, device=at.last)
         expect(ds.to_numpy(ds.place(y, "cpu")).tolist() == [1] * 4, "place: other values")
@@ -46,7 +46,7 @@ def current(at: Setting) -> str:
 
 @CLAIMS.add("Card to card with non_blocking=True waits for what the source still computes.", cards=2, real=True)
 def between(at: Setting) -> None:
-    """Copy the end of a chain of products."""
+    """Copy the result of a chain of products."""
     m = ds.full((4096, 4096), 1 / 4096, dtype="float32", device=at.first)
     for _ in range(5):
         z = m

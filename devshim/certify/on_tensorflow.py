@@ -19,7 +19,7 @@ def counting(at: Setting) -> None:
 
 @CLAIMS.add("int32 labels are split, gathered and reduced on the GPU.")
 def labels(at: Setting) -> None:
-    """Use dtypes whose kernels answer in host memory."""
+    """Use dtypes whose kernels return results in host memory."""
     parts = ds.split(ds.arange(8, dtype="int32"), [at.first, at.last])
     whole = ds.gather(parts, at.first)
     expect(ds.device_of(whole) is at.first, f"gathered on {ds.device_of(whole)}")
@@ -34,7 +34,7 @@ def labels(at: Setting) -> None:
 
 @CLAIMS.add("An int32 sum that a GPU computed goes into its MetricLog.")
 def metric(at: Setting) -> None:
-    """Append what tf.reduce_sum gives."""
+    """Append the result of tf.reduce_sum."""
     with ds.on(at.first):
         value = ds.framework().reduce_sum(ds.arange(4, dtype="int32", device=at.first))
     log = ds.MetricLog(at.first)
@@ -45,7 +45,7 @@ def metric(at: Setting) -> None:
 
 @CLAIMS.add("Gradients flow through `place` and `copy`.")
 def gradients(at: Setting) -> None:
-    """Go to the GPU, on it and back."""
+    """Copy to the GPU, on the GPU, and back."""
     tf = ds.framework()
     x = ds.ones(3, dtype="float32")
     with tf.GradientTape() as tape:

@@ -14,13 +14,13 @@ CLAIMS = Claims("torch")
 
 
 def _busy(milliseconds: int = 60) -> None:
-    """Keep the current stream at work."""
-    ds.framework().cuda._sleep(int(milliseconds * 1.5e6))  # cycles of about 1.5 GHz
+    """Keep the current stream busy."""
+    ds.framework().cuda._sleep(int(milliseconds * 1.5e6))  # at about 1.5 GHz
 
 
 @CLAIMS.add("float8, bfloat16, complex32, views, channels-last and conjugated tensors keep bits, dtype and strides.")
 def kinds(at: Setting) -> None:
-    """Send what NumPy does not have."""
+    """Copy tensors that NumPy cannot represent."""
     torch = ds.framework()
     samples = [torch.arange(24).reshape(2, 3, 4).to(dtype) for dtype in (torch.bfloat16, torch.float8_e4m3fn)]
     samples += [torch.ones(3, dtype=torch.complex64).mul(1j).conj(), torch.arange(24.0).reshape(4, 6)[:, ::2].t()]
@@ -38,7 +38,7 @@ def _bytes(x: Any) -> Any:
 
 @CLAIMS.add("Gradients flow through `place` and `copy`; a copy of a view is memory of its own.")
 def gradients(at: Setting) -> None:
-    """Go to the GPU, on it, and back."""
+    """Copy to the GPU, on the GPU, and back."""
     torch = ds.framework()
     x = torch.nn.Parameter(torch.ones(3))
     (ds.copy(ds.place(x, at.first), at.last) * 2).sum().backward()
@@ -50,7 +50,7 @@ def gradients(at: Setting) -> None:
 
 @CLAIMS.add("What `place` returns can be read on any other stream at once.", real=True)
 def any_stream(at: Setting) -> None:
-    """Read a small tensor, a large one and a list on a side stream while the main one is at work."""
+    """Read a small tensor, a large one and a list on a side stream while the main one is busy."""
     torch = ds.framework()
     side = torch.cuda.Stream()
     small = torch.full((1024,), 7.0)
@@ -104,7 +104,7 @@ def to_host(at: Setting) -> None:
     "On a side stream tensors are made on that stream, and are not reused under a kernel that reads them.", real=True
 )
 def side_stream(at: Setting) -> None:
-    """Place, compute and drop on a side stream while the main one allocates."""
+    """Place, compute and release on a side stream while the main one allocates."""
     torch = ds.framework()
     side, source = torch.cuda.Stream(), [torch.full((1024,), float(i)) for i in range(300)]
     for turn in range(10):
@@ -137,7 +137,7 @@ def metric_streams(at: Setting) -> None:
 
 @CLAIMS.add("`except torch.OutOfMemoryError` catches what devshim raises on a full card.")
 def own_error(at: Setting) -> None:
-    """Ask for twice the card."""
+    """Allocate twice the GPU's memory."""
     total = ds.memory(at.first).total or 1 << 40
     refused(ds.framework().OutOfMemoryError, lambda: ds.zeros(total // 2, dtype="float32", device=at.first))
 
@@ -153,7 +153,7 @@ def pinned(at: Setting) -> None:
 
 @CLAIMS.add("`torch.device('cuda')` is PyTorch's current card, the text 'cuda' is `gpu:0`.", real=True)
 def current_name(at: Setting) -> None:
-    """Name the card without an index."""
+    """Name the GPU without an index."""
     torch = ds.framework()
     with torch.cuda.device(at.last.index):
         expect(ds.device(torch.device("cuda")) is at.last, f"{ds.device(torch.device('cuda'))}, not {at.last}")
@@ -200,7 +200,7 @@ def compiled(at: Setting) -> None:
 
 @CLAIMS.add("Capturable and fused Adam that go to the host and back end with the bits of those that stayed.", real=True)
 def optimizers(at: Setting) -> None:
-    """Train on the card, with a visit to the host and without."""
+    """Train on the GPU, with a move to the host and back, and without."""
     for options in ({"capturable": True}, {"fused": True}, {"foreach": True}):
         stayed, moved = (_adam(at, visit, **options) for visit in (False, True))
         expect(ds.framework().equal(stayed, moved), f"{options}: the weights differ")
@@ -223,7 +223,7 @@ def _adam(at: Setting, visit: bool, **options: bool) -> Any:
 
 @CLAIMS.add("An LSTM on the card runs without cuDNN's warning of scattered weights.", real=True)
 def recurrent(at: Setting) -> None:
-    """Move an LSTM there, back and there."""
+    """Move an LSTM to the GPU, back, and to the GPU again."""
     torch = ds.framework()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*RNN module weights.*")
@@ -233,7 +233,7 @@ def recurrent(at: Setting) -> None:
 
 @CLAIMS.add("The guard passes waiting, explicit transfers and a training step.")
 def guard_passes(at: Setting) -> None:
-    """Do what is no implicit transfer under a guard."""
+    """Make copies that are not implicit transfers under a guard."""
     torch = ds.framework()
     model, log = ds.place(torch.nn.Linear(4, 4), at.last), ds.MetricLog(at.last)
     optimizer, x = torch.optim.Adam(model.parameters()), ds.ones((2, 4), dtype="float32", device=at.last)
@@ -251,7 +251,7 @@ def guard_passes(at: Setting) -> None:
 
 @CLAIMS.add("The guard refuses `item`, `nonzero`, masks and `tolist`, and names no card but the one it is.")
 def guard_refuses(at: Setting) -> None:
-    """Read implicitly on a card that is not the current one."""
+    """Read implicitly on a GPU that is not the current one."""
     x = ds.ones(4, device=at.last)
     for name, read in {
         "item": lambda: x[0].item(),
@@ -261,7 +261,7 @@ def guard_refuses(at: Setting) -> None:
     }.items():
         with ds.guard("error"):
             text = refused(ds.TransferError, read)
-        # PyTorch's sync debug mode, which sees operators wait, does not say for which card.
+        # PyTorch's sync debug mode, which detects waiting operators, does not say for which GPU they wait.
         expect(f"from {at.last} to cpu" in text or "from a GPU to cpu" in text, f"{name}: {text}")
 
 
@@ -271,7 +271,7 @@ def ledger_seconds(at: Setting) -> str:
     torch = ds.framework()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     x = ds.ones(1 << 26, dtype="float32", device=at.first)
-    ds.copy(x, at.first)  # its memory is in PyTorch's cache from here on
+    ds.copy(x, at.first)  # its memory is in PyTorch's cache after this
     with ds.transfers(synchronize=True) as log:
         _busy(300)
         ds.copy(x, at.first)

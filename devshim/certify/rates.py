@@ -1,4 +1,4 @@
-"""Measured rates: the best of some rounds, each until the card has done its work, beside the framework's own call."""
+"""Measured rates: the best of several rounds, each until the GPU has finished, beside the framework's own call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLAIMS = Claims("rates")
 
 
 def _best(call: Callable[[], object], at: Setting, number: int = 1) -> float:
-    """Return the least seconds of one call; simulated GPUs are not worth more than one."""
+    """Return the shortest time of one call in seconds; simulated GPUs get only one round."""
     rounds, number = (1, 1) if at.simulated else (2 if at.quick else 5, number)
     call()
     found = []
@@ -37,7 +37,7 @@ def _best(call: Callable[[], object], at: Setting, number: int = 1) -> float:
 
 
 def _numbers(at: Setting) -> int:
-    """Return how many float32 are 1 GiB, or less where less is asked for."""
+    """Return the number of float32 values in 1 GiB, or fewer for a quick or simulated run."""
     return 1 << (16 if at.simulated else 25 if at.quick else 28)
 
 
@@ -82,7 +82,7 @@ def _alone(ours: Callable[[], object], nbytes: int, at: Setting) -> Rate:
 
 @CLAIMS.add("`place` of a tensor that is there")
 def no_op(at: Setting) -> Rate:
-    """Nothing is copied."""
+    """Place a tensor that needs no copy."""
     x = ds.place(_host(1024), at.first)
     return _pair(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), at, 2000)
 
@@ -96,63 +96,63 @@ def device_of(at: Setting) -> Rate:
 
 @CLAIMS.add("`place` of 4 KiB to the card")
 def small_in(at: Setting) -> Rate:
-    """One small tensor."""
+    """Move one small tensor."""
     x = _host(1024)
     return _pair(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), at, 500)
 
 
 @CLAIMS.add("`place` of 4 KiB to the host")
 def small_out(at: Setting) -> Rate:
-    """One small tensor."""
+    """Move one small tensor."""
     x = ds.place(_host(1024), at.first)
     return _pair(lambda: ds.place(x, "cpu"), lambda: _moved(x, ds.cpu()), at, 500)
 
 
 @CLAIMS.add("`copy` of 4 KiB on the card")
 def small_copy(at: Setting) -> Rate:
-    """One small tensor."""
+    """Copy one small tensor."""
     x = ds.place(_host(1024), at.first)
     return Rate(_best(lambda: ds.copy(x, at.first), at, 500), "s")
 
 
 @CLAIMS.add("`run(add)`")
 def run(at: Setting) -> Rate:
-    """A small sum where its arguments are."""
+    """Add two small tensors on their device."""
     x = ds.place(_host(1024), at.first)
     return _pair(lambda: ds.run(add, x, x), lambda: add(x, x), at, 500)
 
 
 @CLAIMS.add("1,000 tensors of 4 KiB to the card, beside a loop")
 def many_in(at: Setting) -> Rate:
-    """A list in one call."""
+    """Move a list in one call."""
     xs = [_host(1024) for _ in range(20 if at.simulated else 1000)]
     return _pair(lambda: ds.place(xs, at.first), lambda: [_moved(x, at.first) for x in xs], at, 1)
 
 
 @CLAIMS.add("1,000 tensors of 4 KiB to the host, beside a loop")
 def many_out(at: Setting) -> Rate:
-    """A list in one call."""
+    """Move a list in one call."""
     xs = ds.place([_host(1024) for _ in range(20 if at.simulated else 1000)], at.first)
     return _pair(lambda: ds.place(xs, "cpu"), lambda: [_moved(x, ds.cpu()) for x in xs], at, 1)
 
 
 @CLAIMS.add("A large tensor in pageable memory to the card")
 def pageable(at: Setting) -> Rate:
-    """One large tensor."""
+    """Move one large tensor."""
     x = _host(_numbers(at))
     return _speed(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), 4 * _numbers(at), at)
 
 
 @CLAIMS.add("A large NumPy array to the card by `from_numpy`")
 def from_numpy(at: Setting) -> Rate:
-    """One large array."""
+    """Copy one large array."""
     array = np.ones(_numbers(at), "float32")
     return _alone(lambda: ds.from_numpy(array, at.first), array.nbytes, at)
 
 
 @CLAIMS.add("A large tensor in pinned memory to the card", only=("torch",))
 def pinned(at: Setting) -> Rate:
-    """One large tensor that PyTorch has pinned; its own copy is the limit of the machine."""
+    """Move one large tensor that PyTorch has pinned; its own copy shows the limit of the machine."""
     x = _host(_numbers(at))
     x = x if at.simulated else x.pin_memory()
     return _speed(lambda: ds.place(x, at.first), lambda: _moved(x, at.first), x.nbytes, at)
@@ -160,35 +160,35 @@ def pinned(at: Setting) -> Rate:
 
 @CLAIMS.add("A large tensor on the card to the host")
 def out(at: Setting) -> Rate:
-    """One large tensor."""
+    """Move one large tensor."""
     x = ds.place(_host(_numbers(at)), at.first)
     return _speed(lambda: ds.place(x, "cpu"), lambda: _moved(x, ds.cpu()), 4 * _numbers(at), at)
 
 
 @CLAIMS.add("A large tensor on the card to NumPy by `to_numpy`")
 def to_numpy(at: Setting) -> Rate:
-    """One large tensor."""
+    """Read one large tensor."""
     x = ds.place(_host(_numbers(at)), at.first)
     return _alone(lambda: ds.to_numpy(x), 4 * _numbers(at), at)
 
 
 @CLAIMS.add("`copy` of a large tensor on the card")
 def on_card(at: Setting) -> Rate:
-    """One large tensor."""
+    """Copy one large tensor."""
     x = ds.place(_host(_numbers(at)), at.first)
     return _alone(lambda: ds.copy(x, at.first), 4 * _numbers(at), at)
 
 
 @CLAIMS.add("A large tensor from card to card", cards=2)
 def between(at: Setting) -> Rate:
-    """One large tensor from the first card to the last."""
+    """Move one large tensor from the first GPU to the last."""
     x = ds.place(_host(_numbers(at)), at.first)
     return _speed(lambda: ds.place(x, at.last), lambda: _moved(x, at.last), 4 * _numbers(at), at)
 
 
 @CLAIMS.add("`all_reduce_` of 50 tensors of 4 MiB over all cards (NCCL where the framework has it)", cards=2)
 def all_reduce(at: Setting) -> Rate:
-    """A tree for each card."""
+    """Reduce one tree per GPU."""
     count = 16 if at.simulated else 1 << 20
     trees = [[ds.ones(count, dtype="float32", device=i) for _ in range(50)] for i in range(at.gpus)]
     return Rate(_best(lambda: ds.all_reduce_(trees, "max"), at), "s")
@@ -211,13 +211,13 @@ def metrics(at: Setting) -> Rate:
 
 @CLAIMS.add("A large tensor on the card saved to a file")
 def save(at: Setting) -> Rate:
-    """One safetensors file in the folder for temporary files."""
+    """Save one safetensors file in the folder for temporary files."""
     return _file(at, saves=True)
 
 
 @CLAIMS.add("A large tensor loaded from a file to the card")
 def load(at: Setting) -> Rate:
-    """One safetensors file in the folder for temporary files, which the system's cache holds."""
+    """Load one safetensors file from the folder for temporary files; it is in the system's cache."""
     return _file(at, saves=False)
 
 

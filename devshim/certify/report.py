@@ -1,4 +1,4 @@
-"""What `devshim certify` found on one machine, as JSON."""
+"""The results of `devshim certify` on one machine, as JSON."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Framework:
 
     Attributes:
         name: Its import name.
-        title: Its name as its makers write it.
+        title: Its name in its official spelling.
         version: Its version.
-        gpus: How many GPUs it sees.
+        gpus: The number of GPUs that it sees.
         why: Why it was not checked, or none.
-        results: How its claims ended.
+        results: The results of its claims.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Framework:
     results: list[Result] = field(default_factory=list)
 
     def count(self, status: str) -> int:
-        """Return how many claims ended so."""
+        """Return how many claims have a status."""
         return sum(result.status == status for result in self.results)
 
 
@@ -45,7 +45,7 @@ class Report:
 
     Attributes:
         driver: The version of the NVIDIA driver, or None.
-        cards: The models of the machine's cards, in the driver's order.
+        cards: The models of the machine's GPUs, in the driver's order.
         simulated: True if the GPUs were simulated.
         quick: True if tensors were smaller, and rounds fewer.
         frameworks: The installed frameworks.
@@ -71,12 +71,12 @@ class Report:
         return any(framework.count(FAIL) for framework in self.frameworks)
 
     def to_json(self) -> str:
-        """Return it as JSON text."""
+        """Return the report as JSON text."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """Read what `to_json` wrote; anything else raises `ValueError`, `TypeError` or `KeyError`."""
+        """Read the text that `to_json` wrote; raise `ValueError`, `TypeError` or `KeyError` for any other text."""
         read: dict[str, Any] = json.loads(text)
         frameworks = []
         for each in read.pop("frameworks"):

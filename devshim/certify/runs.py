@@ -1,4 +1,4 @@
-"""One framework's claims, run in worker processes; a worker that dies loses no result."""
+"""Run one framework's claims in worker processes; a worker that dies loses no result."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["CARDS", "results"]
 
 PATIENCE = 240
-"""Seconds that a claim, or a framework's import, may take."""
+"""The seconds that a claim, or a framework's import, may take."""
 
 CARDS = 2
-"""How many GPUs `devshim certify --simulate` simulates."""
+"""The number of GPUs that `devshim certify --simulate` simulates."""
 
 _SIMULATED = {"DEVSHIM_SIMULATE_GPUS": str(CARDS), "DEVSHIM_SIMULATE_MEMORY": "256MiB", "CUDA_VISIBLE_DEVICES": ""}
 _WORKER = (sys.executable, "-m", "devshim.certify._worker")
@@ -33,16 +33,16 @@ _WORKER = (sys.executable, "-m", "devshim.certify._worker")
 
 @dataclass
 class _Seen:
-    """What one worker has said: the claim it runs, and whether it came to its end."""
+    """The messages of one worker: the claim that it runs, and whether it has finished."""
 
     running: dict[str, Any] | None = None
     finished: bool = False
 
 
 def environment(simulated: bool) -> dict[str, str]:
-    """Return the environment of the workers: simulated GPUs there only where they are asked for here."""
+    """Return the environment of the workers; GPUs are simulated there only if the call asks for it."""
     found = {name: value for name, value in os.environ.items() if not name.startswith("DEVSHIM_")}
-    found.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow greets with a page of log lines
+    found.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow writes a page of log lines at the start
     return {**found, **_SIMULATED} if simulated else found
 
 
@@ -92,7 +92,7 @@ def _read(worker: subprocess.Popen[str], seen: _Seen, late: Event) -> Iterator[R
 
 
 def _watched(worker: subprocess.Popen[str], late: Event) -> Timer:
-    """Start a clock that ends a worker which is silent for too long."""
+    """Start a timer that kills a worker after too long a silence."""
 
     def ends() -> None:
         late.set()

@@ -16,7 +16,7 @@ CLAIMS = Claims("scopes")
 
 @CLAIMS.add("`on` sets the default device for creation, nests, and restores it, also after an error.")
 def default(at: Setting) -> None:
-    """Create inside and outside of scopes."""
+    """Create tensors inside and outside scopes."""
     with ds.on(at.last):
         expect(ds.device_of(ds.ones(2)) is at.last, "inside of on(last) a tensor is elsewhere")
         with ds.on("cpu"):
@@ -33,7 +33,7 @@ def _fails() -> None:
 
 @CLAIMS.add("`run` computes where its arguments are, and refuses arguments on different devices by name.")
 def running(at: Setting) -> None:
-    """Multiply matrices on the last GPU, and mix it with the CPU."""
+    """Multiply matrices on the last GPU, and mix in a tensor on the CPU."""
     x, host = ds.ones((4, 4), device=at.last), ds.ones((4, 4))
     y = ds.run(lambda a, b: a @ b, x, x)
     expect(ds.device_of(y) is at.last, f"the product is on {ds.device_of(y)}")
@@ -47,7 +47,7 @@ def running(at: Setting) -> None:
 
 @CLAIMS.add("Eight threads on all GPUs each get their own default device and their own values.")
 def threads(at: Setting) -> None:
-    """Create, copy, compute and read in threads at once."""
+    """Create, copy, compute and read in several threads at once."""
 
     def work(number: int) -> str:
         device = ds.gpu(number % at.gpus)
@@ -72,7 +72,7 @@ def threads(at: Setting) -> None:
     only=("torch", "paddle", "mxnet", "cupy"),
 )
 def current(at: Setting) -> str:
-    """Ask the CUDA runtime for the thread's current card after each call; JAX's own calls leave theirs current."""
+    """Ask the CUDA runtime for the thread's current GPU after each call; JAX's own calls change it."""
     ds.to_numpy(ds.ones(3, device=at.first))
     found = driver.current()
     x = ds.ones(1 << 10, device=at.last)
@@ -98,6 +98,6 @@ def current(at: Setting) -> str:
 
 @CLAIMS.add("`synchronize` waits for one GPU and for all, and needs no GPU to be in use.")
 def waiting(at: Setting) -> None:
-    """Wait for everything that there is."""
+    """Wait for every device."""
     for device in (None, "cpu", at.first, at.last):
         ds.synchronize(device)

@@ -1,4 +1,4 @@
-"""Claims about several devices at once; on one card they are tried on that card."""
+"""Claims about several devices at once; on a machine with one GPU, they use that GPU."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def reduce(at: Setting) -> None:
 
 @CLAIMS.add("`broadcast`, `replicate` and `parallel` use all GPUs at once, and the answers are the CPU's.")
 def replicas(at: Setting) -> None:
-    """Run replicas of a model on parts of a batch."""
+    """Run replicas of a model on the parts of a batch."""
     cards = ds.try_all_gpus()
     rows = ds.asarray([[i + j / 4 for j in range(3)] for i in range(4 * at.gpus)], dtype="float32")
     wanted = ds.to_numpy(words().forward(words().net(), rows))
@@ -71,7 +71,7 @@ def replicas(at: Setting) -> None:
 
 @CLAIMS.add("`parallel` raises the first failure and names its GPU.", cards=2)
 def failing(at: Setting) -> None:
-    """Fail on the last GPU."""
+    """Raise an error on the last GPU."""
 
     def work(x: Any) -> Any:
         if ds.device_of(x) is at.last:
@@ -108,7 +108,7 @@ def current(at: Setting) -> None:
 
 @CLAIMS.add("From one GPU to another the values are right, in one tensor and in many.", cards=2)
 def between(at: Setting) -> None:
-    """Copy what is still being computed, and a list of small tensors."""
+    """Copy a tensor that is still being computed, and a list of small tensors."""
     for size in (1 << 10, 1 << (16 if at.simulated else 24)):
         x = ds.run(lambda t: t + 5, ds.zeros(size, dtype="float32", device=at.first))
         for blocking in (False, True):

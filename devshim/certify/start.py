@@ -1,4 +1,4 @@
-"""Claims about what happens before a framework has started its devices; each in a new process."""
+"""Claims about what happens before a framework has started its devices; each runs in a new process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_CONTEXT: tuple[object, ...] = (None, [])
 
 @CLAIMS.add("Counting GPUs makes no context, and the count is the same after the framework has started.")
 def counting(at: Setting) -> str:
-    """Ask every question that needs no start, then start."""
+    """Make every query that does not start devices, then start them."""
     before, contexts, after = fresh(_counting, at)
     expect(before == after == at.gpus, f"{before} before the start, {after} after it, {at.gpus} in another process")
     expect(contexts in _NO_CONTEXT, f"counting made contexts on the cards {contexts}")
@@ -55,7 +55,7 @@ def _describing(at: Setting) -> Any:
 
 @CLAIMS.add("`set_visible_devices([last])` makes the last GPU `gpu:0`, and the only one.")
 def visible(at: Setting) -> None:
-    """Show one GPU of all, after counting them; TensorFlow starts CUDA when it counts, which is too early."""
+    """Show one of all GPUs after counting them; TensorFlow starts CUDA when it counts, which is too early."""
     wanted = fresh(_last_uuid, at)
     count, shown, where = fresh(_visible, at)
     expect((count, where) == (1, "gpu:0"), f"{count} GPUs are visible, and a tensor of gpu:0 is on {where}")
@@ -76,7 +76,7 @@ def _last_uuid(at: Setting) -> str | None:
 
 
 def _uuid(index: int) -> str | None:
-    """Return a card's UUID; TensorFlow's description has none, and it numbers the cards as CUDA does."""
+    """Return a GPU's UUID; TensorFlow's description has none, and it numbers the GPUs as CUDA does."""
     return ds.describe(index).uuid or driver.uuid(index)
 
 
@@ -105,7 +105,7 @@ def _hidden(at: Setting) -> Any:
 
 @CLAIMS.add("With `CUDA_VISIBLE_DEVICES` set to the UUID of the last card, that card is `gpu:0`.", real=True)
 def by_uuid(at: Setting) -> str:
-    """Show one card by its UUID."""
+    """Show one GPU by its UUID."""
     uuid = fresh(_last_uuid, at)
     expect(uuid, "neither describe() nor the driver knows a UUID")
     count, shown = fresh(_by_uuid, at, CUDA_VISIBLE_DEVICES=str(uuid))
@@ -122,7 +122,7 @@ def _by_uuid(at: Setting) -> Any:
     "`memory_policy('grow')` is taken after counting, and the first tensor takes under 3 GiB of a card.", real=True
 )
 def growing(at: Setting) -> str:
-    """Compare the free memory of the card before and after the first tensor, as the driver knows it."""
+    """Compare the GPU's free memory before and after the first tensor, as the driver reports it."""
     taken = fresh(_growing, at)
     expect(taken is not None, "the driver does not say how much memory is free")
     expect(taken < 3 << 30, f"it takes {taken / 2**30:.1f} GiB")

@@ -19,7 +19,7 @@ CLAIMS = Claims("tensors")
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
 DTYPES += ["uint16", "uint32", "uint64", "complex64", "complex128"]
 EVERYWHERE = {"bool", "uint8", "int8", "int32", "int64", "float16", "float32", "float64"}
-"""What every framework has; the others are tried where the framework takes them on the CPU."""
+"""The dtypes of every framework; the others are checked if the framework accepts them on the CPU."""
 
 
 @CLAIMS.add("Every spelling of a GPU names the same device.")
@@ -44,7 +44,7 @@ def missing(at: Setting) -> None:
 
 @CLAIMS.add("Every creation function makes its tensor on the device named, and on the CPU without one.")
 def creating(at: Setting) -> None:
-    """Create with each function, and read the values."""
+    """Create a tensor with each function, and read the values."""
     made: dict[str, tuple[Any, Any]] = {
         "zeros": (lambda d: ds.zeros((2, 3), device=d), [[0] * 3] * 2),
         "ones": (lambda d: ds.ones((2, 3), dtype="int32", device=d), [[1] * 3] * 2),
@@ -67,7 +67,7 @@ def creating(at: Setting) -> None:
 
 @CLAIMS.add("To a GPU and back, every dtype and memory layout is equal to the bit.")
 def round_trip(at: Setting) -> str:
-    """Send each dtype in six layouts to the first GPU, to the last and back."""
+    """Copy each dtype in six layouts to the first GPU, to the last, and back."""
     lacking = [name for name in DTYPES if not _has(name)]
     expect(not EVERYWHERE & {*lacking}, f"the framework should have {sorted(EVERYWHERE & {*lacking})}")
     for name in DTYPES:
@@ -78,7 +78,7 @@ def round_trip(at: Setting) -> str:
 
 
 def _has(name: str) -> bool:
-    """Return True if the framework takes a dtype of NumPy's on the CPU."""
+    """Return True if the framework accepts a NumPy dtype on the CPU."""
     try:
         return str(ds.to_numpy(ds.from_numpy(np.ones(3, name))).dtype) == name
     except (ds.DevshimError, TypeError, ValueError):
@@ -145,7 +145,7 @@ def source(at: Setting) -> None:
 
 @CLAIMS.add("`to_numpy` waits for the values: a chain of operators is complete when it returns.")
 def complete(at: Setting) -> None:
-    """Read what 200 operators compute, while they run."""
+    """Read the result of 200 operators while they run."""
     x = ds.zeros(1 << (12 if at.simulated else 22), dtype="float32", device=at.last)
     for _ in range(20 if at.simulated else 200):
         x = ds.run(lambda t: t + 1, x)
@@ -160,7 +160,7 @@ def _seen(host: np.ndarray[Any, Any]) -> str:
 
 @CLAIMS.add("Trees move whole: values, structure and what is not a tensor; a tree that is there is returned itself.")
 def trees(at: Setting) -> None:
-    """Move a tree there and back."""
+    """Move a tree to a GPU and back."""
     arrays = [np.full(64, float(i), "float32") for i in range(200)]
     tree: dict[str, Any] = {"many": [ds.from_numpy(a) for a in arrays], "pair": (ds.ones(3), "text"), "none": None}
     there = ds.place(tree, at.last)
