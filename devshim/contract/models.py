@@ -8,8 +8,8 @@ Requirements this module answers:
   adapter describes both in terms that are the same for every framework, so that weights can cross frameworks.
 * A backend without models inherits everything here: each method raises `UnsupportedError` with the gap it declared.
 
-`contract.backend.Backend` derives from `Wholes`. Adapters write these methods in ``models.py`` (`Wholes.leaves` to
-`Wholes.clone`), ``layers.py`` (`Wholes.layers`, `Wholes.blocks`) and ``several.py`` (the rest).
+`contract.backend.Backend` derives from `Wholes`. Adapters implement the methods for models and checkpoints in
+``models/`` (`Wholes.layers` and `Wholes.blocks` in ``models/blocks.py``), and those for tensors in ``collectives.py``.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Layer:
 class Wholes:
     """The mixin of `Backend` for models, optimizers, and tensors on several devices."""
 
-    # ------------------------------------------------------------------ models (models.py)
+    # ------------------------------------------------------------------ models (models/models.py)
     def leaves(self, whole: Any) -> list[Leaf]:
         """Return every tensor of a model or optimizer, in the framework's own order; ties share one owner.
 
@@ -160,7 +160,7 @@ class Wholes:
         """Clone several models and optimizers; where possible, an optimizer's clone belongs to the model's clone."""
         return [self.clone(each) for each in wholes]
 
-    # ------------------------------------------------------------------ layers (layers.py)
+    # ------------------------------------------------------------------ layers (models/blocks.py)
     def blocks(self, model: Any) -> list[Block]:
         """Return the parts of a model, in the order they run, that should each stay on one device."""
         raise self._no_models()
@@ -169,7 +169,7 @@ class Wholes:
         """Return the layers that hold weights, in the order they run or were made, in canonical terms."""
         raise self._no_models()
 
-    # ------------------------------------------------------------------ checkpoints (models.py, optimizers.py)
+    # ------------------------------------------------------------------ checkpoints (models/extra_state.py)
     def library(self, whole: Any) -> str:
         """Return the name of the library that defines the paths and shapes of a model's or optimizer's leaves.
 
@@ -216,7 +216,7 @@ class Wholes:
         """
         return _nothing
 
-    # ------------------------------------------------------------------ several devices (several.py)
+    # ------------------------------------------------------------------ several devices (collectives.py)
     def narrow(self, x: Any, axis: int, start: int, stop: int) -> Any:
         """Return the part of a tensor from ``start`` to ``stop`` along an axis, as a view or a copy; gradients flow."""
         raise self._unsupported("several")

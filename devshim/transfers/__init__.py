@@ -1,1 +1,1 @@
-"""Copies between devices: the one path that every copy takes, and who observes it."""
+"""Copies between devices: the one path that every copy takes, and the observers that record it."""

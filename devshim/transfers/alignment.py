@@ -1,10 +1,10 @@
-"""Which memory a framework can compute on: one rule for every way in which memory is shared with it.
+"""The alignment rule: which memory a framework can compute on, for every way of sharing memory with it.
 
-A framework's operators read elements by instructions that end the process (SIGSEGV, or a check of its own) where the
-address is not what they expect.  What each expects is a number of bytes that its adapter declares, with how and on
-which version it was measured (`Backend.alignment`); 0 is the size of an element, on which compiled C++ relies.  Here is
-decided what that means for memory that is offered, and said what is wrong.  What is not aligned enough is copied, or
-refused where ``copy=False`` was given.
+A framework's operators read elements with instructions that end the process (SIGSEGV, or a failed check) if the address
+is not aligned as they expect. Each adapter declares that alignment in bytes, with the method and the version of its
+measurement (`Backend.alignment`); 0 means the size of an element, on which compiled C++ relies. This module applies the
+rule to memory that is offered, and describes the problem. Memory that is not aligned enough is copied, or refused if
+``copy=False`` was given.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["checked", "problem", "require"]
 
 
 def problem(backend: Backend, dtype: str, itemsize: int, address: int) -> str | None:
-    """Return why a framework's operators cannot live on elements at an address; None where they can."""
+    """Return why a framework's operators cannot use elements at an address; None if they can."""
     needed = backend.alignment or itemsize
     if not address % needed:
         return None
@@ -33,7 +33,7 @@ def problem(backend: Backend, dtype: str, itemsize: int, address: int) -> str | 
 
 
 def require(backend: Backend, array: np.ndarray, target: Device) -> None:
-    """Raise `CopyNeededError` unless an array's memory is on a device, and a framework can live on it."""
+    """Raise `CopyNeededError` unless an array's memory is on the target device and aligned for the framework."""
     from devshim.errors import messages
 
     if target is not CPU:
@@ -44,9 +44,9 @@ def require(backend: Backend, array: np.ndarray, target: Device) -> None:
 
 
 def checked(backend: Backend, source: Any) -> Any:
-    """Return a DLPack producer over ``source`` that refuses host memory on which a framework cannot live.
+    """Return a DLPack producer over ``source`` that refuses host memory that is not aligned for the framework.
 
-    The capsule is read before the framework gets it.  What is on a real card is the adapters' to look at.
+    The capsule is checked before the framework gets it. Memory on a real GPU is left to the adapters.
     """
     from devshim.transfers import dlpack
 

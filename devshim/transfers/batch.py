@@ -1,11 +1,11 @@
-"""Moving many tensors: in one call for each framework and device, so that few transfers carry them, or none arrives.
+"""Moves of many tensors, with one call for each framework and device: few transfers, and all tensors or none.
 
 Requirements this module answers:
 
-* An adapter is given all that goes to one device at once (`Backend.copy_many`), and may pack small tensors together.
-* Nothing half-moved: a device that one of them lacks is refused before anything is copied, and what had arrived when
-  a copy fails is released.
-* The error names the leaf: the one that was under way, or those that were, where a framework moves several at once.
+* An adapter gets all tensors for one device at once (`Backend.copy_many`), and may pack small ones together.
+* Nothing is left half-moved: if a device is missing for one of the tensors, the error comes before anything is copied.
+  If a copy fails, the tensors that had arrived are released.
+* The error names the leaf that was being copied, or several if the framework moves several at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class _Group(NamedTuple):
-    """What goes to one device on one framework, in lists: a tuple for each tensor would be the collector's work."""
+    """The tensors that go to one device on one framework.
+
+    They are in lists, because a tuple for each tensor would be work for the garbage collector.
+    """
 
     backend: Backend
     target: Device
@@ -32,16 +35,16 @@ class _Group(NamedTuple):
     places: list[Any]
 
     def move(self, non_blocking: bool, under_way: list[int]) -> Sequence[Tensor]:
-        """Copy them in one call."""
+        """Copy the tensors in one call."""
         return engine.move_many(self.backend, self.xs, self.target, non_blocking, under_way)
 
 
 class Going:
-    """Tensors that shall move, each under a key of its own, and what is moved under several once.
+    """Tensors that are to be moved, each under its own key; a tensor that is added again under its key is moved once.
 
     Args:
-        name: Gives the name of a tensor, for an error, from what was given to `add` as its place.
-        blames: Whether an error names a leaf for a device that does not exist.
+        name: Returns the name of a tensor, for an error, from its place as given to `add`.
+        blames: True if an error about a missing device names a leaf.
     """
 
     def __init__(self, name: Callable[[Any], str], blames: bool = False) -> None:
@@ -51,7 +54,7 @@ class Going:
         self._known: set[Hashable] = set()
 
     def add(self, key: Hashable, backend: Backend, x: Tensor, target: Device, place: Any) -> None:
-        """Have a tensor moved, unless one of this key is already."""
+        """Add a tensor to the move, unless its key is already in it."""
         if key in self._known:
             return
         self._known.add(key)
@@ -64,13 +67,13 @@ class Going:
         group.places.append(place)
 
     def add_all(self, backend: Backend, xs: dict[int, Tensor], target: Device) -> None:
-        """Move tensors of one framework, each under its id; a tensor is its own place."""
+        """Add tensors of one framework, each under its id; each tensor is its own place."""
         tensors = list(xs.values())
         self._groups[id(backend), target] = _Group(backend, target, list(xs), tensors, tensors)
 
     def copy(self, non_blocking: bool = False) -> dict[Any, Tensor]:
-        """Move them all, and return the results by their keys."""
-        for group in self._groups.values():  # a device that does not exist is refused before anything is copied
+        """Move all tensors, and return the results by their keys."""
+        for group in self._groups.values():  # report a missing device before anything is copied
             try:
                 decisions.reach(group.backend, group.target, group.xs)
             except DevshimError as error:
@@ -83,14 +86,14 @@ class Going:
             try:
                 moved.update(zip(group.keys, group.move(non_blocking, under_way), strict=True))
             except BaseException as error:
-                moved.clear()  # the traceback would keep them, and their memory
+                moved.clear()  # the traceback would keep them and their memory alive
                 if isinstance(error, DevshimError):
                     error.add_leaf(self._names(group, under_way))
                 raise
         return moved
 
     def _names(self, group: _Group, under_way: list[int]) -> str:
-        """The leaves of which one failed."""
+        """Return the names of the leaves one of which failed."""
         names = [self._name(group.places[i]) for i in under_way[:4]]
         return " or ".join([*names, *(["another"] if len(under_way) > 4 else [])])
 

@@ -1,4 +1,4 @@
-"""Decide whether a placement copies a tensor, and refuse the ones that cannot be."""
+"""The decision whether a placement copies a tensor, and the errors for placements that are not possible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reach(backend: Backend, device: Device, xs: Sequence[Any]) -> Device:
 
 
 def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> bool:
-    """Whether ``x`` itself is the answer to a placement."""
+    """Return True if ``x`` itself is the result of a placement."""
     if copy is not None:
         return _settled(backend, x, target, copy)
     try:
@@ -37,14 +37,14 @@ def stays(backend: Backend, x: Tensor, target: Device, copy: bool | None) -> boo
 
 
 def refuse_untraceable(backend: Backend, error: TracingError) -> None:
-    """Refuse to place what cannot be located, unless the backend can move it all the same (tf.function)."""
+    """Raise `TracingError` for a tensor of unknown device, unless the backend can still move it (tf.function)."""
     if "trace_place" in backend.gaps or "trace_device_of" not in backend.gaps:
         instead = "place the arguments before the compiled function is called, or its results after"
         raise messages.tracing(backend, "place", instead) from error
 
 
 def _settled(backend: Backend, x: Tensor, target: Device, copy: bool) -> bool:
-    """Whether an explicit ``copy`` lets ``x`` itself be the answer."""
+    """Return True if an explicit ``copy`` allows ``x`` itself as the result."""
     if type(copy) is not bool:
         refuse_flag(copy)
     if not copy and backend.device_of(x) is not target:
@@ -58,7 +58,7 @@ def refuse_flag(copy: object) -> NoReturn:
 
 
 def refuse_copy(backend: Backend, x: Tensor, target: Device) -> NoReturn:
-    """Raise the error for a tensor that is elsewhere, where ``copy=False`` was given."""
+    """Raise the error for ``copy=False`` and a tensor on another device."""
     reach(backend, target, (x,))
     if backend.reads_code and backend.compiling():
         traced_errors.copy_needed(backend.name, str(backend.device_of(x)), str(target))

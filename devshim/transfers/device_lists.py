@@ -1,4 +1,4 @@
-"""Lists of devices that a call was given."""
+"""Parsing of a list of devices that a call was given."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["parse_devices"]
 
 
 def parse_devices(devices: Any, call: str, first: str, x: object) -> list[Device]:
-    """Return the devices a call was given, parsed; one alone is refused, because there it must be a list of one.
+    """Return the devices that a call was given; refuse a single one, because it must be a list of one.
 
     Args:
-        devices: What the call was given.
+        devices: The argument of the call.
         call: The public call.
-        first: What its documentation calls the argument before the devices.
+        first: The name, in its documentation, of the argument before the devices.
         x: That argument.
     """
     one = isinstance(devices, (str, bytes, int, Device)) or registry.serving(devices) is not None
@@ -32,7 +32,7 @@ def parse_devices(devices: Any, call: str, first: str, x: object) -> list[Device
     except DeviceSpecError:
         if argument_hints.devices_in(x) is None:
             raise
-        found = None  # the two are swapped
+        found = None  # the two arguments are swapped
     if not found:
         raise argument_hints.no_devices(call, first, x, devices)
     return found

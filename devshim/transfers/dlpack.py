@@ -1,14 +1,14 @@
-"""DLPack's capsules (dlpack.h), looked into before a framework takes them, and an exporter of today's protocol.
+"""DLPack capsules (dlpack.h): inspect them before a framework consumes them, and export today's protocol.
 
 Requirements this module answers:
 
-* Frameworks abort on some capsules and misread others, each on its own: what a capsule offers is read here, once
-  for all of them (`read`), and what to refuse is said by the adapter.
-* Reading takes nothing: the capsule stays whole for whoever consumes it.
-* Nobody else is touched.  The interpreter's functions come from a library object of our own: types set on those of
-  ``ctypes.pythonapi`` hold for the whole process, and MXNet's own capsule destructor relies on their default ones.
+* Frameworks abort on some capsules and misread others, each in its own way. So capsules are read here, once for all
+  frameworks (`read`), and each adapter decides what to refuse.
+* Reading does not consume: the capsule stays valid for its consumer.
+* Other libraries are not affected. The interpreter's functions come from a separate library object: types set on
+  those of ``ctypes.pythonapi`` apply to the whole process, and MXNet's own capsule destructor relies on the defaults.
 
-No framework is imported, and `import devshim` does not load this.
+This module imports no framework, and `import devshim` does not load it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 CPU, CUDA, CUDA_HOST, ROCM, ROCM_HOST = 1, 2, 3, 10, 11
-"""DLDeviceType, as far as the adapters tell devices apart; `devshim.devices.parsing` reads all of them."""
+"""The DLDeviceType values that adapters distinguish; `devshim.devices.parsing` reads all of them."""
 
 HOST = frozenset({CPU, CUDA_HOST, ROCM_HOST})
 """Host memory: plain, and pinned for CUDA or ROCm."""
@@ -53,14 +53,14 @@ FORMS = {f"{family}{bits}": (code, bits, 1) for family, code, widths in _FAMILIE
 FORMS |= {"bool": (6, 8, 1), "bfloat16": (4, 16, 1), "complex64": (5, 64, 1), "complex128": (5, 128, 1)}
 
 SMALL = {"float8_e4m3fn": (10, 8, 1), "float8_e5m2": (12, 8, 1)}
-"""The same of floats of 8 bits, for those who read them; what is offered is called by its numbers."""
+"""The same for 8-bit floats, for consumers that support them; `read` describes them by their numbers."""
 
 _NAMES = {form: name for name, form in FORMS.items()}
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 
 
 class DLTensor(ctypes.Structure):
-    """DLTensor, the same in every version of the protocol; its nested device and dtype are written out."""
+    """DLTensor, the same in every version of the protocol; its nested device and dtype are flattened."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -77,7 +77,7 @@ class DLTensor(ctypes.Structure):
 
 
 _TENSOR = Struct("@PiiiBBHPPQ")
-"""The fields of `DLTensor` as they stand in memory."""
+"""The memory layout of the fields of `DLTensor`."""
 
 _OFFSET, _word = DLTensor.byte_offset.offset, ctypes.c_uint64.from_address
 
@@ -108,15 +108,15 @@ _pointer.argtypes = _is_named.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 class Offer(NamedTuple):
-    """What a capsule says about the memory it offers.
+    """The description of the memory that a capsule offers.
 
     Attributes:
         device: DLPack's device type and number.
-        dtype: The array-API name; for what has none, its numbers as text.
+        dtype: The array-API name, or the numbers of DLDataType as text for a dtype without a name.
         shape: The sizes of the axes.
-        strides: In elements, one for each axis; where the capsule has none, those of C order.
-        address: Of the first element, ``byte_offset`` included; 0 where there is no memory.
-        read_only: Whether the memory must not be written; None where the capsule cannot tell (it is unversioned).
+        strides: In elements, one for each axis; the strides of C order if the capsule has none.
+        address: The address of the first element, including ``byte_offset``; 0 without memory.
+        read_only: True if the memory must not be written; None if the capsule cannot tell (it is unversioned).
     """
 
     device: tuple[int, int]
@@ -128,17 +128,17 @@ class Offer(NamedTuple):
 
     @property
     def itemsize(self) -> int:
-        """The bytes of an element; 1 for what has no name, which every consumer refuses."""
+        """Return the bytes of an element; 1 for a dtype without a name, which every consumer refuses."""
         return (FORMS.get(self.dtype) or SMALL.get(self.dtype) or (0, 8, 1))[1] // 8
 
     @property
     def has_negative_strides(self) -> bool:
-        """Whether some axis runs backwards through the memory."""
+        """Return True if some axis runs backwards through the memory."""
         return any(step < 0 for step in self.strides)
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the elements stand in C order without gaps; axes that nobody steps along do not matter."""
+        """Return True if the elements are in C order without gaps; axes of one element do not matter."""
         if 0 in self.shape:
             return True
         steps = zip(self.shape, self.strides, _c_order(self.shape), strict=True)
@@ -146,15 +146,15 @@ class Offer(NamedTuple):
 
 
 def managed(capsule: Any, *, versioned: bool = False) -> Any:
-    """Return the structure a capsule points to; what is changed in it, the capsule's consumer sees.
+    """Return the structure that a capsule points to; the capsule's consumer sees changes to it.
 
     Args:
-        capsule: What a producer's ``__dlpack__`` returned; the structure is valid as long as nobody consumes it.
-        versioned: Whether a `DLManagedTensorVersioned` is as good as a `DLManagedTensor`.  A producer that was not
-            asked for one, by ``max_version``, must not give it.
+        capsule: The result of a producer's ``__dlpack__``; the structure is valid until the capsule is consumed.
+        versioned: True to accept a `DLManagedTensorVersioned` as well as a `DLManagedTensor`. A producer must not give
+            one unless ``max_version`` asked for it.
 
     Raises:
-        BufferError: No such capsule, or one that was consumed already.
+        BufferError: The object is not such a capsule, or was consumed already.
     """
     if _is_named(capsule, b"dltensor"):
         return DLManagedTensor.from_address(_pointer(capsule, b"dltensor"))
@@ -164,13 +164,13 @@ def managed(capsule: Any, *, versioned: bool = False) -> Any:
 
 
 def read(capsule: Any, *, versioned: bool = False) -> Offer:
-    """Return what a capsule offers, and leave the capsule as it is; the arguments are those of `managed`.
+    """Return what a capsule offers without consuming it; the arguments are those of `managed`.
 
     Raises:
-        BufferError: As `managed`; or there are elements, and no memory (PyTorch 2.13 exports its fake tensors so).
+        BufferError: As `managed`; or there are elements but no memory (PyTorch 2.13 exports fake tensors like that).
     """
     found = managed(capsule, versioned=versioned)
-    # The bytes at once: read field by field through ctypes, they took longer than all else in a conversion.
+    # Read all bytes at once: reading the fields through ctypes took longer than the rest of a conversion.
     tensor = ctypes.string_at(ctypes.addressof(found) + type(found).tensor.offset, _TENSOR.size)
     data, kind, index, ndim, code, bits, lanes, sizes, steps, offset = _TENSOR.unpack(tensor)
     shape = _numbers(sizes, ndim)
@@ -187,19 +187,19 @@ def read(capsule: Any, *, versioned: bool = False) -> Offer:
 
 
 def structure(capsule: Any) -> tuple[int, int]:
-    """Return the address of the structure an unversioned capsule points to, and the ``byte_offset`` in it."""
+    """Return the address of the structure that an unversioned capsule points to, and its ``byte_offset``."""
     where: int = _pointer(capsule, b"dltensor")
     return where, _word(where + _OFFSET).value
 
 
 def address(capsule: Any) -> int:
-    """Return the address an unversioned capsule offers, alone: a tenth of what `read` takes; 0 for no memory."""
+    """Return only the address that an unversioned capsule offers, in a tenth of the time of `read`; 0 for no memory."""
     where: int = _pointer(capsule, b"dltensor")
     return int(_word(where).value + _word(where + _OFFSET).value)
 
 
 def _numbers(address: int, count: int) -> tuple[int, ...]:
-    """So many 64-bit numbers that stand in memory; an address is not looked at for none."""
+    """Read some 64-bit numbers from memory; for a count of 0 the address is not read."""
     return unpack(f"{count}q", ctypes.string_at(address, 8 * count)) if count else ()
 
 
@@ -211,14 +211,14 @@ def label(capsule: Any, dtype: str) -> Any:
 
 
 def settle_strides(capsule: Any) -> None:
-    """Leave out of a capsule the strides of contiguous memory that differ from C order's: of axes of one element."""
+    """Remove the strides of contiguous memory from a capsule if they differ from C order, on axes of one element."""
     offered, tensor = read(capsule, versioned=True), managed(capsule, versioned=True).tensor
     if offered.is_contiguous and offered.strides != _c_order(offered.shape):
-        tensor.strides = None  # left out, not written over: they are the producer's
+        tensor.strides = None  # set to null, not overwritten: they belong to the producer
 
 
 def _c_order(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of elements in C order without gaps."""
+    """Return the strides of elements in C order without gaps."""
     steps, step = [], 1
     for size in reversed(shape):
         steps.append(step)
@@ -227,7 +227,7 @@ def _c_order(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Exporter:
-    """A producer of today's protocol over one that lacks it: memory that can be shared where it is, unversioned.
+    """A producer of today's protocol for a tensor that lacks it: shares memory only where it is, unversioned.
 
     Args:
         device: DLPack's device type and number.
@@ -255,12 +255,12 @@ class Exporter:
 
 
 class Checked:
-    """A producer whose capsules are looked into before their consumer gets them.
+    """A producer whose capsules are checked before their consumer gets them.
 
     Args:
-        source: The producer.  Its device may lack a number (Paddle names the host ``(1, None)``): then that is 0.
-        check: Called with what a capsule offers; raises what the consumer must not get, best a `BufferError`, as some
-            consumers take a `TypeError` for an older producer's, and ask again.
+        source: The producer. Its device may lack a number (Paddle names the host ``(1, None)``), which then becomes 0.
+        check: Called with what a capsule offers; raises if the consumer must not get it, best a `BufferError`: some
+            consumers take a `TypeError` for that of an older producer, and ask again.
     """
 
     def __init__(self, source: Any, check: Callable[[Offer], None]) -> None:
@@ -278,13 +278,13 @@ class Checked:
 
 
 class Ordered:
-    """A producer that waits for its device where a consumer does not say on which stream it computes.
+    """A producer that waits for its device if a consumer does not say on which stream it computes.
 
-    With a ``stream`` the producer orders its work before the consumer's there, and the card computes on.
+    With a ``stream``, the producer orders its work before the consumer's on that stream, and the GPU computes on.
 
     Args:
         source: The producer.
-        wait: Waits until the producer's device has done all that was asked of it.
+        wait: Waits until the producer's device has finished all the work that was queued on it.
     """
 
     def __init__(self, source: Any, wait: Callable[[], None]) -> None:
@@ -295,6 +295,6 @@ class Ordered:
         return self._source.__dlpack_device__()
 
     def __dlpack__(self, **options: Any) -> Any:
-        if options.get("stream") in (None, -1):  # it does not say, or wants no order
+        if options.get("stream") in (None, -1):  # it does not say, or wants no ordering
             self._wait()
         return self._source.__dlpack__(**options)

@@ -1,11 +1,11 @@
-"""The one path every copy takes, and every new tensor: check, copy, check again.
+"""The copy engine: every copy and every new tensor is made here, between a check before and a check after.
 
 Requirements this module answers:
 
 * A device that does not exist is refused before anything is touched, on every framework.
-* A result is where it was asked to be, or the call raises: nothing lands elsewhere silently.
-* A full device is the same error everywhere, naming the device and the bytes.
-* What looks at copies (a ledger, a guard, a rollback) has one place to stand.
+* A result is on the requested device, or the call raises: nothing goes elsewhere silently.
+* A full device is the same error everywhere, which names the device and the bytes.
+* Observers of copies (a ledger, a guard, a rollback) have one place where they attach.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 FAULTS: Callable[[Backend, Device | None, Device, str], None] | None = None
-"""Asked before every copy and every allocation while faults are simulated (`devshim.simulation.memory.watch`)."""
+"""Called before every copy and every allocation while faults are simulated (`devshim.simulation.memory.watch`)."""
 
 LEDGER: Callable[[Backend, Device, Device, int | None, int], AbstractContextManager[None] | None] | None = None
-"""Gives what is entered around a copy while anybody watches (`transfers.observers`); no bytes: a tensor is made."""
+"""Returns a context for each copy while an observer is active (`transfers.observers`); no bytes: for a new tensor."""
 
 
 def require(backend: Backend, device: Device) -> Device:
-    """Return the device if the backend has it; else raise `DeviceNotFoundError`."""
+    """Return the device if the backend has it, or raise `DeviceNotFoundError`."""
     if device is not CPU and device.index >= backend.count(device.kind):
         if backend.reads_code and backend.compiling():
             from devshim.registry import traced_errors
 
             traced_errors.not_found(backend.name, device.text)
         raise missing_devices.not_found(backend, device)
-    faults = FAULTS  # here and below read once: another thread may leave its block at any time
+    faults = FAULTS  # here and below, read once: another thread may leave its block at any time
     if faults is not None:
         faults(backend, None, device, "a call that names it")
     return device
@@ -75,7 +75,7 @@ def move(backend: Backend, x: T, target: Device, non_blocking: bool = False) -> 
 
 
 def _is_copied_now(backend: Backend, x: Tensor) -> bool:
-    """Whether a copy is made by this call; inside a compiled function the framework makes it, each time that runs."""
+    """Return True if this call makes a copy; in a compiled function, the framework makes it each time that runs."""
     if backend.compiling():
         return False
     try:
@@ -86,7 +86,7 @@ def _is_copied_now(backend: Backend, x: Tensor) -> bool:
 
 
 def _recording(ledger: Any, backend: Backend, x: Tensor, target: Device) -> AbstractContextManager[object] | None:
-    """What is entered around a tensor's copy while anybody watches: for each device that the bytes come from."""
+    """Return the observers' context for the copy of a tensor: one context for each device that the bytes come from."""
     found = [ledger(backend, source, target, nbytes, 1) for source, nbytes in backend.sources(x)]
     if len(found) == 1 or None in found:
         return found[0]  # type: ignore[no-any-return]
@@ -105,14 +105,14 @@ def move_many(
     non_blocking: bool = False,
     under_way: list[int] | None = None,
 ) -> Sequence[Tensor]:
-    """Copy many tensors to a device at once, each checked on arrival; a ledger is told of each source by itself.
+    """Copy many tensors to a device at once, each checked on arrival; a ledger records each source separately.
 
     Args:
-        backend: Whose they are.
+        backend: The backend of the tensors.
         xs: The tensors.
-        target: Where to.
+        target: The device to copy to.
         non_blocking: As for `move`.
-        under_way: Where given, names by number, when a copy has failed, those of which one was it.
+        under_way: If given, receives the indices of the tensors one of which failed, if a copy fails.
     """
     require(backend, target)
     ledger = LEDGER
@@ -129,9 +129,9 @@ def move_many(
     try:
         _receive(backend, announced, target, non_blocking, arrived)
     except BaseException as error:
-        # Those that had been taken and had not arrived; the last, where that was not where it should be.
+        # Those that were taken and had not arrived; if all arrived, the last one, which was on the wrong device.
         failed = list(range(announced.taken))[len(arrived) :] or [max(announced.taken - 1, 0)]
-        arrived.clear()  # the traceback would keep them, and their memory
+        arrived.clear()  # the traceback would keep them and their memory alive
         if under_way is not None:
             under_way[:] = failed
         if isinstance(error, Exception):
@@ -141,7 +141,7 @@ def move_many(
 
 
 class _Announced:
-    """Tensors as a sequence that notes which have been taken; a fault comes when its tensor's turn has."""
+    """A sequence of tensors that counts how many were taken; a simulated fault is raised when its tensor is taken."""
 
     def __init__(self, backend: Backend, xs: Sequence[Tensor], target: Device) -> None:
         self._backend, self._xs, self._target = backend, xs, target
@@ -165,8 +165,8 @@ class _Announced:
 
 
 def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arrived: list[Tensor]) -> None:
-    """Copy all, and check where each has arrived; one that is elsewhere is the one that failed."""
-    arrived.extend(backend.copy_many(xs, target, non_blocking))  # keeps those that came before one that fails
+    """Copy all, and check where each has arrived; one on another device counts as the one that failed."""
+    arrived.extend(backend.copy_many(xs, target, non_blocking))  # keeps those that arrived before one that fails
     if target is CPU and are_hosted(backend, arrived):
         return
     device_of = backend.device_of
@@ -178,7 +178,7 @@ def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arri
 
 
 def are_hosted(backend: Backend, xs: Sequence[Tensor]) -> bool:
-    """Return True if a fast look shows that all tensors are in host memory."""
+    """Return True if a fast check shows that all tensors are in host memory."""
     return bool(backend.hosted) and not any(map(is_not, map(attrgetter(backend.hosted), xs), repeat(True)))
 
 
@@ -207,7 +207,7 @@ def _by_source(
 
 
 def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
-    """Copy a tensor's values into NumPy memory (or, with ``copy=False``, look at them there)."""
+    """Copy a tensor's values into NumPy memory, or with ``copy=False`` make an array over the tensor's memory."""
     if backend.compiling():
         from devshim.registry import tracing
 
@@ -228,7 +228,7 @@ def to_host(backend: Backend, x: Tensor, copy: bool) -> np.ndarray[Any, Any]:
 
 
 def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -> tuple[Any, ...]:
-    """Return the arguments of `make` that copy NumPy memory into a new tensor (``copy=False``: that share it)."""
+    """Return the arguments with which `make` copies NumPy memory into a tensor, or shares it (``copy=False``)."""
     require(backend, target)
     if not copy:
         from devshim.transfers import alignment
@@ -243,7 +243,7 @@ def from_host(backend: Backend, array: np.ndarray, target: Device, copy: bool) -
 def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[..., Tensor], *args: object) -> Tensor:
     """Create a tensor on an existing device by calling ``how(*args)``, and check where it is."""
     ledger = LEDGER
-    if ledger is not None:  # `from_host` gives bytes, and says last whether it is a copy
+    if ledger is not None:  # `from_host` passes bytes; its last argument is `copy`
         recording = ledger(backend, CPU, target, nbytes if args[-1] is True else None, 1)
         if recording is not None:
             with recording:
@@ -261,14 +261,14 @@ def make(backend: Backend, target: Device, nbytes: int | None, how: Callable[...
 
 
 def raise_misplaced(backend: Backend, asked: Device, result: Tensor) -> None:
-    """Raise `PlacementError` for a result that is not where it was asked to be."""
+    """Raise `PlacementError` for a result that is not on the requested device."""
     from devshim.errors import messages
 
     raise messages.misplaced(backend, asked, backend.device_of(result))
 
 
 def _asked(backend: Backend, args: tuple[object, ...]) -> int | None:
-    """The bytes an adapter was asked to create by ``(..., shape, ..., dtype, device)``; None without a shape."""
+    """Return the bytes that ``(..., shape, ..., dtype, device)`` asks an adapter to create; None without a shape."""
     from math import prod
 
     shape = next((each for each in args if isinstance(each, tuple)), None)
@@ -276,12 +276,12 @@ def _asked(backend: Backend, args: tuple[object, ...]) -> int | None:
 
 
 def raise_if_full(backend: Backend, error: Exception, device: Device, x: Tensor) -> None:
-    """Raise what a full device raises everywhere, if that is why a copy of a tensor failed."""
+    """Raise devshim's error for a full device, if that is why the copy of a tensor failed."""
     raise_full(backend, error, device, backend.nbytes(x))
 
 
 def raise_full(backend: Backend, error: Exception, device: Device, nbytes: int | None) -> None:
-    """Do the same where the bytes are known; a simulated card's own error says it already."""
+    """Raise devshim's error for a full device or one that cannot start; an error of devshim already says it."""
     from devshim.errors import messages
     from devshim.registry import unstarted
 

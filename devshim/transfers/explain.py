@@ -1,7 +1,7 @@
-"""`explain`: the native line each devshim call stands for, recorded and printed.
+"""`explain`: record and print the native line of the framework that each devshim call stands for.
 
-The templates are the adapters' (their ``lines.py``); what a call passes is filled in here.  Off, it costs
-the callers one look at `HOOK`.
+The adapters provide the templates (``snippets.py``), and this module fills in the arguments of the call. While no
+`explain` is open, a call costs only one look at `HOOK`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Hook = Callable[..., None]
 
 HOOK: Hook | None = None
-"""Called as ``HOOK(backend, call, device, args)`` while any `explain` is open in any thread; else None."""
+"""Called as ``HOOK(backend, call, device, args)`` while any `explain` is open in any thread; otherwise None."""
 
 _open = 0
 _COUNTING = allocate_lock()
@@ -32,10 +32,10 @@ class explain:
     """A ``with`` block that records, and prints, the native line each devshim call stands for.
 
     Args:
-        file: Where to print, as for `print`; None records without printing. Standard output by default.
+        file: The file to print to, as for `print`; None records without printing. Standard output by default.
 
-    ``with ds.explain() as lines`` gives a list of text that grows with each call of this thread or task.
-    The line shown is the one for a real card: what stands for it under simulation differs.
+    ``with ds.explain() as lines`` gives a list of text that grows with each call of this thread or task. The line shown
+    is the one for a real GPU; a simulated GPU takes a different one.
 
     >>> import devshim as ds
     >>> ds.use("torch")
@@ -62,7 +62,7 @@ class explain:
 
     def __exit__(self, *failure: object) -> None:
         listening = list(_LISTENING.get())
-        if self in listening:  # not there where an asynchronous generator is closed in another context
+        if self in listening:  # missing if an asynchronous generator is closed in another context
             listening.reverse()
             listening.remove(self)
             _LISTENING.set(tuple(reversed(listening)))
@@ -75,7 +75,7 @@ class explain:
 
 
 def _count(change: int) -> None:
-    """Note that a block was opened or closed in any thread."""
+    """Count the blocks that are open in any thread, after one was opened or closed."""
     global HOOK, _open
     with _COUNTING:
         _open += change
@@ -95,13 +95,13 @@ def _tell(
 
 
 def show(line: str) -> None:
-    """Record a line for everybody who listens in this thread or task."""
+    """Record a line in every `explain` that is open in this thread or task."""
     for listener in _LISTENING.get():
         listener._hear(line)
 
 
 def keep() -> list[str]:
-    """Return a list that gets the lines of this context from now on, instead of those who listen: `show` them later."""
+    """Return a list that receives this context's lines from now on, instead of the listeners: `show` them later."""
     listener = explain(file=None)
     _LISTENING.set((listener,) if _LISTENING.get() else ())
     return listener._lines
@@ -118,11 +118,11 @@ def native_line(
     """Return the native line that stands for one devshim call on one backend.
 
     Args:
-        backend: Whose line.
+        backend: The backend.
         call: The devshim call, such as ``"place"``.
         device: The device it is about, if any.
-        args: Its positional arguments, shown as source text; long ones are abridged.
-        dtype: The array-API name of the dtype asked for, or None.
+        args: Its positional arguments, shown as source text; long ones are shortened.
+        dtype: The array-API name of the requested dtype, or None.
         **names: Source text for further names of the template, such as ``x`` and ``path``.
     """
     named = backend.lines.get("dtype", "{name!r}").format(name=dtype) if isinstance(dtype, str) else str(dtype)
@@ -139,7 +139,7 @@ def native_line(
 
 
 def _source(value: object) -> str:
-    if isinstance(value, (tuple, list)):  # what is in it may be a tensor or a model, whose repr is long, and a transfer
+    if isinstance(value, (tuple, list)):  # an item may be a tensor or a model, whose repr is long and copies data
         items = [_source(each) for each in value[:30]]
         inside = ", ".join(items) + ("," if isinstance(value, tuple) and len(items) == 1 else "")
         text = f"[{inside}]" if isinstance(value, list) else f"({inside})"

@@ -13,7 +13,7 @@ __all__ = ["uninterrupted"]
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until the block has ended; in other threads than the main one it never arrives."""
+    """Delay Ctrl-C until the block has ended; it never arrives in threads other than the main one."""
     import signal
     import threading
 
@@ -22,7 +22,7 @@ def uninterrupted() -> Iterator[None]:
         return
     waiting: list[Any] = []
     before = signal.getsignal(signal.SIGINT)
-    if before is None:  # not set from Python: left alone
+    if before is None:  # not set from Python: leave it alone
         yield
         return
     signal.signal(signal.SIGINT, lambda *received: waiting.append(received))
@@ -31,4 +31,4 @@ def uninterrupted() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
         if waiting:
-            signal.raise_signal(signal.SIGINT)  # also where nothing of Python's handles it, and it ends the process
+            signal.raise_signal(signal.SIGINT)  # even without a Python handler, when it ends the process

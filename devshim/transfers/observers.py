@@ -1,7 +1,7 @@
-"""Who watches copies: ledgers and guards, and whether a copy is devshim's own.
+"""The observers of copies, ledgers and guards, and the mark of a copy that devshim itself makes.
 
-`devshim.transfers.engine` asks here, by way of its ``LEDGER``, while anybody watches anywhere in the process; what a
-framework does inside one of devshim's own copies is that copy, and nothing hidden.
+`devshim.transfers.engine` calls this module through its ``LEDGER`` while any observer is active in the process. Copies
+that a framework makes inside a copy by devshim are part of that copy, not implicit transfers.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
     Listener = Callable[[Backend, Device, Device, int, float, int, str, float], None]
-    """Told of each copy: backend, source, target, bytes, seconds, tensors, site, start."""
+    """Called for each copy with backend, source, target, bytes, seconds, tensors, site, start."""
 
 LISTENING: ContextVar[tuple[Block, ...]] = ContextVar("devshim_listening", default=())
-"""Who of this context listens, and whether the devices shall be waited for."""
+"""The listeners of this context, each with a flag: True to wait for the devices."""
 GUARDED: ContextVar[tuple[Block, ...]] = ContextVar("devshim_guarded", default=())
 """The guards of this context (`devshim.monitoring.guard`), the innermost last."""
 CALLER: ContextVar[FrameType | None] = ContextVar("devshim_caller", default=None)
-"""The user's frame that waits for what a thread of `devshim.parallel` does."""
+"""The user's frame that waits for a thread of `devshim.parallel`."""
 
 _COUNTING = threading.Lock()
 _INSIDE = threading.local()
 _open = 0
 _OURS = {"devshim", "devshim_backends"}
 _USERS = ("devshim.testing.", "devshim.certify.")
-"""Packages of ours that use devshim as a user's program does."""
+"""Packages of devshim that use it as a user's program does."""
 _NOT_THEIRS = {*_OURS, "optree", "keras", "tf_keras", *registry.ROOTS}
-"""Root packages between a line of the user's and a copy: devshim, the frameworks, and what they call on the way."""
+"""Root packages that may be between a user's line and a copy: devshim, the frameworks, and what they call."""
 _PYTHONS = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
-"""Where files of Python's own library are: logging formats what it is given, statistics adds it up."""
+"""The paths of the standard library: logging formats its arguments, and statistics adds them up."""
 _MADE = "<eval_with_key>"
-"""What files are called that are none, of functions that torch.fx has written: compiled ones."""
+"""The pseudo file name of functions that torch.fx generates, which are compiled ones."""
 
 
 class Block:
-    """A ``with`` block that watches, as the contexts keep it in which it was opened.
+    """A ``with`` block of an observer, as stored in the contexts in which it was opened.
 
-    A task has a copy of the context it was started in, and a generator may be closed in another than it was opened in:
-    so a block can be over that still stands in a context.
+    A task has a copy of the context in which it was started, and a generator may be closed in another context than the
+    one in which it was opened. So a context may still contain a block that is over.
     """
 
     __slots__ = ("open", "what")
@@ -66,8 +66,8 @@ def enter(contexts: ContextVar[tuple[Block, ...]], what: Any, opened: list[Block
 
     Args:
         contexts: `LISTENING` or `GUARDED`.
-        what: Who watches.
-        opened: The blocks that the same object has open, of which this becomes one.
+        what: The observer.
+        opened: The open blocks of the same object, to which this one is added.
     """
     block = Block(what)
     opened.append(block)
@@ -85,12 +85,12 @@ def leave(contexts: ContextVar[tuple[Block, ...]], opened: list[Block]) -> None:
 
 
 def _listening() -> tuple[tuple[Listener, bool], ...]:
-    """Who listens here, each once, however often it is entered."""
+    """Return the listeners of this context, each once, however often it is entered."""
     return tuple(dict.fromkeys(block.what for block in LISTENING.get() if block.open))
 
 
 def _watch(step: int) -> None:
-    """Have copies watched while anybody does, anywhere in the process."""
+    """Count the open blocks of the process, and set the engine's ``LEDGER`` while there are any."""
     global _open
     with _COUNTING:
         _open += step
@@ -98,18 +98,18 @@ def _watch(step: int) -> None:
 
 
 def inside() -> bool:
-    """Whether this thread is in the middle of a copy of devshim's own."""
+    """Return True if this thread is inside a copy that devshim itself makes."""
     return getattr(_INSIDE, "copying", False)
 
 
 def site() -> str:
-    """Return the nearest line that is neither devshim's, a framework's nor Python's own, as ``file:line``."""
+    """Return the nearest line outside devshim, the frameworks and the standard library, as ``file:line``."""
     frame = user_frame()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def user_frame() -> FrameType:
-    """Return the frame of that line; the outermost one where there is none, as in a thread of a framework's."""
+    """Return the frame of that nearest line; without one, as in a framework's thread, the caller's or the outermost."""
     frame = sys._getframe(1)
     while _is_on_the_way(frame):
         if frame.f_back is None:
@@ -119,11 +119,11 @@ def user_frame() -> FrameType:
 
 
 def keeps_errors(frame: FrameType) -> bool:
-    """Whether an error that went no farther than a frame was seen by no line of the user's.
+    """Return True if an error that got no farther than a frame was not seen by any line of the user's program.
 
-    Lines of devshim and of an adapter, past which it did not get because they were called by code in C, and those of
-    `logging`, whose handlers print every error and go on.  The conformance kit is a user, and `devshim.parallel` hands
-    on what it has kept.
+    This is so for a frame of devshim or an adapter, where the error stops because C code called the frame, and for a
+    frame of `logging`, whose handlers print every error and go on. The conformance kit counts as a user, and
+    `devshim.parallel` raises the errors that it has stored.
     """
     module = frame.f_globals.get("__name__") or ""
     root = module.partition(".")[0]
@@ -133,10 +133,10 @@ def keeps_errors(frame: FrameType) -> bool:
 
 
 def _is_on_the_way(frame: FrameType) -> bool:
-    """Whether a frame's lines are nobody's; the conformance kit is a user."""
+    """Return True if a frame is not the user's; the conformance kit counts as a user."""
     module = frame.f_globals.get("__name__") or ""
     root = module.partition(".")[0]
-    if root in sys.stdlib_module_names:  # a user's module may be called so as well
+    if root in sys.stdlib_module_names:  # a user's module may have such a name, too
         return frame.f_code.co_filename.startswith(_PYTHONS)
     if frame.f_code.co_filename.startswith(_MADE):
         return True
@@ -144,7 +144,7 @@ def _is_on_the_way(frame: FrameType) -> bool:
 
 
 def _recording(backend: Backend, source: Device, target: Device, nbytes: int | None, tensors: int) -> Recording | None:
-    """What is entered around a copy (``nbytes`` None: around making a tensor); None where nobody here watches."""
+    """Return the context for a copy (``nbytes`` None: for making a tensor); None if no observer is active here."""
     listening = _listening()
     if inside() or not (listening or any(block.open for block in GUARDED.get())):
         return None
@@ -152,7 +152,7 @@ def _recording(backend: Backend, source: Device, target: Device, nbytes: int | N
 
 
 def cloned(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
-    """Record what a model's clone holds on the device where it was made: a copy on that device."""
+    """Record the data of a model's clone as copies on the device where the clone was made."""
     listening = () if inside() else _listening()
     sums: dict[tuple[str, Device], list[Any]] = {}
     for backend, x in copies if listening else ():
@@ -167,7 +167,7 @@ def cloned(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
 
 
 class Recording:
-    """One copy that is being made; one that fails is not recorded."""
+    """The recording of one copy that is being made; a copy that fails is not recorded."""
 
     __slots__ = ("_about", "_backend", "_listening", "_site", "_start", "_sync")
 
@@ -183,11 +183,11 @@ class Recording:
         self._start = time.perf_counter()
 
     def carried(self, nbytes: int) -> None:
-        """Say how much was copied, where that is known of the result only."""
+        """Set how many bytes were copied, if only the result shows it."""
         self._about = (*self._about[:2], nbytes, self._about[3])
 
     def forget(self) -> None:
-        """Say that nothing was copied."""
+        """Mark that nothing was copied."""
         self._listening, self._sync = (), False
 
     def __exit__(self, failed: object, *rest: object) -> None:

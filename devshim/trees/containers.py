@@ -1,12 +1,11 @@
-"""Containers: the children of one node of a tree, and how to rebuild it around others.
+"""Containers: the children of one node of a tree, and how to rebuild the node around other children.
 
 Requirements this module answers:
 
-* Every container a user meets: Python's own and their subclasses, named tuples, dataclasses, classes of attrs, mappings
-  of any class, and whatever is registered as a pytree with a framework, with Keras or with optree.
-* A container is rebuilt as the same type and keeps what it carries besides its children; the one given is never
-  written to.
-* What cannot be rebuilt so is refused when a tensor in it would move, never left behind.
+* All containers that users meet are supported: those of Python and their subclasses, named tuples, dataclasses, attrs
+  classes, mappings of any class, and every class registered as a pytree with a framework, with Keras or with optree.
+* A container is rebuilt as the same type, with everything it holds besides its children. The original is never changed.
+* If a container cannot be rebuilt like that, moving a tensor in it raises an error; the tensor is never left behind.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend
 
     Flat = tuple[list[Any], list[Any], Callable[[list[Any]], Any]]
-    """A container's keys, its children, and how to rebuild it around others."""
+    """A container's keys, its children, and a function that rebuilds it around others."""
 
 __all__ = ["NAMESPACE", "children"]
 
@@ -38,16 +37,16 @@ NAMESPACE = "devshim"
 
 
 def children(node: Any, backends: Sequence[Backend] | None = None) -> Flat | None:
-    """Return a container's keys, its children, and how to rebuild it around others; None for a leaf.
+    """Return a container's keys, its children, and a function that rebuilds it around others; None for a leaf.
 
     Args:
         node: Anything that is neither a tensor nor a model.
-        backends: The frameworks whose registries are asked; without it those that are imported.
+        backends: The frameworks whose registries are used; the default is those that are imported.
     """
     cls = type(node)
     if cls in registry.ATOMS:
         return None
-    if cls is dict:  # torch.compile knows no copy.copy
+    if cls is dict:  # torch.compile does not support copy.copy
         return list(node), list(node.values()), lambda new: dict(zip(node, new, strict=True))
     if cls is list:
         return list(range(len(node))), list(node), list
@@ -61,7 +60,7 @@ def children(node: Any, backends: Sequence[Backend] | None = None) -> Flat | Non
 
 
 def _registered(node: Any, backends: Sequence[Backend] | None) -> Flat | None:
-    """A node that a framework knows: registered as a pytree, or a container of the framework's own."""
+    """Flatten a node that a framework knows: registered as a pytree, or a container class of the framework."""
     for backend in registry.with_containers() if backends is None else backends:
         flat = backend.flatten_once(node)
         if flat is not None:
@@ -70,7 +69,7 @@ def _registered(node: Any, backends: Sequence[Backend] | None) -> Flat | None:
 
 
 def _keeping_fields(node: Any, flat: Flat) -> Flat:
-    """The same, but rebuild a dataclass by its fields: a registry may drop those that are not children (PyTorch)."""
+    """Return ``flat``, but rebuild a dataclass as a copy: a registry may drop fields that are no children (PyTorch)."""
     keys, found, _ = flat
     if not hasattr(type(node), "__dataclass_fields__") or not all(isinstance(key, str) for key in keys):
         return flat
@@ -80,7 +79,7 @@ def _keeping_fields(node: Any, flat: Flat) -> Flat:
 
 
 def _of_python(node: Any) -> Flat | None:
-    """A named tuple, a dataclass, an attrs class, or a namespace."""
+    """Flatten a named tuple, a dataclass, an attrs class, or a namespace."""
     cls = type(node)
     if isinstance(node, tuple):
         return _of_tuple(node)
@@ -96,7 +95,7 @@ def _of_python(node: Any) -> Flat | None:
 
 
 def _of_tuple(node: Any) -> Flat:
-    """A named tuple, one registered with optree (C's named tuples among them), or any other subclass."""
+    """Flatten a named tuple, a tuple registered with optree (such as C's named tuples), or any other subclass."""
     fields = getattr(type(node), "_fields", None)
     if fields is not None and hasattr(type(node), "_make"):
         return list(fields), list(node), type(node)._make
@@ -104,10 +103,10 @@ def _of_tuple(node: Any) -> Flat:
 
 
 def _by_optree(node: Any) -> Flat | None:
-    """A node that is registered with optree, for devshim or by Keras, or that optree knows: Python's deque."""
+    """Flatten a node registered with optree for devshim or by Keras, or supported by optree itself (Python's deque)."""
     import optree
 
-    # Asked first: what refuses a leaf has its whole text in the message, which may be pages, and a transfer.
+    # Test first: the error for a leaf contains its whole repr, which may be pages long and may copy data.
     names = (NAMESPACE, "keras") if "keras" in sys.modules else (NAMESPACE,)
     known = [name for name in names if not optree.tree_is_leaf(node, none_is_leaf=True, namespace=name)]
     if not known:
@@ -118,7 +117,7 @@ def _by_optree(node: Any) -> Flat | None:
 
 # ---------------------------------------------------------------------- rebuilding
 def _retupled(node: Any, values: list[Any]) -> Any:
-    """An instance of a subclass of tuple with other items and the same attributes; ``__new__`` is not run again."""
+    """Return an instance of a tuple subclass with other items and the same attributes; do not run ``__new__`` again."""
     new = tuple.__new__(type(node), values)
     if hasattr(node, "__dict__"):
         vars(new).update(vars(node))
@@ -126,7 +125,7 @@ def _retupled(node: Any, values: list[Any]) -> Any:
 
 
 def _refilled(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
-    """A shallow copy of a dict or list with its items replaced: subclass, order and extras are kept."""
+    """Return a shallow copy of a dict or list with other items, of the same subclass, order and attributes."""
     new = copy.copy(node)
     for key, value in items:
         new[key] = value
@@ -134,10 +133,10 @@ def _refilled(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
 
 
 def _replaced(node: Any, names: list[str], values: list[Any]) -> Any:
-    """A shallow copy of an instance with attributes set, frozen or not; ``__init__`` is not run again."""
+    """Return a shallow copy of an instance with attributes set, frozen or not; do not run ``__init__`` again."""
     try:
         new = copy.copy(node)
-    except AttributeError:  # frozen, with __slots__ written by hand: copy sets what may not be set
+    except AttributeError:  # frozen, with explicit __slots__: copy.copy sets attributes and fails
         new = object.__new__(type(node))
         reduced: Any = object.__reduce_ex__(node, 2)
         for state in reduced[2]:  # the instance's dict and its slots
@@ -151,11 +150,11 @@ def _replaced(node: Any, names: list[str], values: list[Any]) -> Any:
 
 # ---------------------------------------------------------------------- mappings of other classes
 def _of_mapping(node: Any) -> Flat | None:
-    """A mapping that is not a dict, such as a `UserDict`, a read-only view, or a `ChainMap` of several."""
+    """Flatten a mapping that is not a dict, such as a `UserDict`, a read-only view, or a `ChainMap` of several."""
     if not isinstance(node, Mapping):
         return None
     maps = getattr(node, "maps", None)
-    if isinstance(maps, list):  # a ChainMap: what an earlier map hides moves, too
+    if isinstance(maps, list):  # a ChainMap: values that an earlier map hides move, too
         return list(range(len(maps))), list(maps), lambda new: type(node)(*new)
     keys = list(node)
     values = [node[key] for key in keys]
@@ -163,10 +162,10 @@ def _of_mapping(node: Any) -> Flat | None:
 
 
 def _remapped(node: Any, old: dict[Any, Any], values: list[Any]) -> Any:
-    """A mapping of the same class around other values.
+    """Return a mapping of the same class around other values.
 
     Raises:
-        ArgumentError: Its class has ways of its own, of which nothing is known here.
+        ArgumentError: The class behaves in a way that devshim does not know.
     """
     items = dict(zip(old, values, strict=True))
     if isinstance(node, MappingProxyType):
@@ -189,7 +188,7 @@ def _not_rebuilt(node: Any) -> ArgumentError:
 
 
 def _rewritten(node: Any, old: dict[Any, Any], items: dict[Any, Any]) -> Any:
-    """A copy of a mutable mapping with its values replaced; None where the copy could write to the original."""
+    """Return a copy of a mutable mapping with other values; None if the copy could write to the original."""
     if not isinstance(node, MutableMapping):
         return None
     new = copy.copy(node)
@@ -197,7 +196,7 @@ def _rewritten(node: Any, old: dict[Any, Any], items: dict[Any, Any]) -> Any:
         held = {name: value for name, value in getattr(node, "__dict__", {}).items() if isinstance(value, Mapping)}
         known = {id(value) for mapping in held.values() for value in mapping.values()}
         if any(id(value) not in known for value in old.values()):
-            return None  # it has its values elsewhere, in a file perhaps
+            return None  # the values are stored elsewhere, perhaps in a file
         for name, value in held.items():
             object.__setattr__(new, name, copy.copy(value))
     for key, value in items.items():
@@ -206,5 +205,5 @@ def _rewritten(node: Any, old: dict[Any, Any], items: dict[Any, Any]) -> Any:
 
 
 def _made_again(node: Any, old: dict[Any, Any], items: dict[Any, Any]) -> Any:
-    """An instance of the class of a mapping, made of a dict."""
+    """Return an instance of a mapping's class, built from a dict."""
     return type(node)(items)

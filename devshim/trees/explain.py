@@ -1,7 +1,7 @@
-"""Lines of `explain` for trees, models and files: one for each tensor or model of a call.
+"""The `explain` lines for trees, models and files: one for each tensor or model of a call.
 
-A tensor in a tree is named by its keys, ``x['weight']``.  Of a large tree the first lines are shown, and how many more
-there are.
+A tensor in a tree is named by its keys, ``x['weight']``. For a large tree, the first tensors get a line each, and one
+more line says how many others there are.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     Hook = Callable[..., None]
 
 LINES = 8
-"""How many tensors of one tree get a line of their own."""
+"""The number of tensors of one tree that get a line each."""
 _HELD = ("parameter", "buffer")
-"""The kinds of leaves that a model has, and an optimizer has not."""
+"""The kinds of leaves that a model has and an optimizer does not have."""
 
 
 def placing(hook: Hook, call: str, tree: Any, where: Where) -> None:
-    """Show what a placement (``call`` is ``"place"`` or ``"copy"``) of a tree stands for.
+    """Show the lines for a placement (``call`` is ``"place"`` or ``"copy"``) of a tree.
 
     Args:
-        hook: What `devshim.transfers.explain.HOOK` was.
+        hook: The value of `devshim.transfers.explain.HOOK`.
         call: The call whose line a tensor gets.
         tree: A tree of tensors, models and optimizers.
         where: The device of a leaf, as for `devshim.models.moving.Move`.
@@ -48,7 +48,7 @@ def placing(hook: Hook, call: str, tree: Any, where: Where) -> None:
 
 
 def _place_whole(hook: Hook, call: str, prefix: str, cell: Any, whole: Any, backend: Backend, where: Where) -> None:
-    """Show the placement of a model or optimizer; of a model over several devices each parameter."""
+    """Show the placement of a model or optimizer; for a model over several devices, show each parameter."""
     leaves = [leaf for leaf in backend.leaves(whole) if leaf.kind != "gradient"]
     held = [leaf for leaf in leaves if leaf.kind in _HELD]
     kind = _kind(leaves)
@@ -64,7 +64,7 @@ def _place_whole(hook: Hook, call: str, prefix: str, cell: Any, whole: Any, back
 
 
 def _target(where: Where, prefix: str, leaf: Leaf, backend: Backend) -> Device:
-    """Return where a leaf goes; state that a placement does not name stays beside its parameter."""
+    """Return the target of a leaf; state that a placement does not name stays with its parameter."""
     try:
         return where(prefix, leaf.path, leaf.kind == "state")
     except ArgumentError:
@@ -72,21 +72,20 @@ def _target(where: Where, prefix: str, leaf: Leaf, backend: Backend) -> Device:
 
 
 def _show_rest(count: int, what: str) -> None:
-    """Say how many there are besides those that got a line."""
+    """Show how many there are besides those that got a line."""
     if count > LINES:
         explain.show(f"# and {count - LINES} more {what}")
 
 
 def _kind(leaves: list[Leaf]) -> str:
-    """Return whether leaves are those of a ``"model"`` or an ``"optimizer"``; what is not built yet is a model."""
+    """Return ``"model"`` or ``"optimizer"``, whichever has such leaves; an object that is not built yet is a model."""
     return "model" if not leaves or any(leaf.kind in _HELD for leaf in leaves) else "optimizer"
 
 
 def about(hook: Hook, call: str, tree: Any, device: Device | None = None, **names: str) -> None:
     """Show one line for each tensor of a tree, and for each model and optimizer in it.
 
-    A model's line is that of ``call`` with ``_model`` after it, an optimizer's with ``_optimizer``, where the backend
-    has one.
+    A model's line is that of ``call`` followed by ``_model``, an optimizer's by ``_optimizer``, if the backend has one.
     """
     wholes: list[Any] = []
     found = list(trees.scan(tree, None, wholes))
@@ -100,7 +99,7 @@ def about(hook: Hook, call: str, tree: Any, device: Device | None = None, **name
 
 
 def filing(hook: Hook, call: str, tree: Any, path: Any, device: Device | None = None) -> None:
-    """Show what `save` or `load` of a tree stands for: a line for its tensors together, and one for each model."""
+    """Show the lines for `save` or `load` of a tree: one for its tensors together, and one for each model."""
     wholes: list[Any] = []
     first: dict[Backend, Device] = {}
     for _, x, backend in trees.scan(tree, None, wholes):
@@ -115,10 +114,10 @@ def filing(hook: Hook, call: str, tree: Any, path: Any, device: Device | None = 
 
 
 def listed(backend: Backend, devices: Sequence[Device]) -> str:
-    """Return devices as a list in the framework's own words."""
+    """Return source text for a list of devices, as the framework's users write it."""
     return f"[{', '.join(map(backend.native_text, devices))}]"
 
 
 def _named(name: str, cell: Any) -> str:
-    """Return the source text of something in a tree: the variable's name and the keys to it."""
+    """Return the source text of an object in a tree: the variable's name and the keys to it."""
     return name + "".join(f"[{key!r}]" for key in key_paths.path_of(cell))

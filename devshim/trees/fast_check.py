@@ -1,8 +1,9 @@
-"""Fast paths for plain trees: is every tensor where it belongs already, and if not, which ones move?
+"""Fast paths for plain trees: are all tensors on the target already, and if not, which of them move?
 
-A training loop places every batch, and most are where they belong.  So a tree is first looked at without noting
-paths or how to rebuild it, which is half of what a closer look (`trees.trees.scan`) costs; whatever is not plain
-is left to that.  Where tensors move, they are found a container at a time, and a leaf gets its name when a copy fails.
+A training loop places every batch, and most batches are on the target already. So a tree is first checked without
+recording paths or how to rebuild it, which is half the cost of the slow path (`trees.trees.scan`). Trees that are not
+plain are left to the slow path. If tensors move, they are found one container at a time, and a leaf's name is
+determined only if its copy fails.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 _PLAIN = frozenset({dict, list, tuple, OrderedDict, defaultdict})
-"""The containers whose children are what Python says they are; in others a registry may see others."""
+"""The containers whose children are what Python says they are; a pytree registry may see other ones in other types."""
 _REBUILT = frozenset({dict, list, tuple})
-"""Those of them that are rebuilt from their children alone."""
+"""Those of the plain containers that are rebuilt from their children alone."""
 
 
 def settled(tree: Any, target: Device) -> bool | None:
     """Return True if every tensor of a tree is on a device already, False at the first that is not.
 
-    None is the answer where only a closer look can tell, which `moving` cannot, either. It is for what is rare: tensors
-    that cannot be located, models, other containers, and a container that stands in the tree twice (perhaps a cycle).
+    Returns None if only the slow path can tell; then `moving` cannot tell, either. This happens in rare cases: tensors
+    that cannot be located, models, other containers, and a container that occurs in the tree twice (perhaps a cycle).
     """
     if type(tree) not in _PLAIN:
         return None
@@ -60,7 +61,7 @@ def settled(tree: Any, target: Device) -> bool | None:
 
 
 def moving(tree: Any, target: Device, copy: bool | None) -> tuple[list[Any], dict[Backend, dict[int, Tensor]]] | None:
-    """Return what a plain tree consists of, in one pass; None where only a closer look can tell.
+    """Return the containers and the moving tensors of a plain tree, in one pass; None if only the slow path can tell.
 
     Args:
         tree: Anything.
@@ -68,13 +69,13 @@ def moving(tree: Any, target: Device, copy: bool | None) -> tuple[list[Any], dic
         copy: None: a tensor that is on the target stays. True: every tensor is copied.
 
     Returns:
-        The containers, each before those in it, and the tensors that move: of each framework, by their ids.
+        The containers, each before those in it, and for each framework the tensors that move, by id.
     """
     if type(tree) not in _REBUILT or (copy is not None and copy is not True):
         return None
     nodes, seen = [tree], {id(tree)}
     found: dict[Backend, dict[int, Tensor]] = {}
-    for node in nodes:  # grows on the way
+    for node in nodes:  # the list grows during the loop
         children = tuple(node.values() if type(node) is dict else node)
         classes = dict.fromkeys(map(type, children))
         for cls in classes:
@@ -89,7 +90,7 @@ def moving(tree: Any, target: Device, copy: bool | None) -> tuple[list[Any], dic
             elif cls in _REBUILT:
                 for child in children:
                     if type(child) is cls:
-                        if id(child) in seen:  # it stands in the tree twice
+                        if id(child) in seen:  # it occurs in the tree twice
                             return None
                         seen.add(id(child))
                         nodes.append(child)

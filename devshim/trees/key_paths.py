@@ -1,4 +1,4 @@
-"""Key paths: where something stands in a tree, and how it is written."""
+"""Key paths: the keys that lead to an object in a tree, and how they are written."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
     Path = tuple[object, ...]
     Cell = tuple[Any, object]
-    """Where a tensor stands: the container's own cell and the key in it; a path of 10,000 keys costs nothing so."""
+    """A container's own cell and a key in that container; even a path of 10,000 keys costs nothing this way."""
 
 __all__ = ["brackets", "path_of", "path_text"]
 
 
 def path_of(cell: Cell | None) -> Path:
-    """Return the keys that lead from the root to where a tensor stands."""
+    """Return the keys that lead from the root to a tensor."""
     keys: list[object] = []
     while cell is not None:
         cell, key = cell
@@ -24,10 +24,10 @@ def path_of(cell: Cell | None) -> Path:
 
 
 def path_text(cell: Cell | None) -> str:
-    """Return the keys that lead to where something stands as a `Placement` writes them, joined by dots."""
+    """Return the keys that lead to an object as a `Placement` writes them, joined by dots."""
     return ".".join(map(str, path_of(cell)))
 
 
 def brackets(cell: Cell | None) -> str:
-    """Return the keys that lead to where something stands, as Python writes them: ``['a'][0]``; empty for the tree."""
+    """Return the keys that lead to an object as Python writes them: ``['a'][0]``; empty for the tree itself."""
     return "".join(f"[{part!r}]" for part in path_of(cell))

@@ -1,9 +1,9 @@
-"""Trees walked side by side: what `gather` joins, and what `load` fills, stands at one place in all of them.
+"""Several trees walked side by side: `gather` joins, and `load` fills, the leaves at the same key path in each.
 
 Requirements this module answers:
 
-* Trees that do not fit are told apart before anything is done: the message names the place, and which tree differs.
-* Containers are those of `devshim.trees.trees`, rebuilt as the first tree has them; depth is no limit.
+* Trees of different structure are refused before anything is done: the message gives the key path and the tree.
+* Containers are those of `devshim.trees.trees`, rebuilt as in the first tree; depth is unlimited.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class _Level:
-    """A container being rebuilt: what is still to be visited in it, and what has come of the rest."""
+    """A container that is being rebuilt: the items that remain to be visited, and the results of the others."""
 
     def __init__(self, cell: Cell | None, node: Any, items: Iterator[tuple[object, list[Any]]], rebuild: Any) -> None:
         self.cell, self.node, self.items, self.rebuild = cell, node, items, rebuild
@@ -46,12 +46,12 @@ class _Level:
 
 
 def mapped(trees: list[Any], visit: Visit, unlike: Unlike) -> Any:
-    """Return the first tree with every leaf replaced by what a visitor makes of the leaves of all trees there.
+    """Return the first tree with every leaf replaced by a visitor's result for the leaves of all trees at that path.
 
     Args:
-        trees: At least one.
-        visit: Called with where a leaf of the first tree stands, and what stands there in each tree.
-        unlike: Makes the error for the place, the number of a tree that has another container there, and why.
+        trees: At least one tree.
+        visit: Called with the cell of a leaf of the first tree, and the object at that path in each tree.
+        unlike: Makes the error, from the cell, the number of a tree with another container there, and the reason.
 
     Raises:
         ArgumentError: The first tree contains itself.
@@ -86,14 +86,14 @@ def mapped(trees: list[Any], visit: Visit, unlike: Unlike) -> Any:
 
 
 def is_leaf(node: Any) -> bool:
-    """Whether a node is a tensor, a model or optimizer, or a plain value; other leaves have no children either."""
+    """Return True for a tensor, a model or optimizer, or a plain value; other leaves have no children either."""
     if type(node) in registry.ATOMS or registry.serving(node) is not None:
         return True
     return trees_module.owner_of_whole(node) is not None
 
 
 def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unlike: Unlike) -> list[Any]:
-    """The children of another tree's container in the order of the first one's."""
+    """Return the children of another tree's container in the order of the first tree's."""
     flat = None if is_leaf(node) else children(node)
     if flat is None:
         raise unlike(cell, which, f"{_called(node)}, not {article(type_name(first))}")
@@ -110,7 +110,7 @@ def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unl
 
 
 def _called(node: Any) -> str:
-    """A leaf in a sentence; a checkpoint's tensors and models say what they are."""
+    """Return words for a leaf in a sentence; tensors and models of a checkpoint provide their own."""
     told = getattr(type(node), "in_words", None)
     if told is not None:
         return str(told(node))
@@ -124,7 +124,7 @@ _SAME = {
 
 
 def locate_errors(cell: Cell, how: Callable[..., Any], *args: Any) -> Any:
-    """Do something for the tensor at a place of a tree; an error says which it was."""
+    """Call a function for one tensor of a tree; add the tensor's key path to an error."""
     try:
         return how(*args)
     except DevshimError as error:
@@ -135,7 +135,7 @@ def locate_errors(cell: Cell, how: Callable[..., Any], *args: Any) -> Any:
 
 
 def unlike(call: str, noun: str) -> Unlike:
-    """Return the maker of the error for trees of different structure, for a call and what it calls its trees."""
+    """Return a function that makes the error for trees of different structure; ``noun`` is the call's word for one."""
 
     def make(cell: Cell, which: int, why: str) -> Exception:
         where = brackets(cell)
@@ -149,7 +149,7 @@ def unlike(call: str, noun: str) -> Unlike:
 
 
 def require_equal(call: str, noun: str, cell: Cell, nodes: Sequence[Any]) -> None:
-    """Refuse what is no tensor and not the same in all trees."""
+    """Raise `ArgumentError` for objects that are not tensors and differ between trees."""
     for which, node in enumerate(nodes):
         if not same_value(nodes[0], node):
             raise ArgumentError(
@@ -160,21 +160,21 @@ def require_equal(call: str, noun: str, cell: Cell, nodes: Sequence[Any]) -> Non
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same in type and value."""
+    """Return True if two plain values have the same type and value."""
     if a is b:
         return True
     if type(a) is not type(b):
         return False
     try:
-        return bool(a == b) or (a != a and b != b)  # nan is the same as nan here
-    except Exception:  # a foreign object that does not compare
+        return bool(a == b) or (a != a and b != b)  # nan equals nan here
+    except Exception:  # an object that cannot be compared
         return False
 
 
 def require_same_form(
     call: str, noun: str, cell: Cell, nodes: Sequence[Any], backend: Backend, axis: int | None = None
 ) -> None:
-    """Refuse tensors that differ in framework, dtype, or shape (except along an axis), naming each."""
+    """Raise `ArgumentError` for tensors of different framework, dtype, or shape (except along an axis); name each."""
     for which, node in enumerate(nodes):
         other = registry.serving(node)
         if other is None:

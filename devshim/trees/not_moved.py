@@ -1,11 +1,12 @@
-"""Objects without movable tensors: an error where nothing else was given, a warning inside a tree.
+"""Objects without movable tensors: an error if such an object is all that was given, a warning inside a tree.
 
 Requirements this module answers:
 
-* Nothing stays where it is silently: a number, a loader or an object given to `place` raises `NotATensorError`, with
-  the line to write instead; an object of an unknown class inside a tree that holds tensors warns, once for its type.
-* Of an object, the attributes are looked at, and the members of those that are lists, tuples and dicts.  None of its
-  code runs: neither properties nor iterators.
+* No tensor stays behind silently. A number, a loader or another object given to `place` raises `NotATensorError`, with
+  the line to write instead. An object of an unknown class that holds tensors, inside a tree, causes one warning per
+  type.
+* Only an object's attributes are inspected, and the members of those that are lists, tuples and dicts. None of the
+  object's code runs, neither properties nor iterators.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ if TYPE_CHECKING:
 __all__ = ["NotMovedWarning", "refuse", "warn"]
 
 _CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-"""Objects that are not looked into: what they hold is not data of the tree."""
+"""Objects that are not inspected: their contents are not data of the tree."""
 _MOST = 256
-"""How many attributes or members of an object are looked at."""
+"""The largest number of attributes or members of an object that are inspected."""
 _WARNED: set[type] = set()
 
 
 class NotMovedWarning(UserWarning):
-    """An object in a tree holds tensors, and devshim does not know its class, so they stayed where they are."""
+    """A warning: an object in a tree holds tensors that did not move, because devshim does not know its class."""
 
 
 def warn(call: str, others: Iterable[tuple[Cell, Any]]) -> None:
-    """Warn of each object among the leaves of a tree that holds tensors; once for each type."""
+    """Warn about each object among the leaves of a tree that holds tensors, once for each type."""
     for cell, leaf in others:
         cls = type(leaf)
         names = [] if cls in _WARNED else _tensors_in(leaf)
         if names:
-            if len(_WARNED) < 4096:  # types made in a loop must not be kept alive
+            if len(_WARNED) < 4096:  # bounded, so that types created in a loop are not all kept alive
                 _WARNED.add(cls)
             _warn(call, cell, leaf, names)
 
@@ -65,12 +66,12 @@ def _warn(call: str, cell: Cell, leaf: Any, names: list[str]) -> None:
 
 
 def refuse(call: str, x: object, device: object = None) -> NotATensorError:
-    """Return the error for something that holds no tensor at all, with what to write instead.
+    """Return the error for an object that holds no tensor that can move, with what to write instead.
 
     Args:
         call: The public call, such as ``"place"``.
-        x: What was given.
-        device: Where it was to go, for the hint.
+        x: The given object.
+        device: The requested device, for the hint.
     """
     plain = type(x) in registry_module.ATOMS and not isinstance(x, _CODE)
     what = show(x) if plain else f"an object of type {type_name(x)}"
@@ -82,7 +83,7 @@ def refuse(call: str, x: object, device: object = None) -> NotATensorError:
 
 
 def _instead(call: str, x: Any, device: str) -> str:
-    """Return what to write instead, for each kind of object that a program may pass for a tensor."""
+    """Return what to write instead, for each kind of object that a program may pass instead of a tensor."""
     if isinstance(x, (bool, int, float, complex, range)) or hasattr(type(x), "__array__"):
         return f"make a tensor of it: ds.asarray(x, device={device})"
     if isinstance(x, (str, bytes)):
@@ -104,7 +105,7 @@ def _instead(call: str, x: Any, device: str) -> str:
 
 
 def _tensors_in(x: Any) -> list[str]:
-    """The attributes of an object, or the members of a set, that are tensors or models, as Python writes them."""
+    """Return the attributes, or the members of a set, that are tensors or models, as Python writes them."""
     if isinstance(x, _CODE):
         return []
     if isinstance(x, (set, frozenset)):
@@ -121,7 +122,7 @@ def _members(value: Any) -> list[Any]:
 
 
 def _moves(value: Any) -> bool:
-    """True if `place` moves a value: a tensor, a model or an optimizer."""
+    """Return True if `place` moves a value: a tensor, a model or an optimizer."""
     cls = type(value)
     if cls in registry_module.ATOMS:
         return False
@@ -132,7 +133,7 @@ def _moves(value: Any) -> bool:
 
 
 def _attributes(x: Any) -> Iterator[tuple[str, Any]]:
-    """Return the values in an instance's dict and slots, and in members that a class in C has (`functools.partial`)."""
+    """Yield the values in an instance's dict and slots, and in the members of a C class (`functools.partial`)."""
     held = getattr(x, "__dict__", None)
     if type(held) is dict:
         yield from list(held.items())[:_MOST]

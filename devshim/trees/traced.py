@@ -1,8 +1,8 @@
-"""Trees while a framework's compiler follows this code: plain recursion, which is what compilers can follow.
+"""Trees inside a compiled function: plain recursion, which the frameworks' compilers can follow.
 
-What `trees.trees` needs to be fast, to name the leaf that fails, and to move each tensor once (`id`, generators,
-sets that grow) breaks the graph of torch.compile (2.10 and later).  While a function is compiled none of that is
-needed: nothing is copied before the function runs, and the compiler sees for itself what is one tensor.
+`trees.trees` uses `id`, generators and growing sets to be fast, to name the leaf that fails, and to move each tensor
+once. All of these break the graph of torch.compile (2.10 and later). They are not needed while a function is compiled:
+nothing is copied before the function runs, and the compiler itself sees which arguments are the same tensor.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def compiling() -> bool:
 
 
 def compiler() -> Backend | None:
-    """Return the framework that compiles the calling code right now; no framework after it is asked.
+    """Return the framework that is compiling the calling code right now; ask none after the first that is.
 
-    torch.compile, which is asked first, follows the questions themselves, and cannot follow JAX's answer.
+    torch.compile, which is asked first, traces the questions themselves, and cannot follow JAX's answer.
     """
     for backend in current.COMPILERS:
         if backend.compiling():
@@ -41,13 +41,13 @@ def compiler() -> Backend | None:
 
 
 def _children(node: Any) -> Flat | None:
-    """Return a container's children; only the framework that compiles is asked: it can follow its own code."""
+    """Return a container's children; ask only the compiling framework, which can follow its own code."""
     owner = compiler()
     return children(node, [] if owner is None or not owner.has_containers else [owner])
 
 
 def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool) -> T:
-    """Have every tensor of a tree moved when the compiled function runs; the tree itself where none has to be."""
+    """Move every tensor of a tree when the compiled function runs; return the tree itself if none has to move."""
     if _has_whole(tree):
         tracing.refuse("place", trees.OUTSIDE)
         return trees.placed(tree, to, copy, non_blocking)
@@ -58,7 +58,7 @@ def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool) ->
 
 
 def _has_whole(node: Any) -> bool:
-    """Whether a model or optimizer stands in a tree."""
+    """Return True if a tree contains a model or optimizer."""
     if type(node) in registry.ATOMS or registry.serving(node) is not None:
         return False
     if not isinstance(node, (dict, list, tuple)) and _is_whole(type(node)):
@@ -72,13 +72,13 @@ def _has_whole(node: Any) -> bool:
 
 @registry.settled_when_compiled
 def _is_whole(cls: type) -> bool:
-    """Whether instances of a type are models or optimizers."""
+    """Return True if instances of a type are models or optimizers."""
     owner = registry.owner(cls)
     return owner is not None and owner.is_model(cls)
 
 
 def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool, path: str) -> tuple[Any, bool]:
-    """The node with its tensors moved, and whether it is another: a compiler may not know ``is``."""
+    """Return the node with its tensors moved, and True if it is another object: a compiler may not support ``is``."""
     backend = registry.serving(node)
     if backend is not None:
         target = to if isinstance(to, Device) else parsing.device(to(path, ""))

@@ -1,13 +1,13 @@
-"""Trees: finding the tensors in nested containers, and rebuilding the containers around moved ones.
+"""Trees: find the tensors in nested containers, and rebuild the containers around the moved ones.
 
 Requirements this module answers:
 
 * Containers are those of `devshim.trees.containers`.
-* Nothing half-moved: all tensors are found first, then moved, then the containers are rebuilt; the tree given is
-  never written to.
-* The same container object where nothing in it moved; a tensor or container that stands in two places is
-  moved once, and stands in both again.
-* Order is kept: a dict's keys stay in the order they were inserted in.
+* Nothing is left half-moved: all tensors are found first, then moved, then the containers are rebuilt. The given tree
+  is never changed.
+* A container in which nothing moved stays the same object. A tensor or container that occurs in two places is moved
+  once, and occurs in both again.
+* Order is kept: a dict's keys stay in their insertion order.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ def scan(
     wholes: list[tuple[Cell, Any, Backend]] | None = None,
     others: list[tuple[Cell, Any]] | None = None,
 ) -> Iterator[tuple[Cell, Tensor, Backend]]:
-    """Yield every tensor of a tree with where it stands and its backend; other leaves are passed over.
+    """Yield every tensor of a tree with its cell and its backend; skip other leaves.
 
     Args:
         tree: Anything.
-        done: Takes every container with its children, each after the containers in it.
-        wholes: Takes the models and optimizers, with where they stand; without it the tensors in them are yielded.
-        others: Takes the objects that are none of these, with where they stand; numbers, text and None are left out.
+        done: Receives every container with its children, each after the containers in it.
+        wholes: Receives the models and optimizers with their cells; without it, the tensors in them are yielded.
+        others: Receives all other objects with their cells, except numbers, text and None.
 
     Raises:
         ArgumentError: The tree contains itself.
         UnsupportedError: A leaf is a model or optimizer, and its backend declares that it cannot move those.
 
-    A container that stands in several places is looked into once.  No recursion: depth is no limit.
+    A container that occurs in several places is visited once. Depth is unlimited, because no recursion is used.
     """
     above: set[int] = set()
-    seen: dict[int, Any] = {}  # holds what it names, so that no number is used twice
+    seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is reused
     stack: list[tuple[Any, Flat, Cell | None, Iterator[tuple[object, Any]]]] = []
     stack.append((None, ([], [], list), None, iter([(None, tree)])))
     while stack:
@@ -100,7 +100,7 @@ def scan(
 
 
 def owner_of_whole(node: Any) -> Backend | None:
-    """The backend of a model or optimizer, or None for anything else."""
+    """Return the backend of a model or optimizer, or None for anything else."""
     if isinstance(node, (dict, list, tuple)):
         return None
     owner = registry.owner(type(node))
@@ -112,13 +112,13 @@ def owner_of_whole(node: Any) -> Backend | None:
 
 
 def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
-    """Yield every tensor of a tree with its path and its backend: `scan` for those who name the tensors."""
+    """Yield every tensor of a tree with its path and its backend, like `scan`, for callers that name the tensors."""
     for cell, x, backend in scan(tree):
         yield path_of(cell), x, backend
 
 
 def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
-    """Move every tensor of a tree where no compiler reads along: `devshim.place` for what is not itself a tensor."""
+    """Move every tensor of a tree, outside compiled functions: `devshim.place` of anything but a single tensor."""
     plain = None
     if isinstance(to, Device):
         there = settled(tree, to) if copy is None or copy is False else False
@@ -164,19 +164,19 @@ def _brackets_of(tree: Any, x: Tensor) -> str:
 
 
 def everywhere(to: Device | Where) -> Where:
-    """Return where each leaf goes, as a function, also where all go to one device."""
+    """Return a function that gives the device of each leaf, even if all go to one device."""
     return (lambda *_: to) if isinstance(to, Device) else to
 
 
 def look_at_others(
     call: str, tree: Any, is_tree: bool, others: list[tuple[Cell, Any]], device: Device | None = None
 ) -> None:
-    """Refuse what is neither tensor, model nor container, and warn of what a tree holds of that kind.
+    """Refuse an object that is not a tensor, model or container; warn about such objects in a tree.
 
-    None is an empty tree: what is optional can be placed as it is.
+    None is an empty tree, so that optional values can be placed as they are.
 
     Raises:
-        NotATensorError: It is all that was given.
+        NotATensorError: The object is all that was given.
     """
     if is_tree or tree is None:
         if others:
@@ -186,9 +186,9 @@ def look_at_others(
 
 
 def rebuilt(tree: T, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> T:
-    """The tree with what is new in its place; the same object where nothing in it is."""
+    """Return the tree with the new objects in it; the same object if it contains none of them."""
     for node, (_, old, rebuild) in done if new else ():
-        for child in old:  # a plain loop, and no `is`: torch.compile traces no generator twice, and compares no tuples
+        for child in old:  # a plain loop, no `is`: torch.compile traces a generator only once and cannot compare tuples
             if id(child) in new:
                 new[id(node)] = rebuild([new.get(id(each), each) for each in old])
                 break
@@ -198,7 +198,7 @@ def rebuilt(tree: T, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> T:
 
 @contextmanager
 def _moved_with(wholes: list[tuple[Cell, Any, Backend]], where: Where, copy: bool | None) -> Iterator[dict[int, Any]]:
-    """Move the models and optimizers of a tree, or clones of them, with what the block moves: all or nothing."""
+    """Move the models and optimizers of a tree, or clones of them, together with what the block moves: all or none."""
     clones: dict[int, Any] = {}
     if not wholes:
         yield clones
@@ -229,7 +229,7 @@ def _itself(x: Tensor) -> Tensor:
 
 
 def placement_of(tree: Any) -> dict[str, Device]:
-    """Return where every tensor of a tree is: parameters and buffers of models, state of optimizers, by their paths."""
+    """Return the device of every tensor of a tree, by path: parameters and buffers of models, state of optimizers."""
     from devshim.models.moving import joined
     from devshim.registry import tracing
     from devshim.simulation.removed_gpus import located
