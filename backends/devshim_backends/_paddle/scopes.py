@@ -174,13 +174,13 @@ def _divert(function: Any, code: Any, given: tuple[object, ...]) -> None:
 
 
 def _look_up(here: Any = None, original: Any = None) -> Any:
-    """Return the place as the new code of ``_current_expected_place_``, which has Paddle's globals: it uses none."""
+    """Return the place: new code for ``_current_expected_place_``, whose globals are Paddle's, so it must use none."""
     place = here.get()
     return original() if place is None else place
 
 
 def _set(place: Any, here: Any = None, ours: Any = None, original: Any = None) -> None:
-    """Set the place, as the new code of ``_set_expected_place`` in Paddle."""
+    """Set the place: new code for ``_set_expected_place``."""
     if here.get() is None and not any(place is own for own in ours.values()):
         original(place)
     else:

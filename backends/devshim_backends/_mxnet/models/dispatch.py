@@ -84,7 +84,7 @@ def _put_back(block: Any) -> Undo:
 
 # ---------------------------------------------------------------------- deferred parameters and compiled graphs
 def _place_deferred(path: str, parameter: Any, backend: Backend, where: Callable[[str], Device]) -> Undo:
-    """Make a parameter whose shape is not known yet appear on its device later."""
+    """Make a parameter of unknown shape get its memory on its device once the shape is known."""
     before = parameter._deferred_init
     if parameter._data is None:
         if not before:

@@ -40,7 +40,7 @@ class MxnetModels(Backend):
             return dispatch.rewire(self, whole, where)
         try:
             target = [self.to_native(where("state"))]
-        except ArgumentError:  # a placement that names parameters alone
+        except ArgumentError:  # a placement that names only parameters
             target = []
         return optimizers.follow([whole], target)
 

@@ -51,7 +51,7 @@ def attend(backend: Backend) -> None:
 
 
 def _get_graph(block: Any, *args: Any) -> Any:
-    """Replace Gluon's method that runs the block's code."""
+    """Return a block's graph as Gluon's method does, which runs the block's code; record the block meanwhile."""
     place = _place_of(args)
     if place is None or block._cached_graph:
         return _own_graph(block, *args)
@@ -66,7 +66,7 @@ def _get_graph(block: Any, *args: Any) -> Any:
 
 
 def _call_cached_op(block: Any, *args: Any) -> Any:
-    """Replace Gluon's method that runs the graph."""
+    """Run a block's graph as Gluon's method does; first discard one that is only correct for another device."""
     asked_on = vars(block).get(_ASKED)
     if asked_on is not None and _place_of(args) not in (asked_on, None):
         block._clear_cached_op()
@@ -94,7 +94,7 @@ def _put_back(backend: Backend) -> None:
 
 
 def _noted(x: Tensor) -> Device:
-    """Replace the backend's `device_of` while blocks are compiled."""
+    """Return the device of an array, and record that the blocks being compiled have asked for it."""
     for block, place in _HERE.blocks:
         vars(block)[_ASKED] = place
     backend, before = _backend, _before

@@ -44,7 +44,7 @@ class Wire:
         """True if the block was hybridized."""
 
     def hybridize(self, active: bool = True, **options: Any) -> None:
-        """Replace the block's ``hybridize``: its parts are compiled separately."""
+        """Hybridize the block, in place of its own method, so that its parts are compiled separately."""
         block = self.block
         type(block).hybridize(block, active, **options)
         self.active = vars(block).get("_active", False)

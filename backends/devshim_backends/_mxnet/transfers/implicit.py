@@ -71,7 +71,7 @@ class MxnetHidden(Backend):
         return None if self.is_tracer(x) else type(self).device_of(self, x)
 
     def _carried(self, x: Any) -> Device | None:
-        """Return the device of an operand if two real cards may mix, or None: otherwise devshim or MXNet refuses it."""
+        """Return the card of an operand that MXNet reads silently; None if it is refused (host, simulated GPU)."""
         mixes = not self.simulated and isinstance(x, _ARRAYS) and x.ndim
         found = self._where(x) if mixes else None
         return None if found is CPU else found

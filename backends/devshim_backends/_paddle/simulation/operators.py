@@ -12,7 +12,7 @@ Requirements that this module meets:
 How it works: Paddle's Python layer calls its C++ operators through functions in its modules and through methods of its
 tensors.  These functions, in every Paddle module that has them, and these methods are replaced.  A function that a
 program imported from Paddle before (``from paddle import matmul``) is not reached; one that it imports under
-simulation goes on checking after the simulation has ended.
+simulation stays a wrapper, which afterwards only tests whether GPUs are simulated.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ Card* const CARDS = new Card[RESERVED];
 std::atomic<int> SHOWN{RESERVED};  // Paddle makes its contexts, one per GPU, while it loads the plug-in
 thread_local int CURRENT = 0;
 thread_local Failure FAILURE{-1, 0, 0, 0};
-thread_local struct { int card; size_t bytes; bool refused; } ASKED{-1, 0, false};  // the last request that got nothing
+thread_local struct { int card; size_t bytes; bool refused; } ASKED{-1, 0, false};  // a request, until its retry
 
 size_t rounded(size_t bytes) { return (bytes + ROUND - 1) / ROUND * ROUND; }
 
