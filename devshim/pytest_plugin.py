@@ -59,7 +59,7 @@ class SimulatedGpus(list[Device]):
         return f"<{len(self)} simulated GPUs: {', '.join(map(str, self))}>"
 
 
-# ---------------------------------------------------------------------- the fixtures
+# ---------------------------------------------------------------------- fixtures
 @pytest.fixture(scope="session")
 def devshim_backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """Yield the name of the test's backend, which is the current one: each of --devshim-backends in turn."""
@@ -140,7 +140,7 @@ def _given(config: pytest.Config) -> list[str]:
     return [] if asked == [_INSTALLED] else asked
 
 
-# ---------------------------------------------------------------------- which tests, and where
+# ---------------------------------------------------------------------- parametrisation and processes
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrise a test with its backends, unless indirect parametrisation names them."""
     if _BACKEND not in metafunc.fixturenames or _names_itself(metafunc):

@@ -32,7 +32,7 @@ _LAST = (memory, rates)
 
 
 def claims_for(at: Setting) -> list[Claim]:
-    """Return the claims about one framework, the same list in each process."""
+    """Return the claims about one framework; every process gets the same list."""
     own = [_OWN[at.backend]] if at.backend in _OWN else []
     claims = [claim for module in (*_GENERAL, *own) for claim in module.CLAIMS]
     claims += exchange.pairs(at)

@@ -63,7 +63,7 @@ def too_large(at: Setting) -> str:
 
 @CLAIMS.add("On a full card `place` and `from_numpy` raise ds.OutOfMemoryError, and a tree stays where it was.")
 def full(at: Setting) -> None:
-    """Fill the first GPU, and place more there."""
+    """Fill the first GPU, and place more tensors there."""
     hog = _filled(at)
     array = np.ones(max(_total(at) // 256, 1 << 20), "float32")  # four times the smallest block of the filling
     tree = {"small": ds.ones(3), "large": ds.from_numpy(array)}

@@ -80,5 +80,5 @@ def explain(at: Setting) -> str:
 
 @CLAIMS.add("Tensors on different devices do not mix silently.", only=("torch", "jax", "paddle", "mxnet"))
 def mixing(at: Setting) -> None:
-    """Add a tensor of the CPU to one of a GPU through `run`."""
+    """Add a tensor on the CPU to one on a GPU through `run`."""
     refused(ds.DeviceMismatchError, lambda: ds.run(lambda a, b: a + b, ds.ones(3), ds.ones(3, device=at.first)))

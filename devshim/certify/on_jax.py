@@ -24,7 +24,7 @@ def counting(at: Setting) -> None:
 
 @CLAIMS.add("float64 and int64 stay 64 bits wide on the GPU while JAX's x64 mode is off, and the mode stays off.")
 def wide(at: Setting) -> None:
-    """Send 64-bit values that 32 bits cannot hold."""
+    """Copy 64-bit values that do not fit in 32 bits."""
     before = ds.framework().config.jax_enable_x64
     for array in (np.array([1 + 2.0**-40]), np.array([2**40 + 1])):
         y = ds.place(ds.from_numpy(array, at.first), at.last)

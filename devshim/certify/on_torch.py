@@ -84,7 +84,7 @@ def overwritten(at: Setting) -> None:
 
 @CLAIMS.add("What comes to the host is complete when the call returns, also with non_blocking=True.", real=True)
 def to_host(at: Setting) -> None:
-    """Read behind a busy stream."""
+    """Read a tensor on a busy stream."""
     torch = ds.framework()
     calls = {
         "to_numpy": ds.to_numpy,
@@ -267,7 +267,7 @@ def guard_refuses(at: Setting) -> None:
 
 @CLAIMS.add("The ledger with synchronize=True measures a copy, not the work before it.", real=True)
 def ledger_seconds(at: Setting) -> str:
-    """Compare with CUDA's events."""
+    """Compare with CUDA events."""
     torch = ds.framework()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     x = ds.ones(1 << 26, dtype="float32", device=at.first)

@@ -105,7 +105,7 @@ def _read(folder: Path) -> list[Report]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write or check the page; return the exit code."""
+    """Write or check the page, and return the exit code."""
     if len(arguments) != 3 or arguments[0] not in ("--write", "--check"):
         print(__doc__, file=sys.stderr)
         return 2

@@ -82,7 +82,7 @@ def _uuid(index: int) -> str | None:
 
 @CLAIMS.add("`set_visible_devices` after the start is refused.")
 def too_late(at: Setting) -> None:
-    """Start the framework first."""
+    """Call `set_visible_devices` after the framework has started."""
     fresh(_too_late, at)
 
 

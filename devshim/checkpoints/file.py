@@ -49,7 +49,7 @@ def damaged(path: str, why: str, hint: str = "load another copy of it; nothing h
     return CheckpointError(f"{path!r} is not a checkpoint that ds.load can read: {why}", hint)
 
 
-# ---------------------------------------------------------------------- as stored
+# ---------------------------------------------------------------------- stored form
 def is_known(dtype: str) -> bool:
     """Return True if a file may have this dtype: one of `devshim`'s, or a small one of ``ml_dtypes``."""
     return (

@@ -62,7 +62,7 @@ def refused(path: str, error: OSError, what: str, hint: str) -> CheckpointError:
     return _made(f"{show(path)} {what}: {error.strerror or error}", hint, error.errno, error.strerror, path)
 
 
-# ---------------------------------------------------------------------- what is given
+# ---------------------------------------------------------------------- arguments
 def saved_path(obj: Any, path: Any) -> str:
     """Return the path given to ``ds.save(obj, path)`` as text.
 
@@ -117,7 +117,7 @@ def _text(path: Any, call: Callable[[str], str]) -> str:
     return str(text)
 
 
-# ---------------------------------------------------------------------- what is not there
+# ---------------------------------------------------------------------- missing files and folders
 def no_folder(folder: str) -> CheckpointError:
     """Return the error for a missing folder to save into."""
     hint = f"os.makedirs({show(folder)}) makes it"

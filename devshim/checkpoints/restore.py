@@ -80,7 +80,7 @@ class Filling:
             raise
         return result if self._changed else into
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ checking
     def _look(self, cell: Cell, nodes: list[Any]) -> Any:
         """Compare one leaf with the file's value at the same position."""
         mine, theirs = nodes

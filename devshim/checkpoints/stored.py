@@ -54,7 +54,7 @@ class StoredWhole:
         self.framework: str = framework
         self.title: str = title
         self.cls: str = cls
-        self.library: str = framework if library is None else library  # Keras's are the same on several frameworks
+        self.library: str = framework if library is None else library  # a Keras model is the same on several frameworks
         self.leaves: Mapping[str, tuple[str, StoredTensor]] = leaves
         self.layers: Sequence[Mapping[str, Any]] = layers
         self.facts: Any = facts

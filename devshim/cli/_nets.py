@@ -214,7 +214,7 @@ def words() -> Torch:
     """Return the current framework's implementation of the network.
 
     Raises:
-        UnsupportedError: The tour has none for it.
+        UnsupportedError: The tour has no network for it.
     """
     name = current.current().name
     if name not in _WORDS:

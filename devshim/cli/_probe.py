@@ -53,7 +53,7 @@ def used(device: ds.Device) -> int | None:
             found = ds.memory(device)
             if found.total is None or found.free is None:
                 return found.used
-            return found.total - found.free  # the host's `used` is this process's
+            return found.total - found.free  # for the host, `used` counts this process alone
         return None
     card = nvml.known(device.index) if device.kind == "gpu" else None
     if card is None or card.total_memory is None or card.free_memory is None:

@@ -62,10 +62,10 @@ def convert(
 
     Args:
         x: A tensor of any framework.
-        backend: The framework of the result; the current one without it.
+        backend: The framework of the result; without it, the current one.
         device: The device of the result; without it, the device of ``x``.
-        copy: None: share memory where that is safe, else copy. True: new memory. False: shared memory or an error.
-            What is shared between which frameworks is in docs/conversions.md.
+        copy: None: share memory if that is safe, otherwise copy. True: new memory. False: shared memory or an error.
+            docs/conversions.md lists what is shared between which frameworks.
 
     Returns:
         A tensor without a gradient graph, even if ``x`` is a variable or tracer that requires gradients:
@@ -169,7 +169,7 @@ def _the_long_way(
     source: Backend, target: Backend, x: Tensor, here: Device, there: Device, copy: bool | None
 ) -> Tensor:
     """Check everything; share memory where that is safe, and copy otherwise."""
-    target.dtype(source.dtype_name(x))  # refuses a dtype the other side lacks before anything is exported
+    target.dtype(source.dtype_name(x))  # refuses a dtype that the other framework lacks, before anything is exported
     if copy is not True:
         shared, why = _shared(source, target, x, here, there)
         if why is None:

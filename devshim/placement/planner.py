@@ -72,7 +72,7 @@ def plan(
     return {path: places[path] for path in sizes}, sizes
 
 
-# ---------------------------------------------------------------------- what there is to place
+# ---------------------------------------------------------------------- parts
 def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
     """Return the parts of a tree, in order, and the backends of its tensors and models."""
     wholes: list[Any] = []
@@ -161,7 +161,7 @@ def _opened(parts: list[Part], devices: list[Device], caps: list[int], whole: in
     return [*parts[:at], *own, *opened.inside, *parts[at + 1 :]]
 
 
-# ---------------------------------------------------------------------- who gets how much
+# ---------------------------------------------------------------------- budgets and runs
 def _read_budgets(devices: list[Device], budgets: Any, backends: list[Backend]) -> list[int]:
     """Return the most bytes that each device may get; without a budget, its free memory if that is known."""
     if budgets is None:
