@@ -173,7 +173,7 @@ class JaxCreation(JaxTensors):
 
 @cache
 def _limits(dtype: np.dtype) -> tuple[int, int]:
-    """Return the smallest and the largest integer of a dtype, for which NumPy does not know JAX's int4."""
+    """Return the smallest and the largest integer of a dtype; NumPy's own `iinfo` does not know JAX's int4."""
     info = jnp.iinfo(dtype)
     return int(info.min), int(info.max)
 

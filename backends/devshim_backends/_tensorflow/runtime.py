@@ -1,8 +1,8 @@
 """TensorFlow at run time: settings that must come before its devices start, and memory.
 
 TensorFlow starts its devices with its eager context, at the first operator or `tf.device` block. From then on,
-visibility, memory growth and logical devices cannot be changed. TensorFlow has no public function that says if it has
-started without starting it.
+visibility, memory growth and logical devices cannot be changed. Every public function of TensorFlow that could say
+whether this has happened makes it happen.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _is_hidden(x: Any) -> bool:
     if called is None:
         return True
     names, _, _, given = getargvalues(called)
-    if "device" in names and given["device"] is not None:  # jnp.asarray(array, device=card)
+    if "device" in names and given["device"] is not None:  # such as jnp.asarray(array, device=gpu)
         return False
     return isinstance(x, np.ndarray) or _is_given(called)
 

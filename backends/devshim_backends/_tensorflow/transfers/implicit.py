@@ -65,7 +65,7 @@ class TensorflowHidden(TensorflowPlaces):
         return replaced(cls, {"__repr__": shown})
 
     def _where(self, x: Any) -> Device | None:
-        if LOCAL.is_counting():  # the simulation itself reads where memory is
+        if LOCAL.is_counting():  # the simulation is counting memory
             return None
         if _is_compiling(sys._getframe(2)) or not (isinstance(x, EAGER) or tf.executing_eagerly()):
             return None
