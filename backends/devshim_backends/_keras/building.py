@@ -114,7 +114,7 @@ def _carry(backend: Backend, leaf: Any, device: Device) -> None:
 
 
 def _note(part: Any, home: Device | None) -> None:
-    """Set the attribute without Keras, which tracks attributes that are set on a layer."""
+    """Set or delete the attribute directly: Keras tracks attributes that are set in the usual way."""
     if home is None:
         vars(part).pop(_HOME, None)
     else:

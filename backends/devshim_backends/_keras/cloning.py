@@ -119,7 +119,7 @@ def _deserialized(contents: Contents, layer: Any) -> Any:
         with ObjectSharingScope():  # a layer that is used twice stays one layer
             written = serialize_keras_object(layer)
         with ObjectSharingScope():
-            return deserialize_keras_object(written, safe_mode=False)  # it is the caller's own object
+            return deserialize_keras_object(written, safe_mode=False)  # safe: it is the caller's own object
 
 
 def _is_custom(cls: type) -> bool:

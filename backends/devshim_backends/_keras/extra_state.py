@@ -155,7 +155,7 @@ def _snapshot(optimizer: Any) -> Callable[[], None]:
         vars(optimizer).clear()
         vars(optimizer).update(before)
         for held, content in contents:
-            if len(held) != len(content):  # they only ever grow
+            if len(held) != len(content):  # lists and dictionaries only ever grow
                 held.clear()
                 held.update(content) if isinstance(held, dict) else held.extend(content)
         for each in deeper:

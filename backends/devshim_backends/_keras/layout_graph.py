@@ -139,7 +139,7 @@ def _of_a_map(orders: Orders, layer: Any, taken: Features, after: Any) -> Featur
         orders.settle(taken)
     elif taken.kind not in ALIGNED:
         return UNCLEAR
-    if len(after) < 2:  # pooled to a vector of channels
+    if len(after) < 2:  # pooled to one vector of channels
         return PLAIN
     return Features("map") if last else PLAIN
 
@@ -157,7 +157,7 @@ def _flattened(taken: Features, before: Any, *, turned: bool) -> Features:
         return Features("row", (channels, *spatial)) if taken.kind != "map" else UNCLEAR
     if taken.kind == "map":
         return Features("row", (channels, *spatial))
-    return taken if taken.kind == "plain" or taken.makers or len(before) < 3 else UNCLEAR  # pixels, in some order
+    return taken if taken.kind == "plain" or taken.makers or len(before) < 3 else UNCLEAR  # pixels in an unknown order
 
 
 def _reshaped(orders: Orders, taken: Features, before: Any, after: Any) -> Features:
@@ -180,7 +180,7 @@ def _reshaped(orders: Orders, taken: Features, before: Any, after: Any) -> Featu
 
 
 def _normalized(orders: Orders, layer: Any, taken: Features, after: Any) -> Features:
-    """Return the features after statistics of each channel, which other frameworks have at the first axis."""
+    """Return the features after a normalization of channels: its input is a map, or becomes one, unless it is plain."""
     if layer.axis not in (-1, len(after)) or taken.kind not in ("input", "plain"):
         return taken
     if taken.kind == "plain" or len(after) < 3:  # a sequence, whose axes others swap, and perhaps swap back
@@ -190,7 +190,7 @@ def _normalized(orders: Orders, layer: Any, taken: Features, after: Any) -> Feat
 
 
 def _merged(takes: list[Features], layer: Any, after: Any) -> Features:
-    """Return the features after a layer that leaves every feature at its position, with one or more inputs."""
+    """Return the features after a layer that leaves every feature in place, with one input or several of one shape."""
     kinds = {each.kind for each in takes}
     if len(takes) == 1 and takes[0].kind != "plain":
         return takes[0]

@@ -41,7 +41,7 @@ class TorchBackend(
     TorchLayers,
     TorchSeveral,
     TorchContainers,
-    TorchInterop,  # with it TorchTensors, on which it builds
+    TorchInterop,  # inherits TorchTensors
 ):
     """PyTorch 2.10 and newer: CUDA and ROCm cards are ``gpu``; ``mps``, ``xpu`` and plug-ins have their own names."""
 

@@ -98,7 +98,7 @@ def cuda_cards() -> int:
     """Return the number of CUDA or ROCm cards, or slices of them, without starting any."""
     if torch.cuda.is_initialized():
         return int(torch._C._cuda_getDeviceCount())
-    if startup.reason("torch", "gpu"):  # CUDA cannot start in this process any more
+    if startup.reason("torch", "gpu"):  # CUDA can no longer start in this process
         return 0
     return cuda.count() if torch.version.cuda is not None else int(torch.cuda.device_count())
 
@@ -143,7 +143,7 @@ class TorchDevices(Backend):
         while step is not None and step.tb_frame.f_code not in _STARTS:
             step = step.tb_next
         served, title = _STARTS[step.tb_frame.f_code] if step is not None else (None, "")
-        if served is None or served.is_initialized() or served._is_in_bad_fork():  # there PyTorch says what to do
+        if served is None or served.is_initialized() or served._is_in_bad_fork():  # in a fork, PyTorch says what to do
             return None
         said = str(error).split(" Please ")[0].split("\n")[0].rstrip(" .")
         return f"{title} does not start ({said})"
@@ -185,7 +185,7 @@ class TorchDevices(Backend):
 
 
 def _read(native: Any) -> Device | None:
-    """Read a ``torch.device`` that is not in the table: one without an index, or of a rare kind."""
+    """Return the `Device` of a ``torch.device`` outside of the table: one without an index, or of a rare kind."""
     kind = _KINDS.get(native.type)
     if kind is None:
         return None  # meta, and types of accelerator that devshim does not know

@@ -121,7 +121,7 @@ def _is_chain(module: Any) -> bool:
     """Return True if a module only calls its children and computes nothing itself."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
-    if isinstance(module, _WRAPPERS) or "_orig_mod" in module._modules:  # the second is torch.compile's
+    if isinstance(module, _WRAPPERS) or "_orig_mod" in module._modules:  # the attribute is torch.compile's
         return True
     return type(module).forward in (_forward_unimplemented, nn.Sequential.forward)
 

@@ -155,7 +155,7 @@ def _put_back_wires(module: Any) -> Undo:
     return take_back
 
 
-# ---------------------------------------------------------------------- refusals
+# ---------------------------------------------------------------------- checks
 def _refuse_torn(backend: Backend, path: str, module: Any) -> None:
     """Refuse to split a module that computes with several of its own tensors in one operator."""
     what = f"{path or 'the model'} ({type(module).__name__})"

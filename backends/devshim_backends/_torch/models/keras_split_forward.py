@@ -67,7 +67,7 @@ def spans(layer: Any) -> bool:
 
 
 def _note(part: Any, devices: dict[Any, None] | None) -> None:
-    """Set the mark without Keras, which tracks attributes that are set on a layer."""
+    """Set or delete the mark directly: Keras tracks attributes that are set in the usual way."""
     if devices is None:
         vars(part).pop(_SPAN, None)
     else:

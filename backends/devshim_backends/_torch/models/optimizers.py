@@ -63,7 +63,7 @@ def of_others(whole: Any) -> Iterator[Leaf]:
         return
     held = dict(vars(whole))
     scaler = isinstance(whole, torch.amp.GradScaler)
-    if scaler and whole.is_enabled():  # its optimizers by their order, not by their addresses
+    if scaler and whole.is_enabled():  # key its optimizers by order, not by address
         held["_per_optimizer_states"] = list(whole._per_optimizer_states.values())
     for path, tensor in _tensors("", held):
         if scaler or not _is_hosts(tensor):

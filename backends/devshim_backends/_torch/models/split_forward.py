@@ -74,7 +74,7 @@ class Spanning:
 
     Args:
         module: The module.
-        inner: A ``forward`` of its own that the module had before, or None for its class's.
+        inner: The module's own ``forward`` attribute, or None if it uses its class's method.
     """
 
     def __init__(self, module: Any, inner: Any = None) -> None:

@@ -30,6 +30,6 @@ def adopt(tensor: Any, index: int) -> Any:
         return sparse.moved(tensor, torch.device(NAME, index), lambda part: adopt(part, index))
     nbytes = storage.nbytes()
     if nbytes:
-        CARDS[index].hold(storage, nbytes)  # PyTorch keeps the object for as long as it keeps the storage
+        CARDS[index].hold(storage, nbytes)  # PyTorch keeps this object as long as the storage
     seen = relabel(tensor, CODES[index])
     return lazily(seen, tensor) if tensor.is_conj() or tensor.is_neg() else seen

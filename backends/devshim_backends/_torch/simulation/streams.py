@@ -49,7 +49,7 @@ class Stream(RealStream, metaclass=_StandsIn):  # type: ignore[misc]
     query = _nothing_pending
 
     def record_event(self, event: Any = None) -> Any:
-        """Record an event, a new one if none is given, and return it."""
+        """Record an event, by default a new one, and return it."""
         event = Event(enable_timing=True) if event is None else event
         event.record(self)
         return event

@@ -48,7 +48,7 @@ def show(count: int, limit: int | None) -> None:
     patches.remove_all()
     SHOWN.count, SHOWN.limit, SHOWN.on_leaving = count, limit, indices.patch
     generators.begin(count)
-    remembered = getattr(torch.accelerator, "get_device_capability", None)  # from 2.11 on
+    remembered = getattr(torch.accelerator, "get_device_capability", None)  # exists from 2.11 on
     if remembered is not None:
         remembered.cache_clear()
     if count:

@@ -42,7 +42,7 @@ class Parcel:
         members: The numbers of the tensors.
         sizes: The number of elements of each.
         room: The number of further elements that fit.
-        is_flat: True if each has one axis.
+        is_flat: True if each tensor has one axis.
         shape: The shape of each if all have the same shape, with at least one axis; otherwise None.
     """
 
@@ -101,7 +101,7 @@ class Form(NamedTuple):
     Attributes:
         size: The number of elements of each; 0 if they are not copied in a parcel.
         shape: The shape of each.
-        has_one: True if an axis has the length 1.
+        has_one: True if an axis has length 1.
         most: The maximum number of elements of a parcel.
         lane: The parcels for such tensors; the last one is being filled.
     """
@@ -187,7 +187,7 @@ def _parted(joined: Tensor, xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor
         parts = torch._C._nn.unflatten_dense_tensors(joined, xs)
     if hasattr(torch, "_foreach_clone"):
         return list(torch._foreach_clone(parts))
-    made = [torch.empty_like(part) for part in parts]  # before PyTorch 2.13
+    made = [torch.empty_like(part) for part in parts]  # for PyTorch before 2.13
     torch._foreach_copy_(made, list(parts))
     return made
 

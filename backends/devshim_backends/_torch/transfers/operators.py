@@ -168,7 +168,7 @@ def _written(original: Any) -> Any:
 
 
 def _number_written(original: Any) -> Any:
-    """Return ``__setitem__`` with assigned numbers unreported; other copies that it makes are reported elsewhere."""
+    """Return a ``__setitem__`` that does not report assigned numbers; other wrappers report its other copies."""
 
     @functools.wraps(original)
     def __setitem__(x: Any, index: Any, value: Any) -> Any:
