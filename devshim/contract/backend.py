@@ -74,19 +74,16 @@ class Backend(Wholes, ABC):
 
     alignment: ClassVar[int] = 0
     """The alignment in bytes that every operator needs (see `transfers.alignment`); 0 means the size of an element."""
-
     immutable: ClassVar[bool] = False  # True if the framework's tensors cannot be written to (TensorFlow, JAX)
     freezes: ClassVar[bool] = False
     """True if single tensors can be made read-only (NumPy), so that they may share memory that must not be written."""
 
     compiled_runs_whole: ClassVar[bool] = False
     """True if a compiled function runs on one device as a whole, so that all its tracers share a device (JAX)."""
-
     reads_code: ClassVar[bool] = False
     """True if the compiler reads code instead of running it, and refuses code that is not about tensors (PyTorch)."""
-
     full_error: ClassVar[type[OutOfMemoryError] | None] = None  # also the framework's error; None: devshim's class
-    never_late: ClassVar[tuple[str, ...]] = ()  # of "grow" and "fraction", those allowed after `started`
+    never_late: ClassVar[tuple[str, ...]] = ()  # of "grow" and "fraction", what `memory_policy` takes after `started`
     has_containers: bool = False  # True if `flatten_once` is overridden; set when the backend is loaded
     host_tensors: ClassVar[str] = ""  # the backend whose host tensors this one serves while current (CuPy: numpy)
 
@@ -159,7 +156,10 @@ class Backend(Wholes, ABC):
         """
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
-        """Yield `copy_to` of each; override to be faster. An error names the tensors taken but not yet yielded."""
+        """Yield `copy_to` of each tensor, in order; override where one call for all of them is faster.
+
+        If a copy fails, the error names the tensors that were taken from ``xs`` and whose copies were not yet yielded.
+        """
         return (self.copy_to(x, device, non_blocking) for x in xs)
 
     @abstractmethod
@@ -321,7 +321,7 @@ class Backend(Wholes, ABC):
 
     @abstractmethod
     def set_visible(self, indices: Sequence[int] | None) -> None:
-        """Show only these real GPUs (None: all), renumbered from 0, before `started`; the variables are set already."""
+        """Show only these real GPUs (None: all), renumbered from 0; called before `started`, with the variables set."""
 
     @abstractmethod
     def memory(self, device: Device) -> MemoryInfo:

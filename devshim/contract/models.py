@@ -188,7 +188,7 @@ class Wholes:
     def begin_state(
         self, optimizer: Any, models: Sequence[Any], forms: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> Callable[[], None]:
-        """Create the state of an optimizer that does not know its parameters yet, for the given models.
+        """Create the state of an optimizer that does not know its parameters yet, for those of the given models.
 
         Called before `restore`, for each model or optimizer that is loaded into.
 
@@ -286,7 +286,7 @@ class Wholes:
         return not self.immutable  # type: ignore[attr-defined]  # the backend's own
 
     def modes(self) -> Callable[[], AbstractContextManager[object]]:
-        """Capture this thread's state, such as gradient recording; the result makes a context that restores it."""
+        """Capture this thread's state, such as gradient recording; the result makes a context for another thread."""
         return nullcontext
 
     def _no_models(self) -> Exception:

@@ -53,8 +53,8 @@ class Device:
 
     Args:
         kind: ``"cpu"``, ``"gpu"``, or another accelerator a framework reports (``tpu``, ``mps``,
-            ``xpu``, ``npu``, ``hpu``, ``mlu``).  CUDA and ROCm cards are both ``gpu``.
-        index: The device's number among those of its kind, from 0.  The index of a CPU is always 0.
+            ``xpu``, ``npu``, ``hpu``, ``mlu``). CUDA and ROCm cards are both ``gpu``.
+        index: The device's number among those of its kind, from 0. The index of a CPU is always 0.
 
     Raises:
         DeviceSpecError: The kind is unknown, or the index is not a small non-negative integer.

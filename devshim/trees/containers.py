@@ -69,7 +69,7 @@ def _registered(node: Any, backends: Sequence[Backend] | None) -> Flat | None:
 
 
 def _keeping_fields(node: Any, flat: Flat) -> Flat:
-    """Return ``flat``, but rebuild a dataclass as a copy: a registry may drop fields that are no children (PyTorch)."""
+    """Return ``flat``, but rebuild a dataclass as a copy, with the fields that a registry may drop (PyTorch)."""
     keys, found, _ = flat
     if not hasattr(type(node), "__dataclass_fields__") or not all(isinstance(key, str) for key in keys):
         return flat
