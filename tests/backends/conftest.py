@@ -1,4 +1,4 @@
-"""What the tests of one framework share: the framework is the one that the name of their file says."""
+"""What the tests of one framework share: the framework is the one that their folder is named after."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from devshim.interop import convert
 def _simulated(gpus: int) -> Any:
     @pytest.fixture
     def cards(request: pytest.FixtureRequest) -> Iterator[None]:
-        """The framework of ``test_<framework>_*.py`` is the current one, and has simulated cards."""
-        with ds.using(request.path.stem.split("_")[1]), ds.simulate(gpus=gpus):
+        """The framework of the folder is the current one, and has simulated cards."""
+        with ds.using(request.path.parent.name), ds.simulate(gpus=gpus):
             yield
 
     return cards

@@ -590,9 +590,10 @@ def test_looking_makes_no_context_on_a_card_that_is_not_used(monkeypatch):
     """CUDA makes one on the card that it is asked about; of one without, NVML says the same."""
     from devshim_backends._mxnet import devices
 
-    from devshim.devices import cuda, nvml, startup
+    from devshim.devices import cuda, nvml
+    from devshim.registry import unstarted
 
-    monkeypatch.setattr(startup, "_LOOKED_AT", set())
+    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
     monkeypatch.setattr(devices, "HAS_CUDA", True)
     monkeypatch.setattr(cuda, "count", lambda: 2)
     monkeypatch.setattr(cuda, "has_context", lambda index: index == 1)
@@ -612,7 +613,7 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
     from devshim_backends._mxnet import devices
 
     from devshim.devices import cuda, startup
-    from devshim.registry import registry
+    from devshim.registry import registry, unstarted
 
     def fail(index):
         raise mx.MXNetError(
@@ -621,7 +622,7 @@ def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
         )
 
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(startup, "_LOOKED_AT", set())
+    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
     monkeypatch.setattr(devices, "HAS_CUDA", True)
     monkeypatch.setattr(cuda, "count", lambda: 2)
     monkeypatch.setattr(mx.context, "num_gpus", lambda: fail(0))

@@ -17,6 +17,7 @@ import pytest
 
 import devshim as ds
 from devshim.devices import startup
+from devshim.registry import unstarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -392,7 +393,7 @@ def test_a_card_that_does_not_start_is_not_found(
 
     x = ds.zeros(3)
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(startup, "_LOOKED_AT", set())
+    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
     monkeypatch.setattr(paddle.device.cuda, "device_count", lambda: 2)
     for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
         monkeypatch.setattr(type(with_cuda), name, failing(getattr(type(with_cuda), name)))

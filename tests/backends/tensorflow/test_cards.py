@@ -12,7 +12,7 @@ import pytest
 import devshim as ds
 from devshim.devices import startup
 from devshim.errors import DeviceMismatchError
-from devshim.registry import registry
+from devshim.registry import registry, unstarted
 from devshim.testing.values import sample
 from devshim.transfers import dlpack
 
@@ -193,7 +193,7 @@ def test_a_card_that_does_not_start_is_not_found(
 
     x = ds.zeros(8)
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(startup, "_LOOKED_AT", set())
+    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
     for name in ("copy_to", "zeros", "memory", "describe", "synchronize", "empty_cache"):
         monkeypatch.setattr(type(adapter), name, failing(getattr(type(adapter), name)))
     monkeypatch.setattr(adapter, "simulated", 0)

@@ -16,6 +16,7 @@ from devshim_backends._torch import random as draws_module  # noqa: E402
 from devshim_backends._torch.transfers import pinned as pinned_module  # noqa: E402
 
 from devshim.devices import cuda, startup  # noqa: E402
+from devshim.registry import unstarted  # noqa: E402
 from devshim.registry.registry import load  # noqa: E402
 
 
@@ -153,7 +154,7 @@ def test_cards_that_are_counted_and_do_not_start_are_not_found(backend, monkeypa
     if torch.version.cuda is not None:
         pytest.skip("in tests/fake_cuda for builds with CUDA")
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(startup, "_LOOKED_AT", set())
+    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(cuda, "count", lambda: 2)
     assert ds.device_count() == 2
@@ -172,7 +173,7 @@ def test_an_xpu_that_does_not_start_is_not_found(backend, monkeypatch):
     if torch.xpu._is_compiled():
         pytest.skip("for builds without XPU")
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(startup, "_LOOKED_AT", set())
+    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.xpu, "_is_compiled", lambda: True)
     monkeypatch.setattr(torch.xpu, "device_count", lambda: 2)
     assert ds.device_count("xpu") == 2
@@ -184,7 +185,7 @@ def test_an_xpu_that_does_not_start_is_not_found(backend, monkeypatch):
 
 def test_after_a_fork_pytorch_says_what_to_do(backend, monkeypatch):
     monkeypatch.setattr(startup, "_REASONS", {})
-    monkeypatch.setattr(startup, "_LOOKED_AT", set())
+    monkeypatch.setattr(unstarted, "_LOOKED_AT", set())
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     monkeypatch.setattr(cuda, "count", lambda: 2)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
