@@ -7,6 +7,7 @@ virtualenv: PyTorch's CPU builds are found through pip's own configuration.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
@@ -22,6 +23,7 @@ nox.options.stop_on_first_error = False
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = ["3.10", "3.11", "3.13"]
 BETWEEN = "3.12"  # tested on demand: CI has 50 minutes
+NEXT = "3.14"  # tested on demand where it is installed; not promised before that has been done
 DEFAULT = "3.11"  # the one Python for which every framework of the matrix has a wheel
 TESTS = Path("tests/backends")
 EXAMPLES = "tests/examples"
@@ -29,6 +31,9 @@ RESULTS = Path("build/results")
 TOURS = Path("build/tours")
 CONVERSIONS = "tests/multi_framework/conversions"
 BENCH = Path("build/bench")
+DIST = Path("build/dist")
+COVERAGE = Path("docs/coverage.json")
+TOOLS = "devshim/__main__.py,devshim/cli/*,devshim/certify/*,devshim/testing/*"  # have tests of their own
 STUB = "STUB_CUPY_GPUS=2"
 STUB_TESTS = [STUB, "tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py"]
 STRESS = 10
@@ -47,6 +52,10 @@ FRAMEWORKS = {
 BESIDE = {"torch": ("accelerate", "keras"), "jax": ("keras", "flax")}
 """Session name -> groups of what the tests compare devshim with, or move."""
 OLDEST = ["numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"]
+NIGHTLY = ["numpy", "torch", "tensorflow", "paddle", "jax"]
+"""Frameworks that publish pre-releases; MXNet has had no release since 2022."""
+ON_NEXT = ["numpy", "torch", "jax"]
+"""Frameworks whose pinned versions have wheels for the Python that comes next."""
 
 
 def install(session: nox.Session, *arguments: str) -> None:
@@ -141,25 +150,56 @@ def conform_again(session: nox.Session, name: str) -> None:
     pytests(session, [kit, [TESTS / backend / "test_traps.py"]])
 
 
-@nox.session(python=DEFAULT, tags=["quick"])
-def lint(session: nox.Session) -> None:
-    """Check style and formatting, that prose is plain, and that the stub of the package is up to date."""
-    install(session, *group("lint", "test"))
+def check_style(session: nox.Session) -> None:
+    """Check style, formatting, spelling, prose, the stub of the package, and what describes the repository."""
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("codespell")
     session.run("python", "tests/typing/stub.py", "--check")
-    session.run("pytest", "-q", "tests/prose")
+    for schema, pattern in (
+        ("github-workflows", ".github/workflows/*.yml"),
+        ("github-issue-forms", ".github/ISSUE_TEMPLATE/b*.yml"),
+        ("github-issue-config", ".github/ISSUE_TEMPLATE/config.yml"),
+        ("citation-file-format", "CITATION.cff"),
+    ):
+        files = sorted(str(path) for path in Path().glob(pattern))
+        session.run("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *files)
+    session.run("pytest", "-q", "tests/prose", "tests/repository")
 
 
-@nox.session(python=DEFAULT, tags=["quick"])
+def check_types(session: nox.Session) -> None:
+    """Check the types of devshim, and of the tests that need no framework."""
+    session.run("mypy")
+    session.run("mypy", "--config-file", "tests/mypy.ini")
+
+
+@nox.session(python=DEFAULT)
+def lint(session: nox.Session) -> None:
+    """Check style, formatting, spelling and prose, and that the stub of the package is up to date."""
+    install(session, *group("lint", "test"))
+    check_style(session)
+
+
+@nox.session(python=DEFAULT)
 def typing(session: nox.Session) -> None:
     """Check types, strictly, of devshim and of a program that uses it, which editors complete and explain, too.
 
     The frameworks themselves count as untyped.
     """
     install(session, *group("typing"), ".")
-    session.run("mypy")
+    check_types(session)
     session.run("pytest", "-q", "tests/typing")
+
+
+@nox.session(python=DEFAULT, default=False)
+def quick(session: nox.Session) -> None:
+    """Check style, types and the fast unit tests with NumPy, in one environment and under three minutes."""
+    install(session, *group("lint", "typing", "kit", "plot"), ".")
+    with ThreadPoolExecutor(2) as pool:
+        tests = pool.submit(session.run, "pytest", "-q", "tests/unit", "-m", "not slow", *session.posargs)
+        check_style(session)
+        check_types(session)
+    tests.result()
 
 
 @nox.session(python=PYTHONS)
@@ -184,6 +224,51 @@ def between(session: nox.Session) -> None:
     for name in ("mxnet1", "mxnet2"):
         install_revived(session, name)
         conform_again(session, name)
+
+
+@nox.session(python=NEXT, default=False)
+@nox.parametrize("name", ON_NEXT, ids=ON_NEXT)
+def newest(session: nox.Session, name: str) -> None:
+    """Test the neutral half and NumPy, or another framework, on Python 3.14, where it is installed."""
+    install_framework(session, name, "test", "kit", "plot")
+    if name == "numpy":
+        pytests(session, [["tests/unit", EXAMPLES], ["tests/cli"]])
+    conform_again(session, name)
+
+
+@nox.session(python=DEFAULT, default=False)
+@nox.parametrize("name", NIGHTLY, ids=NIGHTLY)
+def nightly(session: nox.Session, name: str) -> None:
+    """Test the newest version of a framework, pre-releases included, from the indexes that pip is configured with."""
+    unpinned = [re.split(r"[=<>!~ \[]", each)[0] for each in group(name)]
+    install(session, *group("test"), ".")
+    install(session, "--pre", "--upgrade", *unpinned)
+    session.run("python", "-m", "pip", "list")
+    conform_again(session, name)
+
+
+@nox.session(python=DEFAULT, default=False)
+def downstream(session: nox.Session) -> None:
+    """Run programs of other projects on simulated GPUs of PyTorch: einops, POT and TensorLy."""
+    install(session, *group("downstream", "test"), ".")
+    session.run("pytest", "-q", "tests/downstream", *session.posargs)
+
+
+@nox.session(python=DEFAULT, default=False)
+def coverage(session: nox.Session) -> None:
+    """Measure and record the lines and branches of the neutral half that unit tests and the NumPy kit run.
+
+    Subprocesses that tests start are not measured, so the figure is a lower bound.
+    """
+    install(session, *group("test", "kit", "plot", "coverage", "numpy"), ".")
+    measure = ["coverage", "run", "--append", "--branch", "--source=devshim", "-m", "pytest", "-q"]
+    kit = ["-p", "devshim.testing.plugin", str(TESTS / "numpy/test_conformance.py"), "--devshim-gpus=2"]
+    session.run("coverage", "erase")
+    session.run(*measure, "tests/unit", "-m", "not slow")
+    session.run(*measure, *kit)
+    report = Path(session.create_tmp()) / "coverage.json"
+    session.run("coverage", "json", "-q", f"--omit={TOOLS}", "-o", str(report))
+    session.run("python", "tests/coverage/record.py", str(report), str(COVERAGE))
 
 
 @nox.session(python=DEFAULT, default=False)
@@ -257,11 +342,11 @@ def together(session: nox.Session) -> None:
 def package(session: nox.Session) -> None:
     """Build sdist and wheel, check what is in them, and run what was installed from the sdist."""
     install(session, *group("package", "test"))
-    dist = Path(session.create_tmp()) / "dist"
-    session.run("python", "-m", "build", "--outdir", str(dist), ".", silent=True)
-    session.run("pytest", "-q", "tests/package", f"--dist={dist}")
-    install(session, "--force-reinstall", "--no-deps", str(next(dist.glob("*.tar.gz"))))
-    install(session, "devshim", f"--find-links={dist}")
+    shutil.rmtree(DIST, ignore_errors=True)
+    session.run("python", "-m", "build", "--outdir", str(DIST), ".", silent=True)
+    session.run("pytest", "-q", "tests/package", f"--dist={DIST}")
+    install(session, "--force-reinstall", "--no-deps", str(next(DIST.glob("*.tar.gz"))))
+    install(session, "devshim", f"--find-links={DIST}")
     session.run("devshim", "tour", "--backend", "numpy")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 import zipfile
 from email.parser import Parser
@@ -82,3 +83,23 @@ def test_the_sdist_can_be_built_tested_and_read(sdist: set[str]) -> None:
     assert {"backends/README.md", "benchmarks/report.py", "examples/frobenius.py"} <= sdist
     assert any(name.startswith("tests/unit/test_") for name in sdist)
     assert not [name for name in sdist if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def test_the_readme_has_no_link_that_a_package_index_cannot_follow(wheel: zipfile.ZipFile) -> None:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = Parser().parsestr(wheel.read(name).decode())
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    shown = metadata.get_payload()
+    assert not re.findall(r"\]\((?!https?:|#)[^)]*\)", shown)
+
+
+def test_the_readme_keeps_its_text_and_the_paths_of_its_links(wheel: zipfile.ZipFile) -> None:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    shown = Parser().parsestr(wheel.read(name).decode()).get_payload()
+    written = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\[([^\]]+)\]\(((?!https?:|#)[^)]+)\)", written)
+    assert links
+    assert not [path for _, path in links if f"`{path}`" not in shown or not (ROOT / path.partition("#")[0]).exists()]
+    blocks = re.findall(r"^```.*?^```$", written, re.MULTILINE | re.DOTALL)
+    assert blocks
+    assert not [block for block in blocks if block not in shown]

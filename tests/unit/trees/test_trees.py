@@ -50,7 +50,7 @@ class Sub(namedtuple("Sub", "x y")):
         return self.x, self.y
 
 
-class Plain(tuple):
+class Plain(tuple[object, ...]):
     name: str
 
 
@@ -195,7 +195,7 @@ class Store(MutableMapping):  # type: ignore[type-arg]
     """A mapping with memory of its own, an argument of its own, and no `__copy__`."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.held = name, {}
+        self.name, self.held = name, dict[Any, Any]()
 
     def __getitem__(self, key: Any) -> Any:
         return self.held[key]
