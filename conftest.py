@@ -1,7 +1,8 @@
-"""Runs the examples of README.md and docs/ on the framework that is installed: ``pytest README.md docs``.
+"""The pytest plugin that runs the examples of README.md and docs/ on the installed framework.
 
-Each page runs as it is printed, in a process of its own, on each framework that it says (see tests/pages/page.py). The
-blocks of README.md run alone, each in its own process. A page of ``docs/frameworks/`` is about one framework.
+``pytest README.md docs`` uses it. Each page runs as it is printed, in its own process, on each framework that it names
+(see tests/pages/page.py). The blocks of README.md run separately, each in its own process. A page of
+``docs/frameworks/`` is about one framework.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class Page(pytest.File):
-    """A page, or each block of README.md, on each framework that it names and that is installed."""
+    """A page, or each block of README.md, on each installed framework that it names."""
 
     def collect(self) -> Iterator[Pasted]:
         page = runpy.run_path(str(RUNNER))
@@ -62,4 +63,4 @@ class Pasted(pytest.Item):
 
 
 class PageError(Exception):
-    """A page does not run as it is printed."""
+    """The error when a page does not run as it is printed."""

@@ -1,7 +1,7 @@
-"""The test matrix: ``nox`` runs all that a change must pass, each session in an environment it makes itself.
+"""The test matrix: ``nox`` runs everything that a change must pass, each session in an environment that it creates.
 
-Versions stand in pyproject's dependency groups, none here.  Frameworks install with pip and
-virtualenv: PyTorch's CPU builds are found through pip's own configuration.
+Versions are in pyproject's dependency groups, not here. Frameworks are installed with pip and virtualenv: PyTorch's CPU
+builds are found through pip's own configuration.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = ["3.10", "3.11", "3.13"]
 BETWEEN = "3.12"  # tested on demand: CI has 50 minutes
 NEXT = "3.14"  # tested on demand where it is installed; not promised before that has been done
-DEFAULT = "3.11"  # the one Python for which every framework of the matrix has a wheel
+DEFAULT = "3.11"  # the only Python for which every framework of the matrix has a wheel
 TESTS = Path("tests/backends")
 EXAMPLES = "tests/examples"
 RESULTS = Path("build/results")
@@ -37,7 +37,7 @@ TOOLS = "devshim/__main__.py,devshim/cli/*,devshim/certify/*,devshim/testing/*" 
 STUB = "STUB_CUPY_GPUS=2"
 STUB_TESTS = [STUB, "tests/stub_cupy", "--ignore=tests/stub_cupy/test_kit.py"]
 STRESS = 10
-"""Seconds for which sixteen threads use a framework's simulated cards at once."""
+"""Seconds for which sixteen threads use a framework's simulated GPUs at the same time."""
 
 FRAMEWORKS = {
     "numpy": ("numpy",),
@@ -50,7 +50,7 @@ FRAMEWORKS = {
 }
 """Session name -> dependency groups; MXNet itself is added without its dependencies."""
 BESIDE = {"torch": ("accelerate", "keras"), "jax": ("keras", "flax")}
-"""Session name -> groups of what the tests compare devshim with, or move."""
+"""Session name -> groups of the libraries to which the tests compare devshim, or whose models they move."""
 OLDEST = ["numpy", "torch", "tensorflow", "paddle", "jax", "mxnet"]
 NIGHTLY = ["numpy", "torch", "tensorflow", "paddle", "jax"]
 """Frameworks that publish pre-releases; MXNet has had no release since 2022."""
@@ -61,8 +61,8 @@ ON_NEXT = ["numpy", "torch", "jax"]
 def install(session: nox.Session, *arguments: str) -> None:
     """Install into this session's environment.
 
-    Python compiles what is imported, which is a small part of it, and keeps it, whatever the caller's environment says:
-    many tests start processes, which would compile it again each time.
+    Python writes bytecode files of what is imported, which is a small part of it, whatever the caller's environment
+    says: many tests start processes, which would otherwise compile it again each time.
     """
     session.env["PYTHONDONTWRITEBYTECODE"] = ""
     session.install("--no-compile", *arguments)
@@ -74,7 +74,7 @@ def group(*names: str) -> list[str]:
 
 
 def backend_of(name: str) -> str:
-    """Return the backend a framework session tests."""
+    """Return the backend that a framework session tests."""
     return "mxnet" if name.startswith("mxnet") else name
 
 
@@ -86,10 +86,10 @@ def install_framework(session: nox.Session, name: str, *more: str) -> None:
 
 
 def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]]) -> None:
-    """Run pytest once for each of these arguments, two at a time, each in a process of its own.
+    """Run pytest once for each of these lists of arguments, two at a time, each in its own process.
 
-    What a run prints appears when it ends, under its arguments. Every run ends before the first failure is raised.
-    Arguments such as ``NAME=value`` at the beginning are variables of the environment of that run.
+    The output of a run appears when it ends, under its arguments. Every run ends before the first failure is raised.
+    Leading arguments such as ``NAME=value`` are environment variables of that run.
     """
 
     def run(arguments: list[str]) -> None:
@@ -105,26 +105,26 @@ def pytests(session: nox.Session, runs: Iterable[Iterable[str | Path]]) -> None:
 
 
 def pages(backend: str) -> list[Path]:
-    """Return the pages whose examples may run on a framework: what each says, and no more, is collected."""
+    """Return the pages whose examples may run on a framework: exactly those that each page allows are collected."""
     general = [Path("README.md"), *sorted(Path("docs").glob("*.md"))]
     return [*general, Path(f"docs/frameworks/{backend}.md")]
 
 
 def install_all(session: nox.Session) -> None:
-    """Install all frameworks beside each other, devshim, and what the tests need."""
+    """Install all frameworks into one environment, devshim, and what the tests need."""
     install(session, "--no-deps", *group("mxnet2"))
     install(session, *group("together", "mxnet-needs", "test"), ".")
 
 
 def conform(session: nox.Session, name: str) -> None:
-    """Run a backend's part of the conformance kit, plain and on simulated cards, and the tests that are its own."""
+    """Run a backend's part of the conformance kit, without and with simulated GPUs, and the tests of its own."""
     backend = backend_of(name)
     RESULTS.mkdir(parents=True, exist_ok=True)
     folder = TESTS / backend
     kits = sorted(folder.glob("test_conformance*.py"))
     kit = ["-p", "devshim.testing.plugin", *kits, f"--devshim-stress={STRESS}"]
     runs = [[*kit, f"--devshim-gpus={n}", f"--devshim-results={RESULTS / name}-{n}.json"] for n in (2, 0)]
-    runs[1] += ["-m", "not fresh"]  # the same as with two
+    runs[1] += ["-m", "not fresh"]  # they would be the same as with two
     runs.append([*kit, "--devshim-gpus=3", "-m", "cards"])
     rest = [each for each in sorted(folder.glob("test_*.py")) if each not in kits]  # traps, simulated GPUs, models
     runs += [*([own] for own in rest), pages(backend), [f"DEVSHIM_BACKEND={backend}", EXAMPLES]]
@@ -132,13 +132,13 @@ def conform(session: nox.Session, name: str) -> None:
 
 
 def install_revived(session: nox.Session, name: str) -> None:
-    """Install an MXNet beside today's NumPy, devshim, and what the tests need."""
+    """Install an MXNet with today's NumPy, devshim, and what the tests need."""
     install(session, "--no-deps", *group(name))
     install(session, *group("numpy", "mxnet-needs", "test"), ".")
 
 
 def conform_again(session: nox.Session, name: str) -> None:
-    """Run the kit on simulated cards, and what a backend's tests say of traps, on other versions than the pinned."""
+    """Run the kit on simulated GPUs, and a backend's tests of known traps, on versions other than the pinned ones."""
     backend = backend_of(name)
     kit = [
         "-p",
@@ -182,7 +182,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT)
 def typing(session: nox.Session) -> None:
-    """Check types, strictly, of devshim and of a program that uses it, which editors complete and explain, too.
+    """Check the types of devshim, and of a program that uses it, strictly; also what editors complete and explain.
 
     The frameworks themselves count as untyped.
     """
@@ -204,7 +204,7 @@ def quick(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS)
 def core(session: nox.Session) -> None:
-    """Test the neutral half and the command line with NumPy alone, and on one Python the kit itself."""
+    """Test the framework-neutral part and the command line with NumPy alone, and the kit itself on one Python."""
     install(session, *group("test", "kit", "plot"), ".")
     neutral, cli = ["tests/unit", EXAMPLES], ["tests/cli"]
     if session.python != DEFAULT:
@@ -212,13 +212,14 @@ def core(session: nox.Session) -> None:
         return
     slow = "tests/conformance/test_kit_can_fail.py"
     shared = ["-n", "2", "-p", "devshim.testing.plugin", TESTS / "numpy/test_conformance.py", "--devshim-gpus=2"]
-    # What takes minutes, and is the same on every Python, comes here alone; `shared`: the kit as others share it out.
+    # Tests that take minutes, and are the same on every Python, run only here. `shared` is the kit as other projects
+    # distribute it over processes.
     pytests(session, [neutral, ["tests/conformance", f"--ignore={slow}"], cli, [slow], STUB_TESTS, shared])
 
 
 @nox.session(python=BETWEEN, default=False)
 def between(session: nox.Session) -> None:
-    """Test the neutral half, the command line, the kit itself and both MXNets on the Python that `nox` leaves out."""
+    """Test the neutral part, the command line, the kit itself and both MXNets on the Python that `nox` leaves out."""
     install(session, *group("test", "kit", "plot"), ".")
     pytests(session, [["tests/conformance"], ["tests/cli"], ["tests/unit", EXAMPLES]])
     for name in ("mxnet1", "mxnet2"):
@@ -273,7 +274,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT, default=False)
 def mutants(session: nox.Session) -> None:
-    """Make small faults in the neutral half, and see which of them its tests notice."""
+    """Make small faults in the neutral part, and check which of them its tests notice."""
     install(session, *group("test", "kit", "mutants", "numpy"), ".")
     session.run("pytest", "-q", "tests/mutants")
     session.run("python", "tests/mutants", *session.posargs)
@@ -281,16 +282,17 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT)
 def notebook(session: nox.Session) -> None:
-    """Test what a notebook shows, in a kernel of Jupyter's."""
+    """Test the output in a notebook, in a Jupyter kernel."""
     install(session, *group("test", "notebook"), ".")
     session.run("pytest", "-q", "tests/notebook")
 
 
 @nox.session(python="3.13t", default=False)
 def free_threaded(session: nox.Session) -> None:
-    """Test the neutral half, and threads on NumPy, without the global lock.
+    """Test the neutral part, and threads on NumPy, without the global interpreter lock.
 
-    What needs safetensors, ml_dtypes or matplotlib is left out: they, or what they need, have no wheel for that Python.
+    Tests that need safetensors, ml_dtypes or matplotlib are left out: these, or their dependencies, have no wheel for
+    that Python.
     """
     install(session, *group("free-threaded"))
     install(session, "--no-deps", ".")
@@ -306,14 +308,14 @@ def free_threaded(session: nox.Session) -> None:
 @nox.session(python=DEFAULT)
 @nox.parametrize("name", list(FRAMEWORKS), ids=list(FRAMEWORKS))
 def framework(session: nox.Session, name: str) -> None:
-    """Test one framework's adapter in its own environment, plain and on simulated cards."""
+    """Test one framework's adapter in its own environment, without and with simulated GPUs."""
     install_framework(session, name, "test", *BESIDE.get(name, ()))
     conform(session, name)
 
 
 @nox.session(python=DEFAULT, default=False)
 def opinfo(session: nox.Session) -> None:
-    """Examine every operator of PyTorch's own database on a simulated card, and print how many pass."""
+    """Check every operator in the operator database of PyTorch on a simulated GPU, and print how many pass."""
     install_framework(session, "torch", "opinfo", "test")
     session.run("pytest", "-q", "tests/opinfo")
     session.run("python", "tests/opinfo", *session.posargs)
@@ -321,9 +323,10 @@ def opinfo(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS[-1])
 def mxnet_revived(session: nox.Session) -> None:
-    """Test both MXNets on the newest Python and NumPy, which came after them.
+    """Test both MXNets on the newest Python and NumPy, which were released after them.
 
-    The kit runs on 1.9.1, whose own session has an older NumPy; 2.0's has the newest, so its traps do here.
+    The kit runs on 1.9.1, whose own session has an older NumPy; the session of 2.0 has the newest one, so only its
+    traps run here.
     """
     install_revived(session, "mxnet1")
     conform_again(session, "mxnet1")
@@ -333,14 +336,14 @@ def mxnet_revived(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT)
 def together(session: nox.Session) -> None:
-    """Test all frameworks in one interpreter, MXNet included, in the import orders that crash by themselves."""
+    """Test all frameworks in one interpreter, MXNet included, in the import orders that crash without devshim."""
     install_all(session)
     pytests(session, [[file] for file in sorted(Path("tests/multi_framework").glob("test_*.py"))])
 
 
 @nox.session(python=DEFAULT)
 def package(session: nox.Session) -> None:
-    """Build sdist and wheel, check what is in them, and run what was installed from the sdist."""
+    """Build sdist and wheel, check their contents, and run what is installed from the sdist."""
     install(session, *group("package", "test"))
     shutil.rmtree(DIST, ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", str(DIST), ".", silent=True)
@@ -367,7 +370,7 @@ def oldest(session: nox.Session, name: str) -> None:
     needs = ("mxnet-needs",) if name == "mxnet" else ()
     if name == "mxnet":
         install(session, "--no-deps", *group("mxnet1"))
-    beside = [each for each in BESIDE.get(name, ()) if each != "flax"]  # today's flax wants today's JAX
+    beside = [each for each in BESIDE.get(name, ()) if each != "flax"]  # today's flax needs today's JAX
     install(session, *group(f"oldest-{name}", *needs, "test", *beside), ".")
     conform_again(session, name)
 
@@ -392,7 +395,7 @@ def tour_one(session: nox.Session, name: str) -> None:
 
 @nox.session(python=DEFAULT, default=False)
 def tour_compare(session: nox.Session) -> None:
-    """Show the tours side by side, and record their native lines for those who have no framework."""
+    """Show the tours side by side, and record their native lines for readers without a framework."""
     install(session, ".")
     recorded = [str(TOURS / f"{name}.json") for name in FRAMEWORKS if name != "mxnet1"]
     session.run("python", "devshim/cli/records.py", *recorded)
@@ -401,7 +404,7 @@ def tour_compare(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT, default=False)
 def bench(session: nox.Session) -> None:
-    """Measure every framework beside its native calls and beside other libraries, and make docs/benchmarks.md of it."""
+    """Measure every framework against its native calls and other libraries, and generate docs/benchmarks.md."""
     for name in FRAMEWORKS:
         session.notify(f"bench_one-{DEFAULT}({name})")
     session.notify(f"bench_report-{DEFAULT}")
@@ -410,21 +413,21 @@ def bench(session: nox.Session) -> None:
 @nox.session(python=DEFAULT, default=False)
 @nox.parametrize("name", list(FRAMEWORKS), ids=list(FRAMEWORKS))
 def bench_one(session: nox.Session, name: str) -> None:
-    """Measure one framework; what was found stays in build/bench."""
+    """Measure one framework; the results stay in build/bench."""
     install_framework(session, name, "bench", f"bench-{backend_of(name)}")
     session.run("python", "-m", "benchmarks", name, "--results-only", *session.posargs)
 
 
 @nox.session(python=DEFAULT, default=False)
 def bench_report(session: nox.Session) -> None:
-    """Make docs/benchmarks.md, its record and its plots of what was measured."""
+    """Generate docs/benchmarks.md, its record and its plots from the measurements."""
     install(session, *group("plot"), ".")
     session.run("python", "-m", "benchmarks.report", *(str(BENCH / f"{name}.json") for name in FRAMEWORKS))
 
 
 @nox.session(python=DEFAULT, default=False)
 def support(session: nox.Session) -> None:
-    """Generate docs/support.md from the adapters' declarations and the results the framework sessions left."""
+    """Generate docs/support.md from the adapters' declarations and the results of the framework sessions."""
     install(session, ".")
     found = sorted(str(path) for path in RESULTS.glob("*.json"))
     session.run("python", "-m", "devshim.testing.table", "--write", "docs/support.json", "docs/support.md", *found)
@@ -432,7 +435,7 @@ def support(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT, default=False)
 def certified(session: nox.Session) -> None:
-    """Generate docs/real-cards.md from what `devshim certify --json` wrote on machines with cards."""
+    """Generate docs/real-cards.md from the output of `devshim certify --json` on machines with GPUs."""
     install(session, ".")
     session.run("python", "-m", "devshim.certify.page", "--write", "docs/certified", "docs/real-cards.md")
 
@@ -447,12 +450,13 @@ def conversions(session: nox.Session) -> None:
 @nox.session(name="fake-cuda", python=DEFAULT, default=False)
 @nox.parametrize("framework", ["torch", "jax", "tensorflow"], ids=["torch", "jax", "tensorflow"])
 def fake_cuda(session: nox.Session, framework: str) -> None:
-    """Run the CUDA builds of PyTorch, JAX and TensorFlow on cards that do not exist: contexts, copies and errors.
+    """Run the CUDA builds of PyTorch, JAX and TensorFlow on GPUs that do not exist: contexts, copies and errors.
 
-    For Linux with g++ and nm; PyTorch's wheel takes 1.2 GB. What of NVIDIA's they need is built from tests/fake_cuda.
-    PyTorch's ``gpu``-marked tests run there, too, with one card and with four; those that must fail are listed.
+    This needs Linux with g++ and nm; PyTorch's wheel takes 1.2 GB. The NVIDIA libraries that they need are built from
+    tests/fake_cuda. PyTorch's ``gpu``-marked tests run there, too, with one GPU and with four; those that must fail are
+    listed.
     """
-    folder = Path(session.create_tmp()).resolve()  # for processes that are started elsewhere
+    folder = Path(session.create_tmp()).resolve()  # for processes that start in other folders
     headers, libraries = folder / "headers", folder / "libraries"
     name = "fake-cuda" if framework == "torch" else f"fake-cuda-{framework}"
     install(session, "--no-deps", *group(name))  # without NVIDIA's own libraries, which take 4 GB
@@ -463,20 +467,20 @@ def fake_cuda(session: nox.Session, framework: str) -> None:
     session.run("python", "-m", "pytest", "-q", "tests/fake_cuda", *session.posargs, env=here)
     if framework != "torch":
         return
-    here |= {"DISABLE_ADDMM_CUDA_LT": "1", "FAKE_CUDA_MEMORY": str(1 << 31)}  # cuBLASLt is not there
+    here |= {"DISABLE_ADDMM_CUDA_LT": "1", "FAKE_CUDA_MEMORY": str(1 << 31)}  # cuBLASLt does not exist here
     marked = ["-m", "gpu", "-p", "devshim.testing.plugin", "-p", "needs_kernels"]
-    plain = ["--assert=plain", "--tb=short"]  # else pytest prints tensors of garbage, which can take all memory
+    plain = ["--assert=plain", "--tb=short"]  # otherwise pytest prints tensors of garbage, which can take all memory
     files = sorted(map(str, (TESTS / "torch").glob("test_*.py")))
     for count in ("1", "4"):
         env = {**here, "FAKE_CUDA_GPUS": count}
-        some = [0, 5] if session.posargs else [0]  # 5: of these tests, `-- -k words` has chosen none
+        some = [0, 5] if session.posargs else [0]  # 5: `-- -k words` has selected none of these tests
         words = ["python", "-m", "pytest", "-q", *marked, *plain, *files, *session.posargs]
         session.run(*words, env=env, success_codes=some)
 
 
 @nox.session(python=DEFAULT, default=False)
 def cupy(session: nox.Session) -> None:
-    """Run the conformance kit on CuPy without a card, which is its half in host memory, and on the stub of CuPy."""
+    """Run the conformance kit on CuPy without a GPU, which is its half in host memory, and on the stub of CuPy."""
     install(session, *group("cupy", "test"), ".")
     RESULTS.mkdir(parents=True, exist_ok=True)
     plugin, kit = ["-p", "devshim.testing.plugin"], str(TESTS / "cupy/test_conformance.py")
@@ -487,5 +491,5 @@ def cupy(session: nox.Session) -> None:
 
 @nox.session(python=False, default=False)
 def gpu(session: nox.Session) -> None:
-    """Run the GPU part of the suite with whatever frameworks this Python has, on a machine with cards."""
+    """Run the GPU part of the suite with the frameworks that this Python has, on a machine with GPUs."""
     session.run("pytest", "-q", "-m", "gpu", "-p", "devshim.testing.plugin", "tests/backends", *session.posargs)

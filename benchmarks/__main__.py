@@ -1,9 +1,10 @@
-"""Measures frameworks one after another, each in a process of its own, and makes the page of what was found.
+"""The command that measures frameworks one after another, each in its own process, and writes the page of results.
 
-    python -m benchmarks torch=PYTHON jax=PYTHON ...     in the interpreters given
-    python -m benchmarks torch --results-only            in this one; what was found stays in build/bench/torch.json
+    python -m benchmarks torch=PYTHON jax=PYTHON ...     with the given interpreters
+    python -m benchmarks torch --results-only            with this one; the results stay in build/bench/torch.json
 
-An environment without an interpreter is measured in this one.  The page is made in this one, too: it needs matplotlib.
+An environment without an interpreter is measured with this one. The page is made with this one, too, and needs
+matplotlib.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from benchmarks.record import ORDER
 RESULTS = Path("build/bench")
 QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
 QUIET |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTEROP_THREADS": "1"}
-"""One thread each: with two, a copy of 1 MiB waits for the other core while that is busy."""
+"""One thread each: with two, a copy of 1 MiB waits for the other core while that core is busy."""
 
 
 def measure(name: str, python: str, rounds: int) -> Path:
-    """Run an environment's benchmarks and return where the results are."""
+    """Run an environment's benchmarks, and return the path of the results."""
     path = RESULTS / f"{name}.json"
     command = [python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-quiet", "benchmarks"]
     command += [f"--bench={name}", f"--bench-rounds={rounds}", f"--bench-json={path}"]
@@ -34,7 +35,7 @@ def measure(name: str, python: str, rounds: int) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and make the page."""
+    """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("environments", nargs="+", metavar="NAME[=PYTHON]", help=", ".join(ORDER))
     parser.add_argument("--rounds", type=int, default=41, help="turns of each comparison (default: 41)")

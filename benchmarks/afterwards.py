@@ -1,9 +1,9 @@
-"""A program: what imports cost in a process that has a framework, ``afterwards.py FRAMEWORK TURNS MODULE...``.
+"""A program that times imports in a process that has a framework: ``afterwards.py FRAMEWORK TURNS MODULE...``.
 
-Prints the seconds of so many imports of devshim in this process, each from the start, and, for each module, of devshim
-and of the module in turn, each in a fork of its own: most libraries can be imported only once, and a framework takes
-too long to be imported for each.  A fork's imports are slower than any (its pages are copied), so only their ratios
-are of use.
+It prints the seconds of this many imports of devshim in this process, each from scratch. Then, for each module, it
+prints the times of devshim and of the module in turn, each in a fork: most libraries can be imported only once, and a
+framework takes too long to import for each of them. An import in a fork is slower than a normal one (its pages are
+copied), so only the ratios are useful.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import time
 import warnings
 
 SLOW = 0.1
-"""Seconds from which on an import is measured three times only."""
+"""An import that takes this many seconds or more is measured only three times."""
 
 
 def timed(module: str) -> float:
-    """Return the seconds of processor time of an import."""
+    """Return the processor time of an import in seconds."""
     importlib.invalidate_caches()
     begun = time.thread_time()
     __import__(module)
@@ -55,7 +55,7 @@ def main() -> None:
     __import__(framework)
     pairs = {}
     for module in [module for module in modules if module not in sys.modules]:  # TensorFlow imports Keras itself
-        slow = forked(module) > SLOW  # also writes what Python compiles
+        slow = forked(module) > SLOW  # this also writes the bytecode files
         pairs[module] = [(forked("devshim"), forked(module)) for _ in range(3 if slow else int(turns))]
     anew()
     print(json.dumps({"devshim": [anew() for _ in range(int(turns))], "pairs": pairs}))

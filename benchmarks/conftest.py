@@ -1,4 +1,4 @@
-"""Measures one framework in one process, prints what was found beside its target, and writes it down.
+"""The pytest plugin that measures one framework in one process, prints each result with its target, and records it.
 
 ``pytest benchmarks --bench=torch``; the environment ``mxnet1`` or ``mxnet2`` says which MXNet is installed.
 """
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the framework before anything is imported."""
     config.addinivalue_line("markers", "simulated: needs a second device, and measures a simulated one")
-    config.addinivalue_line("filterwarnings", "default")  # other libraries warn; that is theirs
+    config.addinivalue_line("filterwarnings", "default")  # warnings of other libraries are not errors here
     for name in [name for name in os.environ if name.startswith("DEVSHIM_")]:
         del os.environ[name]
     if config.getoption("--bench-simulated"):
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Simulated cards are measured in a process of their own."""
+    """Select or deselect the benchmarks of simulated GPUs, which run in their own process."""
     asked = bool(config.getoption("--bench-simulated"))
     out = [item for item in items if (item.get_closest_marker("simulated") is not None) != asked]
     config.hook.pytest_deselected(items=out)
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def session(request: pytest.FixtureRequest) -> Session:
-    """The framework, its peers, and what has been found of them."""
+    """Return the framework, its peers and their results so far."""
     found = Session(request.config.stash[ENVIRONMENT], request.config.getoption("--bench-rounds"))
     request.config.stash[SESSION] = found
     return found

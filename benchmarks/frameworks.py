@@ -1,7 +1,7 @@
-"""The native calls devshim is held against: how one writes each thing by hand, on every framework.
+"""The native calls to which devshim is compared: how a user writes each operation by hand in every framework.
 
-Statements know ``x`` (a tensor), ``n`` (the CPU as the framework's own object), and the framework by the name
-everybody gives it.
+Statements can use ``x`` (a tensor), ``n`` (the CPU as the framework's own object), and the framework under its usual
+name.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Native:
-    """A framework's own way.
+    """A framework's own way to write each operation.
 
     Args:
-        backend: Its name to devshim.
-        begin: Imports it, keeps it to one thread where it can be, and returns what the statements know.
-        moves: Statements that put ``x`` where it is already, each with the most that devshim may take beside it.
-        spelled: Statements that do so with the device's name.
-        where: Statements that read where ``x`` is, likewise.
+        backend: Its name in devshim.
+        begin: Imports it, limits it to one thread if possible, and returns the names that statements can use.
+        moves: Statements that move ``x`` to the device that it is already on, each with the largest ratio allowed to us.
+        spelled: The same statements with the device's name.
+        where: Statements that read the device of ``x``, also with the largest allowed ratio.
         move: One such move as an expression, for the loops over trees.
-        scope: What stands once around a loop of moves.
-        tree: A native call that moves a whole tree, where there is one.
+        scope: The scope that encloses a loop of moves.
+        tree: A native call that moves a whole tree, if there is one.
         copy: An expression that copies ``x`` into new memory.
-        wait: Added to a copy's result, native or ours, where copies are asynchronous.
-        take: An expression that takes over the memory of a NumPy array ``a`` by DLPack; empty where it cannot.
+        wait: Added to a copy's result, native or ours, if copies are asynchronous.
+        take: An expression that takes over the memory of a NumPy array ``a`` by DLPack; empty if it cannot.
     """
 
     backend: str
@@ -42,7 +42,7 @@ class Native:
     take: str = ""
 
     def loops(self) -> dict[str, Callable[[Any], Any]]:
-        """Return functions that move all leaves of a list and of nested dicts, as one writes them by hand."""
+        """Return functions that move all leaves of a list and of nested dicts, as a user writes them by hand."""
         names = self.begin()
         body = f"with {self.scope}: return" if self.scope else "return"
         source = f"""
@@ -57,7 +57,7 @@ def nested(tree):
         return {"flat": names["flat"], "nested": names["nested"]}
 
     def loop_text(self) -> str:
-        """Return what the loops repeat, as the tables name it."""
+        """Return the statement that the loops repeat, as the tables name it."""
         return f"{self.move}, in one scope" if self.scope else self.move
 
 
@@ -70,7 +70,7 @@ def _numpy() -> dict[str, Any]:
 def _torch() -> dict[str, Any]:
     import torch
 
-    torch.set_num_threads(1)  # with two, a copy of 1 MiB waits for the other core while that is busy
+    torch.set_num_threads(1)  # with two, a copy of 1 MiB waits for the other core while that core is busy
     return {"torch": torch, "n": torch.device("cpu")}
 
 
@@ -169,4 +169,4 @@ NATIVE = {
         take="mx.nd.from_dlpack(a.__dlpack__())",
     ),
 }
-"""By environment: MXNet 2 renamed what 1.9 has."""
+"""By environment: MXNet 2 renamed parts of 1.9."""

@@ -1,9 +1,9 @@
-"""Two ways of doing one thing, timed by turns in one process: A B B A, so that a busy machine slows both alike.
+"""Timing of two ways to do one thing, in turns in one process: A B B A, so that a busy machine slows both equally.
 
-What is compared is the ratio of neighbours, never two times measured apart: on a shared machine absolute times double
-from one minute to the next while such ratios hold.  Who goes first changes each time: a copy of 64 MiB gives its pages
-back to the system, and the next takes them from there; with A B A B a copy beside the very same copy came out at 1.02
-in every third process, where the interval had no 1 in it.
+Only the ratios of neighbouring turns are compared, never two times that were measured separately: on a shared machine,
+absolute times double from one minute to the next while such ratios stay stable. The order changes in each turn: a copy
+of 64 MiB returns its pages to the system, and the next copy takes them from there. With A B A B, a copy compared with
+the same copy had a ratio of 1.02 in every third process, and the interval did not contain 1.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from timeit import Timer
 from typing import Any
 
 BATCH = 0.0006
-"""Seconds that one turn of a quick statement lasts: long beside the clock's own cost, short beside a busy spell."""
+"""Seconds that one turn of a quick statement takes: long beside the clock's cost, short beside a busy phase."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of some ratios and how far it can be trusted.
+    """The median of some ratios, and its precision.
 
     Args:
         median: Half of the ratios are below.
@@ -44,12 +44,12 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(ours: Sequence[float], others: Sequence[float]) -> Spread:
-    """Return the spread of each of our times over the other's of the same turn."""
+    """Return the spread of our times divided by the other's times, turn by turn."""
     return spread([a / b for a, b in zip(ours, others, strict=True)])
 
 
 def batch_of(timer: Timer) -> int:
-    """Return how often a statement runs in one turn; running it for that warms it up, too."""
+    """Return how often a statement runs in one turn; finding that out also warms it up."""
     timer.timeit(1)
     number = 1
     while (took := timer.timeit(number)) < BATCH:
@@ -60,16 +60,18 @@ def batch_of(timer: Timer) -> int:
 def interleaved(
     benchmark: Any, ways: Mapping[str, str | Callable[[], object]], names: Mapping[str, Any], rounds: int
 ) -> dict[str, list[float]]:
-    """Time statements by turns; the first is pytest-benchmark's own, the others its setup: before or after its turn.
+    """Time statements in turns; the first one is timed by pytest-benchmark itself, the others in its setup.
+
+    They run before or after the first one's turn.
 
     Args:
         benchmark: pytest-benchmark's fixture.
-        ways: By the name each has in the results, Python statements, or functions of no arguments.
-        names: What the statements know by name.
+        ways: Python statements, or functions without arguments, by the names that they have in the results.
+        names: The names that the statements can use.
         rounds: How many turns each gets.
 
     Returns:
-        The seconds per call in each turn, by name.  As in `timeit`, the garbage collector is off meanwhile.
+        The seconds per call in each turn, by name. As in `timeit`, the garbage collector is off meanwhile.
     """
     timers = {way: Timer(statement, globals=dict(names)) for way, statement in ways.items()}
     batches = {way: batch_of(timer) for way, timer in timers.items()}
@@ -83,7 +85,7 @@ def interleaved(
     started = 0
 
     def between() -> None:
-        """End the last round, where the others come after the first, and begin the next, where they come before."""
+        """Finish the last round if the others come after the first, and start the next one if they come before it."""
         nonlocal started
         if started and started % 2 == 0:
             for way in reversed(others):

@@ -1,6 +1,6 @@
-"""Other libraries that do some of what devshim does, and how one writes it with them.
+"""Other libraries that do part of what devshim does, and how a user writes it with them.
 
-A peer is imported when it is first asked for.  Where it is missing or does not work, the page names it with the reason.
+A peer is imported when it is first requested. If it is missing or does not work, the page names it with the reason.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class Peer:
     """A library.
 
     Args:
-        name: As it is known.
-        module: As it is imported.
-        backends: What it serves, of what devshim serves; on the others it is no peer.
-        begin: Imports it, sets it to a backend, and returns what the statements know.
-        place: A statement that puts ``x`` on the CPU, where it is already.
-        where: A statement that tells where ``x`` is.
-        host: A statement that gives the values of ``x`` as a NumPy array over the same memory.
-        tree: A statement that puts a ``tree`` of tensors on the CPU.
+        name: The name by which it is known.
+        module: The name by which it is imported.
+        backends: The backends of devshim that it supports; it is not compared on the others.
+        begin: Imports it, sets it to a backend, and returns the names that statements can use.
+        place: A statement that moves ``x`` to the CPU, on which it already is.
+        where: A statement that returns the device of ``x``.
+        host: A statement that returns the values of ``x`` as a NumPy array over the same memory.
+        tree: A statement that moves a ``tree`` of tensors to the CPU.
         broken: By backend, why it does not work there.
     """
 
@@ -60,7 +60,7 @@ def _accelerate(backend: str) -> dict[str, Any]:
 
 def _ivy(backend: str) -> dict[str, Any]:
     here = os.getcwd()
-    os.chdir(tempfile.mkdtemp())  # it opens a log in whatever folder it is imported in
+    os.chdir(tempfile.mkdtemp())  # it opens a log in the current folder when it is imported
     try:
         import ivy
     finally:
@@ -122,14 +122,14 @@ PEERS = (
         host="eagerpy.astensor(x).numpy()",
     ),
 )
-"""All of them; eagerpy knows no devices, so it is compared where it reads a tensor's values."""
+"""All of them; eagerpy has no devices, so it is compared for reading a tensor's values."""
 
 
 def at_hand(backend: str) -> tuple[dict[Peer, dict[str, Any]], dict[str, str]]:
-    """Import the peers that serve a backend.
+    """Import the peers that support a backend.
 
     Returns:
-        What each peer's statements know, and why others are absent.
+        The names that each peer's statements can use, and why other peers are absent.
     """
     found: dict[Peer, dict[str, Any]] = {}
     absent: dict[str, str] = {}
@@ -141,6 +141,6 @@ def at_hand(backend: str) -> tuple[dict[Peer, dict[str, Any]], dict[str, str]]:
             continue
         try:
             found[peer] = peer.begin(backend)
-        except Exception as error:  # a peer's own failure is what the page shows
+        except Exception as error:  # the page shows a peer's own failure
             absent[peer.name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     return found, absent

@@ -1,4 +1,4 @@
-"""The plots of the page, as small SVG files that come out alike from the same numbers."""
+"""The plots of the page, as small SVG files that are identical for the same numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def draw(records: Sequence[Record], folder: Path) -> None:
 
 
 def place(records: Sequence[Record]) -> Any:
-    """Ratios to the native call where nothing moves, each with its target."""
+    """Plot ratios to the native call when nothing moves, each with its target."""
     rows = _rows(records, lambda row: row.target is not None and not row.peer and row.group in ("place", "device_of"))
     figure, axes = _bars(rows, [f"{record.environment}: {row.ours} / {row.rival}" for record, row in rows])
     for y, (_, row) in enumerate(reversed(rows)):
@@ -35,7 +35,7 @@ def place(records: Sequence[Record]) -> Any:
 
 
 def peers(records: Sequence[Record]) -> Any:
-    """Ratios to other libraries."""
+    """Plot ratios to other libraries."""
     rows = _rows(records, lambda row: row.peer)
     figure, axes = _bars(
         rows, [f"{record.environment}: {row.case}, {row.rival.partition(':')[0]}" for record, row in rows]
@@ -46,7 +46,7 @@ def peers(records: Sequence[Record]) -> Any:
 
 
 def growth(records: Sequence[Record]) -> Any:
-    """Time and memory per leaf over the number of leaves."""
+    """Plot time and memory per leaf over the number of leaves."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     panels = {"there already": "ns per leaf", "copied": "ns per leaf", "there already, memory": "bytes per leaf"}
     for axes, (name, unit) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
@@ -65,7 +65,7 @@ def _rows(records: Sequence[Record], wanted: Any) -> list[tuple[Record, Row]]:
 
 
 def _bars(rows: Sequence[tuple[Record, Row]], labels: Sequence[str]) -> tuple[Any, Any]:
-    """Horizontal bars on a logarithmic axis, coloured by whether the target is met."""
+    """Draw horizontal bars on a logarithmic axis, coloured by whether the target is met."""
     figure = Figure(figsize=(9, 0.8 + 0.2 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     values = [row.value for _, row in reversed(rows)]

@@ -1,4 +1,4 @@
-"""What a benchmark found: one row for each comparison, and the facts of the machine and the packages beside it."""
+"""The results of a benchmark: one row for each comparison, and the facts of the machine and the packages."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ ORDER = ("numpy", "torch", "tensorflow", "jax", "paddle", "mxnet1", "mxnet2")
 
 @dataclass(frozen=True)
 class Row:
-    """One thing measured, as a multiple of another or in a unit of its own.
+    """One measurement, as a ratio to another or in a unit of its own.
 
     Args:
         group: The part of the page it belongs to.
-        case: What is done.
-        ours: The statement of ours that is timed.
-        rival: What it is held against; empty for what is measured by itself.
-        value: The median; None where it could not be measured.
-        target: What the value shall not exceed; None where it is only shown.
+        case: The operation.
+        ours: The devshim statement that is timed.
+        rival: The alternative to which it is compared; empty for a measurement without one.
+        value: The median; None if it could not be measured.
+        target: The largest allowed value; None if the value is only shown.
         unit: "" for a ratio.
         interval: The median's 95% confidence interval.
-        quartiles: The middle half of what was measured.
-        seconds: The median time of one call of ours.
+        quartiles: The middle half of the measurements.
+        seconds: The median time of one devshim call.
         rounds: How many turns there were.
-        peer: The rival is another library, not the framework itself.
-        note: A word on how it is to be read, or why it was not measured.
+        peer: True if the rival is another library, not the framework itself.
+        note: How to read the row, or why it was not measured.
     """
 
     group: str
@@ -57,7 +57,7 @@ class Row:
 
     @property
     def met(self) -> str:
-        """Whether the target is met: "yes", "no", or "" where there is none; "unclear" within the noise."""
+        """Return "yes" or "no" for a target that is met or not, "unclear" within the noise, and "" without a target."""
         if self.value is None:
             return "not measured"
         if self.target is None:
@@ -68,7 +68,7 @@ class Row:
 
 @dataclass
 class Record:
-    """What one environment found."""
+    """The results of one environment."""
 
     environment: str
     facts: dict[str, Any]
@@ -79,7 +79,7 @@ class Record:
     """Points of the plots, by what they show."""
 
     def text(self) -> str:
-        """Return the record as JSON: a line for each row, in four digits, without what is as it always is."""
+        """Return the record as JSON: a line for each row, with four digits, without default values."""
         found = asdict(self)
         rows = [
             {key: each for key, each in row.items() if each != _DEFAULTS.get(key, ...)} for row in found.pop("rows")
@@ -89,7 +89,7 @@ class Record:
 
 
 def _short(found: Any) -> Any:
-    """The same with numbers of four digits."""
+    """Return the same value with numbers of four digits."""
     if isinstance(found, float):
         return float(f"{found:.4g}")
     if isinstance(found, (list, tuple)):
@@ -121,13 +121,13 @@ def read(path: Path) -> list[Record]:
 
 
 def in_order(records: Iterable[Record]) -> list[Record]:
-    """Return records sorted; of two of one environment the later one."""
+    """Return the records sorted; of two for one environment, the later one."""
     latest = {record.environment: record for record in records}
     return sorted(latest.values(), key=lambda record: (ORDER.index(record.environment), record.environment))
 
 
 def facts() -> dict[str, Any]:
-    """Return what the numbers depend on: versions, machine, date."""
+    """Return the facts on which the numbers depend: versions, machine, date."""
     return {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),

@@ -1,7 +1,7 @@
 """The page of the benchmarks, generated: ``python -m benchmarks.report [--docs FOLDER] [RESULTS.json ...]``.
 
-Merges results into ``benchmarks.json`` of the folder and writes ``benchmarks.md`` and the plots beside it; without
-results it makes them again from the record.  ``--check`` writes nothing: exit code 1 where the page is another.
+It merges results into ``benchmarks.json`` of the folder, and writes ``benchmarks.md`` and the plots beside it; without
+results it makes them again from the record. ``--check`` writes nothing: the exit code is 1 if the page differs.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _cells(found: tuple[Record, Row]) -> tuple[str, ...]:
 
 
 def _peers(records: Sequence[Record]) -> str:
-    """Other libraries: those measured, and those that could not be."""
+    """Return the list of other libraries: those measured, and those that could not be."""
     rows = [(record, row) for record in records for row in record.rows if row.peer]
     cells = ((record.environment, row.case, *_split(row.rival), number(row), row.note, row.met) for record, row in rows)
     parts = [
@@ -117,7 +117,7 @@ def _machines(records: Sequence[Record]) -> str:
 
 
 def _notes(rows: Sequence[tuple[Record, Row]]) -> str:
-    """What is said of rows, once each."""
+    """Return the notes of rows, each once."""
     said = dict.fromkeys((row.case, row.note) for _, row in rows if row.note)
     return "".join(f"\n{case}: {note}.\n" for case, note in said)
 
@@ -132,7 +132,7 @@ def _code(text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make or check the page; returns the exit code."""
+    """Make or check the page, and return the exit code."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("results", nargs="*", type=Path)
     parser.add_argument("--docs", type=Path, default=Path("docs"))

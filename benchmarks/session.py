@@ -1,4 +1,4 @@
-"""One framework's measurements: what a benchmark asks for, and where it leaves what it found."""
+"""One framework's measurements: the inputs that a benchmark requests, and the record to which it adds results."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Way = str | Callable[[], object]
 
 @dataclass(frozen=True)
 class Rival:
-    """What a statement of ours is held against.
+    """An alternative to which a statement of devshim is compared.
 
     Args:
-        label: What the tables call it.
-        way: A statement, or a function of no arguments.
-        target: The most that ours may take beside it; None where that is only shown.
-        peer: It is another library's.
-        note: A word on how it is to be read.
+        label: Its name in the tables.
+        way: A statement, or a function without arguments.
+        target: The largest allowed ratio of our time to its time; None if the ratio is only shown.
+        peer: True if it belongs to another library.
+        note: How to read the row.
     """
 
     label: str
@@ -35,7 +35,7 @@ class Rival:
 
 
 class Session:
-    """What is measured in one process.
+    """The measurements of one process.
 
     Args:
         environment: The framework's name, for MXNet with its major version.
@@ -48,21 +48,21 @@ class Session:
         self.backend = self.native.backend
         ds.use(self.backend)
         self.d = ds.cpu()
-        ds.zeros(1)  # loads the adapter, which for MXNet mends its import
-        quick = {"place": ds.place, "device_of": ds.device_of, "to_numpy": ds.to_numpy}  # imported by name
+        ds.zeros(1)  # loads the adapter, which for MXNet fixes its import
+        quick = {"place": ds.place, "device_of": ds.device_of, "to_numpy": ds.to_numpy}  # as if imported by name
         self.names: dict[str, Any] = {"ds": ds, "d": self.d, **quick, **self.native.begin()}
         self.record = Record(environment, {})
         self._peers: dict[Peer, dict[str, Any]] | None = None
 
     @property
     def peers(self) -> dict[Peer, dict[str, Any]]:
-        """The peers at hand, with what their statements know; imported when they are first asked for."""
+        """Return the available peers, with the names of their statements; they are imported when first requested."""
         if self._peers is None:
             self._peers, self.record.absent = at_hand(self.backend)
         return self._peers
 
     def peers_with(self, what: str, names: dict[str, Any], target: float = 1.0) -> list[Rival]:
-        """Return the peers that can do something, and add what their statements know to ``names``."""
+        """Return the peers that support an operation, and add the names that their statements use to ``names``."""
         found = []
         for peer, known in self.peers.items():
             if statement := getattr(peer, what):
@@ -82,17 +82,17 @@ class Session:
         rounds: int | None = None,
         note: str = "",
     ) -> dict[str, Spread]:
-        """Time a statement of ours and its rivals by turns, and write a row for each rival.
+        """Time a statement of devshim and its rivals in turns, and write a row for each rival.
 
         Args:
             benchmark: pytest-benchmark's fixture.
             group: The part of the page the rows belong to.
-            case: What is done.
+            case: The operation.
             ours: The statement, or its label and what is timed.
-            rivals: What it is held against; with none, its time alone is written down.
-            names: What the statements know beside ``ds``, its quick functions, ``d``, ``n`` and the framework.
-            rounds: How many turns, if not as many as usual.
-            note: A word for every row.
+            rivals: The alternatives to which it is compared; with none, its time alone is recorded.
+            names: The names that statements can use besides ``ds``, its quick functions, ``d``, ``n`` and the framework.
+            rounds: How many turns, if not the usual number.
+            note: A note for every row.
 
         Returns:
             The ratios, by the rival's label.
@@ -117,7 +117,7 @@ class Session:
         return found
 
     def add(self, row: Row, found: Spread, seconds: float | None = None, rounds: int = 0) -> None:
-        """Write a row down with what was found."""
+        """Add a row with its measurement to the record."""
         self.record.rows.append(
             Row(
                 **{

@@ -1,4 +1,4 @@
-"""The table a run prints: target, measured, met."""
+"""The table that a run prints: target, measured value, and whether the target is met."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS = {"yes": "green", "no": "red", "unclear": "yellow", "not measured": "di
 
 
 def number(row: Row) -> str:
-    """Return what was measured, with the middle half of it."""
+    """Return the measured value, with the middle half of the measurements."""
     if row.value is None:
         return "not measured"
     text = f"{plain(row.value)}{' ' + row.unit if row.unit else ''}"
@@ -25,19 +25,19 @@ def number(row: Row) -> str:
 
 
 def goal(row: Row) -> str:
-    """Return the target as it is written."""
+    """Return the target as text."""
     if row.target is None:
         return ""
     return f"at most {row.target:.3g}{' ' + row.unit if row.unit else ''}"
 
 
 def plain(value: float) -> str:
-    """Return a number in three digits, without an exponent."""
+    """Return a number with three digits, without an exponent."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def show(records: Sequence[Record], width: int = 160) -> str:
-    """Return what was found as a table for a terminal."""
+    """Return the results as a table for a terminal."""
     table = Table(title="devshim beside native calls and peers", title_justify="left", pad_edge=False)
     for name in ("", "case", "held against", "target", "measured", "met"):
         table.add_column(name, overflow="fold")

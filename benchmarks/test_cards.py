@@ -1,4 +1,4 @@
-"""Copies to a real card, where there is one; without one the rows say so."""
+"""Copies to a real GPU, if there is one; without one the rows say so."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NAMES = {
     MANY: ("ds.place(xs, g)", "[x.to(n) for x in xs]", 0.25),
     LARGE: ("ds.place(x, g)", "pinned.to(n, non_blocking=True)", 1 / 0.9),
 }
-"""Four times a loop; at least 90% of the rate at which pinned memory is copied."""
+"""Four times the time of a loop; at least 90% of the rate at which pinned memory is copied."""
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", NAMES)
 def test_host_to_card(benchmark: Any, session: Session, case: str) -> None:
-    """Whole and finished: both sides wait for the card."""
+    """The copy is complete and finished: both sides wait for the GPU."""
     ours, native, target = NAMES[case]
     if session.backend != "torch":
         pytest.skip("measured on PyTorch")

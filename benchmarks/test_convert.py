@@ -1,4 +1,4 @@
-"""Conversion between a framework and NumPy over the same memory, by DLPack: it must not depend on the size."""
+"""Conversion between a framework and NumPy over the same memory, by DLPack: the time must not depend on the size."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from benchmarks.session import Rival, Session
 
 SMALL, LARGE = 1, 1 << 24
 SAME = 1.1
-"""How much longer 64 MiB may take than 4 bytes: nothing, but for the noise."""
+"""How much longer 64 MiB may take than 4 bytes: no longer, apart from noise."""
 
 
 def aligned(count: int) -> np.ndarray:
-    """An array in memory that every framework takes over: aligned to 64 bytes."""
+    """Return an array in memory that every framework can take over: aligned to 64 bytes."""
     raw = np.zeros(count * 4 + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + count * 4].view(np.float32)
@@ -24,13 +24,13 @@ def aligned(count: int) -> np.ndarray:
 
 @pytest.fixture
 def arrays() -> dict[str, Any]:
-    """A small and a large array."""
+    """Return a small and a large array."""
     return {"a": aligned(SMALL), "large": aligned(LARGE), "np": np}
 
 
 @pytest.fixture
 def tensors(session: Session) -> dict[str, Any]:
-    """A small and a large tensor that may be written: others are never shared with NumPy."""
+    """Return a small and a large writable tensor: others are never shared with NumPy."""
     if session.backend == "numpy":
         pytest.skip("NumPy converts nothing to itself")
     names = {"x": ds.zeros(SMALL, dtype="float32"), "large": ds.zeros(LARGE, dtype="float32"), "np": np}
@@ -42,7 +42,7 @@ def tensors(session: Session) -> dict[str, Any]:
 
 
 def test_from_numpy_by_dlpack(benchmark: Any, session: Session, arrays: dict[str, Any]) -> None:
-    """Taking over an array's memory, beside the bare protocol."""
+    """Taking over an array's memory, compared with the bare protocol."""
     take = session.native.take
     if not take:
         pytest.skip("NumPy converts nothing to itself")
@@ -51,7 +51,7 @@ def test_from_numpy_by_dlpack(benchmark: Any, session: Session, arrays: dict[str
 
 
 def test_from_numpy_whatever_its_size(benchmark: Any, session: Session, arrays: dict[str, Any]) -> None:
-    """An array 16 million times as large."""
+    """An array 16 million times as large takes the same time."""
     if not session.native.take:
         pytest.skip("NumPy converts nothing to itself")
     ours = f"ds.convert(large, {session.backend!r}, copy=False)"
@@ -60,14 +60,14 @@ def test_from_numpy_whatever_its_size(benchmark: Any, session: Session, arrays: 
 
 
 def test_to_numpy_by_dlpack(benchmark: Any, session: Session, tensors: dict[str, Any]) -> None:
-    """Handing a tensor's memory to NumPy."""
+    """Sharing a tensor's memory with NumPy."""
     bare = "np.from_dlpack(x)" if hasattr(tensors["x"], "__dlpack_device__") else ""
     rivals = [Rival(bare, bare, 1.5)] if bare else []
     session.versus(benchmark, "convert", "conversion to NumPy", "ds.convert(x, 'numpy', copy=False)", rivals, tensors)
 
 
 def test_to_numpy_whatever_its_size(benchmark: Any, session: Session, tensors: dict[str, Any]) -> None:
-    """A tensor 16 million times as large."""
+    """A tensor 16 million times as large takes the same time."""
     ours = "ds.convert(large, 'numpy', copy=False)"
     rivals = [Rival("the same of 4 B", ours.replace("large", "x"), SAME)]
     session.versus(benchmark, "convert", "conversion of 64 MiB to NumPy", ours, rivals, tensors)

@@ -1,4 +1,4 @@
-"""Growth: what a leaf costs in trees of 10, 1,000 and 100,000, in time and in memory for the call itself."""
+"""Growth: the cost of a leaf in trees of 10, 1,000 and 100,000 leaves, in time and in memory of the call itself."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from benchmarks.session import Session
 
 COUNTS = (10, 1000, 100_000)
 BUDGET = 0.6
-"""Seconds after which a tree is not measured once more."""
+"""Seconds after which a tree is not measured again."""
 
 
 def per_leaf(call: Callable[[Any], object], tree: Any, count: int) -> float:
-    """Return the median seconds per leaf, the garbage collector at work as it is in a program.
+    """Return the median seconds per leaf, with the garbage collector enabled as in a program.
 
-    A first call that is not counted gets the memory: its new pages take longer than the copies, natively, too.
+    A first call that is not counted allocates the memory: its new pages take longer than the copies, natively, too.
     """
     call(tree)
     repeats = max(1, 2000 // count)
@@ -35,7 +35,7 @@ def per_leaf(call: Callable[[Any], object], tree: Any, count: int) -> float:
 
 
 def peak(call: Callable[[Any], object], tree: Any) -> int:
-    """Return the most bytes of Python's memory that a call has at one time."""
+    """Return the largest amount of Python memory that a call uses at one time, in bytes."""
     tracemalloc.start()
     try:
         call(tree)
@@ -45,7 +45,10 @@ def peak(call: Callable[[Any], object], tree: Any) -> int:
 
 
 def test_growth(benchmark: Any, session: Session) -> None:
-    """There already and copied; pytest-benchmark's own number is of 1,000 leaves there already."""
+    """A tree that is already there, and a copied one.
+
+    Pytest-benchmark's own number is for 1,000 leaves already there.
+    """
     d = session.d
     ways = {"there already": lambda tree: ds.place(tree, d), "copied": lambda tree: ds.copy(tree, d)}
     trees = {count: [ds.zeros(1, dtype="float32") for _ in range(count)] for count in COUNTS}

@@ -1,6 +1,6 @@
-"""What `import devshim` adds to a Python that has just started, and to one that has its framework already.
+"""The cost that `import devshim` adds to a Python that has just started, and to one that already has its framework.
 
-Processor time: an import computes, and what else the machine does would be counted otherwise.
+It is measured in processor time: an import computes, and other work of the machine must not count.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ AFTERWARDS = Path(__file__).with_name("afterwards.py")
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of a child that may keep what Python compiles, as every installation does."""
+    """Return the environment variables of a child that may write bytecode files, as every installation does."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def start(code: str) -> float:
-    """Return the seconds of processor time that an interpreter takes to run a line."""
+    """Return the processor time in seconds that an interpreter takes to run a line."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-P", "-c", code], check=True, env=environment())
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -39,7 +39,10 @@ def start(code: str) -> float:
 
 
 def test_import_on_bare_python(benchmark: Any, session: Session) -> None:
-    """Beside an interpreter that does nothing; pytest-benchmark's own number is of both, started and ended."""
+    """Compared with an interpreter that does nothing.
+
+    Pytest-benchmark's own number includes the start and end of both.
+    """
     start("import devshim")
     times: dict[str, list[float]] = {"pass": [], "import devshim": []}
     turns = min(session.rounds, 21)
@@ -49,7 +52,7 @@ def test_import_on_bare_python(benchmark: Any, session: Session) -> None:
 
 
 def test_import_after_the_framework(session: Session, tmp_path: Path) -> None:
-    """In a process that has the framework, as other libraries beside it."""
+    """In a process that already has the framework, compared with other libraries."""
     if session.backend == "mxnet":
         pytest.skip("MXNet itself does not import on this NumPy, but for devshim")
     peers = {peer.module: peer.name for peer in session.peers}

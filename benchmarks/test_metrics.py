@@ -1,6 +1,7 @@
-"""The exercise of the textbooks, examples/frobenius.py: 1,000 norms written down one by one, or together at the end.
+"""The textbooks' exercise, examples/frobenius.py: 1,000 norms that are logged one by one, or together at the end.
 
-And what the log itself costs: 500 numbers appended and flushed beside ``float`` of each, where little is computed.
+A second benchmark measures the log itself: 500 numbers are appended and flushed, compared with ``float`` of each, with
+little computation.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from benchmarks.session import Rival, Session
 COUNT = 1000
 ROUNDS = 9
 SUMS = 500
-"""How many numbers the log takes where hardly anything is computed."""
+"""The number of values in the log in the benchmark with little computation."""
 
 
 def example() -> ModuleType:
-    """Import the example from where it lies."""
+    """Import the example from its file."""
     path = Path(__file__).parents[1] / "examples" / "frobenius.py"
     spec = importlib.util.spec_from_file_location("frobenius", path)
     assert spec is not None
@@ -32,7 +33,10 @@ def example() -> ModuleType:
 
 
 def test_frobenius(benchmark: Any, session: Session) -> None:
-    """On the host nothing is waited for, so that only the transfers are fewer; on a card the time is, too."""
+    """On the host there is nothing to wait for, so only the number of transfers differs.
+
+    On a GPU the time does, too.
+    """
     products = example().Products(session.d)
     for words, way, expected in (("at the end", products.at_the_end, 1), ("one by one", products.one_by_one, COUNT)):
         with ds.transfers() as copies:
@@ -53,7 +57,7 @@ def test_frobenius(benchmark: Any, session: Session) -> None:
 
 
 def test_sums(benchmark: Any, session: Session) -> None:
-    """Each number comes out of an operator; ``float`` of a tensor may be kept by the framework."""
+    """Each number is the result of an operator; a framework may cache ``float`` of a tensor."""
     x = ds.ones(8, dtype="float32", device=session.d)
 
     def number() -> Any:

@@ -1,4 +1,4 @@
-"""Putting a tensor where it is already, asking where it is, and reading it: what a program does most often."""
+"""Placing a tensor where it already is, querying its device, and reading it: the most frequent calls of a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CALLS = {
 
 @pytest.mark.parametrize("case", CALLS)
 def test_place_there_already(benchmark: Any, session: Session, case: str) -> None:
-    """No data moves: what is left is the call."""
+    """No data moves, so only the call's overhead remains."""
     names = {"x": ds.ones((4, 4), dtype="float32")}
     rivals = [Rival(statement, statement, target) for statement, target in session.native.moves.items()]
     if case == next(iter(CALLS)):
@@ -28,21 +28,21 @@ def test_place_there_already(benchmark: Any, session: Session, case: str) -> Non
 
 
 def test_place_by_attribute(benchmark: Any, session: Session) -> None:
-    """As most write it: Python looks the name up in the module each time, as that loads other names when asked."""
+    """The usual spelling: Python looks the name up in the module each time, because other names load lazily."""
     names = {"x": ds.ones((4, 4), dtype="float32")}
     rivals = [Rival("place(x, d)", "place(x, d)")]
     session.versus(benchmark, "place", "place, there already, through the module", "ds.place(x, d)", rivals, names)
 
 
 def test_place_spelled(benchmark: Any, session: Session) -> None:
-    """A device by its name costs the reading of the name, to the framework and to us."""
+    """A device given by name costs the parsing of the name, in the framework and in devshim."""
     rivals = [Rival(statement, statement) for statement in session.native.spelled]
     names = {"x": ds.ones((4, 4), dtype="float32")}
     session.versus(benchmark, "place", "place, there already, a device's name", "place(x, 'cpu')", rivals, names)
 
 
 def test_device_of(benchmark: Any, session: Session) -> None:
-    """Beside the framework's own attribute, which on TensorFlow is a string and not always the truth."""
+    """Compared with the framework's own attribute, which on TensorFlow is a string and not always correct."""
     names = {"x": ds.ones((4, 4), dtype="float32")}
     rivals = [Rival(statement, statement, target) for statement, target in session.native.where.items()]
     rivals += session.peers_with("where", names)
@@ -50,7 +50,7 @@ def test_device_of(benchmark: Any, session: Session) -> None:
 
 
 def test_read_by_numpy(benchmark: Any, session: Session) -> None:
-    """The values in host memory, shared: what a library without devices can be compared by."""
+    """The values in host memory, shared: this can also be compared with libraries without devices."""
     names = {"x": ds.ones((4, 4), dtype="float32")}
     rivals = session.peers_with("host", names)
     if rivals:

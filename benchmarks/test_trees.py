@@ -1,4 +1,4 @@
-"""Trees of tensors: lists and nested dicts that are there already, and trees that really move."""
+"""Trees of tensors: lists and nested dicts that are already there, and trees that really move."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PARTS = ("weight", "bias", "mean", "variance", "step", "scale")
 
 
 def flat(count: int = 1000) -> list[Any]:
-    """A list of small tensors."""
+    """Return a list of small tensors."""
     return [ds.zeros(1, dtype="float32") for _ in range(count)]
 
 
 def nested() -> dict[str, Any]:
-    """300 small tensors in three levels of dicts, as a state is kept: 5 stages of 10 layers of 6 tensors."""
+    """Return 300 small tensors in three levels of dicts, like a model's state: 5 stages of 10 layers of 6 tensors."""
     layer = lambda: {part: ds.zeros(1, dtype="float32") for part in PARTS}  # noqa: E731
     return {f"stage{i}": {f"layer{j}": layer() for j in range(10)} for i in range(5)}
 
@@ -32,7 +32,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_there_already(benchmark: Any, session: Session, shape: str) -> None:
-    """Beside the loop one writes by hand, and beside a call that takes the whole tree."""
+    """Compared with the loop that a user writes by hand, and with a call that takes the whole tree."""
     case, make, target = SHAPES[shape]
     names: dict[str, Any] = {"tree": make()}
     rivals = []
@@ -49,7 +49,7 @@ def test_there_already(benchmark: Any, session: Session, shape: str) -> None:
 def test_really_moving(benchmark: Any, session: Session) -> None:
     """From the host to a second device that really copies, and never leaf by leaf.
 
-    A simulated card of JAX's is a host device of XLA's: moving there is a copy, and both sides of the ratio make it.
+    A simulated GPU on JAX is a host device in XLA: moving there is a copy, and both sides of the ratio make it.
     """
     if session.backend != "jax":
         pytest.skip("only JAX moves a tree in one call of its own")

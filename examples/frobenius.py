@@ -1,7 +1,8 @@
-"""Norms of many matrix products, written down one by one or brought to the host together: the same code everywhere.
+"""Norms of many matrix products, logged one by one or transferred to the host together: the same code everywhere.
 
-The exercise of the textbooks: multiply 100x100 matrices 1,000 times, and log the Frobenius norm of each result, either
-at once, so that the host waits for the device each time, or by a log that stays on the device and is read at the end.
+The textbooks' exercise: multiply 100x100 matrices 1,000 times, and log the Frobenius norm of each result. Either read
+each norm immediately, so that the host waits for the device each time, or use a log that stays on the device and is
+read at the end.
 
     python examples/frobenius.py torch
     python examples/frobenius.py jax --gpus 2        (on simulated GPUs: right numbers, counted copies, no real speed)
@@ -20,11 +21,11 @@ import devshim as ds
 
 
 class Products:
-    """Norms of products of two random matrices on a device, as many as are asked for.
+    """Norms of products of two random matrices on a device.
 
     Args:
-        device: Where all of it is computed.
-        size: Of the matrices.
+        device: The device on which everything is computed.
+        size: The number of rows and columns of the matrices.
     """
 
     def __init__(self, device: ds.Device, size: int = 100) -> None:
@@ -35,20 +36,20 @@ class Products:
         self._column = ds.ones((size, 1), dtype="float32", device=device)
 
     def norm(self) -> Any:
-        """Multiply once; the product's Frobenius norm, of shape (1, 1), on the device.
+        """Multiply once, and return the product's Frobenius norm, of shape (1, 1), on the device.
 
-        Operators alone, since these six frameworks have them in common and call nothing else alike: between a row and
-        a column of ones, a matrix is summed.
+        This uses operators only, because they are the only calls that these six frameworks spell alike: a matrix is
+        summed by multiplying it with a row and a column of ones.
         """
         product = self._left @ self._right
         return (self._row @ (product * product) @ self._column) ** 0.5
 
     def one_by_one(self, count: int) -> np.ndarray:
-        """Return the norms of so many products, each read by the host as soon as it is asked for."""
+        """Return the norms of ``count`` products, each read by the host as soon as it is requested."""
         return np.array([ds.to_numpy(self.norm()).item() for _ in range(count)], dtype="float32")
 
     def at_the_end(self, count: int) -> np.ndarray:
-        """Return the norms of so many products, kept on the device and read in one transfer."""
+        """Return the norms of ``count`` products, stored on the device and read in one transfer."""
         log = ds.MetricLog(self.device, capacity=count)
         for _ in range(count):
             log.append(self.norm())
@@ -56,8 +57,8 @@ class Products:
 
 
 def measured(way: Callable[[int], np.ndarray], count: int) -> tuple[np.ndarray, float, int]:
-    """Return the norms one way finds, the seconds it takes, and how many transfers it makes."""
-    with ds.transfers() as copies:  # also warms up what compiles at first use
+    """Return the norms from one method, the seconds it takes, and how many transfers it makes."""
+    with ds.transfers() as copies:  # this call also compiles what is compiled at first use
         way(count)
     begun = time.perf_counter()
     norms = way(count)

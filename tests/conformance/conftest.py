@@ -1,4 +1,4 @@
-"""Runs of pytest in processes of their own, where toyframe is installed as a third party's framework would be."""
+"""Fixtures that run pytest in separate processes, in which toyframe is installed like a third party's framework."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INI = "[pytest]\naddopts = --strict-markers --strict-config\nfilterwarnings = er
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what is installed beside devshim, and with what is known of devshim where only its source is."""
+    """Return a folder of what is installed beside devshim, and of devshim metadata if only its source is there."""
     site = tmp_path_factory.mktemp("site")
     info = site / "toyframe-1.0.dist-info"
     info.mkdir()
@@ -41,7 +41,7 @@ def _environment(installed: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def run_kit(installed: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A function that runs pytest with the kit's plugin in a process of its own, where toyframe is installed."""
+    """Return a function that runs pytest with the kit's plugin in a new process, in which toyframe is installed."""
     (installed / "pytest.ini").write_text(INI)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "devshim.testing.plugin", "-p", "no:cacheprovider"]
 
@@ -61,7 +61,7 @@ def run_kit(installed: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 def project(
     pytester: pytest.Pytester, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., pytest.RunResult]:
-    """A function that runs pytest on a file of tests, as another project does that has devshim installed."""
+    """Return a function that runs pytest on a test file, as another project does that has devshim installed."""
     for name in [name for name in os.environ if name.startswith("DEVSHIM_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONPATH", _environment(installed)["PYTHONPATH"])

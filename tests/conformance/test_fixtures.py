@@ -1,4 +1,4 @@
-"""The fixture `devshim_backend` in another project's tests: on which backends they run, and where."""
+"""The fixture `devshim_backend` in another project's tests: on which backends they run, and in which process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHERE = """
 
 
 def outcomes(done: pytest.RunResult) -> dict[str, str]:
-    """The tests of a verbose run by their names, with how each went."""
+    """Return the tests of a verbose run by their names, with their outcomes."""
     lines = [line.split() for line in done.outlines if line.startswith("test_it.py::")]
     return {words[0].partition("::")[2]: words[1] for words in lines if len(words) > 1}
 

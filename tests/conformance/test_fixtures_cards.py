@@ -1,4 +1,4 @@
-"""The fixture and the mark `simulated_gpus` in another project's tests, and what they cost the others."""
+"""The fixture and the mark `simulated_gpus` in another project's tests, and their cost for other tests."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_was_simulated_before_is_back(project: Any) -> None:
 
 
 def test_cards_are_simulated_from_the_start_and_for_those_tests_alone(project: Any) -> None:
-    """Paddle and TensorFlow must know before they start; and real cards stay for tests that do not simulate."""
+    """Paddle and TensorFlow must know before they start; and real GPUs stay available to tests that do not simulate."""
     done = project(
         """
         def test_with(devshim_backend, simulated_gpus):
@@ -168,7 +168,7 @@ def test_pytest_tells_of_it(project: Any, option: str) -> None:
 def test_a_framework_without_simulated_gpus_is_left_out_unless_it_is_asked_for(
     project: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CuPy has none, whoever has it installed; to ask for it by name is to see its refusal."""
+    """CuPy has no simulated GPUs: it is skipped even if it is installed; if requested by name, its refusal is shown."""
     stub = Path(__file__).parents[1] / "stub_cupy" / "site"
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(stub), *filter(None, [os.environ.get("PYTHONPATH")])]))
     code = """

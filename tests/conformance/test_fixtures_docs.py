@@ -1,4 +1,4 @@
-"""The page about tests holds a file of tests: it is run as one."""
+"""The example test file of the page about tests runs as it is printed."""
 
 from __future__ import annotations
 

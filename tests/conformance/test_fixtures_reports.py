@@ -1,4 +1,4 @@
-"""What is reported of tests in processes of their own: as of any others, and of processes that die."""
+"""Reports of tests in separate processes look like any others, also if a process dies."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_the_debugger_is_where_the_test_is(project: Any, pytester: Any) -> None:
 
 
 def _interruptible() -> None:
-    """Let Ctrl-C reach a program: a shell's background jobs, a test run among them, have been told to ignore it."""
+    """Let Ctrl-C reach a program: a shell's background jobs, such as a test run, ignore the signal."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -267,7 +267,7 @@ def test_an_interrupted_run_leaves_no_process_behind(project: Any, pytester: Any
 
 
 def test_a_process_of_a_test_s_own_does_not_hold_the_run(project: Any, pytester: Any) -> None:
-    """One that a test has forked, and that outlives the death of its parent, has the channel open."""
+    """A process that a test has forked, and that outlives its parent, keeps the channel open."""
     done = project(
         """
         import time

@@ -1,4 +1,4 @@
-"""Tests have the same ids in every process, which pytest-xdist and selection by name rely on."""
+"""Tests have the same ids in every process, on which pytest-xdist and selection by name rely."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REST = ["tests/cli", "tests/examples", "tests/conformance", "tests/unit"]
 
 
 def collecting(arguments: list[str], seed: str, allocator: str) -> subprocess.Popen[str]:
-    """Start a process that names the tests, with another order of sets and other addresses than others have."""
+    """Start a process that lists the tests, with a different hash seed and different addresses."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("DEVSHIM_", "PYTEST_"))}
     environ = kept | {"PYTHONHASHSEED": seed, "PYTHONMALLOC": allocator}
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
@@ -24,14 +24,14 @@ def collecting(arguments: list[str], seed: str, allocator: str) -> subprocess.Po
 
 
 def named(process: subprocess.Popen[str]) -> list[str]:
-    """The names that it prints."""
+    """Return the names that it prints."""
     printed = process.communicate(timeout=300)[0]
     assert process.returncode == 0, printed[-2000:]
     return [line for line in printed.splitlines() if "::" in line]
 
 
 def addresses(names: list[str]) -> list[str]:
-    """Names that hold an address."""
+    """Return the names that contain an address."""
     return [name for name in names if re.search(r"\bat 0x[0-9a-f]{6}", name)]
 
 

@@ -1,7 +1,7 @@
-"""The conformance kit can fail: an adapter damaged in one way at a time is caught by the tests named here.
+"""The conformance kit can fail: an adapter with one defect at a time is caught by the tests named here.
 
-The framework is a toy with an adapter that keeps the contract (``toy/``), registered by an entry point as others'
-would be.  Kept apart in a process of its own, because each defect damages devshim there.
+The framework is a toy, with an adapter that fulfils the contract (``toy/``) and is registered by an entry point like a
+third party's. It runs in a separate process, because each defect damages devshim there.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="module")
 def outcomes(run_kit: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[bool]]:
-    """Whether each run of each test passed: (class, test) -> one bool per parameter set."""
+    """Return the outcomes of each test: (class, test) -> for each parameter set, True if it passed."""
     report = tmp_path_factory.mktemp("report") / "report.xml"
     tests = [f"{TOY / 'on_toy.py'}::Test_{name}::{test}" for name, tests in CAUGHT_BY.items() for test in tests]
     done = run_kit(

@@ -1,4 +1,4 @@
-"""The kit misses no feature, loses no test, and finds the adapters alike."""
+"""The kit covers every feature, loses no test, and treats all adapters alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from devshim.testing.declared import LINES, MODEL_LINES
 
 
 def own_tests(cls: type) -> list[Any]:
-    """The tests a class itself defines."""
+    """Return the tests that a class itself defines."""
     return [value for name, value in vars(cls).items() if name.startswith("test_")]
 
 
@@ -27,7 +27,7 @@ def rooms() -> list[type]:
 
 
 def marks(test: Any) -> list[Any]:
-    """A test's marks, those of its parameters included."""
+    """Return a test's marks, including those of its parameters."""
     own = list(getattr(test, "pytestmark", []))
     return own + [mark for each in own for arg in each.args for mark in _of_parameters(arg)]
 
@@ -64,7 +64,7 @@ def test_every_room_explains_its_assertions() -> None:
 
 @pytest.mark.parametrize("name", discovery.BUILTIN)
 def test_adapters_declare_alike(name: str) -> None:
-    """Without importing a framework: gaps in features that exist, and a line for every call."""
+    """Without importing a framework, gaps are in existing features, and every call has a native line."""
     gaps = registry.gaps(name)
     assert set(gaps) <= set(FEATURES)
     assert all(gap.kind in ("planned", "upstream", "never") and len(gap.reason.split()) > 2 for gap in gaps.values())

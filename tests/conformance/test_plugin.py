@@ -1,4 +1,4 @@
-"""The kit's pytest plugin: what counts as a failure, what is left out, and what is written down."""
+"""The kit's pytest plugin: what counts as a failure, what is deselected, and what is recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TestMine(Conformance):
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Any:
-    """Write a test module with a subclass of the kit, and give its path."""
+    """Return the path of a new test module with a subclass of the kit."""
 
     def write(body: str, backend: str = "toyframe") -> Path:
         path = tmp_path / "test_mine.py"

@@ -1,4 +1,4 @@
-"""The support table is made from declarations and results, and says so when they no longer fit."""
+"""The support table is made from declarations and results, and a check fails when they no longer agree."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from devshim.testing import table
 
 
 def run(backend: str = "numpy", devices: str = "CPU", **features: dict[str, int]) -> dict[str, Any]:
-    """One result, as the plugin writes it."""
+    """Return one result, as the plugin writes it."""
     return {"backend": backend, "version": "1", "devices": devices, "features": features}
 
 
 def cells(page: str, feature: str) -> list[str]:
-    """The cells of a feature's row."""
+    """Return the cells of a feature's row."""
     (row,) = [line for line in page.splitlines() if line.startswith(f"| {FEATURES[feature]} |")]
     return [cell.strip() for cell in row.split("|")[2:-1]]
 
@@ -67,7 +67,7 @@ def test_the_later_of_two_runs_counts() -> None:
 
 @pytest.fixture
 def written(tmp_path: Path) -> list[str]:
-    """A record and its page, with results of every framework."""
+    """Return a record and its page, with results of every framework."""
     results = tmp_path / "results.json"
     results.write_text(json.dumps([run(name, place={"passed": 1}) for name in discovery.BUILTIN]))
     kept = [str(tmp_path / "support.json"), str(tmp_path / "support.md")]

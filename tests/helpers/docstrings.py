@@ -1,4 +1,4 @@
-"""The examples in the docstrings of what is public, each with nothing but what it prints itself."""
+"""The examples in the docstrings of public names, each run with only the imports that it shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import devshim as ds
 
 
 def examples(backend: str) -> list[doctest.DocTest]:
-    """Return the examples that choose a framework by `ds.use`; one that chooses none counts as NumPy's."""
+    """Return the examples that select a framework by `ds.use`; one that selects none counts as an example for NumPy."""
     finder = doctest.DocTestFinder(exclude_empty=True)
     public = {"devshim": ds, **{f"devshim.{name}": getattr(ds, name) for name in ds.__all__ if name != "__version__"}}
     public |= {f"devshim.random.{name}": getattr(ds.random, name) for name in ds.random.__all__}
@@ -23,7 +23,7 @@ def examples(backend: str) -> list[doctest.DocTest]:
 
 
 def failures(test: doctest.DocTest) -> str:
-    """Run an example; return what is wrong with it, and with options that keep it from running."""
+    """Run an example, and return its failures, and any options that would keep it from running."""
     said: list[str] = []
     assert not any(step.options for step in test.examples), f"{test.name} is not run as it is printed"
     doctest.DocTestRunner(optionflags=doctest.FAIL_FAST).run(test, out=said.append)

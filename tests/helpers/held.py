@@ -1,4 +1,4 @@
-"""What a model or an optimizer holds, as its adapter tells it."""
+"""The leaves of a model or an optimizer, as its adapter reports them."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def leaves(whole: Any) -> dict[str, Any]:
 
 
 def devices(*wholes: Any) -> set[ds.Device]:
-    """Return where the leaves are, gradients among them."""
+    """Return the devices of the leaves, including gradients."""
     return {ds.device_of(leaf.read()) for whole in wholes for leaf in leaves(whole).values()}

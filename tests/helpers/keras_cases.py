@@ -27,7 +27,7 @@ UNBUILT_THEN = {
 
 
 class KerasCases:
-    """Tests that need two simulated cards.
+    """Tests that need two simulated GPUs.
 
     Attributes:
         name: The framework.
@@ -135,7 +135,7 @@ class KerasCases:
         assert len(ds.placement_of(model)) == len(held)
 
     def test_names_are_the_same_on_every_framework(self) -> None:
-        self.net()  # Keras numbers the layers of a second model on
+        self.net()  # Keras continues the numbering of layers in a second model
         found = list(ds.placement_of(self.net(compile=False)))
         assert found == [
             *("dense.kernel", "dense.bias", "batch_normalization.gamma", "batch_normalization.beta"),
@@ -143,7 +143,7 @@ class KerasCases:
             *("dropout.seed_generator_state", "dense_1.kernel", "dense_1.bias"),
         ]
 
-    # ------------------------------------------------------------------ what is made after the move
+    # ------------------------------------------------------------------ variables made after the move
     @pytest.mark.parametrize("then", ["called", "fitted"])
     def test_a_layer_added_to_a_placed_model(self, then: str) -> None:
         import keras
@@ -199,7 +199,7 @@ class KerasCases:
         variable = keras.Variable(X, trainable=False, name="table")
         if self.name == "torch":
             trained = keras.Variable(X)
-            trained.value.sum().backward()  # it has a gradient then, too
+            trained.value.sum().backward()  # so that it has a gradient, too
             assert ds.device_of(ds.place(trained, GPU)) is GPU
         assert ds.device_of(variable) is ds.cpu()
         ds.place(variable, GPU)
@@ -250,7 +250,7 @@ class KerasCases:
             assert np.array_equal(a, b)
 
     def test_fit_inside_a_scope_trains_there(self) -> None:
-        """Its batches are shuffled, which PyTorch does with a generator of the host's."""
+        """`fit` shuffles its batches, for which PyTorch uses a generator on the host."""
         with ds.on(GPU):
             model = self.net(build=False)
             model.fit(X, Y, epochs=2, batch_size=5, verbose=0, validation_data=(X, Y))
@@ -275,7 +275,7 @@ class KerasCases:
         assert np.allclose(ds.to_numpy(other(ds.from_numpy(X))), expected, atol=1e-6)
 
     def test_a_model_moves_in_the_middle_of_fit(self) -> None:
-        """Keras on JAX takes the arrays out of the variables meanwhile."""
+        """During `fit`, Keras on JAX takes the arrays out of the variables."""
         import keras
 
         class Move(keras.callbacks.Callback):
@@ -374,7 +374,7 @@ class KerasCases:
         assert not other.built
         assert not other.layers[0].built
         assert not other.weights
-        x = np.ones((2, 7), "float32")  # another shape than the file's
+        x = np.ones((2, 7), "float32")  # not the shape of the file
         assert tuple(other(x).shape) == (2, 3)
         assert len(other.trainable_variables) == 4
 

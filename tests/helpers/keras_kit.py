@@ -12,9 +12,9 @@ import devshim as ds
 
 
 def keras_on(name: str) -> None:
-    """Have Keras compute with a framework in this process, or skip the module that asks for it.
+    """Make Keras compute with a framework in this process, or skip the module that requests it.
 
-    Keras has one backend for a process: TensorFlow where that is installed, unless ``KERAS_BACKEND`` says another.
+    Keras has one backend for a process: TensorFlow if it is installed, unless ``KERAS_BACKEND`` names another.
     """
     if find_spec(name) is None or find_spec("keras") is None:
         pytest.skip(f"{name} and keras are not both installed", allow_module_level=True)
@@ -24,12 +24,12 @@ def keras_on(name: str) -> None:
 
 
 def filtered() -> pytest.MarkDecorator:
-    """Let pass what Keras's own variables (3.15.1) do to NumPy 2, whose ``copy`` their ``__array__`` does not take."""
+    """Ignore the warning that ``__array__`` of Keras variables (3.15.1) does not take NumPy 2's ``copy``."""
     return pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 
 
 class KerasModels:
-    """The kit's hooks about models. Keras is imported when one is asked for, on the backend of ``KERAS_BACKEND``."""
+    """The kit's hooks for models. Keras is imported when a model is requested, on the backend of ``KERAS_BACKEND``."""
 
     def model(self) -> Any:
         import keras
@@ -67,7 +67,7 @@ class KerasModels:
         return beside(model, lambda: keras.optimizers.Adam(0.05))
 
     def optimizers(self) -> dict[str, Any]:
-        """Every class in keras.optimizers, with the options that have variables of their own."""
+        """Return every class in keras.optimizers, with the options that add variables."""
         import keras
 
         made: dict[str, Any] = {}
@@ -95,7 +95,7 @@ class KerasModels:
 
 
 def beside(model: Any, make: Any) -> Any:
-    """Return an optimizer made and built where a model is."""
+    """Return an optimizer made and built on a model's device."""
     with ds.on(next(iter(dict(ds.placement_of(model).items()).values()))):
         optimizer = make()
         optimizer.build(model.trainable_variables)

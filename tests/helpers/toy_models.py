@@ -1,4 +1,4 @@
-"""Models and optimizers of a made-up framework, and what its adapter says of them."""
+"""Models and optimizers of a fictitious framework, and the methods of its adapter about them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from devshim.errors import CheckpointError
 
 
 class Parameter:
-    """Something that stays while its data is exchanged."""
+    """An object that stays the same while its data is swapped."""
 
     def __init__(self, data: Any, kind: str = "parameter") -> None:
         self.data, self.kind = data, kind
@@ -29,7 +29,7 @@ class Model:
 
 
 class Optimizer:
-    """Momentum of each parameter, begun at the first step, and a learning rate."""
+    """Momentum of each parameter, created in the first step, and a learning rate."""
 
     def __init__(self, model: Model, rate: float) -> None:
         self.model, self.rate = model, rate
@@ -43,7 +43,7 @@ class Optimizer:
 
 
 class Toys:
-    """What an adapter with models says; mixed into the made-up framework's."""
+    """The model methods of an adapter; mixed into the fictitious framework's adapter."""
 
     refuses: str | None = None
 
@@ -100,6 +100,6 @@ class Toys:
 
 
 def classes_of(name: str) -> Any:
-    """The made-up framework's own classes."""
+    """Return the fictitious framework's own classes."""
     found = {cls.__name__: type(cls.__name__, (cls,), {"__module__": name}) for cls in (Model, Optimizer)}
     return SimpleNamespace(**found)

@@ -1,6 +1,6 @@
 """The conformance kit on toyframe: undamaged, and once for each defect; run by ``test_kit_can_fail.py``.
 
-A defect is a function that damages one thing: the adapter, the framework, or the neutral half.
+A defect is a function that damages one thing: the adapter, the framework, or the neutral part of devshim.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from devshim.transfers import engine
 
 @pytest.fixture(scope="class", autouse=True)
 def _repaired() -> Iterator[None]:
-    """Let no defect outlive its class."""
+    """Undo a defect after its class."""
     yield
     toyframe.SETTINGS["default_dtype"] = "float32"
 

@@ -1,6 +1,7 @@
-"""A tensor framework of a hundred lines, to prove with that the conformance kit can fail.
+"""A tensor framework of a hundred lines, which proves that the conformance kit can fail.
 
-Tensors with a card, views, refusal of mixed cards, automatic differentiation, and a default card for each thread.
+It has tensors on a device, views, an error for mixed devices, automatic differentiation, and a default device for each
+thread.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import numpy as np
 
 _default = threading.local()
 CARDS = int(os.environ.get("TOYFRAME_CARDS", "0"))
-"""How many cards this machine has, if one believes it."""
+"""The number of GPUs that this machine claims to have."""
 SETTINGS = {"default_dtype": "float32"}
 GENERATOR = [np.random.default_rng(0)]
 
 
 class Card:
-    """Where a tensor is; number -1 is the host."""
+    """The device of a tensor; number -1 is the host."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -37,7 +38,7 @@ HOST = Card(-1)
 
 
 def mixed(one: Card, other: Card) -> RuntimeError:
-    """Return the error for an operator on tensors of two cards."""
+    """Return the error for an operator on tensors of two devices."""
     return RuntimeError(f"tensors on cards {one.number} and {other.number}")
 
 
@@ -46,7 +47,7 @@ MIXED: list[Callable[[Card, Card], RuntimeError]] = [mixed]
 
 
 class Tensor:
-    """Data on a card, and how its gradient reaches what it was made of."""
+    """Data on a device, and a function that passes its gradient to the tensors from which it was computed."""
 
     __array_ufunc__ = None
 
@@ -60,7 +61,7 @@ class Tensor:
         self.grad: Tensor | None = None
 
     def backward(self, gradient: Any) -> None:
-        """Add a gradient to this tensor's and hand it on."""
+        """Add a gradient to this tensor's own, and pass it on."""
         if not self.requires_grad:
             return
         if not self.parents:
@@ -101,13 +102,13 @@ class Tensor:
 
 
 def default() -> Card:
-    """The card new tensors are made on in this thread."""
+    """Return the device of new tensors in this thread."""
     return getattr(_default, "card", HOST)
 
 
 @contextmanager
 def on(card: Card) -> Iterator[None]:
-    """Make a card the default of this thread."""
+    """Make a device the default of this thread."""
     before = default()
     _default.card = card
     try:
@@ -117,5 +118,5 @@ def on(card: Card) -> Iterator[None]:
 
 
 def zeros(shape: tuple[int, ...]) -> Tensor:
-    """Zeros on the default card."""
+    """Return zeros on the default device."""
     return Tensor(np.zeros(shape, SETTINGS["default_dtype"]), default())

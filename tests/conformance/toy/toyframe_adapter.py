@@ -1,4 +1,4 @@
-"""An adapter for toyframe that keeps the contract: third parties may read it as an example."""
+"""An adapter for toyframe that fulfils the contract: third parties may read it as an example."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MixedCardsError(errors.DeviceMismatchError, RuntimeError):
 
 
 def mixed(one: Card, other: Card) -> RuntimeError:
-    """Return the error for two cards, by devshim's names."""
+    """Return the error for two devices, with devshim's names."""
     names = " and ".join("cpu" if card == HOST else f"gpu:{card.number}" for card in (one, other))
     return MixedCardsError(f"the tensors are on {names}", "ds.place(x, ds.device_of(y))")
 
@@ -159,7 +159,7 @@ class ToyBackend(Backend):
     def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
         return self._new(np.eye(n_rows, n_cols, k, self._float(dtype)), device)
 
-    # ------------------------------------------------------------------ draws
+    # ------------------------------------------------------------------ random numbers
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
         return self._new(np.asarray(toyframe.GENERATOR[0].uniform(low, high, shape), self._float(dtype)), device)
 
