@@ -18,7 +18,7 @@ class Native:
     Args:
         backend: Its name in devshim.
         begin: Imports it, limits it to one thread if possible, and returns the names that statements can use.
-        moves: Statements that move ``x`` to the device that it is already on, each with the largest ratio allowed to us.
+        moves: Statements that move ``x`` to the device that it is already on, each with the largest allowed ratio.
         spelled: The same statements with the device's name.
         where: Statements that read the device of ``x``, also with the largest allowed ratio.
         move: One such move as an expression, for the loops over trees.

@@ -90,7 +90,7 @@ class Session:
             case: The operation.
             ours: The statement, or its label and what is timed.
             rivals: The alternatives to which it is compared; with none, its time alone is recorded.
-            names: The names that statements can use besides ``ds``, its quick functions, ``d``, ``n`` and the framework.
+            names: What statements can use besides ``ds``, its quick functions, ``d``, ``n`` and the framework.
             rounds: How many turns, if not the usual number.
             note: A note for every row.
 

@@ -1,4 +1,4 @@
-"""What the tests of the neutral half share: a clean state, fresh interpreters, and a framework made up for them."""
+"""Fixtures of the unit tests: a clean state, new interpreters, and a fictitious framework."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from devshim.devices.info import DeviceInfo, MemoryInfo
 from devshim.registry import current, discovery, registry, simulation_request
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")  # a busy machine is no finding
+settings.load_profile("untimed")  # on a busy machine, slow examples are not failures
 
 VARIABLES = ("DEVSHIM_BACKEND", "DEVSHIM_SIMULATE_GPUS", "DEVSHIM_SIMULATE_MEMORY", "CUDA_VISIBLE_DEVICES")
 
 
 @pytest.fixture(autouse=True)
 def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test starts with NumPy chosen and nothing simulated, and leaves nothing behind."""
+    """Start every test with NumPy selected and nothing simulated, and restore that afterwards."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     ds.use("numpy")
-    ds.simulate(0)  # pytest held the last test's tensors until its fixtures were gone: now they are not in use
+    ds.simulate(0)  # pytest kept the last test's tensors alive until its fixtures ended: now they are not in use
     simulation_request.asked = None
     yield
     ds.simulate(0)
@@ -49,16 +49,16 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def cards() -> list[Device]:
-    """Two simulated cards of NumPy's, and the host in front of them."""
+    """Return the host and two simulated NumPy GPUs."""
     ds.simulate(2)
     return ds.devices()
 
 
 @pytest.fixture
 def python(tmp_path: Path) -> Callable[..., str]:
-    """Run a program in an interpreter of its own and return what it prints.
+    """Return a function that runs a program in a new interpreter and returns its output.
 
-    Folders given are first on its path; keyword arguments are environment variables.
+    Given folders are first on its path; keyword arguments are environment variables.
     """
     here = [str(Path(ds.__file__).parents[1]), str(Path(sys.modules["devshim_backends"].__path__[0]).parent)]
 
@@ -78,7 +78,7 @@ def python(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Callable[[str, str], Path]:
-    """Write a package (or, with a name that ends in .py, a module) and return the folder to put on the path."""
+    """Return a function that writes a package (or, for a name that ends in .py, a module) and returns its folder."""
 
     def writes(name: str, source: str) -> Path:
         room = tmp_path / "fakes"
@@ -92,7 +92,7 @@ def package(tmp_path: Path) -> Callable[[str, str], Path]:
 
 @pytest.fixture
 def distribution(tmp_path: Path) -> Callable[[str, str], Path]:
-    """Write the metadata of an installed distribution that registers entry points."""
+    """Return a function that writes the metadata of an installed distribution with entry points."""
 
     def writes(name: str, points: str) -> Path:
         room = tmp_path / "fakes"
@@ -106,7 +106,7 @@ def distribution(tmp_path: Path) -> Callable[[str, str], Path]:
 
 
 class Array(np.ndarray):
-    """A tensor of the made-up framework: a NumPy array that knows its card."""
+    """A tensor of the fictitious framework: a NumPy array with a device."""
 
     card: Device = CPU
 
@@ -118,7 +118,7 @@ Array.__module__ = "fakeframe"
 
 
 class NativeDevice:
-    """The made-up framework's own device object."""
+    """The fictitious framework's own device object."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -128,7 +128,7 @@ NativeDevice.__module__ = "fakeframe"
 
 
 class FakeBackend(NumpyBackend):
-    """An adapter with two cards that are real as far as devshim can tell, and with switches for what may go wrong."""
+    """An adapter with two GPUs that look real to devshim, and with switches for possible failures."""
 
     name = "fakeframe"
     title = "Fakeframe"
@@ -223,7 +223,7 @@ class FakeBackend(NumpyBackend):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBackend]:
-    """The made-up framework, imported, registered by a distribution of its own, and loaded."""
+    """Yield the fictitious framework, imported, registered by its own distribution, and loaded."""
     module, adapter = ModuleType("fakeframe"), ModuleType("fakeframe_devshim")
     adapter.Backend = FakeBackend  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fakeframe", module)
@@ -239,5 +239,5 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBackend]:
 
 @pytest.fixture
 def device_object() -> type:
-    """The class of the made-up framework's own device objects."""
+    """Return the class of the fictitious framework's own device objects."""
     return NativeDevice

@@ -1,7 +1,7 @@
-"""The rules of the house, enforced on the source: who may import whom, how files are named, and that overrides fit.
+"""Tests of the rules for the source: which module may import which, how files are named, and that overrides fit.
 
-Each rule is a function of source text that returns what breaks it, and is fed a bad example of its own, so that a rule
-that sees nothing is noticed.
+Each rule is a function of source text that returns the violations. Each also gets a bad example, so that a rule that
+detects nothing fails.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ FOR_ADAPTERS = (
     *("monitoring.instrumentation", "monitoring.use_checks", "registry.import_hooks", "registry.mismatches"),
     *("registry.missing_devices", "registry.versions", "simulation.memory", "tensors.activations"),
 )
-"""The packages and modules of the neutral half that an adapter may import."""
+"""The packages and modules of the neutral part that an adapter may import."""
 SERVES_KERAS = {"_tensorflow", "_torch", "_jax"}
 FOR_COMMANDS = ("registry.current", "registry.environment", "devices.nvml", "certify", "errors", "cli")
-LONGEST = {"contract/backend.py": 400}  # the contract: half of it is the words of its methods
+LONGEST = {"contract/backend.py": 400}  # the contract: half of it is the docstrings of its methods
 LONGEST_ADAPTER = {"backend.py": 400}
 LIMIT = 300
 
 
 def imports(source: str, package: str = "") -> Iterator[tuple[str, bool]]:
-    """Yield each module a source imports, with whether it does so when it runs (not for type checkers alone)."""
+    """Yield each module that a source imports, with True if it is imported at run time (not for type checkers only)."""
     tree = ast.parse(source)
     typed = {
         id(node)
@@ -68,23 +68,23 @@ def imports(source: str, package: str = "") -> Iterator[tuple[str, bool]]:
 
 
 def foreign_in_neutral(source: str) -> list[str]:
-    """The neutral half names no framework and no adapter, not even for type checkers."""
+    """Return the neutral part's imports of frameworks and adapters, forbidden even for type checkers."""
     roots = [name.partition(".")[0] for name, _ in imports(source)]
     return [root for root in roots if root in FRAMEWORKS or root == "devshim_backends"]
 
 
 def known_to_the_contract(source: str) -> list[str]:
-    """The contract knows nobody when it runs."""
+    """Return what the contract imports at run time, where it may import nothing."""
     return [name for name, runs in imports(source) if runs and name.startswith("devshim")]
 
 
 def is_below(name: str, modules: Iterable[str]) -> bool:
-    """True if a dotted name is one of these modules, or something in one of them."""
+    """Return True if a dotted name is one of these modules, or something in one of them."""
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
 def forbidden_to_an_adapter(source: str, package: str) -> list[str]:
-    """An adapter knows itself, its framework, and the rooms of the neutral half that are made for adapters."""
+    """Return an adapter's imports other than itself, its framework, and neutral modules made for adapters."""
     found = []
     for name, _ in imports(source, package):
         root, _, rest = name.partition(".")
@@ -103,20 +103,20 @@ def shared_with(package: str) -> set[str]:
 
 
 def framework_of(package: str) -> set[str]:
-    """The root packages that belong to an adapter's framework."""
+    """Return the root packages that belong to an adapter's framework."""
     name = package.split(".")[1].removeprefix("_")
     keras = {"keras"} if f"_{name}" in SERVES_KERAS else set()
     return {name, "ml_dtypes"} | ({"jaxlib"} if name == "jax" else set()) | keras
 
 
 def forbidden_to_a_command(source: str) -> list[str]:
-    """Commands call the public API, and ask the machine."""
+    """Return a command's imports other than the public API and modules that inspect the machine."""
     names = [name.partition(".")[2] for name, _ in imports(source) if name.startswith("devshim.")]
     return [name for name in names if not is_below(name, FOR_COMMANDS) and name.partition(".")[0] not in ds.__all__]
 
 
 def misfits(source: str) -> list[str]:
-    """Methods of the contract that an adapter overrides with a signature another call does not fit."""
+    """Return the methods of the contract that an adapter overrides with an incompatible signature."""
     found = []
     for cls in ast.walk(ast.parse(source)):
         if not isinstance(cls, ast.ClassDef):
@@ -206,7 +206,7 @@ def test_the_registrys_table_names_the_folders() -> None:
         module, _, cls = target.partition(":")
         source = (ADAPTERS / module.split(".")[1] / "backend.py").read_text(encoding="utf-8")
         (found,) = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == cls]
-        given = {re.sub(r": [^=]* =", " =", ast.unparse(part)) for part in found.body}  # with an annotation or without
+        given = {re.sub(r": [^=]* =", " =", ast.unparse(part)) for part in found.body}  # with or without an annotation
         assert {f"name = '{name}'", f"title = '{discovery.TITLES[name]}'"} <= given
 
 

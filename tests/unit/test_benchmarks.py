@@ -1,4 +1,4 @@
-"""The page of the benchmarks is made of its record, and says rightly what is met; times themselves are never judged."""
+"""Tests of the benchmark page: it is made from its record and states correctly what is met; times are never judged."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_page_in_the_docs_is_made_of_its_record() -> None:
 def test_ratios_are_of_neighbours() -> None:
     from benchmarks.paired import ratios, spread
 
-    assert ratios([1, 2, 30], [2, 4, 60]).median == 0.5  # a busy spell slows both
+    assert ratios([1, 2, 30], [2, 4, 60]).median == 0.5  # a busy phase slows both
     found = spread([1.0] * 30 + [9.0] * 11)
     assert (found.median, found.interval, found.quartiles) == (1.0, (1.0, 1.0), (1.0, 9.0))
 
@@ -98,7 +98,7 @@ def test_statements_are_timed_by_turns_and_who_goes_first_changes(rounds: int) -
     order: list[str] = []
 
     def pedantic(target: Any, args: tuple[Any, ...], setup: Any, rounds: int) -> None:
-        order.clear()  # what warmed up
+        order.clear()  # drop the warm-up
         for _ in range(rounds):
             assert setup() is None
             target(*args)

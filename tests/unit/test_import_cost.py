@@ -1,4 +1,4 @@
-"""What `import devshim` costs, and how many frames of ours stand between a public call and the framework."""
+"""Tests of the cost of `import devshim`, and of the number of our frames between a public call and the framework."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FROM_THE_START = {
     "devshim.devices.device",
     "devshim.errors",
 }
-"""Devices and errors; everything else comes when it is named."""
+"""Devices and errors; everything else is loaded when it is used."""
 
 LOADED = """
 import sys
@@ -48,7 +48,7 @@ def test_import_loads_neither_numpy_nor_a_framework_nor_what_is_slow(python: Cal
 
 @pytest.mark.parametrize("name", ["place", "on", "Placement", "simulate"])
 def test_a_call_brings_what_it_needs(python: Callable[..., str], name: str) -> None:
-    """As an attribute and by name; the module that `ds.device` comes from does not take its place."""
+    """This holds as an attribute and by name; the module behind `ds.device` does not replace it."""
     told = python(f"""
         import devshim as ds
         from devshim import {name}
@@ -93,14 +93,14 @@ def test_backends_and_device_count_import_nothing_else(python: Callable[..., str
 
 
 def test_report_of_the_cost(python: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
-    """Shown, not judged: a busy machine is no defect."""
+    """It is shown, not judged: a busy machine is not a defect."""
     report = python("import sys; sys.stderr = sys.stdout\nimport devshim", flags=("-X", "importtime"))
     with capfd.disabled():
         print("\n" + "\n".join(line for line in report.splitlines() if "devshim" in line))
 
 
 def frames_to_numpy(call: Callable[[], Any]) -> int:
-    """The most frames of ours on the stack when one of NumPy's functions is called."""
+    """Return the largest number of our frames on the stack when a NumPy function is called."""
     ours = tuple(str(Path(sys.modules[name].__path__[0])) for name in ("devshim", "devshim_backends"))
     most = 0
 
@@ -156,7 +156,7 @@ def test_three_frames_at_most_to_the_framework(name: str) -> None:
 
 
 def test_the_count_sees_a_longer_way() -> None:
-    """A tree takes more: its frames are spent once for all its tensors."""
+    """A tree needs more frames, but only once for all its tensors."""
     assert frames_to_numpy(lambda: ds.place({"x": [np.ones(2)]}, "cpu", copy=True)) > 3
 
 

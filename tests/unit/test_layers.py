@@ -1,6 +1,7 @@
-"""The layers of `devshim/`: imports run down, those in functions too, and no module reaches itself again.
+"""Tests of the layers of `devshim/`: imports run down, also those in functions, and no module imports itself in a
+cycle.
 
-Each rule is a function that is also given a bad example, so that a rule that sees nothing is noticed.
+Each rule is a function that also gets a bad example, so that a rule that detects nothing fails.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ def module_of(path: Path, root: Path = ROOT) -> str:
 
 
 def modules() -> dict[str, str]:
-    """Return module -> source, of all that is below `devshim`."""
+    """Return module -> source, for every module below `devshim`."""
     found = (path for path in sorted(ROOT.rglob("*.py")) if "__pycache__" not in path.parts)
     return {module_of(path): path.read_text(encoding="utf-8") for path in found}
 
 
 def imported(source: str, known: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each known module that a source imports when it runs, with True where a function does."""
+    """Yield each known module that a source imports at run time, with True if the import is in a function."""
     known = set(known)
     stack: list[tuple[ast.AST, bool]] = [(ast.parse(source), False)]
     while stack:
@@ -81,7 +82,7 @@ def upward(sources: Mapping[str, str]) -> list[str]:
 
 
 def cycle(sources: Mapping[str, str]) -> list[str]:
-    """Return modules that import each other in a circle, if there are such; imports in functions count."""
+    """Return modules that import each other in a cycle, if there is one; imports in functions count."""
     left = {module: {name for name, _ in imported(source, sources)} - {module} for module, source in sources.items()}
     while True:
         free = {module for module, needs in left.items() if not needs & left.keys()}

@@ -1,4 +1,4 @@
-"""The pages say on which frameworks their examples run, and the runner runs what is printed there."""
+"""Tests of the pages: they name the frameworks of their examples, and the runner runs what is printed there."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ PAGE: dict[str, Any] = runpy.run_path(str(RUNNER))
 OF_ONE = {"docs/models.md": ["torch"], "docs/models-keras.md": ["tensorflow", "torch", "jax"]} | {
     f"docs/frameworks/{name}.md": [name] for name in ("torch", "tensorflow", "mxnet", "paddle", "jax", "cupy", "numpy")
 }
-"""Pages about the functions of one framework, or of Keras, which shows with three what models.md shows."""
+"""Pages about the functions of one framework, or about Keras, which shows with three frameworks what models.md shows.
+"""
 
 
 def pages() -> list[str]:
-    """Every page with examples."""
+    """Return every page with examples."""
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [path.relative_to(ROOT).as_posix() for path in found if PAGE["blocks"](path.read_text(encoding="utf-8"))]
 

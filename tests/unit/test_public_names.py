@@ -1,4 +1,4 @@
-"""The first things a reader sees: `help(ds)`, `dir(ds)`, and the docstring of every public name."""
+"""Tests of what a reader sees first: `help(ds)`, `dir(ds)`, and the docstring of every public name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = [name for name in ds.__all__ if name != "__version__"]
 
 
 def overview() -> dict[str, list[str]]:
-    """Subject -> names, as the package's own words list them."""
+    """Return subject -> names, as the package's docstring lists them."""
     found: dict[str, list[str]] = {}
     subject = ""
     for line in re.findall(r"^    (\S.*|\s+\S.*)$", str(ds.__doc__), re.MULTILINE):
@@ -37,7 +37,7 @@ def test_help_lists_every_public_name_by_its_subject_before_anything_else() -> N
     assert "tensors          place copy device_of" in head
     assert (
         "Return a tensor, or every tensor of a tree, on a device" in told
-    )  # the functions follow, with their own words
+    )  # the functions follow, with their own docstrings
 
 
 def test_dir_is_what_is_public(python: Callable[..., str]) -> None:

@@ -1,8 +1,8 @@
-"""Globals that another thread may change at any time are read once: what was tested is what is used.
+"""Tests that globals which another thread may change are read once: the value that was tested is the value used.
 
 A *changing global* is a module's variable that a function assigns (``global NAME`` in its own module, ``module.NAME =``
-in another), or a module's dict that a function takes entries out of.  The rule is a function of source text, and is fed
-bad examples of its own, so that a rule that sees nothing is noticed.
+in another), or a module's dict from which a function removes entries. The rule is a function of source text, and also
+gets bad examples, so that a rule that detects nothing fails.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def imported(tree: ast.Module) -> dict[str, str]:
 
 
 def dotted(node: ast.AST, module: str, names: dict[str, str]) -> str | None:
-    """The full name of a module's variable that an expression reads or writes; None for anything else."""
+    """Return the full name of a module's variable that an expression reads or writes; None for anything else."""
     if isinstance(node, ast.Name):
         return names.get(node.id, f"{module}.{node.id}")
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
@@ -53,7 +53,7 @@ def functions(tree: ast.AST) -> Iterator[Any]:
 
 
 def inside(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function, without those of functions in it, and without what is done with a lock held."""
+    """Yield the nodes of a function, without those of functions in it, and without code that runs with a lock held."""
     for child in ast.iter_child_nodes(function):
         if isinstance(child, FUNCTIONS) or (isinstance(child, ast.With) and any(map(_is_lock, child.items))):
             continue
@@ -67,7 +67,7 @@ def _is_lock(item: ast.withitem) -> bool:
 
 
 def assigned(source: str, module: str) -> set[str]:
-    """The changing globals that one module's functions assign."""
+    """Return the changing globals that one module's functions assign."""
     tree = ast.parse(source)
     names, found = imported(tree), set()
     for function in functions(tree):
@@ -81,7 +81,7 @@ def assigned(source: str, module: str) -> set[str]:
 
 
 def emptied(source: str, module: str) -> set[str]:
-    """The dicts of a module that one module's functions take entries out of."""
+    """Return the dicts of a module from which one module's functions remove entries."""
     tree = ast.parse(source)
     names, found = imported(tree), set()
     own = {ast.unparse(node.target) for node in tree.body if isinstance(node, ast.AnnAssign)}
@@ -99,7 +99,7 @@ def emptied(source: str, module: str) -> set[str]:
 
 
 def read_twice(source: str, module: str, changing: Iterable[str]) -> list[str]:
-    """The functions that test a changing global, and read it again outside of a lock."""
+    """Return the functions that test a changing global, and read it again outside of a lock."""
     tree = ast.parse(source)
     names, found = imported(tree), []
     for function in functions(tree):
@@ -122,8 +122,8 @@ def read_twice(source: str, module: str, changing: Iterable[str]) -> list[str]:
 
 
 def _tested(node: ast.AST) -> Iterator[ast.AST]:
-    """The expressions that a node asks for their truth, compares, or looks something up in."""
-    if isinstance(node, (ast.If, ast.IfExp, ast.Assert)):  # `while entries: entries.pop()` is what takes them out
+    """Yield the expressions that a node tests for truth, compares, or uses for a lookup."""
+    if isinstance(node, (ast.If, ast.IfExp, ast.Assert)):  # `while entries: entries.pop()` removes them itself
         yield node.test
     elif isinstance(node, ast.BoolOp):
         yield from node.values

@@ -1,4 +1,7 @@
-"""Checkpoints: what is saved comes back, in its structure, to the bit, on the device asked for, or nothing happens."""
+"""Tests of checkpoints: a saved value comes back with its structure, every bit, and on the requested device.
+
+If that is impossible, nothing changes.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal in type, structure, order, dtype, shape and bits."""
+    """Return True if two values are equal in type, structure, order, dtype, shape and bits."""
     if isinstance(a, np.ndarray):
         a, b = (ds.to_numpy(x) for x in (a, b))
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
@@ -66,7 +69,7 @@ def used(device: ds.Device) -> int:
     return ds.memory(device).used or 0
 
 
-# ---------------------------------------------------------------------- there and back
+# ---------------------------------------------------------------------- round trips
 DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"),
     *("float64", "complex64", "complex128", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int4"),
@@ -181,7 +184,7 @@ def test_it_is_a_file_every_safetensors_program_reads(path: Path) -> None:
 
 def test_a_file_of_another_program_is_a_dict_of_its_tensors(path: Path) -> None:
     given = {"w": np.ones((2, 2), "f4"), "h": np.ones(3, ml_dtypes.bfloat16)}
-    if tuple(map(int, safetensors.__version__.split(".")[:2])) >= (0, 7):  # which has codes for more
+    if tuple(map(int, safetensors.__version__.split(".")[:2])) >= (0, 7):  # it has codes for more dtypes
         given["z"] = np.zeros(2, "c8")
     save_file(given, path, metadata={"format": "np"})
     back = ds.load(path, 1)
@@ -215,7 +218,7 @@ def test_another_framework_reads_it(fake: Any, path: Path) -> None:
     assert type(ds.load(path, into={"x": theirs})["x"]).__name__ == "Array", "the framework of what is there counts"
 
 
-# ---------------------------------------------------------------------- what cannot be saved
+# ---------------------------------------------------------------------- values that cannot be saved
 UNSAVED: dict[str, tuple[Any, str]] = {
     "a set": ({"s": {1}}, r"\['s'\] is of type set"),
     "an object": ([object()], r"\[0\] is of type object"),
@@ -261,7 +264,7 @@ def test_a_deep_and_a_wide_tree_are_no_trouble(path: Path) -> None:
     assert [float(x) for x in ds.load(path)] == [float(i) for i in range(2000)]
 
 
-# ---------------------------------------------------------------------- what does not fit
+# ---------------------------------------------------------------------- files that do not match
 SAVED = {"w": np.ones((2, 3), "f4"), "n": 5, "list": [np.zeros(1), {"k": "v"}]}
 UNFIT: dict[str, tuple[Any, str]] = {
     "shape": ({**SAVED, "w": np.ones((3, 2), "f4")}, r"at \['w'\] a tensor is float32 of shape \(3, 2\).*\(2, 3\)"),
@@ -287,7 +290,7 @@ def test_what_does_not_fit_is_named_and_nothing_is_read(name: str, path: Path) -
     assert caught.value.hint
 
 
-# ---------------------------------------------------------------------- failing in the middle
+# ---------------------------------------------------------------------- failures in the middle
 def test_a_full_card_releases_what_had_arrived_and_names_the_leaf(path: Path) -> None:
     ds.save({"a": np.ones(100), "b": np.ones(100)}, path)
     before = used(G0)

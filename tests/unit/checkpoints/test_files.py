@@ -1,4 +1,4 @@
-"""Checkpoints as files: damaged, made to harm, written by several at once, and writers that are killed."""
+"""Tests of checkpoint files: damaged, malicious, written by several processes, and from writers that are killed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def told_of(header: dict[str, Any]) -> Any:
 
 
 def retold(header: dict[str, Any], told: Any) -> dict[str, Any]:
-    """A header whose checksum of what is told is right again."""
+    """Return a header whose checksum of the metadata is correct again."""
     text = told if isinstance(told, str) else json.dumps(told)
     header["__metadata__"] = {"devshim": text, "devshim.crc32": f"{zlib.crc32(text.encode()):08x}"}
     return header
@@ -65,7 +65,7 @@ def retold(header: dict[str, Any], told: Any) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------- damage
 def test_no_bit_can_flip_unseen(path: Path) -> None:
-    """Every byte with one bit flipped: the same tree, or an error; never other values."""
+    """Every byte with one bit flipped gives the same tree, or an error; never other values."""
     ds.save(TREE, path)
     whole = path.read_bytes()
     dice = random.Random(0)
@@ -110,7 +110,7 @@ def test_damaged_values_are_named(path: Path) -> None:
     assert ds.load(path, into={"w": None, "half": np.zeros(3, "f2"), "list": None})["half"].all(), "the rest can be had"
 
 
-# ---------------------------------------------------------------------- made to harm
+# ---------------------------------------------------------------------- malicious files
 ONE = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
 HOSTILE: dict[str, bytes] = {
     "empty": b"",
@@ -247,7 +247,7 @@ TELLINGS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", TELLINGS)
 def test_a_lie_about_the_contents_is_one_clear_error(name: str, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The checksums are right: whoever wrote it meant it."""
+    """The checksums are right, so the contents are wrong on purpose."""
     ds.save(TREE, path)
     header, data = header_of(path.read_bytes())
     path.write_bytes(file_of(retold(header, TELLINGS[name](told_of(header))), data))
@@ -269,7 +269,7 @@ LAYOUTS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_lie_about_a_weights_layout_is_one_clear_error(name: str, path: Path) -> None:
-    """All else in the file is true: without the lie it is read."""
+    """Everything else in the file is true: without the wrong entry it can be read."""
     ds.save({"w": np.zeros((2, 3), "f4")}, path)
     header, data = header_of(path.read_bytes())
     path.write_bytes(file_of(retold(header, linear("w", [0, 1])(told_of(header))), data))
@@ -288,9 +288,9 @@ def test_what_is_told_is_strict_json(text: str, path: Path) -> None:
         ds.load(path)
 
 
-@pytest.mark.timeout(300)  # it would not end in days
+@pytest.mark.timeout(300)  # otherwise it would take days
 def test_what_grows_when_it_is_read_does_not(path: Path) -> None:
-    """A billion laughs: forty containers, each of the one before twice. They are shared, and cost what they cost."""
+    """Forty nested containers, each with the previous one twice (a billion laughs), stay shared and cost little."""
     table: list[Any] = [["value", "ha"], *(["list", [i, i]] for i in range(40))]
     ds.save(TREE, path)
     header, data = header_of(path.read_bytes())
@@ -316,7 +316,7 @@ def test_names_are_never_paths(path: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [path.name]
 
 
-# ---------------------------------------------------------------------- several writers, and writers that end
+# ---------------------------------------------------------------------- several writers, and writers that are killed
 def test_writers_do_not_meet_and_readers_see_one_whole_file(path: Path) -> None:
     ds.save({"who": -1, "x": np.full(1000, -1.0)}, path)
     failures: list[BaseException] = []
@@ -407,7 +407,7 @@ print(steps)
 
 @pytest.mark.slow
 def test_killed_before_every_step_the_file_is_whole(path: Path) -> None:
-    """Each call to the system is the last one once; from the renaming on it is the new file."""
+    """The process is killed before each system call in turn; from the renaming on, the file is the new one."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = []
     for last in range(1, 100):
@@ -443,7 +443,7 @@ ds.save({"by": "the slow one"}, sys.argv[1])
 
 
 def paused(path: Path) -> subprocess.Popen[bytes]:
-    """A writer that waits in the middle of a save."""
+    """Start a writer that pauses in the middle of a save."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", PAUSED, str(path)]
     writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
@@ -478,10 +478,10 @@ def test_a_writer_removes_what_the_killed_left_and_not_what_another_writes(path:
 
 
 def test_what_was_left_on_another_machine_must_be_a_day_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its locks may not be seen here."""
+    """Locks of another machine may not be visible here."""
     with monkeypatch.context() as patch:
         patch.setattr("platform.node", lambda: "elsewhere")
-        writer = paused(path)  # named after this machine, and renamed to the other's
+        writer = paused(path)  # named after this machine, then renamed to the other's
         writer.kill()
         writer.communicate()
         (name,) = left(path)

@@ -1,4 +1,4 @@
-"""A weight's way from one framework's layout to another's, by the canonical one, and back."""
+"""Tests of layouts: a weight goes from one framework's layout to another's through the canonical one, and back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def brought(there: Weight, array: np.ndarray, here: Weight, shape: tuple[int, ..
 
 
 def test_a_dense_layer_behind_a_flattened_map() -> None:
-    """Keras's (height, width, channels) against PyTorch's (channels, height, width), computed through."""
+    """Keras's (height, width, channels) against PyTorch's (channels, height, width), both computed."""
     image, weight = numbers(3, 4, 5), numbers(7, 60)
     keras = Weight("k", (2, 3, 1, 0), ((7,), (3, 4, 5)))
     kernel = brought(Weight("t"), weight, keras, (60, 7))
@@ -56,12 +56,12 @@ def test_parts_of_one_leaf_and_sums() -> None:
     both = [(Term(plain, plain), lambda: second), (Term(plain, plain), lambda: second)]
     assert np.array_equal(put_together(both, (4,)), 2 * second)
     assert put_together([(Term(plain, plain, counts=False), lambda: second)], (4,)).tolist() == [0] * 4
-    assert second[0] == numbers(4)[0]  # what was read is as it was
+    assert second[0] == numbers(4)[0]  # what was read is unchanged
 
 
 @st.composite
 def layouts(draw: st.DrawFn, shape: tuple[int, ...]) -> Weight:
-    """Any layout of a canonical shape whose sizes are products of two."""
+    """Draw any layout of a canonical shape whose sizes are products of two."""
     folded = tuple(draw(st.sampled_from([(size,), (2, size // 2), (size // 2, 2)])) for size in shape)
     sizes = [size for axis in folded for size in axis]
     order = draw(st.none() | st.permutations(range(sizes[0])).map(tuple))
@@ -103,7 +103,7 @@ def test_a_layout_that_cannot_be_is_refused(weight: Weight) -> None:
         require_sound(weight, (2, 3))
 
 
-# ---------------------------------------------------------------------- which tensor for which role
+# ---------------------------------------------------------------------- which tensor has which role
 class Toy:
     """A backend whose model is one layer, and whose tensors are arrays."""
 
@@ -128,7 +128,7 @@ class Toy:
 def filled(
     mine: Layer, held: Mapping[str, np.ndarray], theirs: Layer, arrays: Mapping[str, np.ndarray], by: str
 ) -> dict[str, np.ndarray]:
-    """What each leaf of a model gets from a file."""
+    """Return what each leaf of a model gets from a file."""
     backend = Toy(mine, held)
     tensors = {path: StoredTensor(path, str(array.dtype), array.shape, 0) for path, array in arrays.items()}
     told = [{"kind": theirs.kind, "path": theirs.path, "weights": theirs.weights, "facts": theirs.facts}]

@@ -1,4 +1,4 @@
-"""Checkpoints of models and optimizers: filled in place or not at all, by name or by layer, from any framework."""
+"""Tests of model and optimizer checkpoints: atomic loading in place, by name or by layer, from any framework."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ G0, G1 = ds.gpu(0), ds.gpu(1)
 
 @pytest.fixture
 def first(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A made-up framework with models, whose layouts are the canonical ones."""
+    """Return a fictitious framework with models, whose layouts are the canonical ones."""
     for name in ("is_model", "leaves", "access", "rewire", "layers", "facts", "restore"):
         monkeypatch.setattr(type(fake), name, getattr(Toys, name), raising=False)
     monkeypatch.setattr(type(fake), "refuses", None, raising=False)
@@ -31,7 +31,7 @@ def first(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def second(first: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Another one, with tensors of its own, whose linear and conv weights are turned."""
+    """Yield another framework, with its own tensors, whose linear and conv weights are transposed."""
     name = "otherframe"
     tensor = type("Array", (type(first.backend.settle(np.zeros(1), CPU)),), {"__module__": name})
     backend = type(
@@ -74,7 +74,7 @@ def on(backend: Any, array: np.ndarray, device: ds.Device = CPU, kind: str = "pa
 
 
 def net(frame: Any, device: ds.Device = CPU, scale: float = 1.0) -> Any:
-    """Linear and batch norm, as the first framework names and lays them out."""
+    """Return linear and batch norm, as the first framework names them and lays them out."""
     arrays = {"0.weight": numbers(4, 3), "0.bias": numbers(4), "1.gamma": numbers(4)}
     model = frame.Model(
         [
@@ -88,7 +88,7 @@ def net(frame: Any, device: ds.Device = CPU, scale: float = 1.0) -> Any:
 
 
 def turned_net(frame: Any, device: ds.Device = CPU, **facts: Any) -> Any:
-    """The same layers, as the second framework has them."""
+    """Return the same layers, as the second framework has them."""
     arrays = {"dense/kernel": np.zeros((3, 4)), "dense/bias": np.zeros(4), "norm/scale": np.zeros(4)}
     model = frame.Model(
         [
@@ -225,7 +225,7 @@ def test_a_part_can_be_left_out(first: Any, path: Path) -> None:
         ds.load(path, into=fresh)
 
 
-# ---------------------------------------------------------------------- all or nothing
+# ---------------------------------------------------------------------- atomicity
 def failing(first: Any, path: Path) -> tuple[Any, Any, Any]:
     saved = net(first, CPU, 2)
     optimizer = first.Optimizer(saved, 0.5)
@@ -296,7 +296,7 @@ def test_what_an_optimizer_refuses_changes_nothing(first: Any, path: Path) -> No
     assert stranger.rate == 0.3
 
 
-# ---------------------------------------------------------------------- what does not fit
+# ---------------------------------------------------------------------- files that do not match
 def less(model: Any) -> None:
     del model.parameters["0.bias"]
     model.layers.clear()

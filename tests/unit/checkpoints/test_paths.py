@@ -1,4 +1,4 @@
-"""Paths: the errors of `save` and `load` for invalid paths, and for files of another kind."""
+"""Tests of paths: the errors of `save` and `load` for invalid paths, and for files of another kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X = np.arange(3.0)
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A current folder with one checkpoint in it."""
+    """Yield the current folder, with one checkpoint in it."""
     monkeypatch.chdir(tmp_path)
     ds.save({"x": X}, "model.safetensors")
     (tmp_path / "folder").mkdir()
@@ -34,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 class Says:
-    """A path that says what it likes."""
+    """A path that returns arbitrary text."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -348,14 +348,14 @@ def test_a_file_of_another_program_is_recognized(name: str, here: Path) -> None:
 
 
 def test_a_safetensors_file_whose_first_byte_is_another_formats() -> None:
-    """A header of 0x50 bytes begins with P, as zip archives do: the length decides, not the byte."""
+    """A header of 0x50 bytes starts with P, as zip archives do: the length decides, not the byte."""
     for count in range(300):
         ds.save({"x" * count: X}, "model.safetensors")
         assert (ds.load("model.safetensors")["x" * count] == X).all()
 
 
 def test_a_model_for_a_tree(tmp_path: Path) -> None:
-    """The file holds what has no counterpart in the tree: the hint says how to get at its tensors."""
+    """The file contains tensors without a counterpart in the tree: the hint says how to read them."""
     with pytest.raises(ds.CheckpointError) as caught:
         ds.load("model.safetensors", into=[np.zeros(3)])
     assert caught.value.problem == "the file does not fit `into`: the file has a dict, not a list"

@@ -1,4 +1,4 @@
-"""Several devices: parts that make up the whole, sums that all hold, callables that run where their input is."""
+"""Tests of several devices: `split` and `gather`, reductions, and callables that run on their input's device."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_two_frameworks_in_one_tree(fake: Any) -> None:
         ds.gather([rows(4), theirs], "cpu")
 
 
-# ---------------------------------------------------------------------- failing in the middle
+# ---------------------------------------------------------------------- failures in the middle
 @pytest.mark.parametrize("what", ["allocation", "copy"])
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_failure_releases_what_was_made_and_names_the_leaf(what: str, at: int) -> None:
@@ -518,7 +518,7 @@ def test_the_first_failure_names_its_device_and_stays_what_it_is(error: BaseExce
     assert "callable 1 of ds.parallel, on gpu:1" in str(error)
     assert any("callable 2" in note and "gpu:2" in note and "TypeError: later" in note for note in error.__notes__)
     assert ended == [1], "the others were waited for"
-    error.__traceback__ = error.__context__ = None  # pytest keeps the parameter, and with it all that was on the cards
+    error.__traceback__ = error.__context__ = None  # pytest keeps the parameter, and with it everything on the GPUs
 
 
 def test_a_text_that_cannot_be_added_to_gets_a_note() -> None:
@@ -563,9 +563,9 @@ def test_inside_an_asyncio_task() -> None:
     assert asyncio.run(task()) == [G1, CPU]
 
 
-# ---------------------------------------------------------------------- all of it together
+# ---------------------------------------------------------------------- all of them together
 def step(weights: Any, inputs: Any, labels: Any, total: int) -> Any:
-    """The gradient of the mean squared error of all rows, as far as these rows go."""
+    """Return these rows' part of the gradient of the mean squared error of all rows."""
     return 2.0 * inputs.T @ (inputs @ weights - labels) / total
 
 

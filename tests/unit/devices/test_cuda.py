@@ -1,4 +1,4 @@
-"""Counting what CUDA will show, where NVML does not know: slices of cards (MIG), and machines without NVML."""
+"""Tests of counting what CUDA will show when NVML does not know: slices of GPUs (MIG), and machines without NVML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from devshim.runtime import visible_devices
 
 
 class Machine:
-    """What NVML lists, and what CUDA answers in a process of its own; None where its library is not there."""
+    """The list of NVML, and the answer of CUDA in a separate process; None if its library does not exist."""
 
     def __init__(self, cards: int, cuda: str | None) -> None:
         self.cards, self.cuda, self.asked, self.in_slices = cards, cuda, 0, False
@@ -45,7 +45,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(os.path, "exists", lambda path: False)
     monkeypatch.setattr(visible_devices, "_before", None)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "x")  # so that it is as before afterwards
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "x")  # so that the test restores it
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     cuda_module._ask.cache_clear()
     return found
@@ -95,7 +95,7 @@ def test_count(
 def test_cards_in_mig_mode_are_as_many_as_cuda_shows(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, cuda: str | None, value: str | None, count: int
 ) -> None:
-    """NVML counts the cards; CUDA shows a process one slice of one, or none where no slice has been made."""
+    """NVML counts the GPUs; CUDA shows a process one slice of one, or nothing if no slice was made."""
     machine.cards, machine.cuda, machine.in_slices = 4, cuda, True
     if value is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
@@ -111,7 +111,7 @@ def test_of_cards_in_mig_mode_those_that_cuda_shows_can_be_chosen(machine: Machi
 
 
 def test_the_program_that_asks_runs() -> None:
-    """Here without a driver, so that it fails and says nothing."""
+    """Here it runs without a driver, so it fails and prints nothing."""
     cuda_module._ask.cache_clear()
     assert cuda_module._ask(None, None) is None or cuda_module.count() >= 0
     compile(cuda_module._PROGRAM, "program", "exec")
@@ -128,7 +128,7 @@ def test_visible_devices_are_counted_without_nvml(machine: Machine) -> None:
 def test_visible_devices_are_too_late_once_anybody_has_started_cuda(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CuPy, numba or a framework's own list of devices: CUDA has read the variable then, and never reads it again."""
+    """CuPy, numba or a framework's own list of devices: CUDA has then read the variable, and never reads it again."""
     machine.cards = 2
     monkeypatch.setattr(nvml, "cuda_started", lambda: True)
     with pytest.raises(ds.AlreadyStartedError, match="CUDA is initialised in this process") as caught:
@@ -141,7 +141,7 @@ def test_visible_devices_are_too_late_once_anybody_has_started_cuda(
 def test_the_driver_says_which_card_is_used(
     known: int, active: int, found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked only where it is loaded; before it is started it names no card (3)."""
+    """The driver is queried only if it is loaded; before it has started, it names no GPU (3)."""
 
     def state(card: Any, flags: Any, answer: Any) -> int:
         answer._obj.value = active

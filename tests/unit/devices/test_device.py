@@ -1,4 +1,4 @@
-"""`Device`: a frozen, ordered, interned value."""
+"""Tests of `Device`: a frozen, ordered, interned value."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_an_index_out_of_range_names_the_nearest(index: int, nearest: int) -> No
 
 
 def test_a_lying_integer_makes_no_device_of_its_own() -> None:
-    """A subclass of int may compare as it likes; what is kept is the number it is."""
+    """A subclass of int may compare as it likes; the device stores its actual number."""
 
     class Liar(int):
         def __le__(self, other: object) -> bool:

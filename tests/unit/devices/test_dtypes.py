@@ -1,4 +1,4 @@
-"""The dtypes that have one name on every framework, and NumPy's own dtype of a name."""
+"""Tests of the dtypes that have one name on every framework, and of the NumPy dtype for a name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The NVIDIA driver's own answers, from a driver that is made up."""
+"""Tests of the NVIDIA driver's answers, with a simulated driver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NVMLError_Uninitialized(NVMLError):
 
 
 class Driver(ModuleType):
-    """What nvidia-ml-py offers, with two cards."""
+    """A fake nvidia-ml-py with two GPUs."""
 
     NVMLError = NVMLError
 
@@ -81,7 +81,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_nvml_is_started_once(driver: Driver) -> None:
-    """To start it takes milliseconds on a real driver, and more where no other process holds the cards."""
+    """Starting it takes milliseconds on a real driver, and more if no other process uses the GPUs."""
     for _ in range(3):
         assert len(nvml.cards()) == 2
         assert nvml.driver_version() == "570.1"
@@ -103,7 +103,7 @@ def test_a_driver_that_comes_later_is_found(driver: Driver) -> None:
 
 
 def test_cards_in_mig_mode(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA shows a slice, which is not what NVML tells of the card."""
+    """CUDA shows a slice, for which NVML's data about the GPU is wrong."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(driver, "nvmlDeviceGetName", lambda handle: "H100")
     assert [card.in_slices for card in nvml.cards()] == [False, False]
@@ -116,7 +116,7 @@ def test_cards_in_mig_mode(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("text", [str, str.encode])
 def test_cards(driver: Driver, text: Any) -> None:
-    """Text came as bytes from nvidia-ml-py before 11.515."""
+    """nvidia-ml-py before 11.515 returned text as bytes."""
     driver.text = text
     assert nvml.cards()[1] == nvml.Card(1, "Card 1", "GPU-1", 80 * 2**30, 79 * 2**30)
     driver.nvmlDeviceGetCudaComputeCapability = lambda handle: [9, handle]
@@ -163,7 +163,7 @@ def test_the_cards_are_what_set_visible_devices_chooses_among(
     monkeypatch.setattr(os.path, "exists", lambda path: False)
     ds.set_visible_devices([1])
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
-    ds.set_visible_devices([0])  # numbered anew: the only one left
+    ds.set_visible_devices([0])  # renumbered: the only one left
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
     with pytest.raises(ds.DeviceNotFoundError, match="asks for gpu:1, and 1 is visible"):
         ds.set_visible_devices([1])
@@ -174,7 +174,7 @@ H200S = [nvml.Card(i, "H200", f"GPU-{i}{i}aa-bb", 2**37, 2**36) for i in range(3
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Three cards that are alike, and nothing that hides one."""
+    """Return the environment with three identical GPUs, none of them hidden."""
     monkeypatch.setattr(nvml, "cards", lambda: H200S)
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.delenv(name, raising=False)
@@ -192,13 +192,13 @@ def three(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ("0,-1,1", [0]),
         ("1,7,0", [1]),
         ("1,,0", [1]),
-        ("1,1", []),  # as in PyTorch's and the driver's reading: one named twice hides all
+        ("1,1", []),  # as PyTorch and the driver read it: one named twice hides all
         ("GPU-1,GPU-11aa", []),
         ("1a,+2", [1, 2]),
         ("GPU-22,GPU-00aa-bb", [2, 0]),
-        ("GPU-", []),  # could be any
+        ("GPU-", []),  # could be any GPU
         ("H200", []),
-        ("MIG-GPU-00aa-bb/0/0", []),  # a slice of a card
+        ("MIG-GPU-00aa-bb/0/0", []),  # a slice of a GPU
     ],
 )
 def test_what_is_visible_is_what_cuda_reads(three: pytest.MonkeyPatch, value: str | None, visible: list[int]) -> None:
@@ -209,13 +209,13 @@ def test_what_is_visible_is_what_cuda_reads(three: pytest.MonkeyPatch, value: st
 
 
 def test_unlike_cards_are_known_only_in_the_drivers_order(three: pytest.MonkeyPatch) -> None:
-    """CUDA puts the fastest first, unless told otherwise."""
+    """CUDA puts the fastest first by default."""
     unlike = [*H200S, nvml.Card(3, "T4", "GPU-33", 1, 1)]
     three.setattr(nvml, "cards", lambda: unlike)
     assert nvml.known(0) is None
     three.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-00")
     assert nvml.known(1) is None
-    three.setenv("CUDA_VISIBLE_DEVICES", "GPU-33,GPU-00")  # each is who it is, in any order
+    three.setenv("CUDA_VISIBLE_DEVICES", "GPU-33,GPU-00")  # a UUID identifies each, in any order
     assert [nvml.known(0), nvml.known(1)] == [unlike[3], unlike[0]]
     three.delenv("CUDA_VISIBLE_DEVICES")
     three.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -242,7 +242,7 @@ def test_why_there_are_no_more(three: pytest.MonkeyPatch, value: str | None, cou
 
 
 def test_whether_cuda_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's library is only looked for among those that are loaded."""
+    """The driver's library is searched only among loaded libraries."""
     asked: list[tuple[str, int]] = []
     answers = iter([3, 0, 100])
 

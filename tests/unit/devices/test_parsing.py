@@ -1,4 +1,4 @@
-"""`device`: every spelling a user meets, and `DeviceSpecError` for everything else."""
+"""Tests of `device`: every common spelling, and `DeviceSpecError` for everything else."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_device_is_itself() -> None:
 
 
 class Text(str):
-    """Text whose own methods do not work, and are not asked."""
+    """Text whose own methods do not work, and must not be called."""
 
     def _refuse(self, *args: object) -> Any:
         raise RuntimeError("do not touch")
@@ -167,7 +167,7 @@ class Text(str):
 
 
 def shared(depth: int) -> Any:
-    """A tuple of tuples whose repr has 2**depth parts."""
+    """Return a tuple of tuples whose repr has 2**depth parts."""
     node: Any = (1,)
     for _ in range(depth):
         node = (node, node)
@@ -175,7 +175,10 @@ def shared(depth: int) -> Any:
 
 
 def liars() -> dict[str, Any]:
-    """Objects that raise when they are asked, or answer what is not so; kept from pytest, which asks."""
+    """Return objects that raise when inspected, or give false answers.
+
+    Pytest must not see them, because it inspects.
+    """
 
     def refuse(*args: object) -> Any:
         raise RuntimeError("do not touch")
@@ -232,7 +235,7 @@ def test_nothing_but_a_device_spec_error_comes_out(name: str) -> None:
 def test_a_liar_is_no_kind_and_no_index(name: str) -> None:
     with pytest.raises(ds.DeviceSpecError):
         ds.Device(liars()[name])
-    if not name.startswith("shape"):  # as an index, its shape is not asked
+    if not name.startswith("shape"):  # as an index, its shape is not read
         with pytest.raises(ds.DeviceSpecError):
             ds.Device("gpu", liars()[name])
 
@@ -268,7 +271,7 @@ def test_near_misses(text: str) -> None:
 
 
 def work(call: Any) -> int:
-    """How many lines of Python, calls of C functions and characters of exact text a call works through, about."""
+    """Return roughly how many Python lines, C function calls and characters of exact text a call processes."""
     steps = 0
 
     def profile(frame: object, event: str, argument: object) -> None:
@@ -293,7 +296,7 @@ def refused(spec: object) -> None:
 
 @pytest.mark.parametrize("make", [lambda n: "g" * n, lambda n: "gpu:" * n, lambda n: "/" * n, lambda n: "(" * n])
 def test_a_long_text_costs_no_more_than_a_short_one(make: Any) -> None:
-    """The number of calls does not grow with the text, and its characters are not read: not even for a hash."""
+    """The number of calls does not grow with the text, and its characters are not read, not even for a hash."""
     refused(make(200))
     assert work(lambda: refused(make(10**7))) <= work(lambda: refused(make(200))) + 5
 
@@ -335,7 +338,7 @@ def test_no_text_is_evaluated() -> None:
     finally:
         sys.setprofile(None)
     assert len([found for found in outcomes if found is not None]) == len(ACCEPTED)
-    assert len in called  # the profile sees what is called
+    assert len in called  # the profile sees the calls
     assert not called & {eval, exec, compile, __import__, open}
 
 
@@ -354,7 +357,7 @@ def test_a_frameworks_own_objects(fake: Any, device_object: type) -> None:
 
 
 def test_cupys_devices_are_read_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the adapter is not loaded; tests/stub_cupy has the rest."""
+    """This also works without the adapter; tests/stub_cupy has the other tests."""
     cupy_device = type("Device", (), {"__module__": "cupy.cuda.device", "id": 1})
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "cupy", ModuleType("cupy"))
@@ -363,7 +366,7 @@ def test_cupys_devices_are_read_by_their_number(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("count", "is_told"), [(1, True), (19, True), (20, False), (500, False)])
 def test_only_of_short_text_the_index_is_named(count: int, is_told: bool) -> None:
-    """The rest of longer text would be cut off in the middle."""
+    """Longer text would be cut off in the middle."""
     with pytest.raises(ds.DeviceSpecError) as caught:
         ds.device("cuda:" + "a" * count)
     assert ("is not an index" in str(caught.value)) == is_told

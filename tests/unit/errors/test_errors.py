@@ -1,4 +1,4 @@
-"""The errors: one tree, one form of message, and both survive pickling."""
+"""Tests of the errors: one tree, one form of message, and both survive pickling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLASSES = [getattr(errors, name) for name in errors.__all__]
 
 
 def drawn() -> dict[str, tuple[str, str | None]]:
-    """The tree in the module's docstring: class -> (its parent, its builtin base)."""
+    """Return the tree in the module's docstring: class -> (its parent, its builtin base)."""
     assert errors.__doc__ is not None
     found: dict[str, tuple[str, str | None]] = {}
     above: list[str] = []
@@ -38,7 +38,7 @@ def drawn() -> dict[str, tuple[str, str | None]]:
 
 
 def actual() -> dict[str, tuple[str, str | None]]:
-    """The tree the classes make."""
+    """Return the tree that the classes make."""
     found = {}
     for cls in CLASSES:
         parent, *others = cls.__bases__
@@ -73,7 +73,7 @@ def test_the_form_and_pickling(cls: type[ds.DevshimError], hint: str | None) -> 
 
 
 class Nasty:
-    """An argument whose text cannot be had."""
+    """An argument whose text cannot be obtained."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no")
@@ -160,7 +160,7 @@ def test_a_message_about_very_many_tensors_is_short(cards: object) -> None:
 
 
 def test_an_import_errors_text_follows_the_leaf() -> None:
-    """`ImportError` keeps its message apart from its arguments."""
+    """`ImportError` stores its message apart from its arguments."""
     error = ds.BackendBrokenError("broken", "mend it")
     error.add_leaf("[0]")
     assert "[0]" in str(error)
@@ -171,7 +171,7 @@ PLACES = [path for root in (ds, devshim_backends) for path in sorted(Path(root._
 
 @pytest.mark.parametrize("path", [path for path in PLACES if "testing" not in path.parts], ids=lambda path: path.stem)
 def test_no_error_is_raised_without_a_hint(path: Path) -> None:
-    """An error without one leaves its reader alone; `DevshimError` allows it for those who pass an error on."""
+    """An error without a hint does not help its reader; `DevshimError` allows it for code that passes an error on."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in errors.__all__:
             assert len(node.args) + len(node.keywords) >= 2, f"{path}:{node.lineno}: {ast.unparse(node)}"
@@ -179,7 +179,7 @@ def test_no_error_is_raised_without_a_hint(path: Path) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_hint_does_not_repeat_the_message(name: str, cards: object) -> None:
-    """Not most of a hint's words are those of its message: it says what to type, not again what is true."""
+    """Most words of a hint are not those of its message: it says what to type, and does not repeat what is true."""
     with pytest.raises(ds.DevshimError) as caught:
         REFUSED[name][1](np.zeros(2))
     said, hint = (
@@ -190,7 +190,7 @@ def test_the_hint_does_not_repeat_the_message(name: str, cards: object) -> None:
 
 # ---------------------------------------------------------------------- an adapter's errors
 def of_an_adapter(module: str) -> type[ds.DevshimError]:
-    """A class that is devshim's error and a framework's own."""
+    """Return a class that is both devshim's error and a framework's own."""
     return errors.joined(type("FullCardError", (ds.OutOfMemoryError, RuntimeError), {"__module__": module}))
 
 
@@ -207,7 +207,7 @@ def test_an_adapters_error_has_devshims_name() -> None:
     ("module", "framework"), [("fakeframe.errors", "fakeframe"), ("devshim_backends._fakeframe.full", "fakeframe")]
 )
 def test_an_adapters_error_survives_pickling(module: str, framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As itself where the framework is loaded, and as devshim's alone in a process that has not loaded it."""
+    """It stays the same class if the framework is loaded, and is devshim's class in a process without it."""
     cls = of_an_adapter(module)
     parts = module.split(".")
     for i in range(1, len(parts) + 1):

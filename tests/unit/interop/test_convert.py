@@ -1,4 +1,4 @@
-"""`convert`, `to_numpy`, `from_numpy`: between NumPy and a framework that is made up."""
+"""Tests of `convert`, `to_numpy` and `from_numpy` between NumPy and a fictitious framework."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_shares_where_it_can(fake: Any) -> None:
     y = ds.convert(x, "fakeframe")
     assert type(y).__module__ == "fakeframe"
     assert np.shares_memory(x, y)
-    y = fake.from_numpy(x, ds.cpu(), copy=False)  # what NumPy reads through DLPack it cannot write, before 2.1
+    y = fake.from_numpy(x, ds.cpu(), copy=False)  # before NumPy 2.1, arrays read through DLPack are read-only
     back = ds.convert(y, "np")
     assert type(back) is np.ndarray
     assert np.shares_memory(x, back)
@@ -163,7 +163,7 @@ def test_from_numpy_takes_arrays(thing: Any) -> None:
 
 
 def test_the_result_of_every_placement_is_checked(fake: Any) -> None:
-    """An adapter whose copies land elsewhere is caught, whatever call made them."""
+    """An adapter whose copies arrive on another device is detected, in every call."""
     fake.lands_on = ds.gpu(0)
     x = fake.settle(np.zeros(1), ds.cpu())
     for call in (lambda: ds.place(x, "gpu:1"), lambda: ds.copy([x], "gpu:1"), lambda: ds.place({"a": x}, "gpu:1")):
@@ -173,7 +173,7 @@ def test_the_result_of_every_placement_is_checked(fake: Any) -> None:
 
 @pytest.mark.parametrize("both", [False, True])
 def test_memory_of_a_simulated_card_is_shared_with_no_other_framework(fake: Any, cards: object, both: bool) -> None:
-    """The other framework's card may be a real one: then the two are not the same device either."""
+    """The other framework's GPU may be a real one, which is not the same device either."""
     fake.simulated = 2 if both else 0
     x = ds.asarray([1.0, 2.0], device=1)
     with pytest.raises(ds.CopyNeededError, match="label"):
@@ -186,7 +186,7 @@ def test_host_memory_is_shared_while_cards_are_simulated(fake: Any, cards: objec
 
 
 def test_memory_of_one_real_card_is_offered_to_the_other_framework(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two frameworks on one real card: nothing is simulated, so the memory is shared there."""
+    """Two frameworks on one real GPU: nothing is simulated, so the memory is shared there."""
     x = fake.settle(np.arange(3.0), ds.gpu(1))
     numpy = registry.load("numpy")
     shared: list[Any] = []
@@ -207,7 +207,7 @@ def test_memory_of_one_real_card_is_offered_to_the_other_framework(fake: Any, mo
 def test_frozen_memory_of_a_real_card_is_copied_there(
     fake: Any, monkeypatch: pytest.MonkeyPatch, asked: bool | None
 ) -> None:
-    """It may not be shared, and went to the host and back."""
+    """The memory may not be shared; it used to be copied through the host."""
     x, lent, made = (fake.settle(np.arange(3.0), ds.gpu(1)) for _ in range(3))
     numpy = registry.load("numpy")
     done: list[str] = []
@@ -237,7 +237,7 @@ def test_frozen_memory_of_a_real_card_is_copied_there(
 def test_a_card_is_waited_for_unless_the_consumer_says_on_which_stream_it_computes(
     fake: Any, monkeypatch: pytest.MonkeyPatch, stream: int | None
 ) -> None:
-    """To wait stops the whole card; with a stream the producer orders what it has asked of the card before it."""
+    """Waiting stops the whole GPU; with a stream, the producer orders its work before the consumer's."""
     numpy, done = registry.load("numpy"), []
 
     class Producer:
@@ -266,7 +266,7 @@ def test_a_card_is_waited_for_unless_the_consumer_says_on_which_stream_it_comput
 
 @pytest.fixture
 def unknown_to_numpy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A tensor of the made-up framework in a dtype that NumPy lacks where ``ml_dtypes`` is not installed."""
+    """Return a tensor of the fictitious framework in a dtype that NumPy lacks without ``ml_dtypes``."""
 
     def to_numpy(self: Any, x: Any, copy: bool) -> Any:
         raise ds.ConversionError("NumPy has no bfloat16", "pip install ml_dtypes")
@@ -297,7 +297,7 @@ def test_what_nothing_carries_is_refused(unknown_to_numpy: Any, fake: Any, monke
 
 
 def test_a_consumer_that_names_no_stream_waits_for_the_tensor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The card goes on with all else; `devshim.transfers.dlpack.Ordered` says when to wait."""
+    """The GPU continues all other work; `devshim.transfers.dlpack.Ordered` says when to wait."""
     asked: list[object] = []
     x, card = np.ones(3), ds.gpu(0)
 

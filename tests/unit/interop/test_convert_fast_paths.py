@@ -1,4 +1,4 @@
-"""`convert`'s short cuts: taken for what is plain while nobody watches, and for nothing else."""
+"""Tests of the fast paths of `convert`: taken for plain tensors without an observer, and for nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAIN = np.arange(6.0).reshape(2, 3)
 
 
 class Made:
-    """What the made-up framework's short cuts were asked for, and whether they answer."""
+    """The requests to the fictitious framework's fast paths, and whether they answer."""
 
     def __init__(self, fake: Any) -> None:
         self.fake, self.views, self.borrowed, self.answers = fake, 0, 0, True
@@ -31,7 +31,7 @@ class Made:
         self.borrowed += 1
         if not self.answers:
             return None
-        # An unversioned capsule cannot say that it may be written, so NumPy makes what it reads read-only.
+        # An unversioned capsule cannot declare that it is writable, so NumPy makes the array read-only.
         got = np.from_dlpack(dlpack.Exporter((dlpack.CPU, 0), lambda stream: capsule))
         assert (got.dtype.name, got.shape) == (dtype, shape)
         return self.fake.settle(got, CPU)
@@ -39,7 +39,7 @@ class Made:
 
 @pytest.fixture
 def made(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """The made-up framework with short cuts to and from NumPy, none of them learned yet."""
+    """Return the fictitious framework with fast paths to and from NumPy, none of them learned yet."""
     found = Made(fake)
     kind = type(fake.settle(PLAIN, CPU))
     monkeypatch.setattr(convert, "_SHORT_CUTS", {})
@@ -51,7 +51,7 @@ def made(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
 
 @pytest.fixture
 def long_ways(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What has gone the long way."""
+    """Return the list of objects that took the slow path."""
     gone: list[object] = []
     way = convert._the_long_way
 
@@ -138,16 +138,16 @@ def test_what_gives_no_answer_or_raises_goes_the_long_way(made: Made, long_ways:
     long_ways.clear()
     assert np.array_equal(ds.convert(PLAIN, "fakeframe"), PLAIN)
     assert np.array_equal(ds.convert(x, "numpy"), PLAIN)
-    made.fake.settle = None  # what `borrow` calls
+    made.fake.settle = None  # which `borrow` calls
     made.answers = True
-    with pytest.raises(TypeError):  # the long way's own, which meets the same
+    with pytest.raises(TypeError):  # the slow path's own error, which meets the same
         ds.convert(PLAIN, "fakeframe")
     assert len(long_ways) == 3
 
 
 def test_nothing_immutable_is_lent_to_who_would_write(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     numpy = registry.load("numpy")
-    monkeypatch.setattr(type(made.fake), "immutable", False)  # which it has from NumPy's
+    monkeypatch.setattr(type(made.fake), "immutable", False)  # inherited from NumPy's adapter
     monkeypatch.setattr(type(numpy), "immutable", True)
     for _ in range(2):
         ds.convert(PLAIN, "fakeframe")
@@ -177,7 +177,7 @@ ODD: dict[str, Callable[[np.ndarray], Any]] = {
 
 @pytest.mark.parametrize("odd", ODD)
 def test_what_is_not_plain_is_not_lent(odd: str, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever was lent before: nothing but the array itself decides."""
+    """Whatever was shared before, only the array itself decides."""
     lend = registry.load("numpy").lenders[np.ndarray]
     for _ in range(2):
         ds.convert(PLAIN, "fakeframe")

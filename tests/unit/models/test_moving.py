@@ -1,4 +1,4 @@
-"""Models and optimizers in the neutral half: moved whole or not at all, with the toys of a made-up framework."""
+"""Tests of moving models and optimizers, completely or not, with toy models of a fictitious framework."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def parameter(frame: Any, values: Any, device: ds.Device = CPU, kind: str = "par
 
 @pytest.fixture
 def model(frame: Any) -> Any:
-    """Two blocks of two parameters each, the second made of two, and a buffer."""
+    """Return two blocks of two parameters each, the second one nested, and a buffer."""
     made = frame.Model([])
     for name in ("a.weight", "a.bias", "b.0.weight", "b.1.weight"):
         made.parameters[name] = parameter(frame, [len(name)] * 64)
@@ -234,7 +234,7 @@ def test_a_block_that_fits_nowhere_is_opened(frame: Any, model: Any) -> None:
     plan = ds.Placement.balanced(model, [G0, G1], [room + 256, 300])
     assert plan["a.weight"] is plan["a.bias"] is plan["b.0.weight"] is G0
     assert plan["b.1.weight"] is plan["count"] is G1
-    with pytest.raises(ds.OutOfMemoryError, match="gpu:0: 10, gpu:1: 10 bytes"):  # what is free
+    with pytest.raises(ds.OutOfMemoryError, match="gpu:0: 10, gpu:1: 10 bytes"):  # the free memory
         ds.Placement.balanced(model, [G0, G1])
     with pytest.raises(ds.OutOfMemoryError, match=r"1,028 bytes, 512 of them in one piece \(a\)"):
         ds.Placement.balanced(model, [G0, G1], [500, 500])

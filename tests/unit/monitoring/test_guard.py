@@ -1,4 +1,7 @@
-"""The guard: hidden copies are told or refused at the line, explicit ones are left alone; tried on NumPy's cards."""
+"""Tests of the guard: implicit transfers are reported or refused at the line, explicit ones are allowed.
+
+On NumPy GPUs.
+"""
 
 from __future__ import annotations
 
@@ -183,7 +186,7 @@ def test_threads_and_tasks_keep_their_own(x: Any) -> None:
 
 
 def test_a_guard_that_is_over_guards_nothing(x: Any) -> None:
-    """Neither a task that was started inside, nor the thread in which a generator opened it, which another closed."""
+    """This includes a task started inside it, and the thread of a generator that another thread closed."""
 
     async def outlive() -> float:
         over = asyncio.Event()
@@ -267,9 +270,9 @@ def test_the_ledger_and_the_guard_together(x: Any) -> None:
     assert log.count == 1
 
 
-# ---------------------------------------------------------------------- the line, and what is left
+# ---------------------------------------------------------------------- the line, and the state afterwards
 def test_a_line_that_warns_often_warns_once(x: Any) -> None:
-    """As Python's own warnings do, unless a filter says otherwise; and filters by module know the user's."""
+    """Like Python's own warnings, unless a filter says otherwise; and filters by module use the user's module."""
     with ds.guard("warn"), warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("default")
         for _ in range(3):
@@ -280,7 +283,7 @@ def test_a_line_that_warns_often_warns_once(x: Any) -> None:
 
 
 def test_a_module_called_as_one_of_pythons(x: Any) -> None:
-    """Whose line it is, its file says: a user's module may be called ``queue``."""
+    """The file decides whose line it is: a user's module may be called ``queue``."""
     code = compile("def reading(x):\n    return float(x)\n", "/home/user/queue.py", "exec")
     scope: dict[str, Any] = {"__name__": "queue"}
     exec(code, scope)
@@ -290,7 +293,7 @@ def test_a_module_called_as_one_of_pythons(x: Any) -> None:
 
 
 def test_pythons_own_lines_are_nobodys(x: Any) -> None:
-    """A logger formats what it was given in a line of its own."""
+    """A logger formats its arguments in a line of its own."""
     logger = logging.Logger("somebody")
     logger.addHandler(logging.StreamHandler(io.StringIO()))
     at = line() + 2
@@ -321,11 +324,11 @@ def test_a_refusal_that_a_logger_prints_is_raised_where_the_block_ends(
     with pytest.raises(KeyboardInterrupt):
         and_fail(KeyboardInterrupt())
     with ds.guard("error"), pytest.raises(ds.TransferError):
-        float(x)  # one that is caught is not raised again
+        float(x)  # a caught one is not raised again
 
 
 def test_what_parallel_has_told_of_is_not_raised_again(x: Any) -> None:
-    """Of two that are refused it raises the first, and notes the other."""
+    """Of two refusals, `parallel` raises the first, and notes the other."""
     with ds.guard("error"):
         with pytest.raises(ds.TransferError, match="callable 0 of"):
             ds.parallel([float, float], [x, ds.ones((), device="gpu:0")])
@@ -356,7 +359,7 @@ OF_C = pytest.mark.skipif(
 @OF_C
 @pytest.mark.parametrize("cls", [bytearray, np.ndarray, int])
 def test_the_slot_for_buffers(cls: type) -> None:
-    """Where it is known to be, it gives what memoryview gives; where a class has none, nothing is exchanged."""
+    """If its address is known, it returns what memoryview returns; in a class without it, nothing is replaced."""
     told: list[Any] = []
     slot = buffer_protocol.slot_of(cls, buffer_protocol._AS_BUFFER)
     assert (slot is not None and bool(slot.value)) == (cls is not int)
@@ -382,7 +385,7 @@ def test_a_buffer_that_is_refused() -> None:
 
 
 class Sequence:
-    """An object whose number comes from a GPU: NumPy puts an error of its own in front of the refusal."""
+    """An object whose number comes from a GPU: NumPy raises an error of its own before the refusal."""
 
     def __len__(self) -> int:
         return 1

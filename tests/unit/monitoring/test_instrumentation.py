@@ -1,4 +1,4 @@
-"""What adapters watch a tensor class with: each hidden copy is reported once, and the class is left as it was."""
+"""Tests of the instrumentation of tensor classes: one report per implicit transfer, and the class is restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tensor:
 
     @property
     def value(self) -> Any:
-        """The values."""
+        """Return the values."""
         return self.array.tolist()
 
     def item(self) -> Any:

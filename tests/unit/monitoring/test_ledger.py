@@ -1,4 +1,4 @@
-"""The ledger: every copy, to the byte, at the right line, in the right thread; and nothing when it is off."""
+"""Tests of the ledger: it records every copy with its bytes, line and thread, and nothing when it is closed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_site_is_the_users_line() -> None:
 
 
 def test_the_site_of_a_compiled_function_is_the_line_that_calls_it() -> None:
-    """torch.fx writes such functions, and calls their file so."""
+    """torch.fx writes such functions, and gives their file this name."""
     written = compile("copied = ds.copy(x, 'gpu:1')", "<eval_with_key>.5", "exec")
     with ds.transfers() as log:
         before = sys._getframe().f_lineno
@@ -102,7 +102,7 @@ def test_the_site_of_a_compiled_function_is_the_line_that_calls_it() -> None:
 
 
 def test_the_site_is_the_users_in_parallel_too() -> None:
-    """The line in the callable, or that of `parallel` where all of that is nobody's."""
+    """It is the line in the callable, or that of `parallel` if no line in the callable is the user's."""
     x = there()
     with ds.transfers() as log:
         before = line()
@@ -116,7 +116,7 @@ def test_the_site_is_the_users_in_parallel_too() -> None:
 
 
 def test_a_failed_copy_is_none() -> None:
-    held = ds.memory(0).used  # by what other tests left
+    held = ds.memory(0).used  # by tensors that other tests left
     with ds.simulate(1, memory=held + 1024), ds.transfers() as log:
         with pytest.raises(ds.OutOfMemoryError):
             ds.place(np.zeros(1000), "gpu:0")
@@ -169,7 +169,10 @@ def test_threads_and_tasks_keep_their_own() -> None:
 
 
 def test_one_block_entered_again() -> None:
-    """Inside itself it hears each copy once, and afterwards it goes on; then it hears nothing."""
+    """Entered inside itself it records each copy once, and later it continues.
+
+    After the last exit it records nothing.
+    """
     block = ds.transfers()
     with block as log:
         with block as same:
@@ -185,7 +188,7 @@ def test_one_block_entered_again() -> None:
 
 
 def test_what_is_over_hears_nothing() -> None:
-    """Neither in a task that was started inside, nor where a generator is closed in another thread."""
+    """This includes a task started inside it, and a generator closed in another thread."""
 
     async def outlive() -> tuple[int, int]:
         over = asyncio.Event()
@@ -222,7 +225,7 @@ def test_what_is_over_hears_nothing() -> None:
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_sum_by_the_frameworks_own_engine_is_a_copy_of_each(answers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the next device; and none where the engine does not know how."""
+    """Each copy to the next device is recorded; nothing is recorded if the engine does not support the operation."""
     xs, devices = [there(0), there(1)], [ds.gpu(0), ds.gpu(1)]
     backend = registry.load("numpy")
     monkeypatch.setattr(backend, "all_reduce", lambda xs, op: list(xs) if answers else None)
@@ -303,7 +306,7 @@ def test_the_trace_is_in_the_trace_event_format(tmp_path: Path) -> None:
 
 
 def test_a_trace_has_a_row_for_each_thread_and_no_copy_begins_before_the_last_one_ended(tmp_path: Path) -> None:
-    both = threading.Barrier(2)  # so that the one does not get the other's identifier
+    both = threading.Barrier(2)  # so that the second does not get the identifier of the first
     with ds.transfers() as log:
         ds.parallel([lambda _: [both.wait(), *(there() for _ in range(50))]] * 2, [0, 1])
     log.to_chrome_trace(tmp_path / "trace.json")

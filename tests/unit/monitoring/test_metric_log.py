@@ -1,4 +1,4 @@
-"""`MetricLog`: values stay on the device as they were, and come in one transfer; tried on NumPy's cards."""
+"""Tests of `MetricLog`: values stay on the device, unchanged, and are read in one transfer; on NumPy GPUs."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ BESIDE: dict[str, tuple[str, float, Any, str]] = {
 
 @pytest.mark.parametrize("name", BESIDE)
 def test_a_python_number_is_what_it_was(name: str) -> None:
-    """It takes the tensors' dtype where it fits, and none is cut off where it does not."""
+    """It takes the tensors' dtype if that can represent it, and is not truncated otherwise."""
     dtype, value, number, expected = BESIDE[name]
     log = ds.MetricLog("gpu:1")
     log.append(ds.full((), value, dtype=dtype, device="gpu:1"))

@@ -1,4 +1,4 @@
-"""What a ledger looks like, of copies that are written down here."""
+"""Tests of a ledger's reports, for copies that are written out here."""
 
 from __future__ import annotations
 

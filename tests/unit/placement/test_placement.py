@@ -1,4 +1,4 @@
-"""`Placement`: a value that is read, written down, planned and applied; here on trees of arrays."""
+"""Tests of `Placement`: a value that is read, written, planned and applied; here on trees of arrays."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def placement(**places: str) -> ds.Placement:
     return ds.Placement({key.replace("__", "."): place for key, place in places.items()})
 
 
-# ---------------------------------------------------------------------- looking up
+# ---------------------------------------------------------------------- lookup
 @pytest.mark.parametrize(
     ("path", "device"),
     [
-        ("a.b.weight", "gpu:2"),  # itself
-        ("a.b.bias", "gpu:1"),  # nearest above
-        ("a.c.bias", "gpu:0"),  # further above
-        ("ab.bias", "cpu"),  # not above: a glob, the first that fits
+        ("a.b.weight", "gpu:2"),  # exact match
+        ("a.b.bias", "gpu:1"),  # nearest parent
+        ("a.c.bias", "gpu:0"),  # parent further up
+        ("ab.bias", "cpu"),  # not a parent: the first matching glob
         ("z.weight", "gpu:2"),  # the second glob
         ("z", "gpu:1"),  # the default
     ],
@@ -66,7 +66,7 @@ def test_keys_are_text(bad: Any) -> None:
         ds.Placement({"a": "card one"})
 
 
-# ---------------------------------------------------------------------- a value
+# ---------------------------------------------------------------------- equality and representation
 def test_equality_and_hash() -> None:
     one, same = ds.Placement({"a": "gpu:1", "b": 0}), ds.Placement({"a": 1, "b": "cuda:0"})
     assert one == same
@@ -154,7 +154,7 @@ def test_a_placement_of_one_thing_holds_where_it_is_an_item() -> None:
 
 
 def test_state_that_mirrors_the_weights_goes_where_they_go() -> None:
-    """As optax keeps it: a number of no axes, and trees like that of the weights."""
+    """As optax stores it: a number without axes, and trees like that of the weights."""
     weights = {"a": {"w": np.zeros((4, 4)), "b": np.zeros(4)}, "z": {"w": np.zeros((4, 4)), "b": np.zeros(4)}}
     state = ({"count": np.zeros(()), "mu": weights, "nu": weights}, None)
     plan = ds.Placement.balanced(weights, [2, 1])
@@ -202,7 +202,7 @@ def test_the_fullest_is_as_empty_as_can_be() -> None:
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=7), st.integers(1, 3))
 def test_no_plan_is_better(sizes: list[int], count: int) -> None:
-    """Against all ways to cut the list: none has a fullest device that is emptier."""
+    """Compared with all ways to cut the list, no plan has a smaller largest load."""
     parts = [Part(str(i), {str(i): (i, size)}, []) for i, size in enumerate(sizes)]
     runs = planner._divide(parts, [planner.UNLIMITED] * count, limited=False)
     assert runs is not None
@@ -214,7 +214,7 @@ def test_no_plan_is_better(sizes: list[int], count: int) -> None:
 
 
 def test_a_dict_or_list_below_the_top_stays_together() -> None:
-    """`x @ w + b` computes where both are; only what fits nowhere as a whole is cut."""
+    """`x @ w + b` computes on one device; only a container that fits nowhere as a whole is cut."""
     layers = [{"w": np.zeros((8, 8)), "b": np.zeros(8)} for _ in range(3)]
     net = {"in": layers[0], "hidden": [layers[1], (np.zeros((8, 8)), np.zeros(8))], "out": layers[2]}
     plan = ds.Placement.balanced(net, [0, 1])

@@ -1,4 +1,4 @@
-"""Arguments in another order or form than a call takes: the exact texts, and the code in their hints is run."""
+"""Tests of arguments in the wrong order or form: the exact texts, and the code in their hints runs."""
 
 from __future__ import annotations
 
@@ -353,11 +353,11 @@ TEXTS: dict[str, tuple[type[ds.DevshimError], str, str]] = {
 }
 
 STARTS_EARLIER = ("ds.set_visible_devices", "ds.memory_policy")
-"""Calls that must come before a framework starts: their code is read, and run by tests of their own."""
+"""Calls that must come before a framework starts: their code is parsed, and run by separate tests."""
 
 
 def names() -> dict[str, Any]:
-    """The arguments by the names that documentation and hints give them."""
+    """Return the arguments under the names that documentation and hints give them."""
     x = np.arange(4.0).reshape(2, 2)
     devices = ["gpu:0", "gpu:1"]
     return {
@@ -379,7 +379,7 @@ def names() -> dict[str, Any]:
 
 
 def code_in(text: str) -> Iterator[str]:
-    """Yield each call of devshim's that a text holds, up to its closing parenthesis."""
+    """Yield each devshim call in a text, up to its closing parenthesis."""
     at = text.find("ds.")
     while at >= 0:
         depth, end = 1, text.index("(", at) + 1

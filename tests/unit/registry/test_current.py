@@ -1,4 +1,4 @@
-"""Which framework is current: `use`, `using`, the environment, and what is installed, each for its own context."""
+"""Tests of the current framework: `use`, `using`, the environment and what is installed, for each context."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def in_thread(fn: Callable[[], Any]) -> Any:
 
 
 def test_precedence(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The innermost block, then the process, then the environment."""
+    """The innermost block comes first, then the process, then the environment."""
     ds.use(None)
     monkeypatch.setenv("DEVSHIM_BACKEND", "fakeframe")
     assert current() == "fakeframe"
@@ -54,7 +54,7 @@ def test_the_environment_is_read_when_it_is_needed(fake: object, monkeypatch: py
         ds.zeros(1)
     assert current_module.chosen() is None
     monkeypatch.setenv("DEVSHIM_BACKEND", "")
-    assert current() == "fakeframe"  # the only one installed beside NumPy
+    assert current() == "fakeframe"  # the only one installed besides NumPy
 
 
 def test_a_block_ends_whatever_happens(fake: object) -> None:
@@ -78,7 +78,7 @@ def test_use_is_the_processes_and_using_the_threads(fake: object) -> None:
 
 
 def test_one_block_shared_by_threads(fake: object) -> None:
-    """Both are inside at once and leave in the order they came."""
+    """Both are inside at the same time, and leave in the order in which they entered."""
     block, turns, seen = ds.using("fakeframe"), [threading.Event() for _ in range(3)], []
 
     def first() -> None:
@@ -121,7 +121,7 @@ def test_tasks_keep_their_own(fake: object) -> None:
 
 
 def test_a_block_left_in_another_context_does_no_harm(fake: object) -> None:
-    """A generator's finally clause, or an asynchronous fixture's, may run elsewhere."""
+    """A generator's finally clause, or an asynchronous fixture's, may run in another context."""
     block = ds.using("fakeframe")
     contextvars.Context().run(block.__enter__)
     contextvars.Context().run(block.__exit__, None, None, None)

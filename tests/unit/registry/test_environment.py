@@ -1,4 +1,4 @@
-"""The environment: what is read, what is nonsense, and what looks like a variable of devshim's and is not."""
+"""Tests of the environment: the variables that are read, invalid values, and misspelled names of variables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_other_programs_variables_and_right_ones_say_nothing(monkeypatch: pytest
 
 
 def test_the_table_is_what_the_code_reads() -> None:
-    """Every variable that a file of devshim's reads from the environment is known, and the other way round."""
+    """Every variable that a file of devshim reads from the environment is known, and the other way round."""
     read = set()
     for path in Path(ds.__file__).parent.rglob("*.py"):
         if path.name != "environment.py":
@@ -117,7 +117,7 @@ JUNK = [
 
 @pytest.mark.parametrize("value", JUNK)
 def test_an_amount_of_memory_that_is_none(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error where GPUs are simulated, a warning where it has no effect."""
+    """It is an error if GPUs are simulated, and a warning if it has no effect."""
     with pytest.raises(ds.ArgumentError, match="positive number of bytes or text with a unit"):
         ds.simulate(1, value)
     with monkeypatch.context() as patch:

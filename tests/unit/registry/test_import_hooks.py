@@ -1,4 +1,4 @@
-"""Importing a framework the way it needs: `around()` is put around it once, whoever types the import."""
+"""Tests of import hooks: a framework's `around()` wraps its import once, whichever code imports it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from devshim.registry import import_hooks
 
 
 class Around:
-    """Counts how often it is entered, and what it sees."""
+    """A context manager that counts how often it is entered, and records what it sees."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -35,7 +35,7 @@ class Around:
 
 @pytest.fixture
 def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Around]:
-    """A framework called `needyframe` whose import needs something around it."""
+    """Yield a framework called `needyframe` whose import needs a context manager around it."""
     found = Around()
     room = ModuleType("importing")
     room.around = found  # type: ignore[attr-defined]
@@ -100,7 +100,7 @@ def test_an_error_passes_through_and_the_next_try_is_a_new_one(around: Around, p
 
 
 def test_the_finder_of_an_editable_installation_is_asked(around: Around, package: Any) -> None:
-    """Such a framework is not on the path; a finder of its own knows where it is."""
+    """Such a framework is not on the path; its own finder knows where it is."""
     from importlib.util import spec_from_file_location
 
     room = package("elsewhere.py", "value = 'editable'")

@@ -1,4 +1,4 @@
-"""Who serves a name and a tensor: lazily, and with missing, broken and contested told apart."""
+"""Tests of the registry: which backend handles a name or tensor, lazily; missing, broken and ambiguous ones differ."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_capitals_and_extras_in_an_entry_point(python: Any, package: Any, distri
 
 @pytest.mark.slow
 def test_the_example_of_the_readme_works(python: Any, package: Any, distribution: Any) -> None:
-    """The adapter that backends/README.md shows is about thirty lines long, and runs; the kit accepts it, too."""
+    """The adapter in backends/README.md is about thirty lines long, and works; the kit accepts it, too."""
     found = readme()
     room = distribution("toyframe", toml(found))
     for name, source in examples(found).items():
@@ -213,12 +213,12 @@ def test_a_tensor_is_recognised_by_its_type_once(fake: Any, monkeypatch: pytest.
     x = fake.settle(np.zeros(2), ds.gpu(1))
     assert ds.device_of(x) is ds.gpu(1)
     assert registry.TENSORS[type(x)] is fake
-    monkeypatch.setattr(registry, "owner", None)  # not asked again
+    monkeypatch.setattr(registry, "owner", None)  # not queried again
     assert ds.device_of(fake.settle(np.zeros(1), ds.gpu(0))) is ds.gpu(0)
 
 
 def test_the_nearest_base_class_decides(fake: Any) -> None:
-    """A third party's tensors may be a subclass of NumPy's, and a user's class a subclass of theirs."""
+    """A third party's tensors may subclass NumPy arrays, and a user's class may subclass those."""
     theirs = type(fake.settle(np.zeros(1), ds.cpu()))
     mine = type("Mine", (theirs,), {"__module__": "my_program"})
     plain = type("Plain", (np.ndarray,), {"__module__": "my_program"})
@@ -287,7 +287,7 @@ def test_limits_are_a_third_partys_own(fake: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_framework_that_is_imported_is_present(python: Callable[..., str]) -> None:
-    """Also where no devshim call has been about it yet."""
+    """This also holds before any devshim call needed it."""
     python(
         """
         import devshim as ds

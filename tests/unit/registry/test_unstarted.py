@@ -1,4 +1,4 @@
-"""GPUs that are counted and cannot start: one error with the framework's reason from every call, and a count of 0."""
+"""Tests of GPUs that are counted but cannot start: every call gives the framework's reason, and the count is 0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOO_OLD = "the driver is too old"
 
 @pytest.fixture
 def unable(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The made-up framework on a driver that counts two cards and starts none."""
+    """Yield the fictitious framework on a driver that counts two GPUs and starts none."""
 
     def start(self: Any, *args: Any) -> None:
         if any(isinstance(each, Device) and each is not CPU for each in args):
@@ -79,9 +79,9 @@ def test_they_are_not_found(unable: Any, call: str, started: bool) -> None:
 def test_one_that_is_named_is_looked_at_once(
     unable: Any, monkeypatch: pytest.MonkeyPatch, call: str, started: bool
 ) -> None:
-    """Frameworks do nothing there for a card that has not been used, and would not find out."""
+    """Frameworks do nothing for a GPU that has not been used, so they would not detect it."""
     cls, looked = type(unable), []
-    unable.has_started = started  # by another framework, perhaps
+    unable.has_started = started  # by another framework, for example
     monkeypatch.setattr(cls, call, lambda self, device: None)
     with pytest.raises(ds.DeviceNotFoundError, match=TOO_OLD):
         getattr(ds, call)("gpu:1")
@@ -101,7 +101,7 @@ def test_where_none_is_named_nothing_is_wanting(unable: Any, call: Callable[[], 
 
 
 def test_the_smaller_batch_is_tried_all_the_same(unable: Any) -> None:
-    """The cache of a card that does not start holds nothing."""
+    """The cache of a GPU that does not start is empty."""
 
     def step(size: int) -> int:
         if size > 2:
@@ -112,7 +112,7 @@ def test_the_smaller_batch_is_tried_all_the_same(unable: Any) -> None:
 
 
 def test_a_framework_that_does_not_start_at_all(unable: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorFlow starts its cards with the first operator, on the host as well."""
+    """TensorFlow starts its GPUs with the first operator, also on the host."""
 
     def fail(self: Any, value: int) -> None:
         raise RuntimeError(TOO_OLD)

@@ -1,4 +1,4 @@
-"""Running: batches that shrink, visible devices, memory policies, waiting."""
+"""Tests of batches that shrink, visible devices, memory policies and waiting."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_full_card_that_shows_when_it_is_waited_for(fake: Any, monkeypatch: py
 
 
 def test_shrink_batch_may_be_the_first_call(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A framework that is imported, and that devshim has not served yet, knows its own error all the same."""
+    """A framework that is imported, but not yet used by devshim, still recognises its own error."""
 
     class OutOfPaper(RuntimeError):
         pass
@@ -137,13 +137,13 @@ def test_shrink_batch_arguments(start: Any) -> None:
 
 @pytest.fixture
 def nvidia(monkeypatch: pytest.MonkeyPatch) -> list[nvml.Card]:
-    """A machine with three NVIDIA cards, as its driver would tell."""
+    """Return three NVIDIA GPUs of a machine, as its driver reports them."""
     cards = [nvml.Card(i, f"Card {i}", f"GPU-{i}", 1, 1) for i in range(3)]
     monkeypatch.setattr(nvml, "cards", lambda: cards)
     monkeypatch.setattr(nvml, "why_none", lambda: f"the driver shows {len(cards)}")
     monkeypatch.setattr(os.path, "exists", lambda path: False)
     monkeypatch.setattr(visible_devices, "_before", None)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "x")  # so that it is as before afterwards
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "x")  # so that the test restores it
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     return cards
 
@@ -262,7 +262,7 @@ def test_memory_policy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Other:
-    """A framework that is imported, and takes whole cards at first use unless it is asked not to."""
+    """A framework that is imported, and takes whole GPUs at first use unless configured otherwise."""
 
     gaps: ClassVar[dict[str, object]] = {}
     title, name, simulated, never_late = "Otherframe", "otherframe", 0, ()
@@ -286,7 +286,7 @@ class Other:
 
 @pytest.fixture
 def beside(fake: Any) -> Iterator[Callable[..., Other]]:
-    """Import another framework beside the current one, which takes advice now."""
+    """Yield a function that imports another framework beside the current one, which now accepts a policy."""
     with pytest.MonkeyPatch.context() as patched:  # undone before the simulation is
         patched.setattr(type(fake), "gaps", {})
         ds.use("fakeframe")
@@ -300,7 +300,7 @@ def beside(fake: Any) -> Iterator[Callable[..., Other]]:
 
 
 def test_growing_memory_is_for_all_that_are_imported(fake: Any, beside: Callable[..., Other]) -> None:
-    """Frameworks that share a card need it all; a fraction is for the current one."""
+    """Frameworks that share a GPU all need it; a fraction applies to the current one."""
     other = beside()
     ds.memory_policy(0.5)
     assert (fake.policies, other.policies) == ([0.5], [])
@@ -314,13 +314,13 @@ def test_growing_memory_comes_before_the_start_of_any(fake: Any, beside: Callabl
         ds.memory_policy("grow")
     assert fake.policies == other.policies == []
     ds.memory_policy(0.5)
-    without = beside(started=True, cards=0)  # it has none to take
+    without = beside(started=True, cards=0)  # it has no GPU to take
     ds.memory_policy("grow")
     assert (fake.policies, without.policies) == ([0.5, "grow"], [])
 
 
 def test_a_policy_that_is_never_late(fake: Any, beside: Callable[..., Other], monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch takes memory as it needs it, and a limit at any time; Paddle and MXNet need not be asked to grow."""
+    """PyTorch takes memory as it needs it, and a limit at any time; Paddle and MXNet grow without being configured."""
     beside(cards=0)
     fake.has_started = True
     monkeypatch.setattr(type(fake), "never_late", ("grow",), raising=False)
@@ -361,12 +361,12 @@ def test_memory_is_counted(cards: object) -> None:
 
 
 def test_amd_cards_are_numbered_as_asked() -> None:
-    """Nothing light counts them, so the framework refuses what is not there."""
+    """No lightweight library counts them, so the framework refuses missing ones."""
     assert visible_devices._visible("HIP_VISIBLE_DEVICES", [2, 0]) == (["0", "1", "2"], "")
     assert visible_devices._visible("HIP_VISIBLE_DEVICES", []) == ([], "")
 
 
-# ---------------------------------------------------------------------- which simulated GPUs are shown
+# ---------------------------------------------------------------------- visible simulated GPUs
 def test_simulated_gpus_in_use_cannot_be_hidden() -> None:
     ds.simulate(2)
     x = ds.zeros(4, device="gpu:1")

@@ -1,4 +1,4 @@
-"""Default devices: `on`, `set_device`, `run`, and whether things are together."""
+"""Tests of default devices: `on`, `set_device`, `run`, and whether tensors are on one device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ G0, G1 = ds.gpu(0), ds.gpu(1)
 
 @pytest.fixture(autouse=True)
 def _cards(cards: object) -> None:
-    """Two simulated cards."""
+    """Use two simulated GPUs."""
 
 
 def default() -> ds.Device:

@@ -1,4 +1,4 @@
-"""The count of simulated cards, and faults: one behaviour for every framework, tried on NumPy's cards."""
+"""Tests of the memory count of simulated GPUs, and of faults: the same for every framework, tested on NumPy GPUs."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def _numpy() -> Iterator[None]:
 
 
 class FullError(ds.OutOfMemoryError, BufferError):
-    """A framework's own word for a full card, and devshim's."""
+    """A framework's own error for a full GPU, which is also devshim's."""
 
 
 class Owner:
-    """Something that takes memory."""
+    """An object that takes memory."""
 
 
 def card(limit: int | None = None, *faults: ds.Fault) -> Card:
@@ -55,7 +55,7 @@ def used(one: Card) -> int | None:
 def test_an_allocation_is_rounded_up(nbytes: int, taken: int) -> None:
     one, owner = card(), Owner()
     one.hold(owner, nbytes)
-    one.hold(owner, nbytes)  # said twice, counted once
+    one.hold(owner, nbytes)  # registered twice, counted once
     assert used(one) == taken
     del owner
     assert used(one) == 0
@@ -90,7 +90,7 @@ def test_begin_keeps_what_is_there() -> None:
 
 
 def test_threads_and_the_limit() -> None:
-    """Never more than the limit is handed out, and all of it comes back."""
+    """Threads never get more than the limit, and all memory is freed."""
     one, most = card(64 * ROUND), []
 
     def work() -> None:
@@ -143,14 +143,14 @@ def test_a_copy_fails_when_it_was_asked_to(call: str) -> None:
         "tree": lambda: ds.place({"a": [there, x]}, "gpu:1"),
     }
     ds.simulate(2, faults=[ds.Fault("gpu:1", "copy"), ds.Fault("gpu:0", "copy", at=1000)])
-    gc.collect()  # what other tests left
+    gc.collect()  # garbage that other tests left
     before = ds.memory(1).used
     with pytest.raises(ds.DeviceFailedError, match=r"gpu:1 failed at a copy of 32 bytes") as caught:
         calls[call]()
     assert "ds.devices()" in str(caught.value.hint)
     assert ds.memory(1).used == before
     assert ds.device_of(x) is ds.gpu(1)
-    calls[call]()  # the next one does not
+    calls[call]()  # the next one succeeds
 
 
 def test_a_card_vanishes() -> None:
@@ -165,7 +165,7 @@ def test_a_card_vanishes() -> None:
         lambda: ds.synchronize("gpu:1"),
         lambda: ds.memory("gpu:1"),
         lambda: ds.require("gpu:1"),
-        lambda: x + 1,  # NumPy's own operator, whose result has no room
+        lambda: x + 1,  # NumPy's own operator, whose result does not fit
     ):
         with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed at "):
             call()
@@ -217,9 +217,9 @@ def test_only_faults_are_faults(faults: Any) -> None:
 
 # ---------------------------------------------------------------------- interrupts
 def interrupted_at(step: int, work: Callable[[], object]) -> bool:
-    """Have Ctrl-C come where Python looks for signals in `simulation.memory`, at the nth such place; if there is one.
+    """Send Ctrl-C at the nth place in `simulation.memory` where Python checks for signals; return True if it exists.
 
-    That is where a function begins, and where a call of one in C has ended.
+    These places are the start of a function, and the end of a call to a C function.
     """
     left = step
 
@@ -242,7 +242,7 @@ def interrupted_at(step: int, work: Callable[[], object]) -> bool:
 
 
 def take_and_free(one: Card) -> None:
-    """Take and free memory of a card, and look at it."""
+    """Allocate and free memory of a GPU, and query it."""
     owner = Owner()
     one.hold(owner, 3 * ROUND)
     another = Owner()
@@ -252,7 +252,7 @@ def take_and_free(one: Card) -> None:
 
 
 def test_an_interrupt_anywhere_leaves_the_count_exact() -> None:
-    """Allocation, release and queries: exactly the living bytes are counted."""
+    """After allocation, release and queries, exactly the live bytes are counted."""
     one, kept, step = card(64 * ROUND), Owner(), 0
     one.hold(kept, ROUND)
 
@@ -266,7 +266,7 @@ def test_an_interrupt_anywhere_leaves_the_count_exact() -> None:
 
 
 def test_a_handler_or_finalizer_in_the_middle_of_an_update_does_not_wait_for_itself() -> None:
-    """Python runs them in the same thread, wherever it looks for signals; what they make and drop is counted."""
+    """Python runs them in the same thread, wherever it checks for signals; their allocations are counted."""
     one, kept, step, more = card(64 * ROUND), Owner(), 0, [Owner()]
     one.hold(kept, ROUND)
 
@@ -285,7 +285,7 @@ def test_a_handler_or_finalizer_in_the_middle_of_an_update_does_not_wait_for_its
 
 
 def disturbed_at(step: int, work: Callable[[], object], call: Callable[[], object]) -> bool:
-    """Call something at the nth place where Python looks for signals in `simulation.memory`, if there is one."""
+    """Call a function at the nth place in `simulation.memory` where Python checks for signals, if it exists."""
     left = step
 
     def look(frame: FrameType, event: str, _: object) -> None:
@@ -306,7 +306,7 @@ def disturbed_at(step: int, work: Callable[[], object], call: Callable[[], objec
 
 
 def test_no_python_runs_when_an_owner_goes() -> None:
-    """An interrupt could come there, and Python would drop it."""
+    """An interrupt could arrive there, and Python would drop it."""
     one, owner, events = card(), [Owner()], []
     one.hold(owner[0], ROUND)
     before = sys.getprofile()

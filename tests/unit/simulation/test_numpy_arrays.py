@@ -1,4 +1,4 @@
-"""NumPy's simulated cards: labels that stay, mixing that is refused, and memory counted."""
+"""Tests of simulated GPUs on NumPy: arrays keep their device, mixing is refused, and memory is counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ZERO_D = np.array(2.0)
 
 @pytest.fixture(autouse=True)
 def _cards(cards: object) -> None:
-    """Two simulated cards."""
+    """Use two simulated GPUs."""
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_threads_lose_no_byte() -> None:
 
 
 def test_arrays_in_cycles_are_counted_until_they_are_collected() -> None:
-    """The collector may run inside the count itself: giving back must not wait for it."""
+    """The collector may run inside the count itself, so a release must not wait for it."""
     for _ in range(2000):
         cycle: list[Any] = [ds.zeros(10, device=1)]
         cycle.append(cycle)
@@ -261,7 +261,7 @@ def test_arrays_in_cycles_are_counted_until_they_are_collected() -> None:
 
 
 def test_a_copy_does_not_import_what_masked_arrays_(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would take 20 ms of the first one, which a ledger shows."""
+    """That import would add 20 ms to the first copy, which a ledger shows."""
     monkeypatch.setattr(np, "ma", None)
     there = ds.place(np.ones(3), "gpu:0")
     assert ds.to_numpy(there).sum() == 3

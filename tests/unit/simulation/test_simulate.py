@@ -1,4 +1,4 @@
-"""Simulated GPUs: asked for, counted, labelled, switched off, and on all frameworks or on none."""
+"""Tests of `simulate`: requested, counted, labelled and removed GPUs, on all frameworks or on none."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_too_late_changes_nothing(fake: Any) -> None:
 
 
 def test_a_backend_that_is_not_current_keeps_its_reason(fake: Any) -> None:
-    """Work on NumPy's cards goes on; who asks the other for one is told why it has none."""
+    """Work on NumPy's GPUs continues; a request to the other framework gives the reason why it has none."""
     fake.real = 0
     fake.refuses_simulation = messages.simulated_too_late(fake, "it has started", "move it")
     ds.simulate(2)

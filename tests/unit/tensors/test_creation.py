@@ -1,4 +1,4 @@
-"""Creation: the array API's functions, their arguments checked before any framework sees them."""
+"""Tests of creation: the array API's functions, whose arguments are checked before any framework sees them."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_asarray_of_a_tensor_is_place(cards: object) -> None:
 
 
 def test_asarray_for_another_framework(fake: Any, cards: object) -> None:
-    """An array of the host's is values; one on a card is NumPy's tensor, and stays with it."""
+    """A host array is values; one on a GPU is NumPy's tensor, and stays on NumPy."""
     x, there = np.arange(3), ds.asarray([1, 2], device=1)
     with ds.using("fakeframe"):
         made = ds.asarray(x, device="gpu:1", dtype="float32")

@@ -1,4 +1,4 @@
-"""The shortest way of a copy to the host: taken while nobody watches, and it skips no check and changes no result."""
+"""Tests of the fast path of a copy to the host: it is taken without an observer, and changes no check or result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ARRAYS: dict[str, Callable[[], np.ndarray]] = {
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What has gone the short way."""
+    """Return the list of objects that took the fast path."""
     ds.copy(np.ones(1), "cpu")
     seen: list[Any] = []
     copier = registry.COPIERS[np.ndarray]
@@ -87,7 +87,7 @@ def test_a_ledger_hears_of_it(way: str, taken: list[Any]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_guard_is_asked(way: str, taken: list[Any]) -> None:
-    """A copy that was asked for is none that a guard refuses; but it knows that this is one."""
+    """An explicit copy is not refused by a guard, but the guard knows that it is one."""
     with ds.guard("error"):
         assert WAYS[way](BASE, ds.cpu()).tobytes() == BASE.tobytes()
     assert taken == []
@@ -170,7 +170,7 @@ def test_copy_is_none_true_or_false(flag: Any, taken: list[Any]) -> None:
 
 
 def test_never_a_copy_asks_for_the_device_first(taken: list[Any]) -> None:
-    """Of a device that is not there, that is said; of one that is, that a copy were needed."""
+    """For a missing device, that is the error; for an existing one, the error is that a copy would be needed."""
     with pytest.raises(ds.DeviceNotFoundError):
         ds.place(BASE, "gpu:0", copy=False)
     ds.simulate(1)

@@ -1,4 +1,4 @@
-"""A NumPy array and the GPUs of another framework: refused with the line that works, simulated or not."""
+"""Tests of a NumPy array and the GPUs of another framework: an error with the line that works, simulated or not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HINT = r"ds.from_numpy(x, 'gpu:1')"
 
 @pytest.fixture(params=[True, False], ids=["simulated", "not simulated"])
 def other(fake: Any, request: pytest.FixtureRequest) -> Any:
-    """The made-up framework is the current one; NumPy has simulated GPUs, or none."""
+    """Return the fictitious framework, which is current; NumPy has simulated GPUs, or none."""
     if request.param:
         ds.simulate(2)
     ds.use("fakeframe")

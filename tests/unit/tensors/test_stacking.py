@@ -1,4 +1,4 @@
-"""Lists of tensors as one tensor: where it is, its dtype, and what may stand among the tensors."""
+"""Tests of lists of tensors as one tensor: its device, its dtype, and what is allowed beside the tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CPU, G0, G1 = ds.cpu(), ds.gpu(0), ds.gpu(1)
 
 @pytest.fixture(autouse=True)
 def _cards(cards: object) -> None:
-    """Two simulated cards."""
+    """Use two simulated GPUs."""
 
 
 def tensor(values: Any, device: Any = G1, dtype: str = "float32") -> Any:
@@ -23,7 +23,7 @@ def tensor(values: Any, device: Any = G1, dtype: str = "float32") -> Any:
 
 @pytest.fixture
 def other(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Another framework, whose tensors are told from NumPy's arrays."""
+    """Return another framework, whose tensors differ from NumPy arrays."""
 
     def stack_tensors(xs: Any) -> Any:
         return fake.settle(np.stack([np.array(x) for x in xs]), xs[0].card)

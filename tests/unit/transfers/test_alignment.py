@@ -1,4 +1,4 @@
-"""Memory on which a framework's operators cannot live: what is looked at before it is shared."""
+"""Tests of memory that a framework's operators cannot use: it is checked before it is shared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def offer(address: int, dtype: str = "float64", device: int = dlpack.CPU, shape:
 
 @pytest.fixture
 def check(backend: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What is asked of each capsule that the framework gets."""
+    """Return what is asked about each capsule that the framework gets."""
     monkeypatch.setattr(dlpack, "Checked", lambda source, check: check)
     return alignment.checked(backend, object())
 

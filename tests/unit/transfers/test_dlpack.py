@@ -1,4 +1,4 @@
-"""`devshim.transfers.dlpack`: what is read out of a capsule is what the array is that the capsule came from."""
+"""Tests of `devshim.transfers.dlpack`: the data read from a capsule matches the array from which it was made."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Made:
         tensor = self.tensor = self.managed.tensor
         tensor.data, tensor.device_type, tensor.ndim = array.ctypes.data, dlpack.CPU, array.ndim
         tensor.code, tensor.bits, tensor.lanes = form or dlpack.FORMS[array.dtype.name]
-        if array.ndim:  # else both stay NULL, which the protocol allows
+        if array.ndim:  # otherwise both stay NULL, which the protocol allows
             extent = ctypes.c_int64 * array.ndim
             tensor.shape, tensor.strides = extent(*array.shape), extent(*steps(array))
 
@@ -80,7 +80,7 @@ def test_a_capsule_made_by_hand(layout: str, versioned: bool) -> None:
 def test_numpys_own_capsule(layout: str) -> None:
     array = LAYOUTS[layout]
     offered = dlpack.read(array.__dlpack__())
-    if array.flags.c_contiguous:  # NumPy 1 leaves such strides out: those of C order are told instead
+    if array.flags.c_contiguous:  # NumPy 1 leaves such strides out, so those of C order are reported
         assert offered.is_contiguous
         offered = offered._replace(strides=steps(array))
     assert said(offered) == true(array)
@@ -125,7 +125,7 @@ STANDARD = {
     "float8_e4m3fn": (10, 8, 1),
     "float8_e5m2": (12, 8, 1),
 }
-"""What DLPack's header says: DLDataTypeCode, bits and lanes."""
+"""The constants of DLPack's header: DLDataTypeCode, bits and lanes."""
 
 
 @pytest.mark.parametrize("name", STANDARD)
@@ -141,7 +141,7 @@ def test_bfloat16_which_numpy_lacks() -> None:
 
 @pytest.mark.parametrize("form", [(3, 64, 1), (2, 32, 4), (1, 1, 1), (0, 4, 1), (10, 8, 1)])
 def test_a_dtype_without_a_name_is_told_by_its_numbers(form: tuple[int, int, int]) -> None:
-    """An opaque handle, vectors of four, MXNet's bool, a nibble, an 8-bit float: none is mistaken for another."""
+    """An opaque handle, vectors of four, MXNet's bool, a nibble and an 8-bit float are not mistaken for others."""
     told = Made(np.ones(2, "uint8"), False, form).read().dtype
     assert told not in dlpack.FORMS
     assert all(str(number) in told for number in form)
@@ -196,7 +196,7 @@ def test_what_is_no_capsule_is_refused() -> None:
         with pytest.raises(BufferError, match="no DLPack capsule"):
             dlpack.read(refused, versioned=True)
     with pytest.raises(BufferError, match="no DLPack capsule"):
-        dlpack.read(Made(array, True).capsule())  # nobody asked for a versioned one
+        dlpack.read(Made(array, True).capsule())  # a versioned one was not requested
 
 
 def test_reading_takes_nothing() -> None:
@@ -262,7 +262,7 @@ def test_a_checked_producer_shows_its_capsules_first() -> None:
     array[0] = 7
     assert shared[0] == 7
     assert said(seen[0]) == true(array)
-    with pytest.raises(TypeError, match="max_version"):  # a newer consumer shall learn that the producer is older
+    with pytest.raises(TypeError, match="max_version"):  # a newer consumer must learn that the producer is older
         checked.__dlpack__(max_version=(1, 0))
 
 

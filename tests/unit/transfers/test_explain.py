@@ -1,4 +1,4 @@
-"""`explain`: the native line of each call, for those who listen and nobody else."""
+"""Tests of `explain`: the native line of each call, inside its block only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A block that Ctrl-C does not interrupt: the interrupt comes right after it, to whoever handles it then."""
+"""Tests of a block that Ctrl-C does not interrupt: the interrupt arrives right after it, at the current handler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from devshim.transfers.interrupts import uninterrupted
 
 @pytest.fixture(autouse=True)
 def _python_handles_it() -> Iterator[None]:
-    """pytest in the background has the signal ignored."""
+    """pytest in the background ignores the signal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

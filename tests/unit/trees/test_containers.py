@@ -1,4 +1,4 @@
-"""Containers that only a framework knows: they are rebuilt as it says, and keep what it leaves out."""
+"""Tests of containers that only a framework knows: they are rebuilt by its rules, and keep what those leave out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Batch:
 
 @dataclasses.dataclass
 class Hidden:
-    """Registered with a child that is not what its field is."""
+    """Registered with a child that differs from its field."""
 
     inner: Any
 
@@ -37,7 +37,7 @@ class Numbered:
 
 
 class Opaque:
-    """No dataclass, known to the framework alone."""
+    """Not a dataclass, known to the framework alone."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -45,7 +45,7 @@ class Opaque:
 
 @pytest.fixture
 def framework(fake: Any, cards: object, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A framework with a registry of containers, as PyTorch, JAX and TensorFlow are."""
+    """Return a framework with a registry of containers, like PyTorch, JAX and TensorFlow."""
 
     def flatten_once(node: Any) -> Any:
         if type(node) is Batch:

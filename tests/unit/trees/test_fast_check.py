@@ -1,4 +1,4 @@
-"""The fast ways of the call that does nothing skip no check: they answer as the slow ones do, or leave it to them."""
+"""Tests of the fast path for tensors that are already there: it gives the slow path's result, or defers to it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ Pair = namedtuple("Pair", "left right")
 
 @pytest.fixture(autouse=True)
 def _cards(cards: object) -> None:
-    """Two simulated cards."""
+    """Use two simulated GPUs."""
 
 
 @pytest.fixture
 def asked(fake: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What `device_of` of the made-up framework is asked; its tensors tell themselves whether they are hosted."""
+    """Return the calls of the fictitious framework's `device_of`.
+
+    Its tensors themselves report if they are on the host.
+    """
     found: list[Any] = []
 
     def device_of(self: Any, x: Any) -> ds.Device:
@@ -57,7 +60,7 @@ def test_a_hosted_tensor_is_asked_nothing_more(fake: Any, asked: list[Any], keyw
 
 
 def test_only_true_is_an_answer(fake: Any, asked: list[Any]) -> None:
-    """What compilers put in a tensor's place gives an object for every attribute, and Python takes it for true."""
+    """A compiler's replacement for a tensor returns an object for every attribute, which Python treats as true."""
     x = tensor(fake, GPU, hosted=object())
     assert ds.device_of(x) is GPU
     assert ds.device_of(ds.place(x, "cpu")) is ds.cpu()
@@ -68,7 +71,7 @@ def test_only_true_is_an_answer(fake: Any, asked: list[Any]) -> None:
 @pytest.mark.parametrize(("asked_for", "lands"), [(GPU, ds.cpu()), (ds.cpu(), GPU), (GPU, ds.gpu(0))])
 def test_a_copy_that_lands_elsewhere_is_an_error(fake: Any, asked: list[Any], asked_for: Any, lands: Any) -> None:
     cls = type(fake.settle(np.ones(1), GPU))
-    cls.hosted = property(lambda self: self.card is HOST)  # what the fixture takes back
+    cls.hosted = property(lambda self: self.card is HOST)  # the fixture restores it
     x = fake.settle(np.ones(2), ds.gpu(0) if asked_for is not ds.gpu(0) else GPU)
     fake.lands_on = lands
     for tree in (x, [x]):
@@ -141,7 +144,7 @@ def test_what_may_be_a_model_or_a_container_is_never_settled_at_a_glance() -> No
 
 
 def test_what_is_not_plain_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first glance says so, and the second would find no more."""
+    """The first check shows that, and the second would find nothing more."""
     here, away = ds.ones(2, device=GPU), ds.ones(2)
     looked: list[object] = []
     own = trees.moving
@@ -166,9 +169,9 @@ def a_tree(draw: random.Random, here: Any, away: Any, depth: int = 0) -> Any:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_glance_says_what_a_closer_look_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never the tree where something must move; and a plain tree in which nothing must is seen to be one."""
+    """It never returns the tree if a tensor must move, and always recognises a plain tree in which none must."""
     here, away = ds.ones(2, device=GPU), ds.ones(2)
-    tree = [a_tree(random.Random(seed), here, away)]  # alone, a number is refused
+    tree = [a_tree(random.Random(seed), here, away)]  # a number alone is refused
     glance = fast_check.settled(tree, GPU)
     placed = ds.place(tree, GPU)
     monkeypatch.setattr(trees, "settled", lambda *_: False)

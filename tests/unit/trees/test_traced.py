@@ -1,4 +1,4 @@
-"""What is done inside a compiled function: as outside, for every container, with NumPy's arrays taken for tracers."""
+"""Tests of calls inside a compiled function: every container works as outside; NumPy arrays play the tracers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CONTAINERS = {
 
 @pytest.fixture(autouse=True)
 def compiles(cards: object, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A call that runs a function as if NumPy were compiling it."""
+    """Return a function that runs another as if NumPy were compiling it."""
     numpy = registry.load("numpy")
 
     def compiled(function: Any, *arguments: Any) -> Any:
@@ -59,7 +59,7 @@ def x() -> np.ndarray:
 
 
 def shown(tree: Any) -> str:
-    """Everything about a tree: its types, its order, its values, and where they are."""
+    """Return everything about a tree as text: its types, its order, its values, and their devices."""
     return f"{tree!r} {ds.placement_of(tree)}"
 
 

@@ -1,4 +1,4 @@
-"""Trees: every container, its type and order kept, shared parts shared, and nothing half-moved."""
+"""Tests of trees: every container keeps its type and order, shared parts stay shared, and moves are atomic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GPU = ds.gpu(1)
 
 @pytest.fixture(autouse=True)
 def _cards(cards: object) -> None:
-    """Two simulated cards."""
+    """Use two simulated GPUs."""
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ class Point(NamedTuple):
 
 
 class Sub(namedtuple("Sub", "x y")):
-    """A named tuple's subclass that keeps something more."""
+    """A named tuple's subclass with an additional attribute."""
 
     @property
     def both(self) -> tuple[Any, Any]:
@@ -170,7 +170,7 @@ def test_registered_nodes(x: np.ndarray) -> None:
 
 
 def test_children_made_anew_at_every_look_are_moved() -> None:
-    """A node may hand out views: what was found is what is moved, not what a second look finds."""
+    """A node may return views: what was found is moved, not what a second look finds."""
 
     class Lazy:
         def __init__(self, data: Any) -> None:
@@ -214,14 +214,14 @@ class Store(MutableMapping):  # type: ignore[type-arg]
 
 
 class Lazy(Store):
-    """A mapping that makes its values at each look, as one over a file does."""
+    """A mapping that makes its values at each access, as one over a file does."""
 
     def __getitem__(self, key: Any) -> Any:
         return self.held[key].copy()
 
 
 class Fixed(Mapping):  # type: ignore[type-arg]
-    """A mapping that cannot be written to, made of a dict."""
+    """A read-only mapping, made of a dict."""
 
     __slots__ = ("_held",)
 
@@ -318,7 +318,7 @@ def test_other_containers_of_python(x: np.ndarray) -> None:
 
 
 def test_classes_of_attrs(x: np.ndarray) -> None:
-    """As attrs marks them: by the names of their fields."""
+    """They are traversed as attrs marks them: by the names of their fields."""
 
     class Made:
         __attrs_attrs__ = (SimpleNamespace(name="x"), SimpleNamespace(name="n"))
@@ -446,7 +446,7 @@ def test_a_partial_function_with_tensors(x: np.ndarray, monkeypatch: pytest.Monk
 
 def test_objects_without_tensors_do_not_warn(x: np.ndarray) -> None:
     class Watched:
-        """Code of its own is not run."""
+        """Its own code is not run."""
 
         @property
         def tensor(self) -> Any:
@@ -508,7 +508,7 @@ def test_depth_is_no_limit(wrap: Any, x: np.ndarray) -> None:
 
 
 def dismantle(tree: Any) -> None:
-    """Let go of a deep tree from the outside in: some versions of Python recurse when they free nested instances."""
+    """Release a deep tree from the outside in: some versions of Python recurse when they free nested instances."""
     while isinstance(tree, (list, dict)) and tree:
         inner = tree.pop() if isinstance(tree, list) else tree.pop("k")
         tree = inner
@@ -612,7 +612,7 @@ def test_a_backend_that_moves_many_at_once_is_asked_once(fake: Any, monkeypatch:
 
 
 def test_a_wide_tree_takes_work_in_proportion() -> None:
-    """Ten times the leaves take ten times the calls, and not a hundred."""
+    """Ten times the leaves take ten times the calls, not a hundred times."""
 
     def work(n: int) -> int:
         tree, steps = {"all": [np.zeros(1) for _ in range(n)]}, 0
