@@ -1,4 +1,4 @@
-"""What the tests of one framework share: the framework is the one that their folder is named after."""
+"""Fixtures of the tests of one framework; the folder of a test names its framework."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from devshim.interop import convert
 def _simulated(gpus: int) -> Any:
     @pytest.fixture
     def cards(request: pytest.FixtureRequest) -> Iterator[None]:
-        """The framework of the folder is the current one, and has simulated cards."""
+        """Make the framework of the test's folder current, with simulated GPUs."""
         with ds.using(request.path.parent.name), ds.simulate(gpus=gpus):
             yield
 
@@ -27,7 +27,7 @@ three_cards = _simulated(3)
 
 @pytest.fixture
 def no_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ds.convert` fails where it does not take a short cut."""
+    """Make `ds.convert` fail if it does not take a fast path."""
 
     def gone(*args: object) -> None:
         pytest.fail("it went the long way")

@@ -1,4 +1,4 @@
-"""The conformance kit on CuPy: its GPUs' arrays, and NumPy's in host memory."""
+"""The conformance kit on CuPy: arrays on its GPUs, and NumPy arrays in host memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TestCupy(Conformance):
 
     @pytest.fixture(autouse=True)
     def _current(self, request: pytest.FixtureRequest, _around: None) -> Iterator[None]:
-        """The GPU of a test of the guard is current: CuPy's operators take arrays of that one alone."""
+        """Make the GPU of a guard test current: CuPy's operators take only arrays of the current GPU."""
         guards = any("guard" in mark.args for mark in request.node.iter_markers("feature"))
         if not guards or "other_device" not in request.fixturenames:
             yield
@@ -26,12 +26,12 @@ class TestCupy(Conformance):
             yield
 
     def alike(self, x: Any, y: Any) -> bool:
-        """CuPy has no arrays in host memory; NumPy's are there in their place."""
+        """Return True if two arrays are of the same type; in host memory, CuPy uses NumPy arrays."""
         kinds = [np.ndarray if ds.device_of(each) is ds.cpu() else ds.framework("cupy").ndarray for each in (x, y)]
         return all(isinstance(each, kind) for each, kind in zip((x, y), kinds, strict=True))
 
     def mutate(self, x: Any) -> None:
-        """CuPy writes on the current GPU alone."""
+        """Write on the array's GPU, which CuPy requires to be current."""
         ds.run(lambda x: x.__setitem__(..., 77), x)
 
     def global_state(self) -> object:

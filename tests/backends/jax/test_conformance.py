@@ -91,7 +91,7 @@ class TestJax(Conformance):
 
 @functools.cache
 def _registered() -> Any:
-    """A class registered by a decorator."""
+    """Return a class registered by a decorator."""
     import jax
 
     @jax.tree_util.register_pytree_node_class
@@ -111,7 +111,7 @@ def _registered() -> Any:
 
 @functools.cache
 def _keyed() -> Any:
-    """A class registered with the names of its children."""
+    """Return a class registered with the names of its children."""
     import jax
 
     class Keyed:
@@ -128,7 +128,7 @@ def _keyed() -> Any:
 
 @functools.cache
 def _dataclass() -> Any:
-    """A dataclass whose second field is not a child."""
+    """Return a dataclass whose second field is not a child."""
     import jax
 
     @dataclasses.dataclass
@@ -141,7 +141,7 @@ def _dataclass() -> Any:
 
 
 def _loss(weights: Any, x: Any, y: Any, key: Any) -> Any:
-    """Convolution, batch normalisation, ReLU, dropout, a linear layer, cross entropy."""
+    """Return the loss of convolution, batch normalisation, ReLU, dropout, a linear layer and cross entropy."""
     import jax
     import jax.numpy as jnp
 

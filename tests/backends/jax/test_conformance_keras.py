@@ -1,4 +1,4 @@
-"""The conformance kit on Keras 3 where it computes with JAX: its parts about models."""
+"""The conformance kit's tests of models on Keras 3 with its JAX backend."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TestKerasOnJax(KerasModels, Models, Training, Checkpoints):
         if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             optimizer.apply(gradients, model.trainable_variables)
             return
-        # Its `apply` is for no JAX but a compiled one: Keras (3.15.1) lets tracers out of a `jax.lax.cond`.
+        # `apply` of Keras works only on compiled JAX: Keras (3.15.1) leaks tracers out of a `jax.lax.cond`.
         gradients = ds.place(gradients, ds.device_of(model.variables[0].value))
         held = [variable.value for variable in (*model.trainable_variables, *optimizer.variables)]
         made = optimizer.stateless_apply(held[len(gradients) :], gradients, held[: len(gradients)])
@@ -61,7 +61,7 @@ class TestKerasOnJax(KerasModels, Models, Training, Checkpoints):
     def test_a_balanced_plan_of_a_model_holds_for_its_optimizer(
         self, away: tuple[ds.Device, ds.Device], begun: bool
     ) -> None:
-        """Likewise a plan over two; one over a single device holds for the optimizer, too."""
+        """A plan over two devices is refused, too; one over a single device also places the optimizer."""
         model = self.model()
         optimizer = self.optimizer(model)
         if begun:

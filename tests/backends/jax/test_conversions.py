@@ -1,4 +1,4 @@
-"""JAX's short cuts of `ds.convert`: what they must not take, whatever they took before, and what they must see."""
+"""Tests of the fast paths of `ds.convert` on JAX: what they must not take, whatever came before, and must detect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAIN = at_offset(np.arange(6, dtype="float32").reshape(2, 3), 0)
 
 @pytest.fixture(autouse=True)
 def _learned():
-    """Every short cut is known before the test."""
+    """Make sure that every fast path is known before the test."""
     ds.use("jax")
     ds.simulate(gpus=2)
     for _ in range(2):
@@ -71,7 +71,7 @@ def test_what_numpy_looks_at_is_kept_when_the_array_is_deleted_or_donated(no_lon
 
 
 def test_a_view_that_is_gone_does_not_keep_its_array_from_being_donated():
-    """As ``np.asarray(x)`` would, which leaves the view in ``x``."""
+    """``np.asarray(x)`` would prevent that, because it stores the view in ``x``."""
     x = jnp.arange(1000.0) + 1
     ds.convert(x, "numpy")
     assert x._npy_value is None
@@ -131,7 +131,7 @@ def test_arrays_on_several_or_simulated_devices_are_not_viewed():
 
 
 def test_an_import_that_changes_something_is_not_believed(monkeypatch):
-    """Another dtype, shape, device or memory than was lent: the long way has the right answer."""
+    """If dtype, shape, device or memory differ from what was lent, the slow path has the right answer."""
     true = interop._take
     elsewhere = jax.devices("cpu")[-1]
     lies = [

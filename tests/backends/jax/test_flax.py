@@ -1,4 +1,4 @@
-"""Flax and equinox on JAX: what is registered moves as a tree, NNX modules and optimizers move in place."""
+"""Tests of Flax and equinox on JAX: registered classes move as trees, NNX modules and optimizers move in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard on JAX: what compiled functions carry, what NumPy reads, and JAX's own guard beside ours."""
+"""Tests of the guard on JAX: captures of compiled functions, reads by NumPy, and JAX's own guard besides ours."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_each_is_told_once(x):
 
 
 def test_what_jaxs_own_guard_refuses_is_refused(x):
-    """Of arrays that have axes JAX's own guard sees nothing on these cards that ours does not."""
+    """For arrays that have axes, JAX's own guard detects nothing on these devices that ours does not."""
     for name, carry in CARRIED.items():
         with pytest.raises(Exception, match="Disallowed"), jax.transfer_guard("disallow"):
             carry(x)
@@ -187,7 +187,7 @@ def test_what_jaxs_own_guard_refuses_is_refused(x):
 
 
 def test_the_line_in_a_callback(x):
-    """What JAX calls back on the host is the user's, whatever it reads."""
+    """A host callback of JAX is the user's code, whatever it reads."""
     at = []
 
     def body(value):
@@ -224,7 +224,7 @@ def test_afterwards_nothing_is_left(x):
 
 
 def test_short_cuts_on_cards_only(monkeypatch):
-    """Under a guard a function takes none on what is no CPU, and the host's are as short as ever."""
+    """Under a guard a function takes no fast path on GPUs, and the host's fast paths stay enabled."""
     asked = []
     monkeypatch.setattr(pjit, "_get_fastpath_data", lambda executable, *_: asked.append(executable) or "short")
 

@@ -1,4 +1,4 @@
-"""Keras 3 where it computes with JAX: its models on cards, and what is JAX's alone."""
+"""Tests of Keras 3 with its JAX backend: its models on GPUs, and behaviour that only JAX has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A MetricLog on JAX, whose arrays can be taken away: donated to a compiled function, or deleted."""
+"""Tests of `MetricLog` on JAX, whose arrays can disappear: donated to a compiled function, or deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def where(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_what_was_donated_since_is_kept(where: str) -> None:
-    """A training state is donated as a whole, and the loss in it."""
+    """A training state is donated as a whole, including the loss in it."""
     step = jax.jit(lambda state: {"loss": state["loss"] / 2, "w": state["w"] * 2}, donate_argnums=0)
     state = {"loss": ds.asarray(8.0, device=where), "w": ds.ones(4, device=where)}
     log = ds.MetricLog(where)
@@ -61,7 +61,7 @@ def test_an_array_that_is_committed_nowhere_is_kept_where_it_is() -> None:
 
 
 def test_dtypes_of_which_numpy_knows_nothing_come_together(where: str) -> None:
-    """Trap: NumPy finds no dtype for float16 and bfloat16."""
+    """Trap: NumPy finds no common dtype for float16 and bfloat16."""
     log = ds.MetricLog(where)
     for dtype in (jnp.float16, jnp.bfloat16, jnp.float8_e5m2, jnp.int8):
         log.append(jax.device_put(jnp.ones((), dtype), ds.device(where).native()))

@@ -1,4 +1,4 @@
-"""Several devices on JAX: widths and places that its operators would lose, and XLA's collectives on host devices."""
+"""Tests of several devices on JAX: dtypes and devices that its operators would lose, and XLA's collectives."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def test_gradients_flow_through_parts_and_what_is_joined() -> None:
 @pytest.mark.parametrize("op", ["sum", "mean"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "int8"])
 def test_collectives_over_several_devices_agree_with_the_portable_way(op: str, dtype: str) -> None:
-    """The program for cards, run on XLA's host devices; numbers that any order of a sum gives alike."""
+    """The program for GPUs runs on XLA's host devices, with numbers whose sum does not depend on the order."""
     if op == "mean" and dtype == "int8":
-        return  # refused before any engine is asked
+        return  # refused before any engine is used
     kind = jnp.dtype(dtype)
     xs = [ds.place(ds.from_numpy(np.array([[i + 1, 3 * i], [-i, 100]]).astype(kind)), i) for i in range(3)]
     results = collectives.over_cards([device.native() for device in (G0, G1, G2)], [xs], op)[0]
@@ -88,7 +88,7 @@ def test_what_is_not_a_number_stays_in_every_result() -> None:
 
 
 def test_the_engine_is_for_sums_on_real_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """XLA's maximum loses what is not a number, and simulated cards have no engine."""
+    """XLA's maximum loses NaN, and simulated GPUs have no engine."""
     backend = registry.load("jax")
     xs = [ds.asarray([1.0], device=0), ds.asarray([2.0], device=1)]
     assert backend.all_reduce(xs, "sum") is None
@@ -102,7 +102,7 @@ def test_the_engine_is_for_sums_on_real_cards(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_leaves_of_a_tree_are_reduced_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all dtypes and shapes; each result is what a call for the leaf alone gives."""
+    """Leaves of all dtypes and shapes; each result is what a separate call for the leaf gives."""
     backend = registry.load("jax")
     values = [np.full((4, 2), 2.5), np.arange(3, dtype="int32"), np.float32(7), np.ones(5, "float16"), np.ones(0)]
     trees = [{str(k): ds.from_numpy(np.asarray(each), i) for k, each in enumerate(values)} for i in range(3)]
@@ -114,7 +114,7 @@ def test_the_leaves_of_a_tree_are_reduced_in_one_call(monkeypatch: pytest.Monkey
         calls.append(len(groups))
         return collectives.over_cards(natives, groups, op)
 
-    monkeypatch.setattr(all_reduce._Group, "has_engine", lambda self, devices: True)  # simulated cards have none
+    monkeypatch.setattr(all_reduce._Group, "has_engine", lambda self, devices: True)  # simulated GPUs have none
     monkeypatch.setattr(type(backend), "all_reduce_many", all_reduce_many)
     with ds.transfers() as log:
         found = ds.all_reduce_([dict(tree) for tree in trees])
@@ -143,7 +143,7 @@ def test_inside_jit_it_is_refused() -> None:
 
 
 def test_a_collective_is_compiled_once_for_each_shape() -> None:
-    """Not for each call: that is a tenth of a second for each array of a model at each step, and more on cards."""
+    """Compiling at each call would take a tenth of a second for each array of a model, and more on GPUs."""
     compiled: list[str] = []
 
     def note(event: str, seconds: float, **facts: Any) -> None:
@@ -162,5 +162,5 @@ def test_a_collective_is_compiled_once_for_each_shape() -> None:
         collectives.over_cards(natives, [[ds.from_numpy(np.ones(9, "float32"), i) for i in range(3)]], "sum")
         assert compiled, "nothing is counted"
     finally:
-        if hasattr(jax.monitoring, "unregister_event_duration_listener"):  # JAX 0.4.30 has no way back
+        if hasattr(jax.monitoring, "unregister_event_duration_listener"):  # JAX 0.4.30 cannot unregister
             jax.monitoring.unregister_event_duration_listener(note)

@@ -1,4 +1,4 @@
-"""JAX's simulated cards beyond what every framework's promise: what is counted, who finds a card full, switching."""
+"""Tests of simulated GPUs on JAX beyond the kit: what is counted, which operators find a GPU full, and switching."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def native(card=1):
 
 
 def on_card(elements=256, card=1):
-    """float32 ones on a card, one KiB where nothing else is said."""
+    """Return float32 ones on a GPU, one KiB by default."""
     return jax.device_put(np.ones(elements, np.float32), native(card))
 
 
 def in_fresh_process(code, **environment):
-    """Run code in a Python that has not started JAX, and return what it prints."""
+    """Run code in a Python that has not started JAX, and return its output."""
     cleared = {k: v for k, v in os.environ.items() if not k.startswith(("DEVSHIM_", "XLA_", "JAX_"))}
     done = subprocess.run(
         [sys.executable, "-c", "import devshim as ds; ds.use('jax'); import jax, jax.numpy as jnp\n" + code],
@@ -79,7 +79,7 @@ def test_all_ways_of_jax_are_counted():
 
 
 def test_a_shared_buffer_counts_once_and_as_long_as_one_array_has_it():
-    """`device_put` to where an array is gives a second array over its buffer; so do `addressable_shards`."""
+    """`device_put` to the array's own device gives a second array over its buffer; so does `addressable_shards`."""
     x = on_card()
     alias, part = jax.device_put(x, native()), x.addressable_shards[0].data
     assert used() == KIB
@@ -93,13 +93,13 @@ def test_a_shared_buffer_counts_once_and_as_long_as_one_array_has_it():
 
 
 def test_deleted_and_donated_memory_is_given_back():
-    """`x.delete()`, and arguments whose memory the result has taken over."""
+    """`x.delete()` frees memory, and so do arguments whose memory the result has taken over."""
     x, y = on_card(), on_card()
     x.delete()
     assert used() == KIB
     z = jax.jit(lambda a: a + 1, donate_argnums=0)(y)
     assert y.is_deleted()
-    assert used() == ds.memory("gpu:1").peak - KIB == KIB  # the highest was x and y
+    assert used() == ds.memory("gpu:1").peak - KIB == KIB  # the peak was x and y
     del z
     assert used() == 0
 
@@ -117,17 +117,17 @@ def test_sharded_arrays_count_on_each_card():
 
 
 def test_the_highest_is_exact_between_looks():
-    """What an operator makes is counted when it is made, and not only when somebody asks."""
+    """The result of an operator is counted when it is created, not only at the next query."""
     x = on_card()
-    ds.simulate(2)  # the highest is what is there
+    ds.simulate(2)  # the peak is reset to the current use
     for _ in range(3):
-        x = x + x * 2  # at once: x, x * 2, and the sum
+        x = x + x * 2  # at the same time: x, x * 2, and the sum
     assert ds.memory("gpu:1").peak == 3 * KIB
     assert used() == KIB
 
 
 def test_the_host_is_as_fast_as_ever():
-    """What runs on a card goes through Python to be counted; what runs on the host takes JAX's short cut."""
+    """An operation on a GPU goes through Python to be counted; one on the host takes JAX's fast path."""
     ran = []
     inner = pxla.ExecuteReplicated.__call__
 
@@ -150,7 +150,7 @@ def test_the_host_is_as_fast_as_ever():
         place = native()
         del there
         ds.simulate(0)
-        there = jax.device_put(np.ones(3, np.float32), place)  # no card any more
+        there = jax.device_put(np.ones(3, np.float32), place)  # no longer a GPU
         pxla.ExecuteReplicated.__call__ = spying
         ran.clear()
         for _ in range(5):
@@ -192,10 +192,10 @@ FILLING = {
 
 @pytest.mark.parametrize("way", FILLING)
 def test_jax_s_operators_find_a_card_full(way):
-    """The error is JAX's and devshim's, the text the same everywhere, and the card works on."""
+    """The error is JAX's and devshim's, the text is the same everywhere, and the GPU stays usable."""
     error = getattr(jax.errors, "JaxRuntimeError", RuntimeError)
     x = on_card(1024)
-    FILLING[way](x)  # also where JAX has a short cut already
+    FILLING[way](x)  # this also applies if JAX already has a fast path
     with ds.simulate(2, memory=8 * KIB - 512):
         with pytest.raises(ds.OutOfMemoryError) as caught:
             FILLING[way](x)
@@ -207,7 +207,7 @@ def test_jax_s_operators_find_a_card_full(way):
 
 
 def test_what_cannot_fit_is_refused_before_the_host_has_to_hold_it():
-    """A terabyte is refused by the card, not by the host's allocator."""
+    """A terabyte is refused by the GPU, not by the host's allocator."""
     x = on_card()
     with ds.simulate(2, memory="1MiB"):
         for call in (
@@ -232,7 +232,7 @@ def test_a_donated_argument_makes_room_for_the_result():
 
 
 def test_faults_reach_jax_s_own_operators():
-    """A chosen allocation fails in an operator; a card that has vanished answers none of them."""
+    """A chosen allocation fails in an operator; on a GPU that has vanished, every operator fails."""
     with ds.simulate(2, faults=ds.Fault("gpu:1", "allocation", at=2)):
         x = on_card()
         with pytest.raises(ds.OutOfMemoryError, match="gpu:1 has no room for 1,024 bytes"):
@@ -248,7 +248,7 @@ def test_faults_reach_jax_s_own_operators():
 
 # ---------------------------------------------------------------------- switching
 def test_what_was_there_before_counts_and_is_not_refused():
-    """An array that was made while its card was none, or under a larger limit."""
+    """An array made while its device was not a GPU, or under a larger limit, is counted."""
     place = native()
     ds.simulate(0)
     x = jax.device_put(np.ones(256, np.float32), place)
@@ -270,7 +270,7 @@ def test_what_was_there_before_counts_and_is_not_refused():
 
 
 def test_on_and_off_and_another_number_as_long_as_nothing_is_held():
-    """JAX starts its devices anew for more cards, which it does only while nothing is on the old ones."""
+    """JAX restarts its devices for more GPUs, but only while no array is on the old ones."""
     printed = in_fresh_process("""
 double = jax.jit(lambda a: a * 2)
 for gpus in (1, 3, 2, 0, 5):
@@ -288,7 +288,7 @@ for gpus in (1, 3, 2, 0, 5):
 
 
 def test_too_late_says_what_is_in_the_way():
-    """With arrays held, more cards cannot be had: the error counts them, and nothing has changed."""
+    """With live arrays, more GPUs are impossible: the error counts the arrays, and nothing has changed."""
     printed = in_fresh_process("""
 x = ds.ones(3)
 try:
@@ -300,9 +300,9 @@ except ds.SimulationError as error:
     assert "call ds.simulate before the first JAX array" in printed
 
 
-# ---------------------------------------------------------------------- all together
+# ---------------------------------------------------------------------- threads
 def test_threads_compute_and_forget_at_once():
-    """Sixteen threads, compiled functions and moves between cards; the count ends at nothing."""
+    """Sixteen threads use compiled functions and moves between GPUs; the count ends at zero."""
     step = jax.jit(lambda a: (a * 2, a.sum()))
 
     def body(seed):
@@ -324,12 +324,12 @@ def leaves(count=5, elements=300):
 
 
 def test_a_tree_that_arrives_is_counted_leaf_by_leaf():
-    """devshim's own copies know that they share nothing: each is counted, and gone with its last array."""
+    """devshim's own copies share no memory: each is counted, until its last array is freed."""
     before, tree = used(), leaves()
     there = ds.place(tree, ds.gpu(1))
     each = -(-300 * 4 // 512) * 512
     assert used() == before + 5 * each
-    shared = jax.device_put(there["x"][0], native())  # JAX gives another array over the same buffer
+    shared = jax.device_put(there["x"][0], native())  # JAX returns another array over the same buffer
     assert used() == before + 5 * each
     del there
     assert used() == before + each
@@ -347,7 +347,7 @@ def test_a_tree_too_large_leaves_nothing_and_names_the_leaf():
 
 
 def test_a_tree_partly_there_already_keeps_what_is():
-    """Where one is on the card, copies may share buffers: JAX's own way is taken."""
+    """If one leaf is already on the GPU, copies may share buffers, so JAX's own function is used."""
     tree = leaves(2)
     there = ds.place(tree["x"][0], ds.gpu(1))
     before = used()

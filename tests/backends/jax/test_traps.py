@@ -1,4 +1,4 @@
-"""What is peculiar to JAX: each test names the trap, and fails without the adapter's mend for it."""
+"""Tests of the peculiarities of JAX: each test names the trap, and fails without the adapter's workaround for it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def x64(request):
 
 
 def at_offset(values, offset: int) -> np.ndarray:
-    """A float32 array whose address is a multiple of 64 plus an offset."""
+    """Return a float32 array whose address is a multiple of 64 plus an offset."""
     array = np.asarray(values, np.float32)
     room = np.zeros(array.nbytes + 128, np.uint8)
     start = -room.ctypes.data % 64 + offset
@@ -59,7 +59,7 @@ def at_offset(values, offset: int) -> np.ndarray:
 
 
 def in_fresh_process(code: str, **environment: str) -> str:
-    """Run code in a Python that has not started JAX, and return what it prints."""
+    """Run code in a Python that has not started JAX, and return its output."""
     cleared = {k: v for k, v in os.environ.items() if not k.startswith(("DEVSHIM_", "XLA_", "JAX_"))}
     done = subprocess.run(
         [sys.executable, "-c", "import devshim as ds; ds.use('jax'); import jax\n" + code],
@@ -89,7 +89,7 @@ def test_numpy_memory_is_not_aliased(make, offset, device):
 
 
 def test_copy_false_shares_or_raises():
-    """Trap: device_put copies what is not aligned without a word, so copy=False has to look at the address."""
+    """Trap: device_put silently copies unaligned memory, so copy=False has to check the address."""
     aligned = at_offset(np.arange(4), 0)
     x = ds.from_numpy(aligned, copy=False)
     aligned[0] = 7
@@ -102,17 +102,17 @@ def test_copy_false_shares_or_raises():
 
 
 def test_copy_to_the_same_device_is_a_new_buffer():
-    """Trap: device_put(x, where x is) gives a new object over the same buffer."""
+    """Trap: device_put(x, its own device) gives a new object over the same buffer."""
     for device in (CPU, GPU0):
         x = ds.ones(1000, device=device)
         copied = ds.copy(x, device)
         assert pointer(copied) != pointer(x)
-        x.delete()  # the one way to destroy JAX's memory
+        x.delete()  # the only way to destroy JAX's memory
         assert np.array_equal(ds.to_numpy(copied), np.ones(1000, np.float32))
 
 
 def test_many_copies_are_new_buffers():
-    """Trap: the batched device_put aliases those that are there already."""
+    """Trap: the batched device_put aliases arrays that are already there."""
     tree = {"here": ds.ones(8, device=GPU0), "there": ds.ones(8, device=GPU1)}
     copied = ds.place(tree, GPU0, copy=True)
     assert pointer(copied["here"]) != pointer(tree["here"])
@@ -120,7 +120,7 @@ def test_many_copies_are_new_buffers():
 
 
 def test_to_numpy_is_writable_and_its_own():
-    """Trap: np.asarray(x) is a read-only view of JAX's memory."""
+    """Trap: np.asarray(x) is a read-only view of the array's memory."""
     x = ds.ones(4)
     array = ds.to_numpy(x)
     array[:] = 5
@@ -128,10 +128,10 @@ def test_to_numpy_is_writable_and_its_own():
     assert not ds.to_numpy(x, copy=False).flags.writeable
 
 
-# ---------------------------------------------------------------------- committed to where it was asked to be
+# ---------------------------------------------------------------------- committed to the requested device
 @EVERYWHERE
 def test_what_devshim_makes_is_committed(device):
-    """Trap: JAX's own creation is uncommitted, and follows whatever it meets."""
+    """Trap: JAX's own creation is uncommitted, and follows any array that it meets."""
     other = ds.zeros(2, device=GPU0)
     made = [
         *(ds.zeros(2, device=device), ds.asarray([1.0, 2.0], device=device), ds.arange(2, device=device)),
@@ -170,7 +170,7 @@ def test_created_numbers_are_not_weakly_typed():
 @EVERYWHERE
 @pytest.mark.parametrize("x64", [False, True], indirect=True, ids=["x64-off", "x64-on"])
 def test_64_bits_stay_64_bits(dtype, device, x64):
-    """Trap: with x64 off JAX cuts 64-bit values to 32 bits on their way in."""
+    """Trap: with x64 off, JAX truncates 64-bit values to 32 bits on input."""
     array = np.array([2**53 - 1, 1, 0], dtype)
     x = ds.from_numpy(array, device)
     ways = {
@@ -245,7 +245,7 @@ def test_second_derivatives_vmap_and_host_values():
 
 
 def test_run_and_to_numpy_work_under_grad():
-    """Outside jit a tracer holds values: `run` follows them, `to_numpy` reads them without their gradient."""
+    """Outside jit a tracer has values: `run` follows them, `to_numpy` reads them without their gradient."""
     x = ds.asarray([1.0, 2.0], device=GPU0)
     gradient = jax.grad(lambda t: ds.run(lambda u: (u * u * jnp.ones(2)).sum(), t))(x)
     assert ds.device_of(gradient) is GPU0
@@ -277,9 +277,10 @@ def _on(t):
 @pytest.mark.parametrize("call", [*CALLS.values(), _on], ids=[*CALLS, "on"])
 @pytest.mark.parametrize("compiler", ["jit", "checkpoint", "scan", "shard_map"])
 def test_inside_jit_nothing_is_ignored_silently(call, compiler):
-    """Trap: inside jit JAX ignores device_put and default_device, and a draw would be the same at every call.
+    """Trap: inside jit JAX ignores device_put and default_device, and a random number would be frozen.
 
-    Inside shard_map, outside of jit, it has an error of its own for some of it, and answers for all devices for others.
+    Inside shard_map, outside of jit, JAX has an error of its own for some calls, and answers for all devices for
+    others.
     """
     x = ds.ones(2, device=GPU1)
     CLOSURE[:] = [ds.ones(2, device=CPU)]
@@ -295,7 +296,7 @@ def test_inside_jit_nothing_is_ignored_silently(call, compiler):
 
 
 def _sharded(fn):
-    """A function of one device's part, run on two devices at once, outside of jit."""
+    """Return a function of one device's part that runs on two devices at the same time, outside of jit."""
     from jax.sharding import Mesh, PartitionSpec
 
     shard_map = getattr(jax, "shard_map", None)
@@ -317,7 +318,7 @@ def test_run_inside_jit_computes_where_the_whole_function_does():
 
 
 def test_around_jit_everything_works():
-    """The way out that the error names."""
+    """The solution that the error suggests works."""
     x = ds.place(ds.ones(2), GPU1)
     y = jax.jit(lambda t: t * 2)(x)
     assert ds.device_of(y) is GPU1
@@ -326,7 +327,7 @@ def test_around_jit_everything_works():
 
 # ---------------------------------------------------------------------- odd arrays
 def test_a_sharded_array_has_no_single_device():
-    """Trap: x.device of a sharded array is no device but a Sharding."""
+    """Trap: x.device of a sharded array is not a device but a Sharding."""
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     natives = np.array([GPU0.native("jax"), GPU1.native("jax")])
@@ -334,7 +335,7 @@ def test_a_sharded_array_has_no_single_device():
     with pytest.raises(ds.UnsupportedError, match="gpu:0, gpu:1"):
         ds.device_of(sharded)
     assert np.array_equal(ds.to_numpy(sharded), [0, 1, 2, 3])
-    with ds.transfers() as log, ds.guard("error"):  # who watches changes nothing
+    with ds.transfers() as log, ds.guard("error"):  # observers change nothing
         assert np.array_equal(ds.to_numpy(sharded), [0, 1, 2, 3])
         assert ds.device_of(ds.copy(sharded, GPU1)) is GPU1
     assert [(record.source, record.target, record.bytes) for record in sorted(log.records, key=lambda r: r.start)] == [
@@ -346,7 +347,7 @@ def test_a_sharded_array_has_no_single_device():
 
 
 def test_random_keys_are_moved_and_not_converted():
-    """Trap: a key array is a jax.Array whose dtype is none of NumPy's; np.asarray of it is an array of objects."""
+    """Trap: a key array is a jax.Array without a NumPy dtype; np.asarray of it is an array of objects."""
     key = jax.random.key(3)
     for moved in (ds.place(key, GPU1), ds.copy(key, GPU1)):
         assert ds.device_of(moved) is GPU1
@@ -356,16 +357,16 @@ def test_random_keys_are_moved_and_not_converted():
 
 
 def test_jax_devices_and_shardings_are_read():
-    """JAX's CPU devices are the host and the simulated cards."""
+    """JAX's CPU devices are the host and the simulated GPUs."""
     x = ds.ones(2, device=GPU1)
     assert ds.device(jax.local_devices(backend="cpu")[2]) is GPU1
     assert ds.device(x.sharding) is GPU1
     assert GPU1.native("jax") in x.devices()
 
 
-# ---------------------------------------------------------------------- draws
+# ---------------------------------------------------------------------- random numbers
 def test_draws_are_seeded_per_device():
-    """JAX keeps no generator: the adapter's is restarted by one call, whatever other devices draw in between."""
+    """JAX has no global generator: one call restarts the adapter's, whatever other devices draw in between."""
     ds.random.seed(7)
     first = [ds.to_numpy(ds.random.normal(size=3, device=d)) for d in (CPU, GPU0, GPU0)]
     ds.random.seed(7)
@@ -378,7 +379,7 @@ def test_draws_are_seeded_per_device():
 
 
 def test_uniform_never_reaches_its_bound():
-    """Trap: scaling rounds up to the bound where it is large beside the range."""
+    """Trap: scaling rounds up to the bound if the bound is large compared with the range."""
     drawn = ds.to_numpy(ds.random.uniform(1e8, 1e8 + 16, 100_000))
     assert drawn.max() < np.float32(1e8 + 16)
     assert drawn.min() >= np.float32(1e8)
@@ -432,7 +433,7 @@ def test_a_scope_nobody_leaves_changes_no_other_thread():
 
 
 def test_a_copy_is_complete_on_return():
-    """Trap: device_put reads its source later, when memory shared with NumPy may have been written to."""
+    """Trap: device_put reads its source later, when memory shared with NumPy may have been overwritten."""
     shared = at_offset(np.ones(2**24), 0)
     y = ds.place(ds.from_numpy(shared, copy=False), GPU0)
     assert y.is_ready()
@@ -441,7 +442,7 @@ def test_a_copy_is_complete_on_return():
 
 
 def test_a_transfer_guard_does_not_stop_creation():
-    """Trap: under jax.transfer_guard even jnp.zeros raises, since its 0 comes from the host."""
+    """Trap: under jax.transfer_guard even jnp.zeros raises, because its 0 comes from the host."""
     x = ds.ones(2, device=GPU0)
     with jax.transfer_guard("disallow"):
         assert ds.device_of(ds.full((2,), 3, device=GPU1)) is GPU1
@@ -469,7 +470,7 @@ def test_an_impossible_allocation_is_out_of_memory():
 # ---------------------------------------------------------------------- DLPack
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float64", "complex128"])
 def test_dlpack_keeps_width_and_refuses_unaligned(dtype):
-    """Trap: from_dlpack cuts 64 bits, and copies unaligned memory although copy=False (JAX 0.5 to 0.8)."""
+    """Trap: from_dlpack truncates 64 bits, and copies unaligned memory despite copy=False (JAX 0.5 to 0.8)."""
     raw = np.zeros(1024, np.uint8)
     start = -raw.ctypes.data % 64
     size = np.dtype(dtype).itemsize
@@ -485,7 +486,7 @@ def test_dlpack_keeps_width_and_refuses_unaligned(dtype):
 
 
 def test_an_exporter_without_a_device_index():
-    """Trap: Paddle answers (CPU, None), which JAX does not take."""
+    """Trap: Paddle returns (CPU, None), which JAX does not accept."""
 
     class Exporter:
         def __init__(self, array):
@@ -503,7 +504,7 @@ def test_an_exporter_without_a_device_index():
 
 
 def test_memory_in_another_order_is_copied():
-    """Trap: JAX 0.4 ends in an error when it computes with such an array, 0.10 with other values once it has moved."""
+    """Trap: computing with such an array fails in JAX 0.4, and gives other values in 0.10 after a move."""
     array = at_offset(np.arange(6.0).reshape(2, 3), 0)
     with pytest.raises(ds.CopyNeededError, match="C order"):
         ds.convert(array.T, "jax", copy=False)
@@ -513,7 +514,7 @@ def test_memory_in_another_order_is_copied():
 
 
 def test_an_axis_of_one_element_may_have_any_stride():
-    """Trap: JAX 0.4 and 0.7 take it for another order, and refuse the array or fail when they compute with it."""
+    """Trap: JAX 0.4 and 0.7 treat it as another order, and refuse the array or fail when they compute with it."""
     array = at_offset(np.arange(12.0).reshape(3, 1, 2, 2), 0)
     odd = np.lib.stride_tricks.as_strided(array, array.shape, (16, 4, 8, 4))
     x = ds.convert(odd, "jax", copy=False)
@@ -539,7 +540,7 @@ def test_an_array_in_another_order_is_moved_right(move):
 
 @pytest.mark.parametrize("copy", [None, True, False])
 def test_an_array_that_was_donated_is_refused(copy):
-    """Trap: its memory belongs to somebody else by then."""
+    """Trap: its memory already belongs to another array."""
     x = jnp.ones(3)
     x.delete()
     with pytest.raises((ds.ConversionError, ds.CopyNeededError), match="deleted"):
@@ -547,7 +548,7 @@ def test_an_array_that_was_donated_is_refused(copy):
 
 
 def test_convert_works_under_grad():
-    """Trap: a tracer has no memory; the array whose gradient is asked for has, and gives it, cut from the gradient."""
+    """Trap: a tracer has no memory; the differentiated array has, and lends it without the gradient."""
 
     def loss(x):
         for copy in (None, True):
@@ -563,7 +564,7 @@ def test_convert_works_under_grad():
 
 
 def test_a_simulated_card_exports_nothing():
-    """Trap: JAX exports cpu:1 as (CPU, 0), so the label would be lost."""
+    """Trap: JAX exports cpu:1 as (CPU, 0), so the device would be lost."""
 
     with pytest.raises(ds.ConversionError, match="simulated"):
         registry.load("jax").to_dlpack(ds.ones(2, device=GPU0))
@@ -571,7 +572,7 @@ def test_a_simulated_card_exports_nothing():
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
 def test_dtypes_numpy_has_not(name):
-    """JAX has more dtypes than the array API names; they are kept to the bit."""
+    """JAX has more dtypes than the array API names; their bits are preserved."""
     x = jnp.asarray([1, 2, 0], name)
     assert ds.zeros_like(x).dtype == name
     for y in (ds.copy(x, GPU1), ds.from_numpy(ds.to_numpy(x), GPU0)):
@@ -581,10 +582,10 @@ def test_dtypes_numpy_has_not(name):
         ds.from_numpy(np.ones(2, np.longdouble))
 
 
-# ---------------------------------------------------------------------- cards, as they would be seen
+# ---------------------------------------------------------------------- real GPUs, as devshim would see them
 @pytest.fixture
 def two_cards(monkeypatch):
-    """A machine with two NVIDIA cards, before JAX has started."""
+    """Return a machine with two NVIDIA GPUs, before JAX has started."""
     from devshim_backends._jax import devices, visible_gpus
 
     from devshim.devices import nvml
@@ -604,7 +605,7 @@ def two_cards(monkeypatch):
     [(None, 2), ("0,1", 2), ("1", 1), ("", 0), ("-1", 0), ("0,7,1", 1), ("GPU-11", 1), ("GPU-", 0), ("0,0", 0)],
 )
 def test_cards_are_counted_without_starting_jax(two_cards, monkeypatch, visible, count):
-    """Trap: JAX counts cards by starting on all of them; CUDA ignores what follows an entry it does not know."""
+    """Trap: JAX counts GPUs by starting on all of them; CUDA ignores entries after one that it does not know."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -614,7 +615,7 @@ def test_cards_are_counted_without_starting_jax(two_cards, monkeypatch, visible,
 
 
 def test_slices_of_cards_are_counted_without_starting_jax(two_cards, monkeypatch):
-    """Trap: NVML lists whole cards alone, so that a slice (MIG) was none, and `try_gpu` the CPU without a warning."""
+    """Trap: NVML lists only whole GPUs, so a slice (MIG) was not counted, and `try_gpu` was silently the CPU."""
     from devshim.devices import cuda
 
     monkeypatch.setattr(cuda, "_ask", lambda value, order: None)
@@ -624,7 +625,7 @@ def test_slices_of_cards_are_counted_without_starting_jax(two_cards, monkeypatch
 
 
 def test_cards_are_counted_without_nvml(two_cards, monkeypatch):
-    """As in containers without NVML, under WSL and on Jetson: CUDA is asked in a process of its own."""
+    """In containers without NVML, under WSL and on Jetson, CUDA is queried in a separate process."""
     from devshim.devices import cuda, nvml
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -636,7 +637,7 @@ def test_cards_are_counted_without_nvml(two_cards, monkeypatch):
 @pytest.mark.parametrize(
     ("stats", "left", "free"),
     [
-        ({"bytes_limit": 60, "bytes_in_use": 10}, 70, 50),  # the card has more than JAX may take
+        ({"bytes_limit": 60, "bytes_in_use": 10}, 70, 50),  # the GPU has more than JAX may take
         ({"bytes_limit": 60, "bytes_in_use": 10}, 5, 5),  # others have filled it
         ({"bytes_limit": 60, "bytes_in_use": 10, "pool_bytes": 60}, 5, 50),  # JAX had taken its share before
         ({"bytes_limit": 60, "bytes_in_use": 10}, None, 50),
@@ -644,7 +645,7 @@ def test_cards_are_counted_without_nvml(two_cards, monkeypatch):
     ],
 )
 def test_the_memory_of_a_card_is_the_cards(two_cards, monkeypatch, stats, left, free):
-    """Trap: JAX's limit is its own share, 75 % of a card by default, and does not know what others have taken."""
+    """Trap: JAX's limit is its own share, 75 % of a GPU by default, and ignores what others have taken."""
     from types import SimpleNamespace
 
     from devshim.devices import nvml
@@ -658,7 +659,7 @@ def test_the_memory_of_a_card_is_the_cards(two_cards, monkeypatch, stats, left, 
 
 
 def test_without_the_drivers_files_jax_has_no_card(two_cards, monkeypatch):
-    """Trap: JAX looks for /dev/nvidia0 before it asks the driver, and a container may have NVML alone."""
+    """Trap: JAX looks for /dev/nvidia0 before it queries the driver, and a container may have only NVML."""
     from devshim_backends._jax import visible_gpus
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -671,7 +672,7 @@ def test_without_the_drivers_files_jax_has_no_card(two_cards, monkeypatch):
 
 @pytest.mark.parametrize("at", ["the host", "a card"])
 def test_a_platform_that_does_not_start_leaves_the_host(two_cards, monkeypatch, at):
-    """Trap: JAX raises at its first call, whatever that asks for, and goes on without the platform at the next."""
+    """Trap: JAX raises at its first call, whatever it is, and continues without the platform at the next."""
     from devshim_backends._jax import devices
 
     own, failures = jax.local_devices, []
@@ -699,7 +700,7 @@ def test_a_platform_that_does_not_start_leaves_the_host(two_cards, monkeypatch, 
 
 
 def test_memory_beside_a_device_is_the_host(two_cards, monkeypatch):
-    """Trap: the sharding of an array in "pinned_host" memory names the device that it is pinned for."""
+    """Trap: the sharding of an array in "pinned_host" memory names the device for which it is pinned."""
     native = jax.local_devices(backend="cpu")[0]
     if "pinned_host" not in {memory.kind for memory in native.addressable_memories()}:
         pytest.skip("this JAX has no such memory on the CPU")
@@ -709,7 +710,7 @@ def test_memory_beside_a_device_is_the_host(two_cards, monkeypatch):
     beside = jax.device_put(plain, jax.sharding.SingleDeviceSharding(native, memory_kind="pinned_host"))
     assert (devices.is_beside(plain), devices.is_beside(beside)) == (False, True)
     before = dict(devices.DEVICES)
-    devices.DEVICES[native] = GPU0  # as if it were a card
+    devices.DEVICES[native] = GPU0  # as if it were a GPU
     monkeypatch.setattr(type(two_cards), "from_native", lambda self, native: GPU0)
     try:
         assert (two_cards.device_of(plain), two_cards.device_of(beside)) == (GPU0, ds.cpu())
@@ -719,7 +720,7 @@ def test_memory_beside_a_device_is_the_host(two_cards, monkeypatch):
 
 
 def test_jax_platforms_hides_cards(two_cards):
-    """JAX_PLATFORMS=cpu leaves the cards out."""
+    """JAX_PLATFORMS=cpu hides the GPUs."""
     before = jax.config.jax_platforms
     jax.config.update("jax_platforms", "cpu")
     try:
@@ -730,7 +731,7 @@ def test_jax_platforms_hides_cards(two_cards):
 
 
 def test_a_card_is_described_without_starting_jax(two_cards, monkeypatch):
-    """The driver knows a card's name and memory, where it is sure which card is meant."""
+    """The driver knows a GPU's name and memory, if it is certain which GPU is meant."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     info = two_cards.describe(GPU0)
     assert (info.name, info.uuid, info.total_memory, info.compute_capability) == ("H200", "GPU-11aa", 2**37, (9, 0))
@@ -738,7 +739,7 @@ def test_a_card_is_described_without_starting_jax(two_cards, monkeypatch):
 
 # ---------------------------------------------------------------------- starting
 def test_asking_starts_nothing():
-    """Trap: jax.devices("gpu") starts JAX, and raises where there is none."""
+    """Trap: jax.devices("gpu") starts JAX, and raises if there is no GPU."""
     told = in_fresh_process(
         "from jax._src import xla_bridge\n"
         "print(ds.device_count(), ds.try_gpu(), ds.try_all_gpus(), xla_bridge.backends_are_initialized())"
@@ -747,7 +748,7 @@ def test_asking_starts_nothing():
 
 
 def test_simulating_leaves_the_environment_alone():
-    """Older versions of JAX can be told only by XLA_FLAGS, which XLA reads once."""
+    """Older versions of JAX can be configured only by XLA_FLAGS, which XLA reads once."""
     told = in_fresh_process(
         "import os; ds.simulate(gpus=2)\n"
         "print(os.environ['XLA_FLAGS'], ds.device_count(), ds.device_of(ds.ones(2, device='gpu:1')))",
@@ -757,7 +758,7 @@ def test_simulating_leaves_the_environment_alone():
 
 
 def test_simulating_late_works_or_says_what_to_move():
-    """From JAX 0.5 on devices can be started anew while no array is held on them; before, it is too late."""
+    """From JAX 0.5 on devices can be restarted while no array is on them; before, it is too late."""
     told = in_fresh_process(
         "x = ds.ones(2)\n"
         "try:\n    ds.simulate(gpus=2)\nexcept ds.SimulationError as error:\n    print('refused', ds.device_count())\n"
@@ -770,7 +771,7 @@ def test_simulating_late_works_or_says_what_to_move():
 
 
 def test_an_array_outlives_its_simulated_card():
-    """Trap: with the simulation off, JAX's cpu:2 would be taken for the host, whose arrays it cannot be mixed with."""
+    """Trap: without the simulation, JAX's cpu:2 would be taken for the host, with whose arrays it cannot be mixed."""
     with ds.simulate(gpus=2):
         x = ds.ones(2, device=GPU1)
         with ds.simulate(gpus=1):
@@ -795,7 +796,7 @@ def test_the_memory_policy_comes_before_the_start():
 
 
 def test_values_are_waited_for_without_looking_at_all_arrays(monkeypatch):
-    """`convert` to a framework that names no stream waited for every living array."""
+    """`convert` to a framework that names no stream used to wait for every live array."""
     from devshim_backends._jax import tensors
 
     monkeypatch.setattr(tensors, "alive", lambda native: pytest.fail("it waits for all arrays"))
@@ -805,7 +806,7 @@ def test_values_are_waited_for_without_looking_at_all_arrays(monkeypatch):
 
 
 def test_the_short_way_over_dlpack_is_open():
-    """It ends in a function of JAX's own, whose arguments after the stream have defaults (jaxlib 0.10.2: two)."""
+    """It ends in a JAX function whose arguments after the stream have defaults (jaxlib 0.10.2: two)."""
     from devshim_backends._jax import dlpack
     from devshim_backends._jax.transfers import addresses
 

@@ -35,7 +35,7 @@ class TestMxnet(Conformance):
         def hybrid_forward(self: Any, F: Any, x: Any) -> Any:
             return fn(x)
 
-        is_2 = hasattr(mx, "device")  # 1.9 compiles a block with symbols, and none that has a `forward` of its own
+        is_2 = hasattr(mx, "device")  # 1.9 compiles a block with symbols, but no block that defines `forward` itself
         methods = {"forward": forward} if is_2 else {"hybrid_forward": hybrid_forward}
         Block: Any = type("Block", (mx.gluon.HybridBlock,), methods)
 
@@ -67,7 +67,7 @@ class TestMxnet(Conformance):
         return self.built(first, nn.Activation("tanh"), second, nn.BatchNorm(in_channels=4))
 
     def built(self, *layers: Any) -> Any:
-        """A chain of layers whose shapes are known, always with the same weights."""
+        """Return a chain of layers whose shapes are known, always with the same weights."""
         net = chain(*layers)
         rng = np.random.default_rng(0)
         for parameter in dict.fromkeys(net._collect_params_with_prefix().values()):
@@ -80,7 +80,7 @@ class TestMxnet(Conformance):
         return ds.framework("mxnet").gluon.Trainer(model.collect_params(), "adam", {"learning_rate": 0.05})
 
     def optimizers(self) -> dict[str, Any]:
-        """Every class MXNet registers, but for those in test_mxnet_models_optimizers.py, with the reasons."""
+        """Return every class that MXNet registers, except those in test_models_optimizers.py, which says why."""
         optimizer = ds.framework("mxnet").optimizer
         made: dict[str, Any] = {}
         for name in sorted(optimizer.Optimizer.opt_registry):
@@ -118,7 +118,7 @@ class TestMxnet(Conformance):
             net.add(layer)
         net.initialize(**{where: native})
         x, y = (self.interface(ds.from_numpy(a.astype("float32"), device)) for a in (inputs, labels))
-        net(x)  # the layers learn their shapes
+        net(x)  # the layers infer their shapes
         rng = np.random.default_rng(1)
         for parameter in net.collect_params().values():
             parameter.set_data(self.interface(ds.from_numpy(rng.standard_normal(parameter.shape).astype("float32"))))
@@ -133,12 +133,12 @@ class TestMxnet(Conformance):
         return [each.asnumpy() for each in found]
 
     def interface(self, x: Any) -> Any:
-        """An array of the interface that Gluon expects at present: 1.9 starts with the older one."""
+        """Return an array of the interface that Gluon currently expects: 1.9 starts with the older one."""
         return x if ds.framework("mxnet").util.is_np_array() else x.as_nd_ndarray()
 
 
 def chain(*layers: Any) -> Any:
-    """A chain of layers, initialized on the host."""
+    """Return a chain of layers, initialized on the host."""
     net = ds.framework("mxnet").gluon.nn.HybridSequential()
     for layer in layers:
         net.add(layer)
@@ -147,23 +147,23 @@ def chain(*layers: Any) -> Any:
 
 
 EXCLUDED = frozenset({"sgld"})
-"""It draws from the device's generator; see test_mxnet_models_optimizers.py."""
-SETTINGS: dict[str, dict[str, Any]] = {"adamax": {"wd": 0.01}}  # 1.9 divides 0 by 0 where a gradient has always been 0
+"""It draws from the device's generator; see test_models_optimizers.py."""
+SETTINGS: dict[str, dict[str, Any]] = {"adamax": {"wd": 0.01}}  # 1.9 divides 0 by 0 if a gradient has always been 0
 FORMS = {
     "sgd": [("momentum", 0.9)],
     "nag": [("momentum", 0.9)],
     "rmsprop": [("centered", True)],
 }
-"""What has more state when it is asked for."""
+"""Optimizers that have more state with an option."""
 
 
 def trainer(name: str, **options: Any) -> Any:
-    """Return a maker of a trainer for a model's parameters."""
+    """Return a factory of a trainer for a model's parameters."""
 
     def make(model: Any) -> Any:
         settings = {"learning_rate": 0.05, **SETTINGS.get(name, {}), **options}
         parameters = dict(model.collect_params().items())
-        if name == "groupadagrad":  # for matrices alone
+        if name == "groupadagrad":  # only for matrices
             parameters = {key: each for key, each in parameters.items() if len(each.shape) == 2}
         return ds.framework("mxnet").gluon.Trainer(parameters, name, settings)
 

@@ -1,4 +1,4 @@
-"""MXNet's short cuts of `ds.convert`: what they must not take, whatever they took before, and what they must see."""
+"""Tests of the fast paths of `ds.convert` on MXNet: what they must not take, whatever came before, and must detect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN = np.arange(6, dtype="float32").reshape(2, 3)
 
 @pytest.fixture(autouse=True)
 def _learned():
-    """Every short cut is known before the test."""
+    """Make sure that every fast path is known before the test."""
     ds.use("mxnet")
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "mxnet"), "numpy")
@@ -60,7 +60,7 @@ def test_memory_outlives_whoever_lent_it(no_long_way):
 
 
 def test_a_parameter_that_moves_leaves_its_memory_to_numpy(no_long_way):
-    """Its handle is exchanged under it, and NumPy must not be left with freed memory."""
+    """Its handle is swapped, and NumPy must not be left with freed memory."""
     x = mx.np.arange(1000.0)
     a = ds.convert(x, "numpy")
     other = mx.np.zeros(1000)
@@ -130,7 +130,7 @@ def test_dtypes_that_mxnet_reads_otherwise_or_not_at_all(dtype):
 
 
 def test_an_import_that_changes_something_is_not_believed(monkeypatch):
-    """Another dtype, place or shape than was lent: the long way has the right answer."""
+    """If dtype, device or shape differ from what was lent, the slow path has the right answer."""
     code, place, shape = interop._form(mx.np.array(PLAIN))
     for lie in ((code + 1, place, shape), (code, place + (1 << 32), shape), (code, place, (6,))):
         told = []

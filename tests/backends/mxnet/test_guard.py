@@ -1,4 +1,4 @@
-"""The guard on MXNet: both interfaces' methods, and operands that two real cards would let pass."""
+"""Tests of the guard on MXNet: the methods of both interfaces, and operands that real GPUs would accept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devshim.registry import registry
 if "mxnet" not in ds.backends():
     pytest.skip("MXNet is not installed", allow_module_level=True)
 
-# MXNet's own code calls what it has deprecated itself.
+# MXNet's own code calls functions that it has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning")
 
 mx = ds.framework("mxnet")
@@ -87,7 +87,7 @@ def test_the_line_in_a_block(x):
 
 
 def test_what_numpy_hides_is_shown(x):
-    """NumPy asks each number of an array for its value, and says of a refusal that it cannot do that."""
+    """NumPy asks each number of an array for its value, and reports a refusal as an inability."""
     with pytest.raises(ds.TransferError), ds.guard("error"):
         np.asarray(x, dtype="float64")
     number = x.sum()
@@ -110,7 +110,7 @@ READ_BY_NUMPY = {
 @pytest.mark.parametrize("kind", ["np", "nd"])
 @pytest.mark.parametrize("way", READ_BY_NUMPY)
 def test_numpy_cannot_read_past_the_guard(x, way, kind):
-    """MXNet's arrays have no ``__array__``, which NumPy looks for first: the guard reports it all the same."""
+    """MXNet's arrays have no ``__array__``, which NumPy looks for first; the guard reports the read nevertheless."""
     array = x if kind == "np" else x.as_nd_ndarray()
     with pytest.raises(ds.TransferError) as caught, ds.guard("error"):
         READ_BY_NUMPY[way](array)
@@ -120,7 +120,7 @@ def test_numpy_cannot_read_past_the_guard(x, way, kind):
 
 @pytest.mark.parametrize("kind", ["np", "nd"])
 def test_what_is_only_told_of_is_read_as_ever(x, kind, caplog):
-    """Arrays of the host, and a guard that lets pass, change nothing of what NumPy makes."""
+    """Arrays on the host, and a guard that allows transfers, do not change NumPy's results."""
     array = x if kind == "np" else x.as_nd_ndarray()
 
     def read():
@@ -135,7 +135,7 @@ def test_what_is_only_told_of_is_read_as_ever(x, kind, caplog):
     assert "for NumPy" in caplog.text
     host = ds.place(array, "cpu")
     with ds.guard("error"):
-        with contextlib.suppress(ValueError):  # 1.9.1's cannot be taken apart
+        with contextlib.suppress(ValueError):  # arrays of 1.9.1 cannot be taken apart
             np.asarray(host)
         assert not hasattr(host, "__array__")
     assert not hasattr(array, "__array__")
@@ -160,7 +160,7 @@ def test_files_of_parameters_say_what_they_do(x, tmp_path):
 
 
 def test_operands_of_real_cards(backend, x, monkeypatch):
-    """Cards that are not simulated let each other's operands pass."""
+    """Real GPUs accept each other's operands."""
     y = ds.place(x, "gpu:0")
     assert backend._carried(y) is None
     where = {id(x): ds.gpu(1), id(y): ds.gpu(0)}

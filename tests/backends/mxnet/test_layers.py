@@ -1,4 +1,4 @@
-"""What is said of a Gluon model's parts and layers: where it may be cut, and which weight belongs to which layer."""
+"""Tests of the reported structure of Gluon models: where they may be cut, and which weight is in which layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import devshim as ds
 if "mxnet" not in ds.backends():
     pytest.skip("MXNet is not installed", allow_module_level=True)
 
-# MXNet's own code calls what it has deprecated itself.
+# MXNet's own code calls functions that it has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.*(context|Context class|ndarray.ctx).*:DeprecationWarning")
 
 mx = ds.framework("mxnet")
@@ -40,7 +40,7 @@ def backend():
 def built(*blocks, shape=(2, 4)):
     model = nn.HybridSequential()
     model.add(*blocks)
-    model.initialize(force_reinit=True)  # one that is in it twice, too
+    model.initialize(force_reinit=True)  # one that occurs twice, too
     model(mx.np.ones(shape))
     return model
 
@@ -99,7 +99,7 @@ KINDS = {
     "other": (lambda: nn.PReLU(), (2, 4), "alpha", {}),
     "other along another axis": (lambda: nn.LayerNorm(axis=1), (2, 4, 3), "beta gamma", {}),
 }
-if IS_2:  # 1.9 has neither for NumPy's arrays
+if IS_2:  # 1.9 has neither for NumPy-interface arrays
     KINDS["group_norm"] = (lambda: nn.GroupNorm(2), (2, 4, 3), "bias weight", {"epsilon": 1e-5, "groups": 2})
     instances = {"epsilon": 1e-5, "groups": 4}
     KINDS["group_norm of instances"] = (lambda: nn.InstanceNorm(scale=True), (2, 4, 3), "bias weight", instances)
@@ -142,7 +142,7 @@ def test_each_layer_and_direction_of_a_recurrent_block_is_one(backend, kind):
 
 
 def assert_covered(backend, model, layers):
-    """Every number of the one array is of one weight."""
+    """Assert that every number of the one array belongs to one weight."""
     parts = sorted(weight.part for layer in layers for weight in layer.weights.values())
     assert parts[0][0] == 0
     assert all(before[1] == after[0] for before, after in itertools.pairwise(parts))
@@ -164,7 +164,7 @@ def test_projections_in_the_one_array(backend, bidirectional):
 
 def test_channels_last(backend):
     conv = nn.Conv2D(3, (2, 2), layout="NHWC", in_channels=4)
-    conv.weight.shape = (3, 2, 2, 4)  # 2.0 forgets what it was told of the inputs
+    conv.weight.shape = (3, 2, 2, 4)  # 2.0 forgets the declared inputs
     model = nn.HybridSequential()
     model.add(conv, nn.Dense(2, in_units=12))
     model.initialize()

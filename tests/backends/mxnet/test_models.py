@@ -1,4 +1,6 @@
-"""Gluon's blocks move whole: every kind of layer, hybridized or not, with gradients, ties and what is not built yet."""
+"""Tests that Gluon blocks move completely: every layer, hybridized or not, with gradients, ties and deferred
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import devshim as ds
 if "mxnet" not in ds.backends():
     pytest.skip("MXNet is not installed", allow_module_level=True)
 
-# MXNet's own code calls what it has deprecated itself.
+# MXNet's own code calls functions that it has deprecated.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning"),
     pytest.mark.usefixtures("three_cards"),
@@ -45,7 +47,7 @@ def backward(net, x):
 
 
 def filled(net, x):
-    """Give a net always the same weights, of which the shapes are learned from an input."""
+    """Give a net always the same weights, whose shapes are inferred from an input."""
     net(array(x))
     rng = np.random.default_rng(1)
     for parameter in net._collect_params_with_prefix().values():
@@ -86,7 +88,7 @@ def inputs(shape):
 
 
 def trained(name, moves, **compiled):
-    """The state after steps, with a move before each."""
+    """Return the state after steps, with a move before each."""
     make, shape = LAYERS[name]
     x = inputs(shape)
     net = filled(chain(*make()), x)
@@ -105,7 +107,7 @@ def trained(name, moves, **compiled):
 @pytest.mark.parametrize("compiled", [{}, {"active": True}, {"static_alloc": True, "static_shape": True}], ids=str)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_train_on_to_the_bit(name, compiled):
-    """Moved between steps, hybridized or not, every kind of layer learns what it does at home."""
+    """Moved between steps, hybridized or not, every kind of layer learns the same as without moves."""
     expected = trained(name, ["gpu:0"] * 4, **compiled)
     found = trained(name, ["cpu", "gpu:2", "gpu:0", "gpu:0"], **compiled)
     assert list(found) == list(expected)
@@ -119,7 +121,9 @@ def two(on="cpu"):
 
 
 def test_every_object_stays():
-    """Parameters, their arrays, gradients' buffers and hooks: whoever holds one sees it move."""
+    """Parameters, their arrays, gradient buffers and hooks stay the same objects, and any reference to them sees the
+    move.
+    """
     net, calls = two(), []
     net.register_forward_hook(lambda *_: calls.append(1))
     parameters = net._collect_params_with_prefix()
@@ -154,7 +158,7 @@ def test_an_input_from_elsewhere_is_an_error_as_it_is_natively():
 
 @pytest.mark.parametrize("req", ["write", "add", "null"])
 def test_gradients_go_along_as_they_were_asked_for(req):
-    """Gluon's own ``reset_ctx`` zeroes them."""
+    """Gluon's own ``reset_ctx`` would set them to zero."""
     results = []
     for moves in (["cpu"] * 3, ["cpu", "gpu:0", "gpu:1"]):
         net = two()
@@ -172,7 +176,7 @@ def test_gradients_go_along_as_they_were_asked_for(req):
 
 
 def test_a_stale_gradient_stays_stale_and_a_fresh_one_fresh():
-    """By that flag a `Trainer` refuses to use a gradient twice."""
+    """A `Trainer` uses that flag to refuse a gradient that was already used."""
     net = ds.place(two(), "gpu:0")
     trainer = trainer_of(net)
     backward(net, inputs((4, 6)))
@@ -206,7 +210,7 @@ def test_constant_and_wide_parameters():
 
 
 def test_ties_between_models_of_one_tree():
-    """A parameter that two nets share is moved once, whichever is named first."""
+    """A parameter that two nets share is moved once, whichever net comes first."""
     net = two()
     other = nn.HybridSequential()
     other.add(net[2])
@@ -216,7 +220,7 @@ def test_ties_between_models_of_one_tree():
     assert ds.device_of(other(array(inputs((2, 5)), "gpu:1"))) is ds.gpu(1)
 
 
-# ---------------------------------------------------------------------- what is not built
+# ---------------------------------------------------------------------- deferred parameters
 def test_deferred_parameters_are_made_where_they_were_placed():
     net = chain(nn.Dense(5), nn.BatchNorm(), rnn.LSTM(4, input_size=5), nn.Dense(3))
     net.hybridize()
@@ -260,7 +264,7 @@ def test_replicas_on_several_devices_are_refused():
 
 
 def test_parameters_move_without_their_block(tmp_path):
-    """As by ``net.collect_params().reset_ctx(...)``, the idiom of 1.9."""
+    """As with ``net.collect_params().reset_ctx(...)``, the idiom of 1.9."""
     net = two()
     trainer = trainer_of(net)
     backward(net, inputs((4, 6)))
@@ -352,10 +356,10 @@ def test_a_trainer_is_not_copied_alone_and_a_copied_model_has_none():
     assert [ds.placement_of(each).devices for each in parts] == [{ds.gpu(0)}, {ds.gpu(1)}]
 
 
-# ---------------------------------------------------------------------- all or nothing
+# ---------------------------------------------------------------------- atomicity
 @pytest.mark.parametrize("what", ["allocation", "copy", "vanish"])
 def test_faults_leave_everything_as_it_was(what):
-    """At whatever array a card fails: nothing has moved, its memory is given back, training goes on."""
+    """Whichever array fails, nothing has moved, the memory is freed, and training continues."""
     net = two("gpu:0")
     trainer = trainer_of(net)
     backward(net, inputs((4, 6)))

@@ -1,6 +1,6 @@
-"""MXNet's trainers and optimizers: in half precision, with schedules, with and without their model, and saved.
+"""Tests of MXNet trainers and optimizers: half precision, schedules, with and without their model, and checkpoints.
 
-The dense ones in their plain form are in the conformance kit (`test_mxnet.py`); here is what it leaves out.
+The conformance kit (`test_conformance.py`) tests the dense ones in their plain form; these are the other tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import devshim as ds
 if "mxnet" not in ds.backends():
     pytest.skip("MXNet is not installed", allow_module_level=True)
 
-# MXNet's own code calls what it has deprecated itself.
+# MXNet's own code calls functions that it has deprecated.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning"),
     pytest.mark.usefixtures("three_cards"),
@@ -56,7 +56,7 @@ def weights(net):
 
 
 def trained(make, moves, what=lambda net, trainer: [net, trainer], each=lambda place: None):
-    """The weights after steps, each moved between backward and step."""
+    """Return the weights after steps, each moved between backward and step."""
     net = ds.place(network(), moves[0])
     trainer = make(net)
     for move in moves:
@@ -74,7 +74,7 @@ def check_same(found, expected):
 # ---------------------------------------------------------------------- how a trainer follows
 @pytest.mark.parametrize("name", ["sgd", "adam", "ftml", "nadam"])
 def test_a_model_that_moves_without_its_trainer_trains_on(name):
-    """MXNet counts updates by devices, and keeps state where it was: natively Adam would begin anew, or fail."""
+    """MXNet counts updates per device, and leaves state where it was: natively Adam would restart, or fail."""
     settings = {"momentum": 0.9} if name == "sgd" else {}
     expected, _, _ = trained(lambda net: trainer_of(net, name, **settings), HERE)
     found, net, trainer = trained(lambda net: trainer_of(net, name, **settings), THERE, lambda net, _: net)
@@ -90,7 +90,7 @@ def test_a_trainer_that_moves_without_its_model_comes_back_to_it():
 
 
 def test_natively_the_counts_stay_behind():
-    """What is mended: if this fails, MXNet counts an optimizer's updates whatever the device."""
+    """The bug behind the workaround: if this fails, MXNet counts an optimizer's updates independently of the device."""
     net = network()
     trainer = trainer_of(net)
     for place in (0, 0, 1):
@@ -105,7 +105,7 @@ def test_natively_the_counts_stay_behind():
 
 @pytest.mark.parametrize("name", ["sgd", "nag", "adam", "signum", "lamb"])
 def test_half_precision_keeps_its_master_weights(name):
-    """With ``multi_precision`` the state holds a float32 copy of every float16 weight."""
+    """With ``multi_precision`` the state contains a float32 copy of every float16 weight."""
     results = []
     for moves in (HERE, THERE):
         rng = np.random.default_rng(3)
@@ -122,7 +122,7 @@ def test_half_precision_keeps_its_master_weights(name):
 
 
 def test_an_updater_without_state_counts_on():
-    """A schedule of its own goes by the counts alone."""
+    """Its own schedule depends on the counts alone."""
     rates = []
     for moves in (HERE, THERE):
         schedule = mx.lr_scheduler.FactorScheduler(1, 0.5, base_lr=1.0)
@@ -143,7 +143,7 @@ def test_an_updater_without_state_counts_on():
     ],
 )
 def test_schedules_go_on(scheduler):
-    """A schedule counts the updates of all, so it must not begin anew either."""
+    """A schedule counts the updates of all parameters, so it must not restart either."""
     expected, _, home = trained(lambda net: trainer_of(net, lr_scheduler=scheduler()), HERE)
     found, _, trainer = trained(lambda net: trainer_of(net, lr_scheduler=scheduler()), THERE)
     check_same(found, expected)
@@ -151,7 +151,7 @@ def test_schedules_go_on(scheduler):
 
 
 def test_sgld_draws_from_the_device_it_is_on():
-    """Its noise comes from the device's generator; seeded alike, it is the same, wherever the weights are."""
+    """Its noise comes from the device's generator; with one seed it is the same, wherever the weights are."""
 
     def seed(place):
         mx.random.seed(7, ds.device(place).native())
@@ -160,7 +160,7 @@ def test_sgld_draws_from_the_device_it_is_on():
     check_same(trained(lambda net: trainer_of(net, "sgld"), THERE, each=seed)[0], expected)
 
 
-if not IS_2:  # 2.0 has neither LBSGD nor sparse Gluon layers any more
+if not IS_2:  # 2.0 no longer has LBSGD or sparse Gluon layers
 
     def test_lbsgd_keeps_arrays_of_its_own():
         """It sums gradients over several batches, in the optimizer itself."""
@@ -176,7 +176,7 @@ if not IS_2:  # 2.0 has neither LBSGD nor sparse Gluon layers any more
         ]
 
     def test_sparse_gradients():
-        """Of a row-sparse gradient the step changes the rows alone that it has."""
+        """The step changes only those rows that a row-sparse gradient has."""
         results = []
         for moves in (HERE, THERE):
             net = nn.Embedding(5, 3, sparse_grad=True)
@@ -198,7 +198,7 @@ if not IS_2:  # 2.0 has neither LBSGD nor sparse Gluon layers any more
 
 
 def test_dcasgd_with_momentum():
-    """1.9.1 asks whether an array is true, which fails, on any device, for more than one element."""
+    """1.9.1 tests an array for truth, which fails on any device for more than one element."""
     if IS_2:
         expected, _, _ = trained(lambda net: trainer_of(net, "dcasgd", momentum=0.9), HERE)
         check_same(trained(lambda net: trainer_of(net, "dcasgd", momentum=0.9), THERE)[0], expected)
@@ -209,7 +209,7 @@ def test_dcasgd_with_momentum():
 
 
 def test_a_trainer_with_a_kvstore():
-    """One that only reduces gradients keeps no weights; one that updates does, and is refused."""
+    """One that only reduces gradients stores no weights; one that updates does, and is refused."""
 
     def make(net, update=False):
         return mx.gluon.Trainer(
@@ -238,7 +238,7 @@ def test_optimizers_alone_hold_nothing_but_pass():
 # ---------------------------------------------------------------------- checkpoints
 @pytest.mark.parametrize("name", sorted(mx.optimizer.Optimizer.opt_registry))
 def test_every_optimizer_goes_on_from_a_checkpoint(name, tmp_path):
-    """Saved on one device and loaded into a fresh pair on another: the next step is the same, to the bit."""
+    """After saving on one device and loading into a new pair on another, the next step is the same, bit for bit."""
 
     def pair(place):
         net = ds.place(network(), place)
@@ -264,7 +264,7 @@ def test_every_optimizer_goes_on_from_a_checkpoint(name, tmp_path):
 
 
 def test_states_are_told_by_their_parameters_number(tmp_path):
-    """1.9 sorts names as text, in which dense10 comes before dense9: states would change places."""
+    """1.9 sorts names as text, so that dense10 precedes dense9: states would be swapped."""
     made = []
     for begin in (7, 98):
         net = nn.HybridSequential() if IS_2 else nn.HybridSequential(prefix="")

@@ -1,4 +1,4 @@
-"""Gluon's models over several devices: they compute and learn what they do on one."""
+"""Tests of Gluon models over several devices: they compute and learn the same as on one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import devshim as ds
 if "mxnet" not in ds.backends():
     pytest.skip("MXNet is not installed", allow_module_level=True)
 
-# MXNet's own code calls what it has deprecated itself.
+# MXNet's own code calls functions that it has deprecated.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning"),
     pytest.mark.usefixtures("three_cards"),
@@ -79,7 +79,7 @@ SPLIT = ds.Placement({"0": "gpu:1", "1": "gpu:0", "3": "gpu:2"})
 @pytest.mark.parametrize("name", ["sgd", "adam", "lamb"])
 @pytest.mark.parametrize("hybridize", ["never", "before", "after"])
 def test_a_chain_learns(first, name, hybridize):
-    """The trainer made before or after the split; compiled before or after it, part by part."""
+    """The trainer is made before or after the split, and the parts are compiled before or after it."""
     expected = filled(three())
     home = trainer_of(expected, name)
     steps(expected, home)
@@ -144,7 +144,7 @@ def test_what_is_not_built_is_built_part_by_part():
 
 
 class Own(mx.gluon.Block):
-    """A block that has a parameter of its own beside its parts."""
+    """A block with a parameter of its own besides its parts."""
 
     def __init__(self):
         super().__init__()
@@ -167,7 +167,7 @@ def test_a_parameter_of_the_models_own():
 
 
 class Meeting(mx.gluon.Block):
-    """Results of several parts meet: added, joined, multiplied by a parameter, written in place."""
+    """A block that combines results of several parts: added, joined, multiplied by a parameter, written in place."""
 
     def __init__(self):
         super().__init__()
@@ -189,7 +189,7 @@ MET = ds.Placement({"a": "gpu:1", "b": "gpu:2", "c": "gpu:0", "scale": "gpu:1"})
 
 
 def test_results_of_parts_meet():
-    """As on one device, gradients to the input and all parts; the result is where the last part is."""
+    """Gradients reach the input and all parts as on one device; the result is on the last part's device."""
     gradients = []
     for net in (filled(Meeting()), ds.place(filled(Meeting()), MET)):
         x = array(X)
@@ -247,7 +247,7 @@ def test_arrays_meet_inside_the_model_alone():
 
 
 def test_what_is_written_stays_where_it_is():
-    """The NumPy interface of 2.0 does not say which argument is written to: refused, not lost."""
+    """The NumPy interface of 2.0 does not say which argument is written to, so it is refused, not lost."""
     held = []
 
     class Outing(Meeting):
@@ -305,7 +305,7 @@ def test_states_of_recurrent_parts_are_carried():
 
 @pytest.mark.parametrize("place", ["cpu", "gpu:1"])
 def test_cells_on_one_card_need_no_scope(place):
-    """2.0's make arrays on the default device."""
+    """Cells of 2.0 create arrays on the default device."""
     x = np.random.default_rng(4).standard_normal((2, 3, 6))
     expected, net = filled(Recurrent(), x), ds.place(filled(Recurrent(), x), place)
     steps(expected, trainer_of(expected), x)

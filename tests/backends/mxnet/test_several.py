@@ -1,4 +1,4 @@
-"""Sums over several of MXNet's devices: a kvstore, run on contexts of the host."""
+"""Tests of sums over several MXNet devices: a kvstore, run on contexts of the host."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from devshim.registry import registry
 ds.use("mxnet")
 backend = registry.load("mxnet")
 mx = pytest.importorskip("mxnet")
-from devshim_backends._mxnet import collectives  # noqa: E402  # after MXNet itself, which the adapter mends
+from devshim_backends._mxnet import collectives  # noqa: E402  # after MXNet itself, which the adapter fixes
 
 
 def arrays(interface: str, dtype: str) -> list[Any]:
-    """Numbers that any order of a sum gives alike, on three contexts."""
+    """Return numbers whose sum does not depend on the order, on three contexts."""
     make = getattr(mx, interface).array
     return [make(np.array([[i + 1, 3 * i], [-i, 99]]), dtype=dtype, ctx=mx.cpu(i)) for i in range(3)]
 
 
 def native(x: Any) -> Any:
-    """MXNet's own device, by the name its version has for it."""
+    """Return MXNet's own device, by the name that this version uses."""
     return x.ctx if isinstance(x, mx.nd.NDArray) and not hasattr(x, "device") else x.device
 
 
@@ -32,7 +32,7 @@ def native(x: Any) -> Any:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64"])
 def test_the_engine_agrees_with_the_portable_way(interface: str, op: str, dtype: str) -> None:
     if op == "mean" and dtype.startswith("int"):
-        return  # refused before any engine is asked
+        return  # refused before any engine is used
     xs = arrays(interface, dtype)
     before = [x.asnumpy() for x in xs]
     results = collectives.over_cards(xs, op)
@@ -45,7 +45,7 @@ def test_the_engine_agrees_with_the_portable_way(interface: str, op: str, dtype:
 
 
 def test_the_engine_is_for_sums_on_real_cards() -> None:
-    """It has no maximum, nor sums of small integers, and simulated cards have no engine."""
+    """It has no maximum, and no sums of small integers; simulated GPUs have no engine."""
     xs = arrays("np", "float32")
     found = backend.all_reduce(xs, "sum")
     assert found is not None
@@ -57,7 +57,7 @@ def test_the_engine_is_for_sums_on_real_cards() -> None:
 
 
 def test_modes_of_the_thread_hold_in_parallel() -> None:
-    """MXNet keeps them for each thread: NumPy's semantics, whether operators are recorded, whether layers train."""
+    """MXNet stores them per thread: NumPy semantics, whether operators are recorded, whether layers train."""
 
     def modes(_: Any) -> tuple[bool, ...]:
         autograd, util = mx.autograd, mx.util

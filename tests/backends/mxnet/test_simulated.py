@@ -1,4 +1,4 @@
-"""MXNet's simulated cards beyond what every framework's promise: what is counted, who refuses, what goes on after."""
+"""Tests of simulated GPUs on MXNet beyond the kit: what is counted, what is refused, and what works afterwards."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import devshim as ds
 if "mxnet" not in ds.backends():
     pytest.skip("MXNet is not installed", allow_module_level=True)
 
-# MXNet's own code calls what it has deprecated itself.
+# MXNet's own code calls functions that it has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.*(as_in_context|Context class|ndarray.ctx).*:DeprecationWarning")
 
 mx = ds.framework("mxnet")
 IS_2 = hasattr(mx, "Device")
 WHERE = "device" if IS_2 else "ctx"
 C0, C1 = mx.cpu(1), mx.cpu(2)
-"""What MXNet calls the two simulated cards."""
+"""MXNet's names for the two simulated GPUs."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def _two():
 
 @pytest.fixture
 def numpy_semantics():
-    """What 2.0 has on from the start, and Gluon of 1.9 needs for arrays of the NumPy interface."""
+    """Use NumPy semantics, which 2.0 enables at import, and Gluon of 1.9 needs for arrays of the NumPy interface."""
     before = mx.util.is_np_array()
     mx.npx.set_np()
     yield
@@ -44,7 +44,7 @@ def numpy_semantics():
 
 @pytest.fixture
 def older():
-    """The older interface as a whole; 2.0 starts without it."""
+    """Use the older interface completely, which 2.0 does not enable at import."""
     before = mx.util.is_np_array()
     mx.npx.reset_np()
     yield
@@ -58,13 +58,13 @@ def used(card=1):
 
 
 def on_card(shape=(128,), native=C1):
-    """float32 ones on a card, made by MXNet alone; 512 bytes where nothing else is said."""
+    """Return float32 ones on a GPU, made by MXNet alone; 512 bytes by default."""
     return mx.np.ones(shape, **{WHERE: native})
 
 
 # ------------------------------------------------------------------ memory: what is counted
 def test_views_share_and_outlive_what_they_look_at():
-    """A slice or a view of the other interface is the same chunk, which is there as long as one of them is."""
+    """A slice, or a view of the other interface, is the same chunk, which exists as long as one of them does."""
     x = on_card((256,)).as_nd_ndarray()
     row, other = x[10:20], x.as_np_ndarray()
     assert used() == 1024
@@ -78,7 +78,7 @@ def test_views_share_and_outlive_what_they_look_at():
 
 @pytest.mark.parametrize("make", ["np", "nd"])
 def test_all_ways_of_mxnet_are_counted(make):
-    """Creation, operators, copies, slices and late allocation, in both interfaces, on the card they are on."""
+    """Creation, operators, copies, slices and late allocation, in both interfaces, count on their GPU."""
     module = getattr(mx, make)
     where = "ctx" if make == "nd" else WHERE
     made = [
@@ -94,7 +94,7 @@ def test_all_ways_of_mxnet_are_counted(make):
 
 
 def test_in_place_takes_nothing():
-    """`out=`, `+=` and assignment write to what is there."""
+    """`out=`, `+=` and assignment write to existing memory."""
     x, y = on_card(), on_card()
     x += y
     mx.np.add(x, y, out=y)
@@ -104,12 +104,12 @@ def test_in_place_takes_nothing():
 
 
 def test_gradients_and_the_tape_are_counted():
-    """`attach_grad` takes as much again; what a recording keeps counts until `backward` has read it."""
+    """`attach_grad` takes as much again; what a recording stores counts until `backward` has read it."""
     x = on_card()
     x.attach_grad()
     assert used() == 1024
     with mx.autograd.record():
-        y = (x * 2) * x  # the tape keeps x * 2, which nobody else does
+        y = (x * 2) * x  # only the tape refers to x * 2
     assert used() == 1024 + 2 * 512
     assert used() == 1024 + 2 * 512, "asked twice"
     y.backward()
@@ -121,7 +121,7 @@ def test_gradients_and_the_tape_are_counted():
 
 
 def test_an_input_that_only_the_tape_knows_is_counted():
-    """A batch that Python has dropped is in memory until its gradient is."""
+    """A batch that Python has dropped stays in memory until its gradient is computed."""
     weight = on_card()
     weight.attach_grad()
     with mx.autograd.record():
@@ -135,7 +135,7 @@ def test_an_input_that_only_the_tape_knows_is_counted():
 @pytest.mark.usefixtures("numpy_semantics")
 @pytest.mark.parametrize("hybrid", [False, True])
 def test_gluon_is_counted(hybrid):
-    """Parameters, their gradients and an optimizer's state; afterwards nothing is left."""
+    """Parameters, their gradients and an optimizer's state are counted; afterwards nothing is left."""
     net = mx.gluon.nn.Dense(128, in_units=128)
     net.initialize(**{WHERE: C1})
     if hybrid:
@@ -155,11 +155,11 @@ def test_gluon_is_counted(hybrid):
 
 
 def test_pending_work_holds_nothing():
-    """MXNet works behind Python's back: what Python has dropped is free at once, and the values are right."""
+    """MXNet works asynchronously: what Python has dropped is free immediately, and the values are right."""
     with ds.simulate(gpus=2, memory="64KiB"):
         x = on_card((1024,))
         for _ in range(200):
-            x = x + x * 0  # would be 800 chunks of 4 KiB, and at most four are there at once
+            x = x + x * 0  # would be 800 chunks of 4 KiB, and at most four exist at the same time
         assert ds.memory("gpu:1").peak <= 4 * 4096
         assert x.asnumpy().tolist() == [1.0] * 1024
 
@@ -173,14 +173,14 @@ def test_nothing_counts_on_the_host():
 
 # ------------------------------------------------------------------ memory: switching
 def test_what_was_there_before_counts():
-    """MXNet's `cpu(2)` is nobody's card until GPUs are simulated: what is on it counts from then on."""
+    """MXNet's `cpu(2)` is not a GPU until GPUs are simulated: then its contents count."""
     ds.simulate(0)
     x = on_card()
     row = x[1:3]
     ds.simulate(2, memory=256)
     assert ds.memory("gpu:1").used == ds.memory("gpu:1").peak == 512
     ds.simulate(1)
-    assert ds.device_of(x) is ds.gpu(1)  # taken away, and counted all the same
+    assert ds.device_of(x) is ds.gpu(1)  # removed, but still counted
     ds.simulate(2)
     assert used() == 512
     del x, row
@@ -188,14 +188,14 @@ def test_what_was_there_before_counts():
 
 
 def test_each_switch_counts_anew():
-    """Off and on again with another number, with arrays, gradients and a tape alive."""
+    """The count restarts with each switch, also with another number and with live arrays, gradients and tapes."""
     x = on_card()
     x.attach_grad()
     with mx.autograd.record():
         y = x * x * 2
     for gpus in (0, 3, 2, 1, 2):
         ds.simulate(gpus)
-    assert used() == 3 * 512  # what only the tape knew is forgotten
+    assert used() == 3 * 512  # what only the tape referred to is forgotten
     y.backward()
     assert x.grad.asnumpy().tolist() == [4.0] * 128
     del x, y
@@ -203,7 +203,7 @@ def test_each_switch_counts_anew():
 
 
 def test_another_build_of_mxnet_is_refused(monkeypatch):
-    """What is read from MXNet's memory is checked against known arrays first."""
+    """Data read from MXNet's memory is first checked against known arrays."""
     from devshim_backends._mxnet.simulation import storage
 
     ds.simulate(0)
@@ -228,7 +228,7 @@ FILLING = {
 
 @pytest.mark.parametrize("way", FILLING)
 def test_mxnets_operators_find_a_card_full(way):
-    """The error is MXNet's and devshim's, the text the same everywhere, and the card works on."""
+    """The error is MXNet's and devshim's, the text is the same everywhere, and the GPU stays usable."""
     with ds.simulate(gpus=2, memory=2 * 4096 - 512):
         x = on_card((1024,))
         with pytest.raises(ds.OutOfMemoryError) as caught:
@@ -242,7 +242,7 @@ def test_mxnets_operators_find_a_card_full(way):
 
 
 def test_a_training_step_fits_again_and_again():
-    """What a tape has let go of is asked back from MXNet before a card is said to be full."""
+    """Memory that a tape has released is requested back from MXNet before a GPU is reported full."""
     with ds.simulate(gpus=2, memory=8 * 4096):
         x = on_card((1024,))
         x.attach_grad()
@@ -254,7 +254,7 @@ def test_a_training_step_fits_again_and_again():
 
 
 def test_faults_reach_mxnets_own_operators():
-    """A chosen allocation fails in an operator; a card that has vanished answers none of them."""
+    """A chosen allocation fails in an operator; on a GPU that has vanished, every operator fails."""
     with ds.simulate(gpus=2, faults=ds.Fault("gpu:1", "allocation", at=2)):
         x = on_card()
         with pytest.raises(mx.MXNetError, match="gpu:1 has no room for 512 bytes"):
@@ -299,7 +299,7 @@ MIXED = {
 
 @pytest.mark.parametrize("way", MIXED)
 def test_mixed_devices_are_refused(way):
-    """Whatever the interface, by an error that is MXNet's and devshim's and names both."""
+    """In both interfaces, the error is MXNet's and devshim's, and names both devices."""
     x, y = on_card((2, 3), C0), on_card((2, 3), C1)
     with pytest.raises(
         ds.DeviceMismatchError, match=r"gpu:0 and (gpu:1|cpu)|gpu:1 and gpu:0|gpu:0 and gpu:1"
@@ -351,7 +351,7 @@ def test_what_crosses_on_real_cards_crosses_here():
 
 
 class Double(mx.operator.CustomOp):
-    """An operator in Python, which MXNet hands its arrays as the host's while all it makes is on the card."""
+    """An operator in Python: MXNet passes its arrays as the host's while all its results are on the GPU."""
 
     def forward(self, is_train, req, in_data, out_data, aux):
         self.assign(out_data[0], req[0], in_data[0] * 2 * mx.nd.ones((2, 3), ctx=C1))
@@ -367,7 +367,7 @@ class DoubleProp(mx.operator.CustomOpProp):
 
 
 class Square(mx.autograd.Function):
-    """A function in Python whose gradient needs what was saved, which is on the card."""
+    """A function in Python whose gradient needs saved arrays, which are on the GPU."""
 
     def forward(self, x):
         self.save_for_backward(x)
@@ -390,10 +390,10 @@ def test_operators_written_in_python_work(apply):
     assert x.grad.asnumpy().tolist() == [[2.0] * 3] * 2
 
 
-# ------------------------------------------------------------------ all together
+# ------------------------------------------------------------------ everything together
 @pytest.mark.usefixtures("numpy_semantics")
 def test_training_on_two_cards_is_training_on_one():
-    """Gluon's data parallelism: parameters on both cards, gradients summed by a kvstore."""
+    """Gluon's data parallelism: parameters on both GPUs, gradients summed by a kvstore."""
 
     def train(natives):
         net = mx.gluon.nn.Dense(1, in_units=3)
@@ -414,7 +414,7 @@ def test_training_on_two_cards_is_training_on_one():
 
 
 def test_threads_record_at_once():
-    """A tape is a thread's own; the count is everybody's, and ends at nothing."""
+    """Each thread has its own tape; the count is shared, and ends at zero."""
 
     def body(seed):
         native = (C0, C1)[seed % 2]

@@ -1,4 +1,4 @@
-"""What is peculiar to MXNet: each test names the trap, and fails without the adapter's mend for it."""
+"""Tests of the peculiarities of MXNet: each test names the trap, and fails without the adapter's workaround for it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def backend():
 
 
 def script(text, *flags):
-    """Run a program in a fresh interpreter and return what it printed."""
+    """Run a program in a new interpreter and return its output."""
     done = subprocess.run(
         [sys.executable, *flags, "-c", textwrap.dedent(text)], capture_output=True, text=True, check=False
     )
@@ -56,11 +56,11 @@ def script(text, *flags):
     return done.stdout.strip()
 
 
-# ------------------------------------------------------------------ importing beside today's NumPy and Python
+# ------------------------------------------------------------------ importing with today's NumPy and Python
 
 
 def test_import_leaves_numpy_as_it_was_and_warns_nobody():
-    """MXNet reads names NumPy removed (apache/mxnet#21165): it gets them, NumPy does not, and no warning comes out."""
+    """MXNet reads names that NumPy removed (apache/mxnet#21165): it gets them, NumPy does not, and nothing warns."""
     printed = script(
         """
         import sys, types, warnings
@@ -95,7 +95,7 @@ def test_numbers_of_numpy_reach_operators_that_take_lists():
 
 
 def test_failed_import_leaves_nothing_behind(tmp_path):
-    """An MXNet whose import fails: the import hook is gone, NumPy is as it was, and the reason is shown."""
+    """If MXNet's import fails, the import hook is removed, NumPy is restored, and the reason is shown."""
     package = tmp_path / "mxnet"
     package.mkdir()
     (package / "__init__.py").write_text("from . import inner\n")
@@ -122,7 +122,7 @@ def test_failed_import_leaves_nothing_behind(tmp_path):
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python has distutils of its own")
 def test_missing_setuptools_is_named():
-    """MXNet needs distutils, which left in Python 3.12: without setuptools the error says what to install."""
+    """MXNet needs distutils, which Python 3.12 removed: without setuptools the error says what to install."""
     printed = script(
         """
         import sys
@@ -142,13 +142,13 @@ def test_missing_setuptools_is_named():
 
 
 def test_every_cpu_number_and_pinned_memory_is_the_host():
-    """``mx.cpu(0) != mx.cpu(3)``, although they are the same memory."""
+    """``mx.cpu(0) != mx.cpu(3)``, although both are the same memory."""
     assert ds.device_of(mx.np.ones((2,), **{WHERE: mx.cpu(3)})) is CPU
     assert ds.device(mx.cpu(3)) is ds.device(mx.cpu_pinned(0)) is CPU
 
 
 def test_simulated_cards_are_the_cpus_after_the_first(two):
-    """``cpu(0)`` stays the host, ``cpu(1)`` is the first card, ``cpu(3)`` is no third one."""
+    """``cpu(0)`` stays the host, ``cpu(1)`` is the first GPU, and ``cpu(3)`` is not a third one."""
     x = ds.place(ds.zeros((2,)), "gpu:1")
     assert native_device(x) == mx.cpu(2)
     assert [ds.device(mx.cpu(i)) for i in range(4)] == [CPU, GPU0, GPU1, CPU]
@@ -164,7 +164,7 @@ def test_labels_end_with_the_simulation():
     assert ds.device_of(x) is GPU0, "made on a GPU, and waiting until it is back"
     del x
     gc.collect()
-    ds.simulate(gpus=0)  # looks again at what was left
+    ds.simulate(gpus=0)  # looks again at the remaining ones
     assert ds.device_of(mx.nd.zeros((2,), ctx=mx.cpu(1))) is CPU
 
 
@@ -173,7 +173,7 @@ def test_labels_end_with_the_simulation():
 
 @KINDS
 def test_both_kinds_of_array_stay_what_they_are(two, make):
-    """``mx.nd.NDArray`` is a tensor as good as ``mx.np.ndarray``."""
+    """``mx.nd.NDArray`` is as much a tensor as ``mx.np.ndarray``."""
     x = make([1.0, 2.0])
     y = ds.place(x, "gpu:0")
     assert type(y) is type(x)
@@ -183,7 +183,7 @@ def test_both_kinds_of_array_stay_what_they_are(two, make):
 
 
 def test_shapes_of_no_axis_and_no_element_work_in_every_thread(two):
-    """``()`` and ``(0, 3)`` need NumPy shape semantics: a thread's setting, off in new threads, and left as it was."""
+    """``()`` and ``(0, 3)`` need NumPy shape semantics: a thread's setting, off in new threads, and restored."""
     before, seen = mx.util.is_np_shape(), []
 
     def work():
@@ -200,7 +200,7 @@ def test_shapes_of_no_axis_and_no_element_work_in_every_thread(two):
 
 
 def test_what_a_sparse_array_holds_is_what_is_copied(two):
-    """Its values and where they are, also on the way to NumPy, for which MXNet makes it dense on the card."""
+    """Its values and their positions are copied, also to NumPy, for which MXNet makes it dense on the GPU."""
     rows = mx.nd.sparse.row_sparse_array((np.ones((2, 4), "float32"), np.array([1, 3])), shape=(100, 4))
     grid = mx.nd.sparse.csr_matrix(np.eye(50, dtype="float32"))
     empty = mx.nd.sparse.zeros("csr", (4, 5))
@@ -217,7 +217,7 @@ def test_what_a_sparse_array_holds_is_what_is_copied(two):
 
 @pytest.mark.parametrize("dtype", ["int64", "float64", "bool", "uint8", "float16"])
 def test_numpy_values_keep_their_dtype(dtype):
-    """``mx.np.array`` makes float32 of NumPy's int64 and float64 in 2.0."""
+    """``mx.np.array`` in 2.0 turns NumPy's int64 and float64 into float32."""
     array = np.array([[1, 0], [3, 2**40 + 1 if dtype in ("int64", "float64") else 1]]).astype(dtype)
     found = ds.to_numpy(ds.from_numpy(array))
     assert found.dtype == array.dtype
@@ -225,12 +225,12 @@ def test_numpy_values_keep_their_dtype(dtype):
 
 
 def test_large_integers_survive_full():
-    """``mx.np.full`` sends integers through a double in 1.9."""
+    """``mx.np.full`` passes integers through a double in 1.9."""
     assert ds.to_numpy(ds.full((2,), 2**53 + 1, dtype="int64")).tolist() == [2**53 + 1] * 2
 
 
 def test_dtypes_of_the_release():
-    """1.9 lacks int16 and three unsigned dtypes: refused as a ConversionError, not as MXNet's KeyError."""
+    """1.9 lacks int16 and three unsigned dtypes: they raise ConversionError, not MXNet's KeyError."""
     if IS_2:
         assert ds.to_numpy(ds.full((2,), 2**63 + 1, dtype="uint64")).tolist() == [2**63 + 1] * 2
     else:
@@ -241,7 +241,7 @@ def test_dtypes_of_the_release():
 
 
 def test_bfloat16_is_created_moved_and_cast(two):
-    """No creation operator knows bfloat16, and MXNet's own ``copyto`` and ``astype`` raise KeyError for it."""
+    """No creation operator supports bfloat16, and MXNet's own ``copyto`` and ``astype`` raise KeyError for it."""
     x = ds.place(ds.asarray([1.0, 2.5, 3.140625], dtype="bfloat16", device="gpu:0"), "gpu:1")
     assert backend().dtype_name(x) == "bfloat16"
     assert ds.to_numpy(ds.asarray(x, dtype="float32")).tolist() == [1.0, 2.5, 3.140625]
@@ -249,7 +249,7 @@ def test_bfloat16_is_created_moved_and_cast(two):
 
 
 def test_one_seed_for_all_devices(two):
-    """Each device has a generator of its own."""
+    """Each device has its own generator."""
     draws = []
     for _ in range(2):
         ds.random.seed(2**32 - 1)
@@ -293,7 +293,7 @@ def test_attach_grad_survives_a_move(two, make):
 
 @pytest.mark.parametrize("make", ["np", "nd"])
 def test_simulated_cards_do_not_mix(two, make):
-    """MXNet compares the kind of device alone, and all simulated cards are CPUs: cpu(1) + cpu(2) is silent."""
+    """MXNet compares only the kind of device, and all simulated GPUs are CPUs: cpu(1) + cpu(2) silently works."""
     x, y = (ds.ones((2, 2), device=d) for d in (GPU0, GPU1))
     if make == "nd":
         x, y = x.as_nd_ndarray(), y.as_nd_ndarray()
@@ -325,7 +325,7 @@ def test_mxnet_is_unwatched_without_simulation():
 
 
 def test_scopes_nest_and_end_with_an_exception(two):
-    """MXNet keeps what to restore on the device object, so one object entered twice restores the wrong device."""
+    """MXNet stores the previous device on the device object, so entering one object twice restores the wrong one."""
 
     def current():
         return native_device(mx.np.ones((1,)))
@@ -341,7 +341,7 @@ def test_scopes_nest_and_end_with_an_exception(two):
 
 
 def compiled(body):
-    """A hybridized block with this body."""
+    """Return a hybridized block with this body."""
 
     def forward(self, *inputs):
         return body(inputs[-1])
@@ -352,14 +352,14 @@ def compiled(body):
 
 
 def hybridized(body, x):
-    """A hybridized block with this body, called twice: the second call runs the compiled graph."""
+    """Return the result of a hybridized block's second call, which runs the compiled graph."""
     block = compiled(body)
     return [block(x), block(x * 2)]
 
 
 @pytest.fixture
 def numpy_semantics():
-    """What 2.0 does by itself when it is imported, and a user of 1.9 in a line of his own."""
+    """Use NumPy semantics, which 2.0 enables at import, and a user of 1.9 enables explicitly."""
     before = mx.util.is_np_array()
     mx.npx.set_np()
     yield
@@ -394,7 +394,7 @@ class TestHybridize:
 
     def test_an_error_names_the_call(self):
         calls = {"from_numpy": lambda x: x * ds.from_numpy(np.ones(2), "gpu:0")}
-        if not IS_2:  # whose graphs hold no arrays at all
+        if not IS_2:  # whose graphs contain no arrays
             calls |= {
                 "zeros_like": ds.zeros_like,
                 "split": lambda x: ds.split(x, ["gpu:0"])[0],
@@ -405,7 +405,7 @@ class TestHybridize:
                 self.check(body)
 
     def test_a_block_that_asks_is_compiled_for_each_device(self):
-        """Gluon compiles once, for inputs on any device; what devshim answered then is true of one."""
+        """Gluon compiles once, for inputs on any device; devshim's answer at that time is true for only one."""
 
         def asks(x):
             return x * (2.0 if ds.device_of(x) is GPU0 else 3.0)
@@ -431,7 +431,7 @@ class TestHybridize:
 
     @pytest.mark.skipif(not IS_2, reason="1.9 compiles with symbols, which have no shape to split")
     def test_copies_in_a_static_graph_wait_for_what_they_copy(self):
-        """Natively ``x[:1].copy()`` is done too early in a block with ``static_shape=True`` (2.0.0b1)."""
+        """Natively ``x[:1].copy()`` runs too early in a block with ``static_shape=True`` (2.0.0b1)."""
 
         class Joined(mx.gluon.HybridBlock):
             def forward(self, x):
@@ -454,7 +454,7 @@ class TestHybridize:
 
 
 def test_symbol_outside_a_block_is_on_no_device():
-    """A symbol has a ``handle`` too: asking the array interface about it would read foreign memory."""
+    """A symbol has a ``handle`` too: passing it to the array interface would read foreign memory."""
     with pytest.raises(ds.TracingError):
         ds.device_of(mx.sym.var("x"))
 
@@ -479,7 +479,7 @@ class Source:
 
 
 def test_bool_crosses_both_ways():
-    """MXNet says "unsigned, 1 bit" of a bool and refuses everybody else's "bool, 8 bits"."""
+    """MXNet exports a bool as "unsigned, 1 bit" and refuses the usual "bool, 8 bits"."""
     array = np.array([True, False, True])
     x = ds.from_numpy(array, copy=False)
     array[1] = True
@@ -491,14 +491,14 @@ def test_bool_crosses_both_ways():
 
 
 def test_byte_offset_is_not_ignored():
-    """MXNet reads from the start of the buffer whatever ``byte_offset`` says."""
+    """MXNet reads from the start of the buffer, whatever ``byte_offset`` says."""
     array = np.arange(4, dtype=np.float32)
     x = backend().from_dlpack(Source(array, byte_offset=4, data=array.ctypes.data - 4))
     assert ds.to_numpy(x).tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_number_of_another_frameworks_cpu_is_dropped(two):
-    """TensorFlow exports CPU:1 as such, and ``mx.cpu(1)`` is a simulated card; pinned memory MXNet refuses."""
+    """TensorFlow exports CPU:1 as such, and ``mx.cpu(1)`` is a simulated GPU; MXNet refuses pinned memory."""
     array = np.arange(3, dtype=np.float32)
     assert ds.device_of(backend().from_dlpack(Source(array, device_id=1))) is CPU
     assert ds.device_of(backend().from_dlpack(Source(array, device_type=3))) is CPU
@@ -506,18 +506,18 @@ def test_number_of_another_frameworks_cpu_is_dropped(two):
 
 @pytest.mark.parametrize("array", [np.ones((2, 3)).T, np.ones(4)[::-1], np.ones(4)[::2], np.ones(2, complex)])
 def test_what_mxnet_cannot_share_is_refused(array):
-    """Never an abort, never values in another order."""
+    """It never crashes, and never returns values in another order."""
     with pytest.raises(ds.ConversionError):
         backend().from_dlpack(array)
 
 
 def test_strides_of_an_empty_array_do_not_matter():
-    """2.0 takes NumPy's strides of a (0, 3) array for a layout it cannot have."""
+    """2.0 takes NumPy's strides of a (0, 3) array for a layout that it does not support."""
     assert ds.to_numpy(ds.from_numpy(np.zeros((0, 3)), copy=False)).shape == (0, 3)
 
 
 def test_unused_capsule_is_freed_whatever_others_do_to_ctypes():
-    """``ctypes.pythonapi`` is shared: MXNet's own destructor fails once somebody sets prototypes on it."""
+    """``ctypes.pythonapi`` is shared: MXNet's own destructor fails once other code sets prototypes on it."""
     shared = ctypes.pythonapi.PyCapsule_GetPointer
     before = shared.restype, shared.argtypes
     shared.restype, shared.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -535,7 +535,7 @@ def test_unused_capsule_is_freed_whatever_others_do_to_ctypes():
 @KINDS
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"])
 def test_both_ways_of_a_copy_give_the_same_bits(make, dtype):
-    """Small ones are copied by an operator, which computes with values: a NaN's bits are none to compute with."""
+    """Small arrays are copied by an operator that computes with values, which would not preserve the bits of a NaN."""
     bits = np.arange(256, dtype="uint8").repeat(16)
     values = (bits % 2).astype("bool") if dtype == "bool" else bits.view(dtype)
     x = ds.from_numpy(values) if make is mx.np.array else ds.from_numpy(values).as_nd_ndarray()
@@ -551,7 +551,7 @@ def test_both_ways_of_a_copy_give_the_same_bits(make, dtype):
 
 @pytest.mark.parametrize("elements", [0, 1, 1 << 20, (1 << 20) + 1])
 def test_a_copy_of_any_size_is_whole(elements):
-    """The operator is taken up to 4 MiB, ``copyto`` from there on."""
+    """The operator is used up to 4 MiB, ``copyto`` above."""
     x = ds.arange(elements, dtype="float32")
     y = ds.copy(x, CPU)
     if elements:
@@ -571,7 +571,7 @@ def test_a_recorded_copy_is_on_the_tape_and_one_with_a_gradient_keeps_its_place_
 
 
 def test_counting_cards_does_not_start_cuda(monkeypatch):
-    """MXNet's own ``num_gpus`` does, after which ``ds.set_visible_devices`` comes too late."""
+    """MXNet's own ``num_gpus`` starts CUDA, after which ``ds.set_visible_devices`` comes too late."""
     from devshim_backends._mxnet import devices
 
     from devshim.devices import cuda, nvml
@@ -583,11 +583,11 @@ def test_counting_cards_does_not_start_cuda(monkeypatch):
     assert ds.device_count() == 2
     assert counted == []
     monkeypatch.setattr(nvml, "cuda_started", lambda: True)
-    assert ds.device_count() == 4  # what MXNet has
+    assert ds.device_count() == 4  # MXNet's count
 
 
 def test_looking_makes_no_context_on_a_card_that_is_not_used(monkeypatch):
-    """CUDA makes one on the card that it is asked about; of one without, NVML says the same."""
+    """CUDA creates one on the GPU that is queried; for a GPU without one, NVML gives the same answer."""
     from devshim_backends._mxnet import devices
 
     from devshim.devices import cuda, nvml
@@ -609,7 +609,7 @@ def test_looking_makes_no_context_on_a_card_that_is_not_used(monkeypatch):
 
 
 def test_a_driver_that_is_too_old_has_no_cards(monkeypatch):
-    """NVML counts them; the first use says what CUDA says, and from then on there are none."""
+    """NVML counts them; the first use raises CUDA's reason, and from then on the count is 0."""
     from devshim_backends._mxnet import devices
 
     from devshim.devices import cuda, startup

@@ -1,4 +1,4 @@
-"""What is peculiar to NumPy: each test names the trap, and fails without the adapter's mend for it."""
+"""Tests of the peculiarities of NumPy: each test names the trap, and fails without the adapter's workaround for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def adapter() -> Any:
 
 
 class Unversioned:
-    """A producer as PaddlePaddle's and MXNet's adapters have one: its capsules cannot say that memory is read-only."""
+    """A producer like those of the Paddle and MXNet adapters: its capsules cannot say that memory is read-only."""
 
     def __init__(self, source: Any) -> None:
         self.source = source
@@ -47,7 +47,7 @@ def exchanged(adapter: Any, x: Any) -> Any:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "0-d", "empty"])
 def test_what_was_exchanged_can_be_written(name: str, layout: str, adapter: Any) -> None:
-    """Trap: NumPy makes what comes from an unversioned capsule read-only, before 2.1 what comes from any."""
+    """Trap: NumPy makes arrays from an unversioned capsule read-only, and before 2.1 arrays from any capsule."""
     x = np.arange(24).reshape(4, 6).astype(name)
     x = {"transposed": x.T, "strided": x[::2, ::3], "0-d": x[1, 1, ...], "empty": x[:0]}.get(layout, x)
     y = exchanged(adapter, x)
@@ -59,7 +59,7 @@ def test_what_was_exchanged_can_be_written(name: str, layout: str, adapter: Any)
 
 @pytest.mark.parametrize("shape", [(2, 3), (), (0, 3)])
 def test_bfloat16_is_shared(shape: tuple[int, ...], adapter: Any) -> None:
-    """Trap: NumPy's DLPack knows no such dtype, neither way."""
+    """Trap: NumPy's DLPack does not support this dtype, in either direction."""
     bfloat16 = pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed").bfloat16
     x = np.full(shape, 1.5, bfloat16)
     assert dlpack.read(adapter.to_dlpack(x).__dlpack__()).dtype == "bfloat16"
@@ -70,7 +70,7 @@ def test_bfloat16_is_shared(shape: tuple[int, ...], adapter: Any) -> None:
 
 
 def test_memory_that_is_read_only_is_offered_to_those_who_cannot_write(adapter: Any) -> None:
-    """Trap: NumPy exports no read-only array in an unversioned capsule; JAX and TensorFlow could not write it."""
+    """Trap: NumPy exports no read-only array in an unversioned capsule; JAX and TensorFlow could not write to it."""
     x = np.frombuffer(np.arange(4.0).tobytes())
     y = exchanged(adapter, x)
     assert y.ctypes.data == x.ctypes.data
@@ -80,14 +80,14 @@ def test_memory_that_is_read_only_is_offered_to_those_who_cannot_write(adapter: 
 
 
 def test_a_result_outlives_its_source(adapter: Any) -> None:
-    """Trap: an array over another's memory has to keep it alive through all that stands between."""
+    """Trap: an array over another's memory must keep it alive through all objects between them."""
     y = exchanged(adapter, np.arange(1000))
     noise = [np.full(1000, -1) for _ in range(50)]
     assert y.tolist() == list(range(1000)), len(noise)
 
 
 def test_a_mask_is_not_lost(adapter: Any) -> None:
-    """Trap: a masked array has all an array has, so its values would go out without the mask."""
+    """Trap: a masked array has all attributes of an array, so its values would be exported without the mask."""
     x = np.ma.masked_array([1.0, 2.0], [False, True])
     for call in (
         lambda: ds.to_numpy(x),

@@ -1,7 +1,7 @@
-"""PaddlePaddle on several CUDA cards, without one: simulated GPUs that follow the rules of Paddle's own for CUDA.
+"""Tests of PaddlePaddle on several CUDA GPUs, without one: simulated GPUs that follow the CUDA rules of Paddle.
 
-Those rules (paddle/phi/core/tensor_utils.cc, 2.6 to 3.3): a copy to the host works from Paddle's current card alone, a
-copy from card to card that does not block does not wait for the source, and operators compute on the current card.
+The rules (paddle/phi/core/tensor_utils.cc, 2.6 to 3.3): a copy to the host works only from Paddle's current GPU, a
+non-blocking copy between GPUs does not wait for the source, and operators compute on the current GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddl
 
 
 class Place:
-    """A simulated GPU's place that says it is a CUDA card's."""
+    """A simulated GPU's place that claims to be a CUDA place."""
 
     def __init__(self, native: Any) -> None:
         self.native = native
@@ -42,7 +42,7 @@ class Place:
 
 
 class Cuda:
-    """What Paddle's C++ layer does about the current card."""
+    """The current GPU in Paddle's C++ layer."""
 
     def __init__(self, paddle: Any, copy: Callable[..., Any], place_of: Any) -> None:
         self.tracer = paddle.base.framework.global_var._dygraph_tracer_
@@ -109,7 +109,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("call", COPIES)
 @pytest.mark.parametrize("here", [None, "cpu", "gpu:0", "gpu:1"])
 def test_a_card_that_is_not_current_is_read(cuda: Cuda, call: str, here: str | None) -> None:
-    """To the host from any card, whichever is current; afterwards Paddle's card is the one it was."""
+    """A copy to the host works from any GPU, whichever is current; afterwards Paddle's current GPU is restored."""
     with ds.on(here) if here else _nothing():
         before = cuda.current()
         y = COPIES[call](made("gpu:1"))
@@ -129,7 +129,7 @@ def _saved(x: Any, path: Any) -> list[Any]:
 
 
 def _trained(x: Any, path: Any) -> list[Any]:
-    """A model and its optimizer, with state, that have been on gpu:1."""
+    """Return a model and its optimizer, with state, that have been on gpu:1."""
     paddle = import_module("paddle")
     model = paddle.nn.Linear(3, 2)
     optimizer = paddle.optimizer.Adam(0.1, parameters=model.parameters())
@@ -159,7 +159,7 @@ MORE: dict[str, Callable[[Any, Any], list[Any]]] = {
     "save and load": _saved,
     "models": _trained,
 }
-"""Ways to the host and between cards; each gives tensors of ones."""
+"""Copies to the host and between GPUs; each returns tensors of ones."""
 
 
 @pytest.mark.parametrize("call", MORE)
@@ -182,7 +182,7 @@ def test_gradients_come_back_from_a_card_that_is_not_current(cuda: Cuda) -> None
 
 @pytest.mark.parametrize("needs_gradient", [False, True])
 def test_from_card_to_card_waits_for_the_source(cuda: Cuda, needs_gradient: bool) -> None:
-    """Paddle copies on the target's stream, which waits for nothing on the source's."""
+    """Paddle copies on the target's stream, which does not wait for the source's."""
     x = made("gpu:0")
     x.stop_gradient = not needs_gradient
     y = ds.place(x, "gpu:1", non_blocking=True)
@@ -191,7 +191,7 @@ def test_from_card_to_card_waits_for_the_source(cuda: Cuda, needs_gradient: bool
 
 
 def test_between_a_plug_ins_devices_a_copy_waits_for_the_source_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``phi::Copy`` takes the target's stream for these, too."""
+    """``phi::Copy`` uses the target's stream for these, too."""
     with ds.using("paddle"), ds.simulate(gpus=2):
         paddle = import_module("paddle")
         tensor, waited = paddle.base.core.eager.Tensor, []
@@ -206,7 +206,7 @@ def test_between_a_plug_ins_devices_a_copy_waits_for_the_source_as_well(monkeypa
 
 @pytest.mark.parametrize("place", ["cpu", "gpu:0", "gpu:1"])
 def test_a_metric_log_waits_for_every_stream(cuda: Cuda, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    """Values are kept on the stream that is current then; Paddle's streams do not wait for one another."""
+    """Values are stored on the stream that is current at that time; Paddle's streams do not wait for one another."""
     adapter = import_module("devshim.registry.registry").load("paddle")
     several = import_module("devshim_backends._paddle.collectives").PaddleSeveral
     order: list[str] = []
@@ -218,7 +218,7 @@ def test_a_metric_log_waits_for_every_stream(cuda: Cuda, monkeypatch: pytest.Mon
 
 
 def test_several_compute_on_the_card_of_their_tensors(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paddle's operators run on the current card, wherever their arguments are."""
+    """Paddle's operators run on the current GPU, wherever their arguments are."""
     paddle = import_module("paddle")
     several = import_module("devshim_backends._paddle.collectives")
     tensor = type(made("cpu"))
@@ -249,7 +249,7 @@ def test_several_compute_on_the_card_of_their_tensors(cuda: Cuda, monkeypatch: p
 
 
 class Driver:
-    """The CUDA driver's word on which context a thread has."""
+    """The CUDA driver's answer about the context of a thread."""
 
     def __init__(self) -> None:
         self.context = 0
@@ -265,7 +265,7 @@ class Driver:
 
 @pytest.fixture
 def driver(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """A driver that gives the current context as Paddle's layer has left it: that of the last tensor's card."""
+    """Return a driver whose current context is the one that Paddle's layer left: that of the last tensor's GPU."""
     current = import_module("devshim_backends._paddle.current_card")
     backend = type(import_module("devshim.registry.registry").load("paddle"))
     found = Driver()
@@ -314,7 +314,7 @@ def test_the_current_card_of_cuda_stays(driver: Driver, call: str) -> None:
 def test_a_scope_puts_the_current_card_of_cuda_back(driver: Driver) -> None:
     driver.context = 42
     with ds.on("gpu:1"):
-        driver.context = 777  # an operator of the program's own
+        driver.context = 777  # one of the program's own operators
     assert driver.context == 42
 
 
@@ -329,7 +329,7 @@ def test_waiting_makes_no_context_on_a_card_that_is_not_used(cuda: Cuda, monkeyp
     assert len(waited) == 1
     assert ":1" in waited[0]
     monkeypatch.setattr(import_module("devshim.devices.cuda"), "has_context", lambda index: True)
-    ds.synchronize()  # in another framework's memory Paddle may compute as well
+    ds.synchronize()  # Paddle may also compute in another framework's memory
     assert [place.rpartition(":")[2][0] for place in waited] == ["1", "0", "1"]
 
 
@@ -348,7 +348,7 @@ ExternalError: CUDA error(35), CUDA driver version is insufficient for CUDA runt
 
 @pytest.fixture
 def with_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Paddle's adapter as in a CUDA build."""
+    """Return Paddle's adapter as in a CUDA build."""
     from devshim.registry import registry
 
     adapter = registry.load("paddle")
@@ -361,7 +361,7 @@ def with_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_driver_that_is_too_old_has_no_cards(with_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paddle counts by cudaGetDeviceCount, which then fails: a count of 0, and the reason."""
+    """Paddle counts with cudaGetDeviceCount, which then fails: the count is 0, with the reason."""
     import paddle
 
     def fail() -> int:
@@ -380,7 +380,7 @@ def test_a_driver_that_is_too_old_has_no_cards(with_cuda: Any, monkeypatch: pyte
 def test_a_card_that_does_not_start_is_not_found(
     with_cuda: Any, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
-    """It is counted, and the first use meets what is wrong."""
+    """It is counted, and the first use raises the reason."""
     import paddle
 
     def failing(own: Callable[..., Any]) -> Callable[..., Any]:

@@ -38,12 +38,12 @@ class TestPaddle(Conformance):
 
         ways = {"symbolic": (self.compiled, False), "full_graph": (whole, True)}
         if paddle.__version__.startswith("2."):
-            del ways["full_graph"]  # which forgets the variables of enclosing functions, `as_it_is` among them
+            del ways["full_graph"]  # this forgets the variables of enclosing functions, `as_it_is` among them
         return ways
 
     @property
     def compiler_fails(self) -> Any:
-        """Both use pathlib, in which Paddle's symbolic compiler (2.6) takes no class; 3.x is told to break off."""
+        """Both use pathlib, which Paddle's symbolic compiler (2.6) does not support; 3.x breaks the graph there."""
         import paddle
         from paddle.jit.sot.utils import exceptions
 
@@ -96,7 +96,7 @@ class TestPaddle(Conformance):
         return paddle.optimizer.Adam(0.05, parameters=model.parameters())
 
     def optimizers(self) -> dict[str, Any]:
-        """Every class in paddle.optimizer."""
+        """Return every class in paddle.optimizer."""
         import inspect
 
         import paddle
@@ -131,7 +131,7 @@ class TestPaddle(Conformance):
         import paddle
         from paddle import nn
 
-        ds.random.seed(0)  # dropout draws with the host's kernel, and so with its generator, wherever it is
+        ds.random.seed(0)  # dropout uses the host's kernel, and so its generator, on every device
         with ds.on(device):
             net = nn.Sequential(
                 nn.Conv2D(1, 4, 3), nn.BatchNorm2D(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(144, 4)
@@ -155,7 +155,7 @@ class TestPaddle(Conformance):
 
 @contextmanager
 def _drawn() -> Iterator[None]:
-    """Draw the same first weights each time, and leave Paddle's generator as it was."""
+    """Draw the same first weights each time, and restore Paddle's generator."""
     import paddle
 
     generator = paddle.base.core.default_cpu_generator()
@@ -169,7 +169,7 @@ def _drawn() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Every BatchNorm of Paddle's warns that it tracks what it is there to track, and LBFGS of what it does itself."""
+    """Ignore two warnings: every BatchNorm of Paddle warns about tracking statistics, and LBFGS about its own code."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "To copy construct from a tensor", UserWarning)
         warnings.filterwarnings("ignore", "Op `.*` is executed through `append_op`", DeprecationWarning)  # Adagrad, 2.6
@@ -178,7 +178,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _made(cls: Any, **options: Any) -> Any:
-    """Return a maker of an optimizer of this class, with momentum or weight decay where it has them."""
+    """Return a factory of an optimizer of this class, with momentum or weight decay if it has them."""
     import inspect
 
     known = inspect.signature(cls).parameters

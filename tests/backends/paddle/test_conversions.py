@@ -1,4 +1,4 @@
-"""PaddlePaddle's short cuts of `ds.convert`: what they leave alone, whatever they took before, and what they see."""
+"""Tests of the fast paths of `ds.convert` on PaddlePaddle: what they must not take, whatever came before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN = np.arange(6, dtype="float32").reshape(2, 3)
 
 @pytest.fixture(autouse=True)
 def _learned():
-    """Every short cut is known before the test."""
+    """Make sure that every fast path is known before the test."""
     ds.use("paddle")
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "paddle"), "numpy")
@@ -123,14 +123,14 @@ def test_sparse_tensors_are_refused():
 
 @SHARING
 def test_an_import_that_changes_something_is_not_believed(monkeypatch):
-    """Another dtype, shape or memory than was lent: the long way has the right answer."""
+    """If dtype, shape or memory differ from what was lent, the slow path has the right answer."""
     true = interop.EAGER
     lies = [lambda x: x.astype("float64"), lambda x: x.reshape([-1]), lambda x: x.clone(), lambda x: x.t()]
     for lie in lies:
         told = []
 
         def lying(lie=lie, told=told, **given):
-            told.append(1)  # the long way, which is next, hears the truth
+            told.append(1)  # the slow path, which is next, gets the true values
             return lie(true(**given)) if len(told) == 1 else true(**given)
 
         monkeypatch.setattr(interop, "EAGER", lying)
@@ -142,7 +142,7 @@ def test_an_import_that_changes_something_is_not_believed(monkeypatch):
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
 @pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
 def test_floats_of_8_bits_are_kept_to_the_bit(name, shape):
-    """``x.numpy()`` gives their bytes as int8."""
+    """``x.numpy()`` returns their bytes as int8."""
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed")
     if not hasattr(paddle, name):
         pytest.skip("hardware: this PaddlePaddle has no 8-bit floats")
@@ -179,7 +179,7 @@ def test_a_parameter_without_memory_is_refused():
 
 
 def test_memory_that_has_been_paddles_before_is_given_back():
-    """Paddle 3.3 gives memory that it took by DLPack back under a lock: a chain of two waits for itself, for ever."""
+    """Paddle 3.3 frees memory that it took by DLPack under a lock: a chain of two deadlocks."""
     code = """
 import numpy as np, devshim as ds
 for dtype, cut in (("float32", slice(None)), ("bool", slice(None)), ("float32", slice(None, None, 2))):
@@ -196,7 +196,7 @@ print("given back")
 
 @pytest.mark.parametrize("part", [lambda x: x, lambda x: x[1:], lambda x: x[::2, ::3], lambda x: x.T])
 def test_complex_numbers_that_are_not_aligned_are_copied(part):
-    """Paddle's operators on them end the process (3.3), also the one that makes scattered values contiguous."""
+    """Paddle's operators on them crash (3.3), including the one that makes strided values contiguous."""
     a = at_offset(np.arange(35).reshape(5, 7) * (1 + 2j), 8)
     x = part(paddle.utils.dlpack.from_dlpack(a.__dlpack__()))
     for made in (ds.convert(x, "paddle", copy=True), ds.convert(x, copy=True)):
@@ -206,7 +206,7 @@ def test_complex_numbers_that_are_not_aligned_are_copied(part):
 
 
 def test_complex_numbers_are_read_where_strides_are_not():
-    """On simulated cards Paddle reads no strides, and must not be asked for them."""
+    """On simulated GPUs Paddle cannot read strides, and must not be asked for them."""
     code = """
 import devshim as ds, numpy as np
 ds.simulate(gpus=2)

@@ -1,4 +1,4 @@
-"""The guard on PaddlePaddle: methods that wait for a card, and operands that real cards would let pass."""
+"""Tests of the guard on PaddlePaddle: methods that wait for a GPU, and operands that real GPUs would accept."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def test_what_says_so_is_let_pass(x, name):
 
 @pytest.mark.skipif(paddle.__version__.startswith("2."), reason="2.6 reads a shape without a method of the tensor's")
 def test_what_code_in_c_drops_is_raised_when_the_guard_ends(x):
-    """Asked for a shape, Paddle takes a refusal for -1, and says that a shape cannot be."""
+    """When Paddle asks for a shape, it takes a refusal for -1, and reports that the shape is invalid."""
     with pytest.raises(ds.TransferError, match="for an index"), ds.guard("error"):
         paddle.zeros(x.argmin())
     with ds.guard("error"), pytest.raises(ds.TransferError):
-        float(x.sum())  # nothing more when the guard ends: a line has seen it
+        float(x.sum())  # nothing more when the guard ends: a line has received it
 
 
 def test_the_line_in_a_layer_and_a_hook(x):
@@ -89,7 +89,7 @@ def test_the_line_in_a_layer_and_a_hook(x):
 
 
 def test_operands_of_real_cards(backend, x, monkeypatch):
-    """Cards that are not simulated copy each other's operands, and the host's, or read them as they are."""
+    """Real GPUs copy each other's operands, and the host's, or read them in place."""
     y = ds.place(x, "gpu:0")
     assert backend._carried(y) is None
     monkeypatch.setattr(backend, "simulated", 0)

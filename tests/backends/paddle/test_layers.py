@@ -1,4 +1,4 @@
-"""What is said of a Paddle model's parts and layers: where it may be cut, and which weight belongs to which layer."""
+"""Tests of the reported structure of Paddle models: where they may be cut, and which weight is in which layer."""
 
 from __future__ import annotations
 

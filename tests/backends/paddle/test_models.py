@@ -1,4 +1,4 @@
-"""What PaddlePaddle's layers hold, and what they do when they move: each test names what else would go wrong."""
+"""Tests of PaddlePaddle layers when they move: each test names what would go wrong otherwise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed"),
-    pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning"),  # every BatchNorm of Paddle's
+    pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning"),  # of every BatchNorm
 ]
 
 X = np.random.default_rng(0).standard_normal((3, 5, 4)).astype("float32")
@@ -56,7 +56,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 
 def results(model: Any, device: str, x: np.ndarray = X) -> tuple[Any, np.ndarray]:
-    """What a model makes of an input that wants a gradient, and that gradient."""
+    """Return a model's result for an input that requires a gradient, and that gradient."""
     given = ds.from_numpy(x, device)
     given.stop_gradient = False
     made = model(given)
@@ -67,15 +67,16 @@ def results(model: Any, device: str, x: np.ndarray = X) -> tuple[Any, np.ndarray
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_layers(paddle: Any, kind: str) -> None:
-    """Recurrent weights in one block, weights that are computed from others, statistics: the CPU's numbers, and back.
+    """Recurrent weights in one block, weights computed from others, and statistics give the CPU's numbers, and come
+    back.
 
-    Nothing is left on the card.
+    Nothing is left on the GPU.
     """
     used = [ds.memory(card).used for card in CARDS]
     model = KINDS[kind](paddle.nn)
     names, objects = list(model.state_dict()), [id(p) for p in model.parameters()]
     if kind == "spectral_norm":
-        model.eval()  # in training each call is another step of the power iteration
+        model.eval()  # in training, each call is another step of the power iteration
     expected, gradient = results(model, "cpu")
     for place in ("gpu:1", "gpu:2", "cpu"):
         assert ds.place(model, place) is model
@@ -92,7 +93,7 @@ def test_kinds_of_layers(paddle: Any, kind: str) -> None:
 
 
 def test_whatever_the_current_place_is(paddle: Any) -> None:
-    """What a layer makes besides its inputs (an LSTM's first state) is made where the layer is."""
+    """Tensors that a layer creates besides its inputs (an LSTM's first state) are created on the layer's device."""
     model = paddle.nn.LSTM(4, 3)
     expected = results(model, "cpu")[0]
     for place in ("gpu:1", "cpu"):
@@ -111,7 +112,10 @@ def test_whatever_the_current_place_is(paddle: Any) -> None:
 
 # ---------------------------------------------------------------- what stays the same object
 def test_hooks_and_flags_go_along(paddle: Any) -> None:
-    """Hooks of layers and of gradients fire once after each move; what is frozen stays frozen; gradients to the bit."""
+    """Hooks of layers and gradients fire once after each move; frozen parameters stay frozen.
+
+    Gradients keep their bits.
+    """
     model, fired = paddle.nn.Linear(4, 4), []
     model.bias.stop_gradient = True
     model.register_forward_pre_hook(lambda *_: fired.append("before"))
@@ -148,7 +152,7 @@ def test_buffers_that_are_not_saved_and_shared_layers(paddle: Any) -> None:
 
 
 def test_what_was_read_does_not_move_with_what_it_was_read_from(paddle: Any) -> None:
-    """``detach()`` shares more than the data: as an undo it would bring nothing back."""
+    """``detach()`` shares more than the data: used for an undo, it would restore nothing."""
     weight = paddle.nn.Linear(2, 2).weight
     leaf = registry.load("paddle").leaves(paddle.nn.Linear(2, 2))[0]
     detached, other = weight.detach(), ds.ones((2, 2), device="gpu:1")
@@ -162,7 +166,7 @@ def test_what_was_read_does_not_move_with_what_it_was_read_from(paddle: Any) -> 
 
 
 def test_gradients_of_few_rows(paddle: Any) -> None:
-    """``Embedding(sparse=True)``: their values move, their rows are the host's."""
+    """With ``Embedding(sparse=True)``, the values of gradients move, and their rows are on the host."""
     model = paddle.nn.Embedding(6, 3, sparse=True)
     optimizer = paddle.optimizer.SGD(0.5, parameters=model.parameters())
     model(paddle.to_tensor([1, 4])).sum().backward()
@@ -177,7 +181,7 @@ def test_gradients_of_few_rows(paddle: Any) -> None:
         ds.copy(model, "gpu:1")
 
 
-# ---------------------------------------------------------------- what is not built, and what is compiled
+# ---------------------------------------------------------------- lazy and compiled models
 def test_lazy_parameters_follow_the_last_placement(paddle: Any) -> None:
     with paddle.LazyGuard():
         model = paddle.nn.Sequential(paddle.nn.Linear(4, 4), paddle.nn.Linear(4, 4))
@@ -190,10 +194,10 @@ def test_lazy_parameters_follow_the_last_placement(paddle: Any) -> None:
     assert ds.device_of(model(ds.from_numpy(X, "gpu:1"))) is ds.gpu(2)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Paddle's own code, traced, asks its values for their place (3.3)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Paddle (3.3), traced, asks values for their place
 @pytest.mark.parametrize("full_graph", [False, True])
 def test_compiled_models(paddle: Any, full_graph: bool) -> None:
-    """A model that ``to_static`` compiled moves like any other; one compiled as a whole computes on the host alone."""
+    """A model compiled by ``to_static`` moves like any other; one compiled as a whole computes only on the host."""
     model = paddle.nn.Sequential(paddle.nn.Linear(4, 4), paddle.nn.ReLU(), paddle.nn.Linear(4, 2))
     expected = model(ds.from_numpy(X))
     compiled = paddle.jit.to_static(model, full_graph=full_graph)
@@ -210,7 +214,7 @@ def test_compiled_models(paddle: Any, full_graph: bool) -> None:
 
 
 def test_a_model_that_was_placed_can_still_be_compiled_and_saved(paddle: Any, tmp_path: Path) -> None:
-    """Its ``forward`` is what it was, which ``to_static`` and ``jit.save`` look at."""
+    """Its ``forward`` is the original one, which ``to_static`` and ``jit.save`` inspect."""
     model = ds.place(ds.place(paddle.nn.Sequential(paddle.nn.Linear(4, 2)), "gpu:1"), "cpu")
     expected = ds.to_numpy(model(ds.from_numpy(X)))
     assert "forward" not in vars(model)
@@ -256,7 +260,7 @@ def test_a_placed_model_inside_a_compiled_one(paddle: Any, full_graph: bool) -> 
 
 # ---------------------------------------------------------------- copies, and other ways to move
 def test_a_copy_has_names_ties_flags_and_gradients_of_its_own(paddle: Any) -> None:
-    """``copy.deepcopy`` lands on the default device, thaws what was frozen, and forgets the gradient."""
+    """``copy.deepcopy`` puts the copy on the default device, unfreezes parameters, and drops the gradient."""
     nn = paddle.nn
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.BatchNorm1D(5))
     model[1].weight = model[0].weight
@@ -275,7 +279,7 @@ def test_a_copy_has_names_ties_flags_and_gradients_of_its_own(paddle: Any) -> No
 
 
 def test_recurrent_weights_are_there_once(paddle: Any) -> None:
-    """The block that they were cut from stays neither where they were, nor beside those of a copy."""
+    """The block from which they were cut stays neither at its old place nor beside those of a copy."""
     model = paddle.nn.LSTM(16, 16)
     held = sum(512 * -(-p.numel().item() * 4 // 512) for p in model.parameters())
     before = [ds.memory(card).used or 0 for card in CARDS]

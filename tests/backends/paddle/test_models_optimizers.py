@@ -1,4 +1,4 @@
-"""Every optimizer PaddlePaddle ships, its schedulers and its scaler: moved, copied, saved, their training goes on."""
+"""Tests of every optimizer in PaddlePaddle, its schedulers and its scaler: training continues after moves and loads."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_optimizer_is_tried(paddle: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_goes_on_from_a_checkpoint(paddle: Any, name: str, tmp_path: Path) -> None:
-    """Loaded into one that has not begun, and into one that has, on another device."""
+    """The state is loaded into an optimizer that has not started, and into one that has, on another device."""
     model = ds.place(network(paddle), "gpu:1")
     first = [model, made(paddle, name, model)]
     step(paddle, *first)
@@ -106,7 +106,7 @@ def test_it_goes_on_from_a_checkpoint(paddle: Any, name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", NAMES)
 def test_copies_train_each_their_own_model(paddle: Any, name: str) -> None:
-    """Paddle keeps state by the names of parameters, and a copy's have others: its own ``deepcopy`` begins anew."""
+    """Paddle stores state by parameter names, and a copy's differ: its own ``deepcopy`` restarts."""
     model = network(paddle)
     first = [model, made(paddle, name, model)]
     step(paddle, *first)
@@ -127,9 +127,9 @@ def test_copies_train_each_their_own_model(paddle: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["SGD", "Momentum", "Adam", "AdamW", "Lamb", "ASGD", "Rprop"])
 def test_master_weights(paddle: Any, name: str, tmp_path: Path) -> None:
-    """In mixed precision the state is that of a copy of each parameter, under that one's name.
+    """In mixed precision the state is that of a copy of each parameter, under the copy's name.
 
-    The host has no kernels that would compute in half precision, so the state is begun, and not used.
+    The host has no kernels for half precision, so the state is created, and not used.
     """
 
     def begin(model: Any, optimizer: Any) -> list[Any]:
@@ -158,7 +158,7 @@ def test_master_weights(paddle: Any, name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["LookAhead", "ModelAverage"])
 def test_those_of_the_incubator(paddle: Any, name: str, tmp_path: Path) -> None:
-    """One that wraps another, and one that averages: moved, copied, saved."""
+    """One that wraps another, and one that averages, are moved, copied and saved."""
 
     def fresh() -> list[Any]:
         model = network(paddle)
@@ -184,10 +184,10 @@ def test_those_of_the_incubator(paddle: Any, name: str, tmp_path: Path) -> None:
     assert weights(loaded[0]) == weights(twin[0]) == weights(pair[0])
 
 
-# ---------------------------------------------------------------- what would draw the weights back
+# ---------------------------------------------------------------- what would move the weights back
 @pytest.mark.parametrize("current", ["cpu", "sim_gpu:0", "sim_gpu:1"])
 def test_the_step_leaves_weights_where_they_are(paddle: Any, current: str) -> None:
-    """Whatever the current place is, and wherever the rate's tensor was made: on a card it draws the host's weights."""
+    """Wherever the current place and the rate's tensor are: on a GPU, that tensor would move the host's weights."""
     model = network(paddle)
     optimizer = made(paddle, "Adam", model)
     pair = [model, optimizer]
@@ -202,7 +202,7 @@ def test_the_step_leaves_weights_where_they_are(paddle: Any, current: str) -> No
 
 
 def test_state_that_was_left_behind_is_an_error(paddle: Any) -> None:
-    """Natively the step computes across devices, and draws the weights to where the state is."""
+    """Natively the step computes across devices, and moves the weights to the state's device."""
     model = network(paddle)
     optimizer = made(paddle, "Momentum", model)
     step(paddle, model, optimizer)
@@ -215,13 +215,13 @@ def test_state_that_was_left_behind_is_an_error(paddle: Any) -> None:
 
 
 def test_on_real_cards_all_steps_follow_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There nothing simulates: what simulated cards bring with them is put on by the first model that is placed."""
+    """Nothing is simulated there: the first placed model installs the patches that simulated GPUs include."""
     paddle, stepping = import_module("paddle"), import_module("devshim_backends._paddle.models.optimizer_step")
     with ds.using("paddle"), ds.simulate(gpus=0):
         backend = registry.load("paddle")
         own = {(cls, name): vars(cls)[name] for cls, name, _ in stepping.methods()}
         for (cls, name), function in own.items():
-            monkeypatch.setattr(cls, name, function)  # put back at the end
+            monkeypatch.setattr(cls, name, function)  # restored at the end
         monkeypatch.setattr(stepping, "_attached", False)
         stepping.attach(backend)
         assert all(vars(cls)[name] is function for (cls, name), function in own.items()), "there are no cards"
@@ -261,7 +261,7 @@ def test_clipping_decay_and_groups(paddle: Any) -> None:
 
 
 def test_a_copy_decays_what_the_first_does(paddle: Any) -> None:
-    """AdamW asks a function of the user's about the parameter's name, and a copy's parameters have others."""
+    """AdamW passes the parameter's name to a function of the user, and a copy's parameters have other names."""
     model = network(paddle)
     decayed = {model[0].weight.name}
     options = {"weight_decay": 0.5, "apply_decay_param_fun": lambda name: name in decayed}
@@ -283,7 +283,7 @@ SCHEDULERS = {
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_schedulers(paddle: Any, name: str, tmp_path: Path) -> None:
-    """Moved with the rest, saved by themselves or in their optimizer, they go on where they were."""
+    """Moved with the rest, saved separately or in their optimizer, they continue from the same state."""
 
     def run(pair: Any, scheduler: Any) -> None:
         step(paddle, *pair)
@@ -316,9 +316,9 @@ def test_schedulers(paddle: Any, name: str, tmp_path: Path) -> None:
 
 
 def test_a_gradient_scaler_goes_along(paddle: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tensors are on the card that was current when it was made; its counts are saved, too."""
+    """Its tensors are on the GPU that was current when it was made; its counts are saved, too."""
 
-    # It works for half precision alone, which the host has no kernels for: told that this is some, it scales anything.
+    # It works only for half precision, for which the host has no kernels. Set to float16, it scales any dtype.
     monkeypatch.setattr(import_module("paddle.amp.auto_cast").amp_global_state(), "amp_dtype", "float16")
 
     def fresh() -> tuple[Any, Any, Any]:

@@ -1,4 +1,4 @@
-"""PaddlePaddle models over several devices: they compute what they compute on one, and so do their gradients."""
+"""Tests of PaddlePaddle models over several devices: results and gradients are the same as on one device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed"),
-    pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning"),  # every BatchNorm of Paddle's
+    pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning"),  # of every BatchNorm
 ]
 
 X = np.random.default_rng(0).standard_normal((3, 5, 4)).astype("float32")
@@ -39,7 +39,7 @@ def chain(paddle: Any) -> Any:
 
 
 def residual(paddle: Any) -> Any:
-    """Results of several parts meet with the input: added, joined, and scaled by a parameter of the layer's own."""
+    """Return a model that combines results of several parts with the input: added, joined, and scaled."""
 
     class Residual(paddle.nn.Layer):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -67,7 +67,7 @@ def residual(paddle: Any) -> Any:
 
 
 def trees(paddle: Any) -> Any:
-    """Inputs and results that are dictionaries and tuples, a keyword that is a tensor, parts called by their names."""
+    """Return a model with dictionaries and tuples as inputs and results, a tensor keyword, and parts called by name."""
 
     class Recurrent(paddle.nn.Layer):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -99,7 +99,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, str], str]] = {
 
 
 def answers(model: Any, device: str) -> tuple[Any, list[np.ndarray]]:
-    """Its result, and all gradients and statistics there are after a backward pass."""
+    """Return a model's result, and all gradients and statistics after a backward pass."""
     x = ds.from_numpy(X, device)
     x.stop_gradient = False
     y = model(model.given(x) if hasattr(model, "given") else x)
@@ -116,7 +116,7 @@ def check_equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_split_model_computes_what_it_computes_on_one_device(paddle: Any, case: str) -> None:
-    """Results, gradients and statistics; and, taken to one device again, it is as it was made."""
+    """Results, gradients and statistics are equal; moved back to one device, the model is as it was made."""
     make, places, last = CASES[case]
     model = make(paddle)
     twin = ds.copy(model, "cpu")
@@ -135,7 +135,7 @@ def test_a_split_model_computes_what_it_computes_on_one_device(paddle: Any, case
 
 
 def test_training_a_split_model(paddle: Any) -> None:
-    """Moved from one split to another in mid-training, the weights are those of a model that stayed."""
+    """Moved from one split to another during training, the weights are those of a model that stayed."""
     placements = [ds.Placement(CASES[name][1]) for name in ("chain", "chain with the host")]
     trained = []
     for moves in ([None] * 4, [*placements, *placements]):
@@ -157,7 +157,7 @@ def test_training_a_split_model(paddle: Any) -> None:
 
 
 def test_an_optimizer_made_after_the_split(paddle: Any) -> None:
-    """Paddle would make all of its state on one device, and compute there."""
+    """Paddle would create all of its state on one device, and compute there."""
     model = ds.place(chain(paddle), ds.Placement(CASES["chain"][1]))
     optimizer = paddle.optimizer.Adam(0.05, parameters=model.parameters())
     for _ in range(2):
@@ -209,9 +209,9 @@ def test_steps_over_several_devices_at_once(paddle: Any) -> None:
         assert ds.placement_of(model).devices == {ds.cpu()}
 
 
-# ---------------------------------------------------------------- what is left, and what is seen
+# ---------------------------------------------------------------- memory and copies
 def test_nothing_keeps_a_models_memory(paddle: Any) -> None:
-    """It goes with the last name for the model, without a look for cycles."""
+    """It is freed with the last reference to the model, without garbage collection."""
     gc.collect()
     gc.disable()
     try:
@@ -233,7 +233,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_copy_of_a_split_model_is_split_itself(paddle: Any, way: str) -> None:
-    """And knows of itself alone: the first one can go."""
+    """It refers only to itself: the original can be deleted."""
     model = ds.place(chain(paddle), ds.Placement(CASES["chain"][1]))
     model.eval()
     expected = ds.to_numpy(model(ds.from_numpy(X, "gpu:0")))
@@ -243,7 +243,7 @@ def test_a_copy_of_a_split_model_is_split_itself(paddle: Any, way: str) -> None:
         assert paddle.__version__.startswith("2."), "Paddle 2.6 pickles no parameters"
         return
     for p, q in zip(model.parameters(), twin.parameters(), strict=True):
-        q.get_tensor()._share_data_with(p.get_tensor())  # Paddle's own copies lie on the default device
+        q.get_tensor()._share_data_with(p.get_tensor())  # Paddle's own copies are on the default device
     ds.place(model, "cpu")
     del model
     found = twin(ds.from_numpy(X, "gpu:1"))
@@ -254,7 +254,7 @@ def test_a_copy_of_a_split_model_is_split_itself(paddle: Any, way: str) -> None:
 
 
 def test_a_part_that_is_placed_again(paddle: Any) -> None:
-    """The rest goes on carrying to it."""
+    """The other parts still send their results to it."""
     model = ds.place(chain(paddle), ds.Placement(CASES["chain"][1]))
     model.eval()
     expected = ds.to_numpy(model(ds.from_numpy(X)))

@@ -1,4 +1,4 @@
-"""`ds.parallel` of what PaddlePaddle keeps one object per process for: its gradients and its compiler."""
+"""Tests of `ds.parallel` with PaddlePaddle's process-wide objects: its gradients and its compiler."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ GRADIENTS = {
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., str]:
-    """Run code in a process of its own, which may end, and return what it prints; Paddle's compiler wants a file."""
+    """Return a function that runs code in its own process, which may crash, and returns its output.
+
+    Paddle's compiler needs the code in a file.
+    """
     return lambda code, *arguments: _run(tmp_path / "program.py", code, arguments)
 
 
@@ -150,7 +153,7 @@ print("right")
 
 @pytest.mark.parametrize("gradient", [False, True])
 def test_one_whole_program_in_two_threads_is_refused_and_one_for_each_runs(run, gradient):
-    """In threads of one program PaddlePaddle (3.3.1) gives wrong numbers, waits for ever, or ends the process."""
+    """In threads of one program PaddlePaddle (3.3.1) gives wrong numbers, deadlocks, or crashes."""
     code = f"""
 def made():
     step = paddle.jit.to_static(cubes, full_graph=True)

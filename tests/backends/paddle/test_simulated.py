@@ -1,4 +1,4 @@
-"""PaddlePaddle on simulated GPUs: what Paddle's own functions do there, and what stays as it is without them."""
+"""Tests of PaddlePaddle on simulated GPUs: the effects of native functions, and the state without simulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.skipif(find_spec("paddle") is None, reason="PaddlePaddle is not installed"),
-    pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning"),  # every BatchNorm of Paddle's
+    pytest.mark.filterwarnings("ignore:When training, we now always track:UserWarning"),  # of every BatchNorm
 ]
 
 CARD, OTHER = "gpu:1", "gpu:0"
@@ -41,7 +41,7 @@ def place_name(device: str) -> str:
 
 
 def alone(code: str, *arguments: str, **environ: str) -> str:
-    """Run code in a process of its own, and return what it prints."""
+    """Run code in its own process, and return its output."""
     import os
 
     kept = {key: value for key, value in os.environ.items() if not key.startswith("DEVSHIM_")}
@@ -74,7 +74,7 @@ def _set(x: Any, key: Any, y: Any) -> None:
 
 
 def _layer(make_layer: Callable[[Any], Any], y: Any, *inputs: Any) -> Any:
-    """Call a layer that lives where y is."""
+    """Call a layer on the device of y."""
     with ds.on(ds.device_of(y)):
         layer = make_layer(import_module("paddle").nn)
     return layer(*inputs)
@@ -123,7 +123,7 @@ MIXES: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("way", WAYS, ids=">".join)
 @pytest.mark.parametrize("name", MIXES)
 def test_operators_refuse_tensors_on_different_devices(paddle: Any, name: str, way: tuple[str, str]) -> None:
-    """Paddle by itself gives a result on either, or moves the tensor that is written to."""
+    """Natively, Paddle gives a result on either device, or moves the tensor that is written to."""
     x, y, i = make((4, 4), way[0]), make((4, 4), way[1]), ds.from_numpy(np.arange(4), way[1])
     with pytest.raises(ds.DeviceMismatchError) as caught:
         MIXES[name](paddle, x, y, i)
@@ -181,7 +181,7 @@ LAYERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
 @pytest.mark.parametrize("moved", [True, False])
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_give_the_cpus_numbers(paddle: Any, name: str, moved: bool) -> None:
-    """Made on a card, or moved there by Paddle's own ``Layer.to``; called where no default device was chosen."""
+    """Layers are made on a GPU, or moved there by Paddle's own ``Layer.to``, and called without a default device."""
     make_layer, shape = LAYERS[name]
 
     def results(device: str) -> list[np.ndarray]:
@@ -219,7 +219,7 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers_keep_their_state_where_the_weights_are(paddle: Any, name: str) -> None:
-    """Paddle makes moments on the default device, and on the first step moves the weights there."""
+    """Paddle creates moments on the default device, and on the first step moves the weights there."""
 
     def trained(device: str) -> list[np.ndarray]:
         ds.random.seed(1)
@@ -239,7 +239,7 @@ def test_optimizers_keep_their_state_where_the_weights_are(paddle: Any, name: st
 
 
 def test_views_are_copies(paddle: Any) -> None:
-    """Paddle has no kernel that makes a view on a plug-in's device contiguous, so there are none; on the host, too."""
+    """Paddle has no kernel that makes a view on a plug-in's device contiguous, so views are copies, on the host too."""
     for device in ("cpu", CARD):
         x = ds.ones((4, 4), device=device)
         x[1:3].fill_(0.0)
@@ -249,7 +249,7 @@ def test_views_are_copies(paddle: Any) -> None:
 
 
 def test_whole_programs_are_refused_on_a_card(paddle: Any) -> None:
-    """Paddle runs them on the host (3.3), or ends the process (2.6)."""
+    """Paddle runs them on the host (3.3), or crashes (2.6)."""
     doubled = paddle.jit.to_static(double, full_graph=True)
     assert doubled(make((2,), "cpu")).tolist() == [2.0, 4.0]
     with pytest.raises(Exception, match="compiled as a whole cannot run on a simulated GPU"):
@@ -262,7 +262,7 @@ def double(x: Any) -> Any:
 
 # ---------------------------------------------------------------- memory
 def test_a_full_card_is_told_in_the_backward_pass(paddle: Any) -> None:
-    """The error is devshim's own there, too, and a ``MemoryError`` as Paddle's is; nothing is left behind."""
+    """The error is devshim's own there, too, and a ``MemoryError`` like Paddle's; nothing is left behind."""
     with ds.simulate(gpus=2, memory=2**20):
         x = ds.ones(2**16, device=CARD)
         x.stop_gradient = False
@@ -286,7 +286,7 @@ def test_bytes_asked_are_those_of_the_tensor(paddle: Any) -> None:
 
 
 def test_a_fault_fires_in_paddles_own_operator(paddle: Any) -> None:
-    """Once, though Paddle asks twice for what it did not get."""
+    """It fires once, although Paddle requests a failed allocation twice."""
     with ds.simulate(gpus=2, faults=ds.Fault(CARD, "allocation", at=2)):
         x = ds.ones(4, device=CARD)
         with pytest.raises(ds.OutOfMemoryError, match="no room for 16 bytes"):
@@ -306,7 +306,10 @@ def test_a_vanished_card_fails_paddles_own_copies(paddle: Any) -> None:
 
 # ---------------------------------------------------------------- on, off and on again
 def test_it_can_be_switched_at_any_time(paddle: Any) -> None:
-    """Paddle itself counts devices once; what is shown changes, and tensors on hidden GPUs wait until they are back."""
+    """Paddle itself counts devices once.
+
+    The visible ones change, and tensors on hidden GPUs wait until they are restored.
+    """
     x = make((4,), CARD)
     with ds.simulate(gpus=4):
         assert paddle.device.get_available_custom_device() == [f"sim_gpu:{i}" for i in range(4)]
@@ -340,7 +343,7 @@ def test_off_puts_paddles_own_functions_back(paddle: Any) -> None:
 
 
 def test_the_default_device_stays_the_hosts(paddle: Any) -> None:
-    """With a plug-in Paddle takes its first card; and a card that is hidden cannot be the default."""
+    """With a plug-in Paddle uses its first GPU by default; and a hidden GPU cannot be the default."""
     assert paddle.get_device() == "cpu"
     assert ds.device_of(paddle.zeros([2])) is ds.cpu()
     with ds.simulate(gpus=4):
@@ -350,7 +353,7 @@ def test_the_default_device_stays_the_hosts(paddle: Any) -> None:
 
 
 def test_threads_compute_on_cards_of_their_own(paddle: Any) -> None:
-    """A scope is one thread's own, though Paddle's default device is the process's."""
+    """A scope belongs to one thread, although Paddle's default device belongs to the process."""
     from concurrent.futures import ThreadPoolExecutor
 
     def body(i: int) -> bool:
@@ -362,9 +365,9 @@ def test_threads_compute_on_cards_of_their_own(paddle: Any) -> None:
         assert all(pool.map(body, range(8)))
 
 
-# ---------------------------------------------------------------- when it is asked for
+# ---------------------------------------------------------------- requesting GPUs
 def test_asked_for_before_the_import() -> None:
-    """By the environment, and whoever imports Paddle; its own log says nothing of it."""
+    """They are requested by the environment, whichever code imports Paddle; Paddle's own log does not mention it."""
     code = """
 import devshim as ds
 ds.use("paddle")
@@ -397,7 +400,7 @@ assert ds.device_count() == 0 and ds.ones(2).sum() == 2
 
 
 def test_asked_for_after_devshims_own_import() -> None:
-    """Counting imports Paddle, and takes nothing away; the first tensor does."""
+    """Counting imports Paddle without making it too late; the first tensor does."""
     code = """
 import devshim as ds
 ds.use("paddle")
@@ -429,7 +432,7 @@ else:
 @pytest.mark.parametrize("dtype", ["float32", "int64", "complex128"])
 @pytest.mark.parametrize("target", ["cpu", "gpu:1"])
 def test_a_tensor_that_came_with_strides_is_copied(paddle, dtype, target):
-    """PaddlePaddle (3.3.1) reads strides for NumPy alone while GPUs are simulated; its operators raise SystemError."""
+    """While GPUs are simulated, PaddlePaddle (3.3.1) reads strides only for NumPy; its operators raise SystemError."""
     array = np.arange(6).astype(dtype).reshape(2, 3)
     x = paddle.utils.dlpack.from_dlpack(array.T.__dlpack__())
     for made in (ds.copy(x, target), ds.place([x], target, copy=True)[0]):

@@ -1,4 +1,6 @@
-"""The plug-in behind PaddlePaddle's simulated GPUs: compiled once, into a folder that no one else can write to."""
+"""Tests of the plug-in for PaddlePaddle's simulated GPUs: compiled once, into a folder that only its owner can write
+to.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ except ds.SimulationError as error:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """A user's cache folder with nothing in it."""
+    """Return a user's empty cache folder."""
     tmp_path.chmod(0o700)
     return tmp_path / "cache"
 
@@ -78,7 +80,7 @@ def test_it_is_compiled_once_for_this_user_alone(cache: Path) -> None:
 
 
 def test_processes_that_compile_at_once_all_work(cache: Path) -> None:
-    """Each writes a file of its own and renames it; nothing half-written is ever there under the name."""
+    """Each writes its own file and renames it; a partial file never exists under the final name."""
     processes = [start(USE, cache) for _ in range(6)]
     for process in processes:
         finish(process)
@@ -118,7 +120,7 @@ def private_folder(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_folder_is_made_and_closed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert private_folder(cache, monkeypatch) == cache / "devshim" / "paddle"
-    (cache / "devshim").chmod(0o755)  # readable by others: closed again
+    (cache / "devshim").chmod(0o755)  # readable by others: made private again
     private_folder(cache, monkeypatch)
     assert stat.S_IMODE((cache / "devshim").stat().st_mode) == 0o700
 
@@ -133,7 +135,7 @@ def test_a_folder_above_that_everybody_can_write_is_refused(
         private_folder(cache, monkeypatch)
     assert str(cache) in caught.value.problem
     assert "XDG_CACHE_HOME" in str(caught.value.hint)
-    cache.chmod(mode | stat.S_ISVTX)  # as /tmp: nobody can replace what is not theirs
+    cache.chmod(mode | stat.S_ISVTX)  # like /tmp: a user can replace only their own files
     private_folder(cache, monkeypatch)
 
 
@@ -150,7 +152,7 @@ def test_a_link_to_such_a_folder_is_refused(cache: Path, tmp_path: Path, monkeyp
 def test_a_folder_of_its_own_that_others_could_write_is_refused(
     cache: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
-    """What is in it may be theirs."""
+    """Its contents may be theirs."""
     ours = cache / "devshim"
     ours.mkdir(parents=True)
     ours.chmod(mode)
@@ -204,6 +206,6 @@ def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_relative_cache_folder_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the XDG specification says; else it would depend on where a program is started."""
+    """The XDG specification says so; otherwise it would depend on the folder in which a program starts."""
     monkeypatch.setenv("HOME", str(tmp_path))
     assert private_folder(Path("cache"), monkeypatch) == tmp_path / ".cache" / "devshim" / "paddle"

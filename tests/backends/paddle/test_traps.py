@@ -1,4 +1,4 @@
-"""What is peculiar to PaddlePaddle: each test names the trap it would fall into without the adapter's mend."""
+"""Tests of the peculiarities of PaddlePaddle: each test names the trap that the adapter's workaround avoids."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_gradient_of_a_gradient_passes_a_copy(paddle: Any) -> None:
 
 
 def test_copy_of_a_view_is_independent_and_differentiable(paddle: Any) -> None:
-    """A slice has strides and an offset of its own; its copy must have neither."""
+    """A slice has its own strides and offset; its copy must have neither."""
     base = ds.asarray([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
     base.stop_gradient = False
     copy = ds.copy(base[:, 1:], "cpu")
@@ -67,7 +67,7 @@ def test_copy_of_a_view_is_independent_and_differentiable(paddle: Any) -> None:
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_copy_of_a_parameter_is_no_second_parameter(paddle: Any, frozen: bool) -> None:
-    """``_copy_to`` of a Parameter is a Parameter of the same name, which optimizers and checkpoints go by."""
+    """``_copy_to`` of a Parameter is a Parameter of the same name, by which optimizers and checkpoints identify it."""
     parameter = paddle.create_parameter([2], "float32")
     parameter.stop_gradient = frozen
     copy = ds.copy(parameter, "cpu")
@@ -78,7 +78,7 @@ def test_copy_of_a_parameter_is_no_second_parameter(paddle: Any, frozen: bool) -
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_a_copy_has_a_name_of_its_own(paddle: Any, watched: bool) -> None:
-    """``_copy_to`` gives its result the name of its source, as soon as that has one."""
+    """``_copy_to`` gives its result the name of its source, if the source already has one."""
     x = paddle.ones([2])
     x.name, x.persistable = "running_mean", True
     with ds.transfers() if watched else contextlib.nullcontext():
@@ -91,7 +91,7 @@ def test_a_copy_has_a_name_of_its_own(paddle: Any, watched: bool) -> None:
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("layout", ["turned", "cut", "stepped"])
 def test_a_copy_of_a_view_is_whole(paddle: Any, layout: str, watched: bool) -> None:
-    """The memory of a copy is in order, whatever that of its source is."""
+    """The memory of a copy is contiguous, whatever that of its source is."""
     base = paddle.arange(12, dtype="float32").reshape([3, 4])
     x = {"turned": base.t(), "cut": base[:, 1:3], "stepped": base[:, ::2]}[layout]
     with ds.transfers() if watched else contextlib.nullcontext():
@@ -103,7 +103,7 @@ def test_a_copy_of_a_view_is_whole(paddle: Any, layout: str, watched: bool) -> N
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_dtypes_without_kernels_are_copied(paddle: Any, watched: bool) -> None:
-    """A copy moves bytes: that Paddle does not compute with a dtype is no reason to refuse one."""
+    """A copy moves bytes, so it must not fail because Paddle cannot compute with a dtype."""
     if not hasattr(paddle, "float8_e4m3fn"):
         pytest.skip("hardware: this PaddlePaddle has no 8-bit floats")
     x = paddle.to_tensor([1.0, -2.5]).astype("float8_e4m3fn")
@@ -116,7 +116,7 @@ def test_dtypes_without_kernels_are_copied(paddle: Any, watched: bool) -> None:
 
 
 def test_sparse_tensors_are_refused(paddle: Any) -> None:
-    """``_copy_to`` of a sparse tensor ends the process (2.6.2) or misreads its shape (3.3)."""
+    """``_copy_to`` of a sparse tensor crashes (2.6.2) or misreads its shape (3.3)."""
     sparse = paddle.sparse.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], [2, 2], place=paddle.CPUPlace())
     assert ds.device_of(sparse) is ds.cpu()
     with pytest.raises(ds.UnsupportedError, match="sparse"):
@@ -126,7 +126,7 @@ def test_sparse_tensors_are_refused(paddle: Any) -> None:
 
 
 def test_missing_card_is_refused_before_paddle_sees_it(paddle: Any) -> None:
-    """``paddle.CUDAPlace(0)`` on a CPU-only build ends the process."""
+    """``paddle.CUDAPlace(0)`` on a CPU-only build crashes."""
     with pytest.raises(ds.DeviceNotFoundError):
         ds.gpu(99).native()
     with pytest.raises(ds.DeviceNotFoundError):
@@ -134,7 +134,7 @@ def test_missing_card_is_refused_before_paddle_sees_it(paddle: Any) -> None:
 
 
 def test_every_place_names_its_device(paddle: Any) -> None:
-    """Up to 3.0 equal places neither compare nor hash equal, and their classes are unrelated."""
+    """Up to 3.0, equal places neither compare nor hash equal, and their classes are unrelated."""
     assert ds.device(paddle.CPUPlace()) is ds.cpu()
     assert ds.device(ds.zeros(1).place) is ds.cpu()
     assert isinstance(ds.cpu().native(), paddle.CPUPlace)
@@ -184,11 +184,11 @@ def test_ranges_and_eye_in_dtypes_without_kernels(paddle: Any, dtype: str) -> No
 
 
 def test_long_range_does_not_drift(paddle: Any) -> None:
-    """Paddle's kernel adds the step up in the result's dtype, and errors with it."""
+    """Paddle's kernel accumulates the step, and its errors, in the result's dtype."""
     assert ds.to_numpy(ds.arange(0, 10_000, 0.1))[-1] == np.float32(9_999.9)
 
 
-# ---------------------------------------------------------------- draws
+# ---------------------------------------------------------------- random numbers
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_uniform_never_reaches_its_upper_bound(paddle: Any, dtype: str) -> None:
     """Rounded to bfloat16, one draw of 512 from [0, 1) is 1."""
@@ -201,7 +201,7 @@ def test_uniform_never_reaches_its_upper_bound(paddle: Any, dtype: str) -> None:
 
 # ---------------------------------------------------------------- scopes
 def test_scope_leaves_the_process_wide_device_alone(paddle: Any, backend: Any) -> None:
-    """``paddle.set_device`` moves every thread; a scope must not, not even for a moment, nor what is set inside it."""
+    """``paddle.set_device`` affects every thread; a scope must not, not even briefly, nor a device set inside it."""
     framework = paddle.base.framework
     original = framework._current_expected_place_()
     with backend.scope(ds.cpu()):
@@ -212,13 +212,13 @@ def test_scope_leaves_the_process_wide_device_alone(paddle: Any, backend: Any) -
         assert seen is original
         paddle.set_device("cpu")
         assert framework._global_expected_place_ is original
-        in_thread(lambda: framework._set_expected_place(inside))  # what a DataLoader's thread does
+        in_thread(lambda: framework._set_expected_place(inside))  # as a DataLoader's thread does
         assert framework._global_expected_place_ is original
     assert framework._current_expected_place_() is original
 
 
 def test_set_device_works_outside_scopes(paddle: Any, backend: Any) -> None:
-    """The functions that scopes divert must do for everybody else what they did before."""
+    """The functions that scopes patch must work as before for all other code."""
     framework = paddle.base.framework
     with backend.scope(ds.cpu()):
         pass
@@ -231,7 +231,7 @@ def test_set_device_works_outside_scopes(paddle: Any, backend: Any) -> None:
 
 
 def test_scopes_on_real_cards_may_end_in_any_order(paddle: Any) -> None:
-    """The C++ layer has one card for all threads: the last scope to end must give it back, whichever that is."""
+    """The C++ layer has one current GPU for all threads: the last scope to end must restore it, whichever that is."""
     scopes = import_module("devshim_backends._paddle.scopes")
     tracer = paddle.base.framework.global_var._dygraph_tracer_
     before = repr(tracer._expected_place)
@@ -263,12 +263,12 @@ def test_synchronize_is_no_error_on_a_cpu_build(paddle: Any) -> None:
 
 # ---------------------------------------------------------------- DLPack
 def test_exported_device_has_a_number(paddle: Any, backend: Any) -> None:
-    """``__dlpack_device__`` says ``(CPU, None)``, which JAX refuses; 2.6 has none."""
+    """``__dlpack_device__`` returns ``(CPU, None)``, which JAX refuses; 2.6 has none."""
     assert backend.to_dlpack(ds.ones(2)).__dlpack_device__() == (1, 0)
 
 
 def test_export_shares_memory_and_leaves_gradients_behind(paddle: Any, backend: Any) -> None:
-    """A tensor that needs a gradient is a BufferError in other frameworks."""
+    """Other frameworks raise BufferError for a tensor that requires a gradient."""
     x = ds.ones(2)
     x.stop_gradient = False
     shared = np.from_dlpack(backend.to_dlpack(x))
@@ -276,7 +276,7 @@ def test_export_shares_memory_and_leaves_gradients_behind(paddle: Any, backend: 
 
 
 def test_strided_and_boolean_exchange_is_right_or_refused(paddle: Any, backend: Any) -> None:
-    """Paddle 2.6 takes strided memory for contiguous and bool for uint8, both ways, without an error."""
+    """Paddle 2.6 takes strided memory for contiguous and bool for uint8, in both directions, without an error."""
     strided = np.arange(6.0)[::2]
     boolean = np.array([True, False])
     for array in (strided, boolean):
@@ -290,7 +290,7 @@ def test_strided_and_boolean_exchange_is_right_or_refused(paddle: Any, backend: 
 
 
 def test_negative_strides_are_refused(paddle: Any, backend: Any) -> None:
-    """Paddle takes them for sizes: a MemoryError (3.3), or memory that is not the array's (2.6)."""
+    """Paddle takes them for sizes: a MemoryError (3.3), or memory outside the array (2.6)."""
     backwards = np.arange(3.0)[::-1]
     with pytest.raises(ds.ConversionError, match="negative strides"):
         backend.from_dlpack(backwards)
@@ -298,7 +298,7 @@ def test_negative_strides_are_refused(paddle: Any, backend: Any) -> None:
 
 
 def test_read_only_memory_is_never_writable(paddle: Any, backend: Any) -> None:
-    """Paddle gives a tensor over a read-only array, and writes into it."""
+    """Paddle returns a tensor over a read-only array, and writes into it."""
     array = np.arange(3.0)
     array.flags.writeable = False
     with pytest.raises(ds.ConversionError, match="read-only"):
@@ -311,7 +311,7 @@ def test_read_only_memory_is_never_writable(paddle: Any, backend: Any) -> None:
 
 
 def test_wide_unsigned_integers_do_not_come_in(paddle: Any, backend: Any) -> None:
-    """Paddle 3.x takes a uint16 capsule in, prints it as bfloat16, and can do nothing with it."""
+    """Paddle 3.x imports a uint16 capsule, prints it as bfloat16, and cannot compute with it."""
     with pytest.raises(ds.ConversionError):
         backend.from_dlpack(np.arange(3, dtype="uint16"))
 
@@ -354,7 +354,7 @@ def planned(x: Any) -> Any:
 @pytest.mark.parametrize("full_graph", [True, False])
 @pytest.mark.parametrize("function", [plain, copied, ran, scoped, parted, planned])
 def test_compiled_functions_do_what_they_do_eagerly(paddle: Any, function: Any, full_graph: bool) -> None:
-    """``to_static`` rewrites the functions it calls, and loses early returns and keyword-only arguments of ours."""
+    """``to_static`` rewrites the functions it calls, and loses their early returns and keyword-only arguments."""
     if full_graph and any(ds.device_count(kind) for kind in ("gpu", "xpu", "npu")):
         with pytest.raises(ds.TracingError):
             paddle.jit.to_static(function, full_graph=True)(leaf(paddle))
@@ -394,14 +394,14 @@ assert paddle.jit.to_static(first, full_graph=True)(x).tolist() == [1.0, 2.0]
 
 @pytest.mark.parametrize("call", FIRST)
 def test_the_first_call_of_a_process_may_be_compiled(call: str, tmp_path: Path) -> None:
-    """Paddle rewrites what it calls before an adapter, which that call loads, can say what is to be left alone."""
+    """Paddle rewrites what it calls before an adapter, which that call loads, can say what to leave unchanged."""
     program = tmp_path / "first.py"
     program.write_text(COMPILED_FIRST.format(call=FIRST[call]))  # Paddle reads a function's source from its file
     python(str(program))
 
 
 def test_compiled_placement_on_a_missing_card_is_refused(paddle: Any) -> None:
-    """A compiler must not swallow the refusal."""
+    """A compiler must not swallow the error."""
     with pytest.raises((ds.DeviceNotFoundError, ds.TracingError)):
         paddle.jit.to_static(elsewhere, full_graph=True)(leaf(paddle))
 
@@ -419,7 +419,7 @@ def test_import_after_tensorflow() -> None:
 
 
 def test_flags_for_loading_libraries_are_restored() -> None:
-    """RTLD_DEEPBIND is for Paddle's own libraries alone."""
+    """RTLD_DEEPBIND applies only to Paddle's own libraries."""
     python(
         "-c",
         "import sys; before = sys.getdlopenflags(); import devshim as ds; ds.use('paddle'); import paddle; "

@@ -1,4 +1,4 @@
-"""TensorFlow on CUDA cards, without one: kernels that leave int32 on the host, and what a full card says."""
+"""Tests of TensorFlow on CUDA GPUs, without one: kernels that leave int32 on the host, and errors of a full GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def adapter() -> Any:
 # ---------------------------------------------------------------------------------------------- int32 on the host
 @pytest.fixture
 def hosted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Kernels as those of a card (2.21's registry): ConcatV2, Pack, AddV2 and Maximum give int32 in host memory."""
+    """Return kernels like a GPU's (2.21's registry): ConcatV2, Pack, AddV2 and Maximum give int32 in host memory."""
     from devshim_backends._tensorflow import collectives
     from tensorflow.python.ops import gen_array_ops
 
@@ -69,8 +69,8 @@ def test_int32_is_gathered_on_a_card(hosted: list[Any], device: str) -> None:
 def test_int32_of_a_card_is_cut_and_joined_there(
     adapter: Any, hosted: list[Any], monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """To the bit, and without an operator that reads int32 from host memory."""
-    values = np.array([[0x7F800001, -1], [-(2**31), 0x7FC00000]], "int32")  # of float32, not all numbers
+    """Every bit is preserved, without an operator that reads int32 from host memory."""
+    values = np.array([[0x7F800001, -1], [-(2**31), 0x7FC00000]], "int32")  # of float32, including NaN
     x, slices = ds.from_numpy(values), []
     own = tf.Tensor.__getitem__
     monkeypatch.setattr(type(x), "__getitem__", lambda x, key: slices.append(x.dtype) or own(x, key))
@@ -98,7 +98,7 @@ def test_int32_is_reduced_on_its_cards(hosted: list[Any], op: Any) -> None:
 
 @pytest.fixture
 def behind(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory of int32 is the host's, whatever device its operator ran on."""
+    """Simulate that the memory of int32 is the host's, whatever device its operator ran on."""
     own = type(adapter).device_of
     monkeypatch.setattr(type(adapter), "device_of", lambda self, x: ds.cpu() if x.dtype == tf.int32 else own(self, x))
 
@@ -141,7 +141,7 @@ OTHER = [
 
 @pytest.mark.parametrize("error", FULL, ids=str)
 def test_what_a_full_card_says(adapter: Any, error: Exception) -> None:
-    """Copies allocate where only an InternalError comes out (gpu_util.cc), and libraries have words of their own."""
+    """Copies allocate where only an InternalError comes out (gpu_util.cc), and libraries have messages of their own."""
     assert adapter.is_out_of_memory(error)
 
 
@@ -151,7 +151,7 @@ def test_what_it_does_not_say(adapter: Any, error: Exception) -> None:
 
 
 def test_a_copy_to_a_full_card_is_out_of_memory(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In `place` with the bytes that were asked for, and `shrink_batch` goes on with a smaller one."""
+    """`place` raises it with the number of bytes, and `shrink_batch` continues with a smaller batch."""
     x = ds.zeros(8)
     own = type(adapter).copy_to
 
@@ -180,7 +180,7 @@ NO_START = [
 def test_a_card_that_does_not_start_is_not_found(
     adapter: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """TensorFlow lists cards without starting them, so that the first copy, or question, meets what is wrong."""
+    """TensorFlow lists GPUs without starting them, so the first copy or query fails."""
     from devshim_backends._tensorflow import devices
 
     def failing(own: Callable[..., Any]) -> Callable[..., Any]:
@@ -244,9 +244,9 @@ def _too_large(size: int) -> int:
     return size
 
 
-# ---------------------------------------------------------------------------------------------- copies on a card
+# ---------------------------------------------------------------------------------------------- copies on a GPU
 KERNELS = {"float16", "float32", "float64", "int64", "bfloat16", "int8", "uint8", "uint64"}
-"""What a card has ``DeepCopy`` for (2.21's registry)."""
+"""The dtypes for which a GPU has ``DeepCopy`` (2.21's registry)."""
 DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
@@ -255,7 +255,7 @@ DTYPES = [
 
 @pytest.fixture
 def on_a_card(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host with a card's kernels, from which nothing may be read."""
+    """Simulate a host with a GPU's kernels, from which nothing may be read."""
     from devshim_backends._tensorflow import tensors
 
     own = tensors._DEEP_COPY
@@ -280,7 +280,7 @@ def address(x: Any) -> int:
 def test_a_copy_on_a_card_stays_there(
     adapter: Any, dtype: str, shape: tuple[int, ...], request: pytest.FixtureRequest
 ) -> None:
-    """A dtype without a kernel of its own is copied as another of its width, to the bit."""
+    """A dtype without a kernel of its own is copied as another dtype of its width, bit for bit."""
     x = ds.from_numpy(sample(dtype, shape))
     request.getfixturevalue("on_a_card")
     y = adapter.copy_to(x, ds.cpu())
@@ -299,7 +299,7 @@ def test_gradients_flow_through_a_copy_on_a_card(adapter: Any, dtype: str, on_a_
     assert bool(tf.reduce_all(tape.gradient(y, x) == 3))
 
 
-# ---------------------------------------------------------------------------------------------- cards' numbers
+# ---------------------------------------------------------------------------------------------- device ids of GPUs
 @pytest.mark.parametrize(
     ("shown", "index", "same"),
     [("01", 0, True), ("01", 1, True), ("1", 0, False), ("10", 0, False), ("02", 1, False), ("00", 1, False)],
@@ -307,7 +307,7 @@ def test_gradients_flow_through_a_copy_on_a_card(adapter: Any, dtype: str, on_a_
 def test_cards_are_exchanged_under_cudas_numbers(
     adapter: Any, monkeypatch: pytest.MonkeyPatch, shown: str, index: int, same: bool
 ) -> None:
-    """Trap: DLPack's ids are CUDA's, and TensorFlow gives and takes its own, of the cards that tf.config shows."""
+    """Trap: DLPack's ids are CUDA's, and TensorFlow uses its own, of the GPUs that tf.config shows."""
     from devshim_backends._tensorflow import dlpack as dlpack_module
 
     x = ds.zeros(64)

@@ -51,7 +51,7 @@ class TestTensorflow(KerasModels, Conformance):
         import keras
         import tensorflow as tf
 
-        keyed = tf.train.Checkpoint(d={"x": x, "n": 1}, l=[x, 1])  # whose attributes TensorFlow wraps
+        keyed = tf.train.Checkpoint(d={"x": x, "n": 1}, l=[x, 1])  # TensorFlow wraps its attributes
         with tf.device(x.device):
             extension = _extension()(x, 3)
         return {
@@ -116,17 +116,17 @@ class TestTensorflow(KerasModels, Conformance):
 
 @functools.cache
 def _extension() -> Any:
-    """A class that TensorFlow takes for a tensor of several."""
+    """Return a class that TensorFlow treats as a tensor of several."""
     import tensorflow as tf
 
     base: Any = tf.experimental.ExtensionType
-    fields = {"x": tf.Tensor, "n": int}  # written in a class of this file they would be text
+    fields = {"x": tf.Tensor, "n": int}  # as annotations in this file they would be text
     return type(base)("Extension", (base,), {"__annotations__": fields, "__module__": __name__})
 
 
 @functools.cache
 def _protocol() -> Any:
-    """A dataclass that says how `tf.nest` is to see it."""
+    """Return a dataclass that defines its traversal by `tf.nest`."""
 
     @dataclasses.dataclass
     class Protocol:
@@ -145,7 +145,7 @@ def _protocol() -> Any:
 
 @functools.cache
 def _of_keras() -> Any:
-    """A class registered with Keras' trees, which are optree's."""
+    """Return a class registered with Keras' trees, which are optree's."""
     import optree
 
     class OfKeras:

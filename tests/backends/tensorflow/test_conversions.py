@@ -1,4 +1,6 @@
-"""TensorFlow's short cuts of `ds.convert`: what they leave alone, whatever they took before, and what they see."""
+"""Tests of the fast paths of `ds.convert` on TensorFlow: what they must not take, whatever came before, and must
+detect.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ PLAIN = at_offset(np.arange(6, dtype="float32").reshape(2, 3), 0)
 
 @pytest.fixture(autouse=True)
 def _learned():
-    """Every short cut is known before the test."""
+    """Make sure that every fast path is known before the test."""
     ds.use("tensorflow")
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "tensorflow"), "numpy")
@@ -51,7 +53,7 @@ def test_memory_outlives_whoever_lent_it(no_long_way):
 
 
 def test_memory_that_is_not_aligned_is_never_taken():
-    """An operator that read it would end the process."""
+    """An operator that read it would crash."""
     raw = at_offset(np.arange(20, dtype="float32"), 0)
     for start in range(1, 5):
         x = ds.convert(raw[start:], "tensorflow")
@@ -96,7 +98,7 @@ def test_a_variable_that_is_assigned_to_does_not_change_what_was_viewed():
 
 
 def test_a_refusal_before_tensorflow_has_started_does_no_harm():
-    """The short cut is known from then on, and handed a context that is not there TensorFlow ends the process."""
+    """The fast path is known from then on, and TensorFlow crashes if it is given a missing context."""
     code = """
 import numpy as np, devshim as ds
 try:
@@ -113,7 +115,7 @@ except ds.ConversionError:
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "int4"])
 @pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
 def test_narrow_numbers_are_kept_to_the_bit(name, shape):
-    """Under a guard, too, where Python's buffers cannot say that they know no such dtype."""
+    """This also holds under a guard, where Python buffers cannot report that they do not know this dtype."""
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="hardware: ml_dtypes is not installed")
     a = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(getattr(ml_dtypes, name))
     with ds.guard("error"):
@@ -144,7 +146,7 @@ def test_in_the_scope_of_another_device_it_is_on_the_host():
 
 
 def test_an_import_that_changes_something_is_not_believed(monkeypatch):
-    """Another dtype or shape than was lent: the long way has the right answer."""
+    """If dtype or shape differ from what was lent, the slow path has the right answer."""
     true = interop.TFE_FromDlpackCapsule
     for lie in (lambda x: tf.cast(x, tf.float64), lambda x: tf.reshape(x, -1), lambda x: None):
         told = []

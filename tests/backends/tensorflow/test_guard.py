@@ -1,4 +1,4 @@
-"""The guard on TensorFlow: reads by NumPy, by Python and by TensorFlow's own code."""
+"""Tests of the guard on TensorFlow: reads by NumPy, by Python and by TensorFlow's own code."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ SHOWN = {
 @pytest.mark.parametrize("kind", ["tf", "keras"])
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_variable_that_is_shown_is_read(variables, name, kind):
-    """Trap: TensorFlow and Keras show no value where reading it raises whatever error."""
+    """Trap: TensorFlow and Keras show no value if reading it raises any error."""
     v, show = variables[kind], SHOWN[name]
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
-        )  # NumPy 2 of TensorFlow's __array__, an error here, and Keras would show no value
+        )  # NumPy 2 warns about TensorFlow's __array__, which is an error here, and Keras would show no value
         expected = show(v)
     assert "1." in expected
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
@@ -117,7 +117,7 @@ def test_what_a_variable_meets_is_refused(variables, kind):
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_a_training_loop_is_let_pass(compiled):
-    """Shapes, counters and what a card's memory is counted by are read on the host, where cards are real."""
+    """Shapes, counters and statistics of a GPU's memory are read on the host, if GPUs are real."""
     import keras
 
     layers = keras.layers

@@ -1,8 +1,8 @@
-"""The guard on TensorFlow: implicit transfers between real devices, as TensorFlow's device policy reports them.
+"""Tests of the guard on TensorFlow: implicit transfers between real devices, as TensorFlow's device policy reports
+them.
 
-Logical CPUs replace the real devices: the policy tells them apart, and outside of a simulation so do these tests.
-They are in a process without tensors on simulated GPUs: while one is left on a GPU that was taken away, its logical CPU
-is refused.
+Logical CPUs replace the real devices: the policy distinguishes them, and so do these tests outside of a simulation.
+They run in a process without tensors on simulated GPUs: while one is left on a removed GPU, its logical CPU is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def backend():
 
 @pytest.fixture
 def told(backend, monkeypatch):
-    """What is told while logical CPUs are known as cards that are not simulated."""
+    """Return the list of reports while logical CPUs are treated as real GPUs."""
     names = {FIRST: ds.gpu(0), SECOND: ds.gpu(1)}
     found = []
     with ds.simulate(0):
@@ -58,12 +58,12 @@ def number_on(name):
 MIXES = {
     "add": (lambda x: x + on(SECOND), [(ds.gpu(1), ds.gpu(0), "AddV2")]),
     "of the host": (lambda x: x - on("CPU:0"), [(ds.cpu(), ds.gpu(0), "Sub")]),
-    "numpy": (lambda x: tf.add(x, HOST), []),  # made where the scope says
+    "numpy": (lambda x: tf.add(x, HOST), []),  # made on the scope's device
     "a list": (
         lambda x: tf.stack([x, on(SECOND), on("CPU:0")]),
         [(ds.gpu(1), ds.gpu(0), "Pack"), (ds.cpu(), ds.gpu(0), "Pack")],
     ),
-    "indices": (lambda x: tf.gather(x, on("CPU:0", 0, 1)), []),  # int32 is kept on the host
+    "indices": (lambda x: tf.gather(x, on("CPU:0", 0, 1)), []),  # int32 stays on the host
     "wide indices": (lambda x: tf.gather(x, tf.cast(on("CPU:0", 0, 1), tf.int64)), []),
     "a part": (lambda x: x + on(SECOND, 1.0)[0], [(ds.gpu(1), ds.gpu(0), "StridedSlice")]),
     "a number": (lambda x: x + number_on(SECOND), []),

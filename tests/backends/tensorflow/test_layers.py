@@ -1,4 +1,4 @@
-"""What is said of a Keras model's parts and layers: where it may be cut, which weight is whose, and in which order."""
+"""Tests of the reported structure of Keras models: where a model may be cut, its layers' weights, and their order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def chain(*layers, shape):
 
 
 def alone(call, shape, **layers):
-    """A model with a ``call`` of its own."""
+    """Return a model with a ``call`` of its own."""
 
     class Alone(keras.Model):
         def __init__(self):
@@ -148,7 +148,7 @@ def test_a_dense_layer_with_more_weights_than_its_class_makes_is_none(backend):
 
 # ---------------------------------------------------------------- the order of features
 def kernel_of(backend, model):
-    """The weight of the only Dense layer of five units."""
+    """Return the weight of the only Dense layer with five units."""
     shapes = {leaf.path: backend.shape(leaf.read()) for leaf in backend.leaves(model)}
     found = [layer.weights["weight"] for layer in backend.layers(model) if layer.kind == "linear"]
     (weight,) = [each for each in found if shapes[each.path][1] == 5]

@@ -1,6 +1,6 @@
-"""Keras models and tf.Modules on simulated cards: what they hold, what moves, and that nothing notices.
+"""Tests of Keras models and tf.Modules on simulated GPUs: their leaves, what moves, and that nothing else changes.
 
-The plain cases are in the conformance kit (`test_tensorflow.py`); here is what is Keras' own: its layers, its names,
+The conformance kit (`test_conformance.py`) has the plain cases; these tests cover Keras itself: its layers, its names,
 `compile` and `fit`, compiled functions, and copies.
 """
 
@@ -35,7 +35,7 @@ def network(**compiled):
 
 
 def small():
-    """For XLA, which takes seconds to compile each call of `fit`."""
+    """Return a small model for XLA, which takes seconds to compile each call of `fit`."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential([layers.Dense(3)])
     model.build((None, 4))
@@ -54,7 +54,7 @@ def same(a, b):
 
 # ---------------------------------------------------------------------- names
 def test_names_are_those_of_the_layers_numbered_within_the_model():
-    """The same for an equal model made later in the same process; names that were given stay."""
+    """An equal model made later in the same process has the same names; explicit names are kept."""
     nested = [layers.Dense(4), layers.LSTM(2), layers.Dense(3, name="head"), layers.Dropout(0.1)]
 
     def made():
@@ -100,7 +100,9 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_layer_computes_where_it_was_placed(name):
-    """Training and not, what they change included: bit-equal to the CPU, on the card, and back."""
+    """In training and inference, including state changes, it equals the CPU bit for bit, on the GPU and after moving
+    back.
+    """
     make, shape = KINDS[name]
     x = np.random.default_rng(1).standard_normal(shape).astype("float32")
 
@@ -151,7 +153,7 @@ def test_variables_stay_the_same_objects():
     assert all(v is a and v._value is b for v, (a, b) in zip(model.variables, before, strict=True))
     assert {v._value.device for v in model.variables} == {before[0][1].device}
     assert devices(model) == {ds.gpu(1)}
-    before[0][1].assign(tf.ones_like(before[0][1]))  # through whoever holds it
+    before[0][1].assign(tf.ones_like(before[0][1]))  # through an existing reference
     assert (leaves(model)["dense.kernel"].read().numpy() == 1).all()
 
 
@@ -185,7 +187,7 @@ def test_back_on_the_host_nothing_is_left():
 # ---------------------------------------------------------------------- compile, fit, evaluate, predict
 @pytest.mark.parametrize("how", ["run_eagerly", "xla"])
 def test_fit_never_notices_moves(how):
-    """Moved between two calls of fit, weights are bit-equal, the optimizer and the metrics are where the model is."""
+    """Moved between calls of fit, weights stay equal bit for bit; optimizer and metrics are on the model's device."""
 
     def run(moves):
         model, told = network(run_eagerly=True) if how == "run_eagerly" else small(), []
@@ -222,7 +224,7 @@ def test_an_unbuilt_model_is_built_by_fit_where_it_was_placed():
 
 
 def test_weights_added_after_the_move_are_made_there():
-    """Those of LoRA, and of a layer that the model got later."""
+    """This includes the weights of LoRA, and of a layer that was added to the model later."""
     model = ds.place(network(), "gpu:1")
     model.layers[0].enable_lora(2)
     model.add(layers.Dense(3))
@@ -238,7 +240,7 @@ def test_weights_added_after_the_move_are_made_there():
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15, saving, on NumPy 2
 @pytest.mark.parametrize("place", ["gpu:1", ds.Placement({"dense": "gpu:0"}, default="gpu:1")], ids=["one", "several"])
 def test_weights_from_the_host_are_set_and_loaded(place, tmp_path):
-    """Keras' own ways to fill a model, and callbacks that use them."""
+    """Keras' own functions that fill a model, and callbacks that use them, work."""
     model, other = network(run_eagerly=True), network(run_eagerly=True)
     model.layers[0].kernel.assign(model.layers[0].kernel * 2)
     ds.place(model, place)
@@ -255,7 +257,7 @@ def test_weights_from_the_host_are_set_and_loaded(place, tmp_path):
 
 
 def test_a_compiled_model_within_a_model_keeps_training():
-    """As the halves of a GAN do: each has an optimizer of its own, which goes along with the whole."""
+    """As the halves of a GAN do: each has an optimizer of its own, which moves with the whole model."""
 
     def run(moves):
         half = network(run_eagerly=True)
@@ -291,7 +293,7 @@ def test_mixed_precision_trains_on():
 
 # ---------------------------------------------------------------------- compiled functions
 def test_a_compiled_function_follows_the_model():
-    """One that was compiled before the move is compiled anew, and reads no old weights."""
+    """A function compiled before the move is compiled again, and does not read old weights."""
     model = network()
     step = tf.function(lambda x: model(x) + 1)
     loose = tf.Variable(2.0)
@@ -319,7 +321,7 @@ def test_memory_comes_back_although_a_compiled_function_holds_the_old_variables(
     gc.collect()
     assert ds.memory("gpu:1").used - before <= 512, "Keras may keep the last batch's loss"
     with pytest.raises(tf.errors.OpError):
-        kept(tf.constant(X))  # never yesterday's weights
+        kept(tf.constant(X))  # never old weights
 
 
 def test_a_tape_of_ones_own_and_an_optimizer_that_was_never_placed():
@@ -376,7 +378,7 @@ def test_modules_move_too():
     assert twin.w is not module.w
 
 
-# ---------------------------------------------------------------------- all or nothing
+# ---------------------------------------------------------------------- atomicity
 def test_faults_at_every_allocation_change_nothing_and_name_the_leaf():
     model = network(run_eagerly=True)
     fit(model)
@@ -469,7 +471,10 @@ def test_subclassed_models_move_and_are_copied_where_keras_can():
 
 # ---------------------------------------------------------------------- checkpoints
 def test_a_compiled_model_resumes_from_one_file(tmp_path):
-    """The optimizer's state is the model's, and comes back into a fresh one; a plain one takes the weights alone."""
+    """The optimizer's state belongs to the model, and is restored into a new one.
+
+    A plain model takes only the weights.
+    """
     model = ds.place(network(run_eagerly=True), "gpu:1")
     fit(model)
     ds.save(model, tmp_path / "m.safetensors")
@@ -492,7 +497,7 @@ NEW = {
 @pytest.mark.parametrize("name", NEW)
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_new_optimizer_gets_its_state_beside_its_model(name, order, tmp_path):
-    """Keras' optimizers do not know their variables before they are built: the model beside one tells."""
+    """Keras' optimizers do not know their variables before they are built: the model beside one defines them."""
 
     def step(model, optimizer):
         with tf.GradientTape() as tape:

@@ -1,4 +1,4 @@
-"""Keras models over several simulated cards: activations are carried, gradients come back, and training is the same."""
+"""Tests of Keras models over several simulated GPUs: activations and gradients cross devices in training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def chain():
 
 
 def graph():
-    """Skips over the cut, an operator that is no layer, and a layer that is used twice."""
+    """Return a model with skips over the cut, an operator that is not a layer, and a layer that is used twice."""
     x = keras.Input((4,))
     twice = layers.Dense(4, name="dense_1")
     h = layers.Dense(4, name="dense")(x)
@@ -38,7 +38,7 @@ def graph():
 
 @keras.saving.register_keras_serializable("devshim_tests")
 class Own(keras.Model):
-    """Tensors of two cards meet in its own code."""
+    """A model whose own code combines tensors of two GPUs."""
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -71,7 +71,7 @@ def made(make, **compiled):
 
 
 def trained(model, placement=None):
-    """Two steps of a loop of one's own; returns the gradients too."""
+    """Train for two steps of a custom loop; return the gradients too."""
     if placement is not None:
         ds.place(model, placement)
         assert {path: ds.device_of(leaf.read()) for path, leaf in leaves(model).items() if leaf.kind != "state"} == {
@@ -88,7 +88,7 @@ def trained(model, placement=None):
 
 @pytest.mark.parametrize("make", CUTS)
 def test_a_split_model_computes_and_learns_the_same(make):
-    """Forward, backward, clipping by the norm of all gradients, Adam."""
+    """This covers forward, backward, clipping by the norm of all gradients, and Adam."""
     expected = trained(made(make))
     found = trained(made(make), CUTS[make])
     for a, b in zip(found[0] + found[1], expected[0] + expected[1], strict=True):
@@ -107,7 +107,7 @@ def test_the_result_is_where_the_last_part_is(make):
 
 @pytest.mark.parametrize("how", ["run_eagerly", "compiled"])
 def test_fit_trains_a_split_model(how):
-    """Keras' XLA, which computes on one device, is left out meanwhile, and comes back."""
+    """Keras' XLA, which computes on one device, is disabled meanwhile, and then restored."""
     eager = how == "run_eagerly"
 
     def run(placement):
@@ -160,7 +160,7 @@ def test_from_several_cards_to_one_and_back():
         assert model(X).numpy().tobytes() == expected.tobytes()
     ds.place(model, "gpu:1")
     with pytest.raises(ds.DeviceMismatchError):
-        model(ds.from_numpy(X, "gpu:0"))  # nothing is carried to a model on one card
+        model(ds.from_numpy(X, "gpu:0"))  # nothing is copied to a model on one GPU
 
 
 def test_a_layer_cannot_be_torn():

@@ -1,4 +1,4 @@
-"""Sums over several of TensorFlow's devices: the engine of ``tf.distribute``, run on logical devices of the host."""
+"""Tests of sums over several TensorFlow devices: the engine of ``tf.distribute``, run on logical host devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _cards() -> Iterator[None]:
 
 
 def tensors(dtype: str) -> list[Any]:
-    """Numbers that any order of a sum gives alike."""
+    """Return numbers whose sum does not depend on the order."""
     return [ds.from_numpy(np.array([[i + 1, 3 * i], [-i, 99]]).astype(dtype), i) for i in range(3)]
 
 
@@ -31,7 +31,7 @@ def tensors(dtype: str) -> list[Any]:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
 def test_the_engine_agrees_with_the_portable_way(op: str, dtype: str) -> None:
     if op == "mean" and dtype.startswith("int"):
-        return  # refused before any engine is asked
+        return  # refused before any engine is used
     from devshim_backends._tensorflow.collective_ops import TAKES, over_cards
 
     xs = tensors(dtype)
@@ -45,7 +45,7 @@ def test_the_engine_agrees_with_the_portable_way(op: str, dtype: str) -> None:
 
 
 def test_the_engine_is_for_sums_on_real_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no maximum, and simulated cards have no engine."""
+    """It has no maximum, and simulated GPUs have no engine."""
     backend = registry.load("tensorflow")
     xs = tensors("float32")
     assert backend.all_reduce(xs, "sum") is None

@@ -1,4 +1,4 @@
-"""A full simulated card of TensorFlow's, faults, threads, and everything put back."""
+"""Tests of a full simulated GPU on TensorFlow, of faults and threads, and that everything is restored."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_way_to_memory_meets_the_limit(make):
 
 
 def test_a_refused_tensor_is_not_kept():
-    """What did not fit is gone at once: the count and TensorFlow agree."""
+    """A tensor that did not fit is freed immediately: the count and TensorFlow agree."""
     ref = []
     with ds.on("gpu:1"), pytest.raises(ds.OutOfMemoryError) as caught:
         ref.append(tf.ones((8192, 4096)))
@@ -81,7 +81,7 @@ def test_a_refused_tensor_is_not_kept():
 
 
 def test_keras_names_its_layer_and_keeps_the_error():
-    """Keras makes an error anew from TensorFlow's arguments, to say which layer it was."""
+    """Keras makes a new error from TensorFlow's arguments, to add the name of the layer."""
     keras = pytest.importorskip("keras")
     with ds.on("gpu:1"), pytest.raises(ds.OutOfMemoryError, match="no room") as caught:
         keras.layers.UpSampling2D(64)(tf.ones((1, 64, 64, 4)))
@@ -103,7 +103,7 @@ def test_a_fault_reaches_tensorflows_own_operators():
 
 
 def test_one_creation_is_one_allocation():
-    """Shapes and bounds are on the host where a card is real."""
+    """Shapes and bounds are on the host, as with a real GPU."""
     with ds.simulate(gpus=2, faults=ds.Fault("gpu:1", "allocation", at=6)):
         for make in (
             ds.zeros,

@@ -1,4 +1,4 @@
-"""The memory of TensorFlow's simulated cards: exact whatever TensorFlow shares, and complete."""
+"""Tests of the memory count of simulated GPUs on TensorFlow: exact and complete, whatever TensorFlow shares."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_what_shares_memory_is_counted_once(x, share):
 
 
 def test_a_part_keeps_the_whole(x):
-    """TensorFlow's tensors share a buffer, and keep all of it."""
+    """TensorFlow's tensors share a buffer, and keep all of it alive."""
     before = used()
     with ds.on("gpu:1"):
         part = tf.unstack(x)[3]
@@ -89,7 +89,7 @@ def test_every_dtype_and_shape_is_counted(dtype, shape):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_under_a_guard_a_number_is_counted(dtype):
-    """A guard reads along in Python's buffers, which cannot say under it that they know no bfloat16."""
+    """A guard reads through Python buffers, which cannot report under it that they do not support bfloat16."""
     x, before = ds.full((), 1, dtype=dtype, device="cpu"), used()
     with ds.guard("error"):
         y = ds.place(x, "gpu:1")
@@ -110,14 +110,14 @@ def test_strings_and_handles_take_nothing():
 
 # ---------------------------------------------------------------------------------------------------- variables
 def test_a_variable_takes_memory_of_its_own_once_it_differs(x):
-    """Assigning lets it have a tensor's memory; writing in place copies first where a tensor shows the same."""
+    """Assigning lets it share a tensor's memory; writing in place copies first if a tensor shares it."""
     size, before = rounded(64 * 64 * 4), used()
     with ds.on("gpu:1"):
         v = tf.Variable(x)
         assert used() - before == 0
         v.assign_add(x)
         assert used() - before == size
-        v.assign_add(x)  # nobody else shows it: in place
+        v.assign_add(x)  # nothing shares it: in place
         read = v.read_value()
         assert used() - before == size
         v.assign_sub(x)
@@ -152,7 +152,7 @@ def test_sparse_updates_make_a_variable_copy_on_every_read():
 
 
 def test_a_compiled_function_may_give_a_variable_other_memory():
-    """What happened inside is looked up by the next who asks, and by the next who finds a tensor at its old address."""
+    """The next query detects what happened inside, and so does the next tensor at the old address."""
     before = used()
     with ds.on("gpu:1"):
         v = tf.Variable(tf.zeros((1000,)))
@@ -165,7 +165,7 @@ def test_a_compiled_function_may_give_a_variable_other_memory():
 
 
 def oracle(tensors, variables):
-    """What is on a card, by the addresses of everything that shows memory there."""
+    """Return what is on a GPU, by the addresses of every object that shows memory there."""
     ranges = {}
     for shown in [*tensors, *(v.read_value() for v in variables)]:
         start = pointer(shown)
@@ -180,7 +180,7 @@ def oracle(tensors, variables):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_sequence_of_operators_is_counted_by_the_byte(seed):
-    """Random tensors and variables, kept and let go, against a count of the memory they show."""
+    """Random tensors and variables are kept and dropped, and compared with a count of their memory."""
     rng = random.Random(seed)
     tensors, variables = [], []
     steps = [
@@ -208,7 +208,7 @@ def test_any_sequence_of_operators_is_counted_by_the_byte(seed):
 
 # ---------------------------------------------------------------------------------------------------- completeness
 class Witness:
-    """TensorFlow's own hook, which is told of every eager tensor that Python gets."""
+    """TensorFlow's own hook, which is called for every eager tensor that Python gets."""
 
     def __init__(self):
         self.seen = []
@@ -217,7 +217,7 @@ class Witness:
         self.seen.append(weakref.ref(tensor))
 
     def uncounted(self):
-        """Tensors of numbers on a card that are alive and not counted."""
+        """Return live tensors of numbers on a GPU that are not counted."""
         from devshim_backends._tensorflow.simulation import devices, memory
 
         counted = {id(held()) for held in list(devices.ALIVE.values())}
@@ -284,7 +284,7 @@ def test_no_tensor_escapes_the_count(x, witness, make):
         kept = make(x)
     assert any(seen() is not None for seen in witness.seen)
     uncounted = witness.uncounted()
-    if make is kept_by_tensorflow:  # its tape keeps an axis, a number of TensorFlow's own store, which is one for all
+    if make is kept_by_tensorflow:  # its tape keeps an axis, a number in TensorFlow's shared store
         assert {(x.dtype, x.ndim) for x in uncounted} <= {(tf.int32, 0)}
         assert len({np.asarray(memoryview(x)).ctypes.data for x in uncounted}) <= 1
         uncounted = []

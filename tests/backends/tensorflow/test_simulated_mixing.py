@@ -1,4 +1,4 @@
-"""Mixed devices on TensorFlow's simulated cards: refused in every thread, by its explicit policy, and nothing else."""
+"""Tests of mixed devices on TensorFlow's simulated GPUs: refused in every thread, by its explicit policy."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_scope_is_not_left_without_a_word(scope):
 )
 @pytest.mark.parametrize("scoped", [True, False], ids=["scope", "no scope"])
 def test_numbers_shapes_and_indices_mix(compute, scoped):
-    """Where a card is real they are on the host by themselves; and outside of any scope results follow tensors."""
+    """With a real GPU these are on the host automatically; and outside of any scope results follow tensors."""
     x = matrix("gpu:1")
     expected = compute(tf.constant(x.numpy()))
     if scoped:
@@ -150,7 +150,7 @@ def test_host_tensors_are_computed_in_a_cards_scope():
 @pytest.mark.parametrize("scoped", [True, False], ids=["scope", "no scope"])
 @pytest.mark.parametrize("target", [tf.reduce_sum, lambda y: y, lambda y: tf.unstack(y)[0], lambda y: [y, y[0]]])
 def test_gradients_are_where_their_tensors_are(target, scoped):
-    """A tape begins with ones, and fills in zeros, that it makes where it happens to be."""
+    """A tape starts with ones, and fills in zeros, which it creates on the current device."""
     x = matrix("gpu:1")
 
     def gradient():
@@ -196,7 +196,7 @@ def refused():
 
 
 def test_every_thread_refuses():
-    """TensorFlow's device policy is each thread's own."""
+    """TensorFlow's device policy belongs to each thread."""
     assert refused()
     assert in_thread(refused)
 
@@ -237,7 +237,7 @@ def test_the_policy_can_be_taken_back():
 
 
 def test_compiled_functions_copy_silently():
-    """TensorFlow places a tf.function's operators by itself, and inserts the copies: the declared gap."""
+    """TensorFlow places a tf.function's operators itself, and inserts the copies: the declared gap."""
     x, y = matrix("gpu:0"), matrix("gpu:1")
     assert np.allclose(tf.function(lambda x, y: x + y)(x, y).numpy(), x.numpy() + y.numpy())
 

@@ -1,4 +1,4 @@
-"""TensorFlow's own names of GPUs on simulated ones: refused with the line to write, only while GPUs are simulated."""
+"""Tests of TensorFlow GPU names on simulated GPUs: refused with the line to write, only while simulating."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads on TensorFlow's simulated GPUs: each gets the shapes, axes, indices and values of its own operators."""
+"""Tests of threads on TensorFlow's simulated GPUs: each gets the shapes, axes and values of its own operators."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_native_operators_follow_their_own_axes_and_indices():
 
 
 def test_gradients_keep_their_shapes():
-    """TensorFlow keeps a shape of ones for the gradient of a sum, by rank alone, wherever it was made."""
+    """TensorFlow caches a shape of ones for the gradient of a sum, by rank alone, on whichever device it was made."""
 
     def body(rng):
         n, device = rng.randrange(1, 6), rng.choice([*DEVICES, "cpu"])

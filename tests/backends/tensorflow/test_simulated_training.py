@@ -1,4 +1,4 @@
-"""Training on TensorFlow's simulated cards: where everything is, and what it takes."""
+"""Tests of training on TensorFlow's simulated GPUs: on which device everything is, and how much memory it takes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def taken(variables):
 
 @pytest.mark.parametrize("eagerly", [False, True], ids=["compiled", "eager"])
 def test_keras_trains_on_a_card_as_on_the_cpu(eagerly):
-    """`fit` in a scope: variables and slots are there, take what they should, and end up alike."""
+    """With `fit` in a scope, variables and slots are there, take the expected memory, and get the same values."""
     gc.collect()
     before, elsewhere = ds.memory(CARD).used, ds.memory("gpu:0").used
     there, here = fitted(CARD, eagerly), fitted("cpu", eagerly)
@@ -70,7 +70,7 @@ def test_keras_trains_on_a_card_as_on_the_cpu(eagerly):
 
 
 def test_variables_and_slots_of_a_loop_of_ones_own():
-    """Without Keras: Adam by hand, compiled and not, on the card and on the CPU."""
+    """Without Keras: Adam by hand, compiled and not, on the GPU and on the CPU."""
 
     def trained(device, compiled):
         with ds.on(device):
@@ -137,7 +137,7 @@ def test_a_dataset_stays_on_the_host_until_it_is_placed():
 
 
 def test_replicas_of_a_strategy_live_on_simulated_cards():
-    """TensorFlow's own strategy, which lifts the policy where it copies by intent."""
+    """TensorFlow's own strategy disables the policy where it copies on purpose."""
     names = [ds.gpu(i).native().to_string() for i in range(2)]
     strategy = tf.distribute.MirroredStrategy(names)
     with strategy.scope():

@@ -1,4 +1,4 @@
-"""What is peculiar to TensorFlow: each test names the trap, and fails without the adapter's mend for it."""
+"""Tests of the peculiarities of TensorFlow: each names the trap, and fails without the adapter's workaround for it."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def adapter():
 
 
 def pointer(x):
-    """Where a tensor's values are, as its DLPack capsule says."""
+    """Return the address of a tensor's values, from its DLPack capsule."""
     return dlpack.read(tf.experimental.dlpack.to_dlpack(x)).address
 
 
 def aligned(count, offset=0):
-    """Host memory for floats that begins a number of bytes behind a multiple of 64."""
+    """Return host memory for floats that starts a number of bytes after a multiple of 64."""
     memory = np.zeros(count * 4 + 128, np.uint8)
     start = -memory.ctypes.data % 64 + offset
     return memory[start : start + count * 4].view(np.float32)
 
 
 def python(program, folder, **environment):
-    """Run a program in a process of its own, in which TensorFlow has not started."""
+    """Run a program in its own process, in which TensorFlow has not started."""
     path = os.pathsep.join(part for part in sys.path if part)
     ran = subprocess.run(
         [sys.executable, "-c", program],
@@ -77,11 +77,11 @@ def test_a_copy_is_new_memory(name, target):
 
 @pytest.mark.parametrize("name", ["float32", "int32", "bool", "complex64", "bfloat16", "string", "qint8"])
 def test_both_ways_of_a_copy_on_the_host_are_new_memory(name):
-    """Numbers go the short way while nobody watches; both are ``DeepCopy`` in a scope of the host's."""
+    """Numbers take the fast path without an observer; both paths are ``DeepCopy`` in a scope on the host."""
     text = tf.constant(["a", "b"])
     x = text if name == "string" else tf.bitcast(tf.constant([1, 0], tf.int8), tf.qint8) if name == "qint8" else None
     x = tf.cast(tf.constant([1, 0]), name) if x is None else x
-    with tf.device("/CPU:1"):  # a scope of the user's, in which operators would run: a simulated card
+    with tf.device("/CPU:1"):  # a user's scope, in which operators would run: a simulated GPU
         short = ds.copy(x, CPU)
         with ds.transfers() as log:
             long = ds.copy(x, CPU)
@@ -104,7 +104,7 @@ def test_both_ways_of_a_copy_on_the_host_are_new_memory(name):
     ],
 )
 def test_int32_reaches_no_card_inside_a_function_and_is_refused(call):
-    """Trap: operators of a tf.function leave int32 in host memory, in a card's scope, too."""
+    """Trap: operators of a tf.function leave int32 in host memory, also in a GPU's scope."""
     x = ds.ones((2,), device="gpu:0")
     assert ds.device_of(call(x)) is ds.gpu(1)
     with pytest.raises(ds.TracingError, match=r"keep int32 in host memory: (place|make) it outside"):
@@ -113,7 +113,7 @@ def test_int32_reaches_no_card_inside_a_function_and_is_refused(call):
 
 
 def test_what_a_function_takes_from_outside_is_copied_when_it_runs():
-    """A tensor that has values while the function is compiled: its copy belongs into the graph all the same."""
+    """A tensor that has values while the function is compiled must still be copied in the graph."""
     x = tf.constant([1.0, 2.0])
     made = tf.function(lambda: ds.copy(x, CPU))
     assert [node.type for node in made.get_concrete_function().graph.get_operations()].count("DeepCopy") == 1
@@ -129,7 +129,7 @@ def test_moving_between_simulated_cards_is_new_memory():
     "make", [lambda: ds.asarray(7.0), lambda: ds.full((), 7.0), lambda: ds.from_numpy(np.float32(7))]
 )
 def test_a_scalar_has_memory_of_its_own(make):
-    """`tf.constant(7.0)` hands every caller the same buffer: a write to one would change them all."""
+    """`tf.constant(7.0)` returns the same buffer to every caller: a write to one would change them all."""
     assert pointer(make()) not in (pointer(make()), pointer(tf.constant(7.0)))
 
 
@@ -141,7 +141,7 @@ def test_assigning_to_a_variable_leaves_its_copy_alone():
 
 
 def test_reading_0d_gives_an_array():
-    """`.numpy()` of a 0-d tensor is a NumPy scalar, of a string tensor `bytes`."""
+    """`.numpy()` of a 0-d tensor is a NumPy scalar, and of a string tensor `bytes`."""
     array = ds.to_numpy(ds.asarray(3.0))
     assert isinstance(array, np.ndarray)
     array[...] = 4
@@ -161,7 +161,7 @@ def test_a_view_of_an_immutable_tensor_is_read_only(name):
 
 
 def test_the_device_is_that_of_the_memory():
-    """`.device` of a tf.function's result is the caller's, `backing_device` is where it is."""
+    """`.device` of a tf.function's result is the caller's; `backing_device` is where it is."""
     x = tf.function(lambda: ds.ones((2,), device="gpu:1"))()
     assert ds.device_of(ds.zeros((2,))) is CPU  # from here on both names are known
     assert x.device.endswith("CPU:0")
@@ -278,7 +278,7 @@ def test_in_a_function_copy_and_on_hold_wherever_it_is_called():
 
 
 def test_in_a_function_an_argument_is_placed_by_itself_and_in_a_tree():
-    """An argument has no device yet, so whether it must move is unknown: it is moved, wherever it stands."""
+    """An argument has no device yet, so whether it must move is unknown: it is always moved, also in a tree."""
 
     @tf.function
     def f(x):
@@ -288,7 +288,7 @@ def test_in_a_function_an_argument_is_placed_by_itself_and_in_a_tree():
 
 
 def test_the_device_of_an_argument_is_refused_with_our_error():
-    """One trace serves calls from every device; and AutoGraph turns errors it does not know into its own."""
+    """One trace serves calls from every device; and AutoGraph converts errors that it does not know into its own."""
 
     @tf.function
     def f(x):
@@ -310,7 +310,7 @@ def scoped(x):
 
 @pytest.mark.parametrize("fn", [copied, scoped])
 def test_xla_refuses_what_it_would_ignore(fn):
-    """`jit_compile=True` drops device scopes without a word."""
+    """`jit_compile=True` silently drops device scopes."""
     with pytest.raises(ds.TracingError, match="compiling"):
         tf.function(fn, jit_compile=True)(ds.ones((2,)))
 
@@ -350,7 +350,7 @@ def test_float_values_are_read_into_integer_dtypes_as_numpy_does():
 
 
 def test_uniform_never_reaches_its_upper_bound():
-    """`tf.random.uniform(minval=10, maxval=11)` in float16 does, by rounding."""
+    """`tf.random.uniform(minval=10, maxval=11)` in float16 reaches it, by rounding."""
     ds.random.seed(0)
     drawn = ds.random.uniform(10, 11, (100_000,), dtype="float16").numpy()
     assert drawn.max() < 11
@@ -373,7 +373,7 @@ def test_one_seed_restarts_the_frameworks_own_draws():
 
 @pytest.mark.parametrize("offset", [4, 16, 32])
 def test_unaligned_memory_is_refused_before_an_operator_aborts(offset):
-    """TensorFlow takes any pointer, and its next operator ends the process: `Check failed: IsAligned()`."""
+    """TensorFlow takes any pointer, and its next operator crashes: `Check failed: IsAligned()`."""
     array = aligned(256, offset)
     array[:] = 1
     with pytest.raises(ds.CopyNeededError, match="aligned to 64 bytes"):
@@ -396,13 +396,13 @@ def test_strides_are_refused_where_memory_must_be_shared_and_read_elsewhere(arra
 
 
 def test_strings_are_refused_before_the_export_aborts(adapter):
-    """`tf.constant(['a']).__dlpack__()` ends the process."""
+    """`tf.constant(['a']).__dlpack__()` crashes."""
     with pytest.raises(ds.ConversionError, match="string"):
         adapter.to_dlpack(tf.constant(["a"]))
 
 
 def test_a_simulated_cards_memory_is_exported_as_the_hosts(adapter):
-    """A tensor on `CPU:2` exports the DLPack device (CPU, 2), which is nobody else's."""
+    """A tensor on `CPU:2` exports the DLPack device (CPU, 2), which no other framework has."""
     x = ds.ones((3,), device="gpu:1")
     export = adapter.to_dlpack(x)
     assert export.__dlpack_device__() == (1, 0)

@@ -1,6 +1,6 @@
-"""Real CUDA cards, as far as a machine without one can show: contexts, streams and errors, by stubs of PyTorch's calls.
+"""Tests of real CUDA GPUs, as far as possible without one: contexts, streams and errors, with stubs of PyTorch calls.
 
-What needs PyTorch's CUDA build is in ``tests/fake_cuda``.
+Tests that need PyTorch's CUDA build are in ``tests/fake_cuda``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def backend():
 
 @pytest.fixture
 def contexts(monkeypatch):
-    """The cards that have a context: `torch.cuda` has been started, and only gpu:1 has been used."""
+    """Return the GPUs that have a context: `torch.cuda` has been started, and only gpu:1 has been used."""
     found = {1}
     monkeypatch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda index: index in found, raising=False)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
@@ -39,7 +39,7 @@ def contexts(monkeypatch):
 
 # ---------------------------------------------------------------- contexts
 def test_waiting_makes_no_context(backend, contexts):
-    """``torch.cuda.synchronize(i)`` makes one on a card that has none, which takes half a GB and may fail."""
+    """``torch.cuda.synchronize(i)`` creates one on a GPU without one, which takes half a GB and may fail."""
     for index in range(4):
         backend.synchronize(ds.gpu(index))
     assert contexts == {1}
@@ -53,7 +53,7 @@ def test_what_has_a_context_is_waited_for(backend, contexts, monkeypatch):
 
 
 def test_buffers_are_pinned_under_the_card_that_they_are_for(monkeypatch):
-    """Pinning makes a context on the thread's current card, which is card 0 unless something says otherwise."""
+    """Pinning creates a context on the thread's current GPU, which is GPU 0 by default."""
     current, empty = [0], torch.empty
 
     class Guard:
@@ -81,13 +81,13 @@ def test_buffers_are_pinned_under_the_card_that_they_are_for(monkeypatch):
 
 # ---------------------------------------------------------------- streams
 def test_a_metric_log_waits_for_every_stream(backend, monkeypatch):
-    """Values may have been appended on streams of the user's, which nothing orders before the one that reads them."""
+    """Values may have been appended on the user's streams, which are not ordered before the one that reads them."""
     asked = []
     stack = torch.stack
     monkeypatch.setattr(type(backend), "synchronize", lambda self, device: asked.append(device))
 
     class OnACard:
-        """A scalar that says it is on a card."""
+        """A scalar that claims to be on a GPU."""
 
         is_cpu, shape, dtype, device = False, (), torch.float32, torch.device("cuda", 1)
 
@@ -103,7 +103,7 @@ def test_a_metric_log_of_the_hosts_values_waits_for_nothing(backend, monkeypatch
     assert log.flush().tolist() == [2.0]
 
 
-# ---------------------------------------------------------------- a full card
+# ---------------------------------------------------------------- a full GPU
 @pytest.mark.parametrize(
     "text",
     [
@@ -130,13 +130,13 @@ def test_what_another_failure_says(backend, text):
 
 
 def test_a_full_device_is_pytorchs_own_error(backend):
-    """Code tested with ``except torch.OutOfMemoryError`` on simulated GPUs catches a real device's, too."""
+    """Code tested with ``except torch.OutOfMemoryError`` on simulated GPUs catches a real device's error, too."""
     with pytest.raises(torch.OutOfMemoryError, match="cpu has no room for") as caught:
         ds.empty(2**50)
     assert isinstance(caught.value, ds.OutOfMemoryError)
 
 
-# ---------------------------------------------------------------- cards that do not start
+# ---------------------------------------------------------------- GPUs that do not start
 @pytest.mark.parametrize(
     "call",
     [
@@ -150,7 +150,7 @@ def test_a_full_device_is_pytorchs_own_error(backend):
     ],
 )
 def test_cards_that_are_counted_and_do_not_start_are_not_found(backend, monkeypatch, call):
-    """NVML counts two; what starts CUDA fails, here because the build has none, there because the driver is old."""
+    """NVML counts two; starting CUDA fails, here because the build has none, there because the driver is old."""
     if torch.version.cuda is not None:
         pytest.skip("in tests/fake_cuda for builds with CUDA")
     monkeypatch.setattr(startup, "_REASONS", {})
@@ -169,7 +169,7 @@ def test_cards_that_are_counted_and_do_not_start_are_not_found(backend, monkeypa
 
 
 def test_an_xpu_that_does_not_start_is_not_found(backend, monkeypatch):
-    """Intel's cards are counted and started as CUDA's are."""
+    """Intel GPUs are counted and started like CUDA's."""
     if torch.xpu._is_compiled():
         pytest.skip("for builds without XPU")
     monkeypatch.setattr(startup, "_REASONS", {})
@@ -196,7 +196,7 @@ def test_after_a_fork_pytorch_says_what_to_do(backend, monkeypatch):
 
 # ---------------------------------------------------------------- conversion
 def test_a_tensor_of_a_card_becomes_an_array_where_it_is_said(backend, monkeypatch):
-    """NumPy has no real cards; the hint is the call to write, and no advice about drivers."""
+    """NumPy has no real GPUs; the hint is the call to write, without advice about drivers."""
     with ds.simulate(2):
         x = ds.ones(3, device="gpu:1")
         monkeypatch.setattr(type(load("numpy")), "count", lambda self, kind: 1 if kind == "cpu" else 0)
@@ -219,7 +219,7 @@ PINNED = {
 
 @pytest.mark.parametrize("call", PINNED)
 def test_arrays_go_by_the_way_of_large_tensors(backend, monkeypatch, call):
-    """`packing.carried` takes what is large through pinned memory: twice as fast, as for `ds.place`."""
+    """Large arrays go through pinned memory (`packing.carried`), twice as fast, as for `ds.place`."""
     seen, own = [], pinned_module.carried
     monkeypatch.setattr(pinned_module, "carried", lambda x, *rest: seen.append(x.numel()) or own(x, *rest))
     with ds.simulate(2):
@@ -228,10 +228,10 @@ def test_arrays_go_by_the_way_of_large_tensors(backend, monkeypatch, call):
     assert seen == [5]
 
 
-# ---------------------------------------------------------------- draws
+# ---------------------------------------------------------------- random numbers
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_one_kernel_draws_where_rounding_cannot_go_beyond_the_bound(dtype):
-    """CUDA's kernel computes ``draw * (high - low) + low`` of draws in (0, 1]; a ``high`` becomes ``low``."""
+    """CUDA's kernel computes ``draw * (high - low) + low`` for draws in (0, 1]; a ``high`` becomes ``low``."""
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     draws = torch.cat(
         [torch.linspace(1e-6, 1, 999, dtype=wide), 1 - torch.finfo(wide).eps * torch.arange(9, dtype=wide)]

@@ -1,4 +1,4 @@
-"""Errors inside torch.compile: the caller meets ours, with one graph for the whole function and without."""
+"""Tests of errors inside torch.compile: the caller gets devshim's error, with or without one graph for the function."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cards(two_cards):
 
 
 def told(fn, *args):
-    """The error that a call raises, as it is told without the lines a compiler adds."""
+    """Return the error that a call raises, without the lines that a compiler adds."""
     with pytest.raises(ds.DevshimError) as caught:
         fn(*args)
     return str(caught.value).partition("\n\nfrom user code")[0], caught.value
@@ -52,7 +52,7 @@ def test_what_is_wrong_outside_is_the_same_error_inside(way, whole):
 
 @pytest.mark.parametrize("make", ["zeros", "asarray", "normal", "from outside"])
 def test_a_default_device_of_outside_is_asked_for_by_name(make):
-    """Nothing tells the compiler that another `on` is open, so what it made of the first would hold for all."""
+    """Nothing tells the compiler that another `on` is active, so it would use the first one forever."""
     makes = {
         "zeros": lambda x: x * 0 + ds.zeros(2, dtype="float32").to(x.device),
         "asarray": lambda x: x * 0 + ds.asarray([1.0, 2.0]).to(x.device),
@@ -80,7 +80,7 @@ def test_a_refusal_is_a_plain_error_elsewhere():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # `torch.jit.trace` itself, from 2.12 on
 def test_a_trace_moves_as_well():
-    """``torch.jit.trace`` shows real tensors, whose sizes are tensors: it warns where a decision hangs on one."""
+    """``torch.jit.trace`` passes real tensors whose sizes are tensors: it warns if a decision depends on one."""
     traced = torch.jit.trace(lambda x: ds.place(x, "gpu:1") * 2, torch.ones(2))
     made = traced(torch.full((2,), 3.0))
     assert ds.device_of(made) is ds.gpu(1)

@@ -1,4 +1,4 @@
-"""A device that is an argument of a compiled function: what was compiled for one is not what another gets."""
+"""Tests of a device as an argument of a compiled function: code compiled for one device is not used for another."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ READ_LATER = {
     "broadcast": lambda x, d: ds.broadcast(x, [d])[0],
 }
 ORDER = ["cpu", "gpu:0", "gpu:1"]
-"""Of a device met first, nothing tells torch.compile that there are others; the host's is met everywhere."""
+"""For the first device, nothing tells torch.compile that there are others; the host's is used everywhere."""
 
 
 def devices_of(made):
@@ -96,7 +96,7 @@ def test_a_placement_is_read_as_well():
 
 
 def test_an_index_is_no_size():
-    """torch.compile takes an ``int`` that changes for one that may be anything."""
+    """torch.compile treats an ``int`` that changes as one that may have any value."""
     fn = torch.compile(lambda x, i: ds.place(x, i), fullgraph=True, backend="eager")
     for i in (0, 1, 0, 1):
         assert devices_of(fn(torch.ones(2), i)) == {f"gpu:{i}"}

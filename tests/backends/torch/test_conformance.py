@@ -39,7 +39,7 @@ class TestTorch(Conformance):
 
     @property
     def compiler_fails(self) -> Any:  # type: ignore[override]
-        """Before 2.13 dynamo stumbles over more of Python: over `id`, comprehensions, and NumPy."""
+        """Before 2.13, dynamo fails on more of Python: on `id`, comprehensions, and NumPy."""
         import torch
 
         if torch.__version__ >= "2.13":
@@ -98,7 +98,7 @@ class TestTorch(Conformance):
         return torch.optim.Adam(model.parameters(), lr=0.05)
 
     def optimizers(self) -> dict[str, Any]:
-        """Every class in torch.optim but SparseAdam, which takes sparse gradients alone: see test_torch_models.py."""
+        """Return every class in torch.optim except SparseAdam: see test_models_optimizers.py."""
         import inspect
 
         import torch
@@ -108,7 +108,7 @@ class TestTorch(Conformance):
             if not inspect.isclass(cls) or cls in (torch.optim.Optimizer, torch.optim.SparseAdam):
                 continue
             options = inspect.signature(cls).parameters
-            # One by one and all at once round differently, and PyTorch chooses by the device where nothing is said.
+            # These two round differently, and by default PyTorch chooses by the device.
             single = {"foreach": False} if "foreach" in options else {}
             made[name] = _made(cls, **single)
             for more in ("foreach", "fused", "amsgrad", "nesterov", "centered", "decoupled_weight_decay"):
@@ -138,14 +138,14 @@ class TestTorch(Conformance):
 
 
 def _made(cls: Any, **options: Any) -> Any:
-    """Return a maker of an optimizer of this class, with momentum or weight decay where it has them."""
+    """Return a factory of an optimizer of this class, with momentum or weight decay if it has them."""
     import inspect
 
     known = inspect.signature(cls).parameters
     more = {name: value for name, value in (("momentum", 0.9), ("weight_decay", 0.01)) if name in known}
 
     def make(model: Any) -> Any:
-        # Muon is for matrices alone.
+        # Muon is only for matrices.
         parameters = [p for p in model.parameters() if cls.__name__ != "Muon" or p.dim() == 2]
         return cls(parameters, lr=0.05, **more, **options)
 
@@ -169,7 +169,7 @@ class Data:
 
 @functools.cache
 def _registered() -> Any:
-    """A class registered with functions."""
+    """Return a class registered with functions."""
     from torch.utils import _pytree
 
     _pytree.register_pytree_node(Pair, lambda node: ([node.x], node.note), lambda xs, note: Pair(*xs, note))
@@ -178,7 +178,7 @@ def _registered() -> Any:
 
 @functools.cache
 def _keyed() -> Any:
-    """A class registered with the names of its children."""
+    """Return a class registered with the names of its children."""
     from torch.utils import _pytree
 
     _pytree.register_pytree_node(
@@ -192,7 +192,7 @@ def _keyed() -> Any:
 
 @functools.cache
 def _dataclass() -> Any:
-    """A dataclass, with one field that is not a child."""
+    """Return a dataclass, with one field that is not a child."""
     from torch.utils import _pytree
 
     _pytree.register_dataclass(Data, field_names=["x"], drop_field_names=["note"])

@@ -1,4 +1,4 @@
-"""The conformance kit on Keras 3 where it computes with PyTorch: its parts about models."""
+"""The conformance kit's tests of models on Keras 3 with its PyTorch backend."""
 
 from __future__ import annotations
 

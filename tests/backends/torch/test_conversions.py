@@ -1,4 +1,4 @@
-"""PyTorch's short cuts of `ds.convert`: what they must not take, whatever they took before, and what they must see."""
+"""Tests of the fast paths of `ds.convert` on PyTorch: what they must not take, and what they must detect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIN = np.arange(6, dtype="float32").reshape(2, 3)
 
 
 class Kin(torch.Tensor):
-    """A subclass that could do anything when it is asked for its values."""
+    """A subclass that could do anything when its values are read."""
 
 
 def _without_memory():
@@ -50,7 +50,7 @@ VALUES = {
     "empty": lambda: torch.ones(0, 3),
     "0-d": lambda: torch.tensor(3.0),
 }
-"""Tensors that are to be converted by their values."""
+"""Tensors that must be converted by their values."""
 
 REFUSED = {
     "sparse": lambda: torch.eye(3).to_sparse(),
@@ -65,7 +65,7 @@ REFUSED = {
 
 @pytest.fixture(autouse=True)
 def _learned():
-    """Every short cut is known before the test."""
+    """Make sure that every fast path is known before the test."""
     ds.use("torch")
     for _ in range(2):
         x = ds.convert(PLAIN, "torch")
@@ -77,7 +77,7 @@ def _learned():
 
 
 def values_of(x):
-    """The values by PyTorch's own copies, as text."""
+    """Return the values as text, read by PyTorch's own copies."""
     return str(x.detach().resolve_conj().resolve_neg().tolist())
 
 
@@ -105,20 +105,20 @@ def test_what_has_no_values_is_refused(odd):
     x = REFUSED[odd]()
     with pytest.raises((ds.ConversionError, ds.CopyNeededError)):
         ds.convert(x, "numpy", copy=False)
-    for copy in (None, True):  # of an emptied storage PyTorch shows NumPy memory that is not its own
+    for copy in (None, True):  # for an emptied storage PyTorch shows NumPy foreign memory
         with pytest.raises(ds.ConversionError) as caught:
             ds.convert(x, "numpy", copy=copy)
         assert caught.value.hint
     for short in (interop._view, lambda x: interop._lend(x, 1)):
         with contextlib.suppress(
             RuntimeError, TypeError, ValueError, NotImplementedError
-        ):  # as good: the long way is next
+        ):  # also correct: the slow path is next
             assert short(x) is None
 
 
 @pytest.mark.parametrize("copy", [None, True, False])
 def test_each_of_numpys_equal_dtypes_is_read(copy):
-    """NumPy has two of 64 unsigned bits on Linux; they are equal, and ``torch.from_numpy`` takes one of them."""
+    """NumPy has two 64-bit unsigned dtypes on Linux; they are equal, and ``torch.from_numpy`` takes one of them."""
     for kind in (np.uint64, np.ulonglong, np.int64, np.longlong):
         assert ds.convert(np.array([1, 2**62], kind), "torch", copy=copy).tolist() == [1, 2**62]
 
@@ -135,7 +135,7 @@ LAZY = {
 
 @pytest.mark.parametrize("lazy", LAZY)
 def test_complex_numbers_that_are_not_aligned_are_copied(lazy):
-    """``x.clone()`` of them ends the process (pytorch/pytorch#190043)."""
+    """``x.clone()`` of them crashes (pytorch/pytorch#190043)."""
     a = at_offset(np.arange(35).reshape(5, 7) * (1 + 2j), 8)
     x = LAZY[lazy](torch.from_numpy(a))
     values = LAZY[lazy](torch.from_numpy(at_offset(a, 0))).clone().resolve_conj().resolve_neg()
@@ -153,7 +153,7 @@ def test_the_gradient_flows_through_a_copy_of_what_is_not_aligned():
 
 
 def test_what_torch_func_wraps_is_refused():
-    """The wrappers of vmap and grad are of the type of plain tensors, and have no memory."""
+    """The wrappers of vmap and grad have the type of plain tensors, and no memory."""
 
     def inside(v):
         with pytest.raises(ds.ConversionError):
@@ -173,7 +173,7 @@ def test_what_escaped_from_a_transformed_function_is_refused():
 
 
 def test_an_import_that_changes_something_is_not_believed(monkeypatch):
-    """Another dtype, shape, type or device than was lent: the long way has the right answer."""
+    """If dtype, shape, type or device differ from what was lent, the slow path has the right answer."""
     true = interop.from_dlpack
     lies = [
         lambda x: x.double(),

@@ -1,4 +1,4 @@
-"""The examples in docstrings that are PyTorch's."""
+"""Tests of the docstring examples for PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard on PyTorch: operators that wait for a card inside, on simulated ones, on CUDA's stand-in and on a card."""
+"""Tests of the guard on PyTorch: operators that wait for a GPU, on simulated ones, on a CUDA stub and on a real GPU."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_says_so_or_does_not_wait_is_let_pass(x, name):
 
 
 def test_the_line_in_a_hook(x):
-    """What the engine calls in a backward pass is the user's."""
+    """A hook that the engine calls in a backward pass is the user's code."""
     at = []
 
     def hook(gradient):
@@ -125,9 +125,9 @@ def test_afterwards_nothing_is_left(x):
     assert (dispatch._compute, kernels.read, list(warnings.filters)) == before
 
 
-# ---------------------------------------------------------------------- CUDA, or what stands for it
+# ---------------------------------------------------------------------- CUDA, or its stub
 class Cuda:
-    """The part of ``torch.cuda`` that sets the mode, and an operator that waits."""
+    """A stub of the part of ``torch.cuda`` that sets the mode, and of an operator that waits."""
 
     def __init__(self, monkeypatch, mode=0):
         self.mode, self.queued, self.started, self.warned = mode, [], True, bool(mode)
@@ -186,7 +186,7 @@ def test_cudas_mode_is_set_and_set_back(monkeypatch, told, watch):
 
 
 def test_a_card_is_named_where_it_is_the_only_one_used(monkeypatch):
-    """An operator on gpu:1 was told of as one on the thread's current card."""
+    """An operator on gpu:1 was reported as one on the thread's current GPU."""
     from devshim.registry.registry import load
 
     cuda, backend = Cuda(monkeypatch), load("torch")
@@ -198,7 +198,7 @@ def test_a_card_is_named_where_it_is_the_only_one_used(monkeypatch):
 
 
 def test_a_stream_is_waited_for_in_peace(monkeypatch, told, watch):
-    """``Stream.synchronize()`` says what it does, as ``torch.cuda.synchronize()`` does."""
+    """``Stream.synchronize()`` is explicit, like ``torch.cuda.synchronize()``."""
     cuda = Cuda(monkeypatch)
     monkeypatch.setattr(torch.cuda.Stream, "synchronize", lambda _: cuda.wait())
     with watch():
@@ -207,7 +207,7 @@ def test_a_stream_is_waited_for_in_peace(monkeypatch, told, watch):
 
 
 def test_a_number_is_written_in_peace(monkeypatch, told, watch):
-    """On a card PyTorch copies the 4 bytes of ``x[0] = 3.0`` and waits; a tensor that is written is another matter."""
+    """On a GPU PyTorch copies the 4 bytes of ``x[0] = 3.0`` and waits; writing a tensor is different."""
     cuda, original = Cuda(monkeypatch), torch.Tensor.__setitem__
     monkeypatch.setattr(torch.Tensor, "__setitem__", lambda x, i, value: (cuda.wait(), original(x, i, value))[1])
     x = torch.zeros(3)
@@ -221,7 +221,7 @@ def test_a_number_is_written_in_peace(monkeypatch, told, watch):
 
 
 class Waiting(torch.utils._python_dispatch.TorchDispatchMode):
-    """Operators that wait for the card, as copies to and from the host do there."""
+    """Operators that wait for the GPU, as copies to and from the host do there."""
 
     def __init__(self, cuda, *names):
         super().__init__()
@@ -245,11 +245,11 @@ BACKWARD = {
 @pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.filterwarnings("ignore:called a synchronizing CUDA")
 def test_a_gradient_comes_back_in_peace_through_a_copy_that_was_written_down(monkeypatch, told, watch, call, mode):
-    """PyTorch's own node copies a small one, whether the copy was made under the guard or before."""
+    """PyTorch's own node copies a small gradient, whether the copy was made under the guard or before."""
     cuda = Cuda(monkeypatch, mode)
     x = torch.ones(3, requires_grad=True)
     y = torch.zeros(3, dtype=torch.float64)
-    before = x.to(torch.float64) + y.copy_(x)  # their nodes do not ask which devices they are of
+    before = x.to(torch.float64) + y.copy_(x)  # their nodes do not query their devices
     with watch():
         for loss in (before.sum(), (ds.place(x, "cpu", copy=True) * 2).sum()):
             with Waiting(cuda, "_to_copy"):
@@ -264,7 +264,7 @@ def test_a_gradient_comes_back_in_peace_through_a_copy_that_was_written_down(mon
 
 
 def test_a_backward_pass_starts_no_cuda(monkeypatch, watch):
-    """A pass on the host, of a copy to another dtype; to ask CUDA for its mode would start it."""
+    """A pass on the host, through a copy to another dtype: querying CUDA for its mode would start it."""
     cuda = Cuda(monkeypatch)
     cuda.started = False
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: pytest.fail("CUDA was asked"))
@@ -293,7 +293,7 @@ def test_a_backward_pass_that_fails_leaves_the_mode_as_it_was(monkeypatch, told,
 
 
 def test_guards_of_a_process_without_cuda_leave_nothing(monkeypatch, watch):
-    """PyTorch keeps what it shall call when CUDA is started, with a stack; one for each guard was a leak."""
+    """PyTorch stores calls to make when CUDA starts, each with a stack; one for each guard was a leak."""
     cuda = Cuda(monkeypatch)
     cuda.started = False
     for _ in range(3):
@@ -307,7 +307,7 @@ def test_guards_of_a_process_without_cuda_leave_nothing(monkeypatch, watch):
 
 
 def test_the_guard_raises_where_cuda_warns(monkeypatch):
-    """What the filter is called in is the warning, so that the error leaves the operator itself."""
+    """The filter runs inside the warning, so the error leaves the operator itself."""
     from devshim.monitoring import guard
     from devshim.registry.registry import load
 
@@ -339,7 +339,7 @@ def test_what_is_written_down_waits_in_peace(monkeypatch, told, watch, name):
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # importing the compiler
 def test_what_is_compiled_meanwhile_is_compiled_whole(monkeypatch, watch):
-    """The functions that stand in for what says that it copies are no hindrance to torch.compile."""
+    """The wrappers of explicitly copying functions do not affect torch.compile."""
     Cuda(monkeypatch)
 
     def moved(x):
@@ -347,7 +347,7 @@ def test_what_is_compiled_meanwhile_is_compiled_whole(monkeypatch, watch):
 
     torch._dynamo.reset()
     with watch():
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # the compiler asks for more than there is
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # the compiler queries more than the stub has
         compiled = torch.compile(moved, fullgraph=True, backend="eager")
         assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
 

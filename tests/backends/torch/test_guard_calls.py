@@ -1,4 +1,4 @@
-"""The guard on PyTorch: a user's own calls under it, compiled ones too, and what it leaves behind: nothing."""
+"""Tests of the guard on PyTorch: a user's own calls under it, also compiled ones, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def x():
 
 
 def refused(call, *args):
-    """What is told of a call: its reason, and the line."""
+    """Return the report about a call: its reason, and the line."""
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         call(*args)
     told, _, at = caught.value.problem.rpartition(", unasked, at ")
@@ -39,7 +39,7 @@ def first_line(call):
 
 # ---------------------------------------------------------------------- nothing else changes
 def test_tensors_without_axes_are_no_sequences_under_a_guard_and_after():
-    """A ``__getitem__`` given to the class from Python would make them some, which `torch.tensor` takes apart."""
+    """A ``__getitem__`` set on the class from Python would make them sequences, which `torch.tensor` iterates over."""
     losses = [torch.tensor(1.0), torch.nn.Parameter(torch.tensor(2.0), requires_grad=False)]
     with ds.guard("error"):
         born = type("Born", (torch.Tensor,), {})
@@ -65,7 +65,7 @@ def test_what_has_no_values_is_let_pass():
             assert "FakeTensor" in repr(torch.ones(2, device="sim:1")[:1])
 
 
-# ---------------------------------------------------------------------- a card's values written into the host's
+# ---------------------------------------------------------------------- a GPU's values written into host tensors
 @pytest.mark.parametrize("axes", [0, 1])
 def test_a_cards_values_written_into_the_hosts(x, axes):
     kept, value = torch.zeros(3), x if axes else x[0]
@@ -113,7 +113,7 @@ COMPILED = {
     reads: ("gpu:1 to cpu for tolist()", 1),
     indexes: ("cpu to gpu:1 for an index", 0),
 }
-"""Function -> what is told, and the line: where it is in the graph, that of the function, which is all there is."""
+"""Function -> the report, and the line: inside the graph it is that of the function, the only one available."""
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["compiled before", "compiled under the guard"])

@@ -1,4 +1,4 @@
-"""Keras 3 where it computes with PyTorch: its models on cards, and what is PyTorch's alone."""
+"""Tests of Keras 3 with its PyTorch backend: its models on GPUs, and behaviour that only PyTorch has."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_module_of_pytorchs_own_in_a_model_moves_with_its_buffers():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # torch.compile's own
 def test_a_compiled_model_trains_on_after_a_journey():
-    """On a simulated card PyTorch's compiler (inductor) makes no code, as for any other model."""
+    """On a simulated GPU PyTorch's compiler (inductor) generates no code, as for any other model."""
     model, stayed = net(), net()
     stayed.set_weights(model.get_weights())
     ds.place(ds.place(model, GPU), "cpu")

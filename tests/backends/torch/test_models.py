@@ -1,4 +1,4 @@
-"""What PyTorch's modules hold, and what they do when they move: each test names what would go wrong without care."""
+"""Tests of PyTorch modules when they move: each test names what would go wrong without special handling."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Buffers(nn.Module):
 
 # ---------------------------------------------------------------- what stays the same object
 def test_buffers_stay_the_same_objects():
-    """``Module.to`` puts new tensors in their place: two names for one buffer come apart."""
+    """``Module.to`` replaces them by new tensors: two names for one buffer then differ."""
     model = Buffers()
     a, unsaved = model.a, model.unsaved
     ds.place(model, "gpu:1")
@@ -47,7 +47,7 @@ def test_buffers_stay_the_same_objects():
 
 
 def test_hooks_go_along():
-    """Hooks of tensors, of gradients and of modules fire after a move as before."""
+    """Hooks of tensors, gradients and modules fire after a move as before."""
     model, fired = nn.Linear(2, 2), []
     model.weight.register_hook(lambda g: fired.append("tensor"))
     model.weight.register_post_accumulate_grad_hook(lambda p: fired.append("accumulated"))
@@ -77,7 +77,7 @@ def test_gradients_are_the_same_objects_and_flags_are_kept():
 
 
 def test_a_loss_that_is_still_held_does_not_keep_the_gradient():
-    """A graph that lives on refers to its parameters: the next backward pass goes to the moved ones all the same."""
+    """A live graph refers to its parameters: the next backward pass still goes to the moved ones."""
     model = nn.Linear(2, 2, bias=False)
     held = model(torch.ones(1, 2)).sum()
     held.backward()
@@ -109,7 +109,7 @@ def test_writes_can_be_taken_back_in_any_order():
 
 
 def test_a_model_moved_without_gradients_can_be_trained():
-    """What is copied under ``inference_mode`` cannot be saved for a backward pass."""
+    """A copy made under ``inference_mode`` cannot be saved for a backward pass."""
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     with torch.inference_mode():
         ds.place(model, "gpu:1")
@@ -121,7 +121,7 @@ def test_a_model_moved_without_gradients_can_be_trained():
 # ---------------------------------------------------------------- kinds of modules
 def normed(norm, *args):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the older ones are deprecated, and in use
+        warnings.simplefilter("ignore")  # the older ones are deprecated, but still used
         return norm(nn.Linear(4, 4), *args)
 
 
@@ -143,7 +143,7 @@ KINDS = {
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_modules(kind):
-    """Weights that are computed from others, wrappers, and modules whose tensors are held in C++."""
+    """Weights computed from others, wrappers, and modules whose tensors are stored in C++, move, too."""
     model, x = KINDS[kind]().eval(), torch.randn(3, 4)
     expected, names = model(x), list(model.state_dict())
     for place in ("gpu:1", "gpu:2", "cpu"):
@@ -159,7 +159,7 @@ def test_kinds_of_modules(kind):
 
 @pytest.mark.parametrize("cls", [nn.RNN, nn.LSTM, nn.GRU])
 def test_recurrent_modules(cls):
-    """Their list of flat weights must be the parameters themselves."""
+    """Their list of flat weights must contain the parameters themselves."""
     model, x = cls(3, 4, num_layers=2, bidirectional=True), torch.randn(5, 2, 3)
     expected = model(x)[0]
     ds.place(model, "gpu:1")
@@ -178,7 +178,7 @@ def test_lists_and_dicts_of_parameters():
 
 
 def test_lazy_modules_are_built_where_they_were_placed():
-    """Before the first call they have nothing to move; an optimizer that holds them goes on holding them."""
+    """Before the first call they have nothing to move; an optimizer keeps its references to them."""
     model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d(), nn.Linear(3, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     ds.place([model, optimizer], "gpu:1")
@@ -200,7 +200,7 @@ def test_lazy_modules_stay_where_a_failed_move_found_them():
 
 # ---------------------------------------------------------------- copies
 def test_a_copy_has_ties_and_gradients_of_its_own():
-    """``copy.deepcopy`` leaves gradients out."""
+    """``copy.deepcopy`` drops gradients."""
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].weight = model[0].weight
     model(torch.ones(1, 2)).sum().backward()
@@ -221,7 +221,7 @@ def test_a_model_that_cannot_be_copied():
 
 # ---------------------------------------------------------------- refusals
 def test_what_cannot_move_is_named():
-    """The result of a computation, tensors made of others, no data at all: refused, and nothing has moved."""
+    """A computed tensor, tensors made of others, and tensors without data are refused, and nothing has moved."""
     from torch.testing._internal.two_tensor import TwoTensor
 
     def holding(tensor):
@@ -243,7 +243,7 @@ def test_what_cannot_move_is_named():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_frozen_script_module_has_its_weights_in_its_code():
-    """``Module.to`` does nothing to it, and says nothing."""
+    """``Module.to`` silently has no effect on it."""
     frozen = torch.jit.freeze(torch.jit.script(nn.Linear(2, 2).eval()))
     with pytest.raises(ds.UnsupportedError, match="frozen"):
         ds.place(frozen, "gpu:1")
@@ -268,7 +268,7 @@ def test_hooks_of_accelerates_would_bring_inputs_back():
 
 
 def test_tensors_outside_the_registry_stay():
-    """A tensor in a list, or a plain attribute, is no part of a module to PyTorch; a card refuses it at its use."""
+    """A tensor in a list, or in a plain attribute, is not part of a module to PyTorch; using it with a GPU raises."""
 
     class Plain(nn.Module):
         def __init__(self):

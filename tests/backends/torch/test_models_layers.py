@@ -1,4 +1,4 @@
-"""What is said of a PyTorch model's parts and layers, and the ways tensors of several devices are put together."""
+"""Tests of the reported structure of PyTorch models, and of the operations that combine tensors of several devices."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_layers_of_a_model(backend):
     "name", ["uint8", "uint16", "uint32", "uint64", "int8", "int64", "float16", "bfloat16", "float64"]
 )
 def test_combining_in_every_dtype(backend, name):
-    """PyTorch adds and compares no unsigned integers wider than a byte."""
+    """PyTorch cannot add or compare unsigned integers wider than a byte."""
     dtype = getattr(torch, name)
     high = 2**63 + 5 if name == "uint64" else 100
     xs = [torch.tensor([1, high]).to(dtype) if name != "uint64" else torch.tensor([1, high], dtype=dtype) for _ in "ab"]
@@ -210,7 +210,7 @@ def test_assigning_to_a_parameter(backend):
 
 
 def test_sums_over_real_cards_are_nccls(backend, monkeypatch):
-    """Each on a card of its own: PyTorch's engine computes; for anything else there is none."""
+    """If each is on its own GPU, PyTorch's engine computes; otherwise no engine is used."""
     asked = []
 
     class Card(torch.Tensor):
@@ -233,7 +233,7 @@ def test_sums_over_real_cards_are_nccls(backend, monkeypatch):
     assert [x.tolist() for x in backend.all_reduce(cards(0, 1), "sum")] == [[2.0, 2.0]] * 2
     assert [x.tolist() for x in backend.all_reduce(cards(0, 1), "mean")] == [[1.0, 1.0]] * 2
     assert asked == [2, 2]
-    assert backend.all_reduce(cards(0, 1), "max") is None  # NCCL promises nothing about what is not a number
+    assert backend.all_reduce(cards(0, 1), "max") is None  # NCCL promises nothing about NaN
     assert backend.all_reduce(cards(0, 0), "sum") is None
     assert backend.all_reduce(cards(0, 1, dtype=torch.complex64), "sum") is None
     assert backend.all_reduce([torch.ones(1), torch.ones(1)], "sum") is None

@@ -1,7 +1,7 @@
-"""Every optimizer PyTorch ships, its schedulers and its scaler: moved twice in mid-training, the weights are the same.
+"""Tests of every PyTorch optimizer, scheduler and scaler: moved twice during training, the weights are the same.
 
-The dense ones in their plain form are in the conformance kit (`test_torch.py`); here are the forms that need a card,
-what holds tensors besides, and what is refused.
+The conformance kit (`test_conformance.py`) tests the dense ones in their plain form. These tests cover the forms that
+need a GPU, objects that contain other tensors, and refusals.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def network():
 
 
 def trained(make, moves, scheduler=None, scaler=None):
-    """The weights after steps that are each moved to a device between backward and step, and all that was moved."""
+    """Return the weights after steps with a move between backward and step, and every object that was moved."""
     model = ds.place(network(), moves[0])
     optimizer = make(model)
     wholes = [model, optimizer]
@@ -74,7 +74,7 @@ def classes():
 
 def maker(name, form=""):
     def make(model):
-        parameters = [p for p in model.parameters() if name != "Muon" or p.dim() == 2]  # Muon is for matrices alone
+        parameters = [p for p in model.parameters() if name != "Muon" or p.dim() == 2]  # Muon is only for matrices
         return classes()[name](parameters, lr=0.01, **({form: True} if form else {}))
 
     return make
@@ -91,7 +91,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "form"), CASES, ids=lambda each: each or "plain")
 def test_every_optimizer_on_cards(name, form):
-    """Also those that keep their counts on the card, or do all parameters at once."""
+    """This includes those that keep their counts on the GPU, or update all parameters together."""
 
     _, optimizer = check_same(maker(name, form), HERE, THERE)
     assert {ds.device_of(leaf.read()) for leaf in leaves(optimizer).values()} <= {ds.gpu(0)}
@@ -99,13 +99,13 @@ def test_every_optimizer_on_cards(name, form):
 
 @pytest.mark.parametrize(("name", "form"), [case for case in CASES if case[1] in ("", "maximize")])
 def test_between_host_and_cards_as_made_by_default(name, form):
-    """PyTorch does all parameters at once on accelerators by default, which rounds otherwise than one by one."""
+    """By default PyTorch updates all parameters together on accelerators, which rounds differently."""
     check_same(maker(name, form), ["cpu"] * 6, ["cpu", "gpu:0", "gpu:0", "gpu:1", "cpu", "cpu"])
 
 
 @pytest.mark.parametrize("name", [name for name in classes() if name != "SparseAdam"])
 def test_the_state_that_pytorch_puts_beside_parameters_is_where_it_puts_it(name):
-    """Moved to a card, each tensor of the state is where an optimizer made on that card would have it."""
+    """Moved to a GPU, each tensor of the state is where an optimizer made on that GPU would have it."""
     _, (_, moved) = trained(maker(name), ["cpu", "cpu", "gpu:1"])
     _, (_, native) = trained(maker(name), ["gpu:1"] * 3)
     for ours, theirs in zip(moved.state.values(), native.state.values(), strict=True):
@@ -131,7 +131,7 @@ def test_lbfgs_keeps_tensors_in_lists():
 
 
 def test_sparse_adam_and_sparse_gradients():
-    """Sparse gradients are leaves like others, and the same objects before and after."""
+    """Sparse gradients are ordinary leaves, and stay the same objects."""
     results = []
     for moves in (HERE, THERE, ["cpu"] * 4, ["cpu", "gpu:1", "gpu:0", "cpu"]):
         torch.manual_seed(0)
@@ -194,7 +194,7 @@ def test_every_scheduler_is_tried():
 @pytest.mark.parametrize("form", ["number", "host's", "card's"])
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_schedulers(name, form):
-    """Rates that are numbers, tensors of the host's, which stay there, and tensors of the card's, which move."""
+    """Rates are numbers, host tensors, which stay there, and GPU tensors, which move."""
 
     def make(model):
         rate = {"number": 0.05, "host's": torch.tensor(0.05), "card's": ds.asarray(0.05, device="gpu:0")}[form]
@@ -220,7 +220,7 @@ def test_a_gradient_scaler_goes_along():
 
 
 def test_a_disabled_scaler_goes_along(tmp_path):
-    """On a machine without CUDA, ``GradScaler("cuda")`` disables itself; it then has no state at all."""
+    """On a machine without CUDA, ``GradScaler("cuda")`` disables itself; it then has no state."""
     model = network()
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cuda", enabled=False)
     assert ds.place([model, optimizer, scaler], "gpu:1")[2] is scaler
@@ -235,7 +235,7 @@ def test_a_disabled_scaler_goes_along(tmp_path):
 
 
 def test_a_scaler_between_unscale_and_step():
-    """What it found out about the gradients is kept by their device: it counts all the same."""
+    """Its findings about the gradients are stored by device, and still count after the move."""
     results = []
     for move in ("gpu:0", "gpu:1"):
         model = ds.place(network(), "gpu:0")
@@ -272,7 +272,7 @@ def test_averaged_weights():
 
 # ---------------------------------------------------------------- state follows its parameter
 def test_state_follows_its_parameter_over_devices():
-    """Whatever the placement says of the optimizer: what it holds for a parameter is beside it."""
+    """Whatever the placement says of the optimizer, its state for a parameter is on the parameter's device."""
     model = network()
     optimizer = torch.optim.Adam(model.parameters())
     model(X).sum().backward()
@@ -284,7 +284,7 @@ def test_state_follows_its_parameter_over_devices():
 
 
 def test_copies_train_each_their_own_model():
-    """A copy of an optimizer made by itself would train parameters that no model has."""
+    """A copy of an optimizer alone would train parameters that no model has."""
     model = network()
     optimizer = torch.optim.Adam(model.parameters())
     model(X).sum().backward()

@@ -1,6 +1,7 @@
-"""Plans of `Placement.balanced` beside those of accelerate's `infer_auto_device_map`, of the same models and budgets.
+"""Plans of `Placement.balanced` compared with accelerate's `infer_auto_device_map`, for the same models and budgets.
 
-``python tests/backends/torch/test_models_plans.py`` prints the table of docs/placement.md; a test holds the page to it.
+``python tests/backends/torch/test_models_plans.py`` prints the table of docs/placement.md; a test compares the page
+with it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ WHO = ("devshim", "accelerate", "accelerate, balanced")
 
 # ---------------------------------------------------------------------- what is planned
 class Tied(nn.Module):
-    """A language model's form: the last layer computes with the weight of the first."""
+    """A language model whose last layer computes with the weight of the first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +65,7 @@ def words() -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the budgets of two cards as shares of its bytes, and the classes whose instances must not be cut."""
+    """A model, the budgets of two GPUs as shares of its bytes, and the classes whose instances must not be cut."""
 
     make: Callable[[], Any]
     budgets: tuple[float, ...]
@@ -95,7 +96,7 @@ def ours(model: Any, case: Case) -> dict[str, str]:
 
 
 def theirs(model: Any, case: Case, balanced: bool = False) -> dict[str, str]:
-    """The device map for each leaf; balanced as ``device_map="balanced"`` has it."""
+    """Return the device map for each leaf; balanced like ``device_map="balanced"``."""
     budgets: dict[Any, Any] = dict(enumerate(case.bytes_of(model)))
     if balanced:
         budgets = get_balanced_memory(model, budgets, list(case.whole))
@@ -111,11 +112,11 @@ def plans(model: Any, case: Case) -> dict[str, dict[str, str]]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a plan comes to."""
+    """The properties of a plan."""
 
     loads: tuple[int, ...]
     elsewhere: int
-    """Bytes that are on no card."""
+    """Bytes that are on no GPU."""
     crossings: int
     """How often a layer runs on another device than the one before it."""
     cut: int
@@ -125,7 +126,7 @@ class Measured:
 
     @property
     def share(self) -> float:
-        """The bytes of the fullest card, of all that is on cards."""
+        """Return the share of the fullest GPU in all bytes that are on GPUs."""
         return max(self.loads) / sum(self.loads)
 
 
@@ -153,7 +154,7 @@ def measured(model: Any, case: Case, plan: dict[str, str]) -> Measured:
 
 
 def order(model: Any, case: Case) -> list[str]:
-    """The first weight of each layer, in the order in which the layers run."""
+    """Return the first weight of each layer, in the order in which the layers run."""
     ran: list[str] = []
     hooks = []
     for name, module in model.named_modules():
@@ -233,7 +234,7 @@ def test_the_page_shows_these_numbers() -> None:
 
 # ---------------------------------------------------------------------- the table
 def table() -> str:
-    """The lines of the page."""
+    """Return the lines of the page."""
     lines = [
         "| model, budgets | plan | bytes on the cards | crossings | fullest | on no card |",
         "|---|---|---|---|---|---|",

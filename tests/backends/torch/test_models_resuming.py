@@ -1,4 +1,4 @@
-"""Every optimizer PyTorch ships goes on from a checkpoint, on another device, as if nothing had happened."""
+"""Tests that every PyTorch optimizer continues from a checkpoint on another device as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def _cards():
 
 
 def started(name, device, **settings):
-    """A model and its optimizer, of which only the weights are on a device so far."""
+    """Return a model and its optimizer, of which only the weights are on a device so far."""
     torch.manual_seed(0)
-    biased = name != "Muon"  # which takes matrices alone
+    biased = name != "Muon"  # it takes only matrices
     layers = [nn.Linear(4, 8, bias=biased), nn.Tanh(), nn.Linear(8, 3, bias=biased)]
     model = nn.Embedding(6, 3, sparse=True) if name == "SparseAdam" else nn.Sequential(*layers)
     return [ds.place(model, device), getattr(torch.optim, name)(model.parameters(), lr=0.01, **settings)]

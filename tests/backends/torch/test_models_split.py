@@ -1,4 +1,4 @@
-"""PyTorch models over several devices: they compute what they compute on one, and so do their gradients."""
+"""Tests of PyTorch models over several devices: results and gradients are the same as on one device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _nothing_stays(three_cards):
 
 
 class Residual(nn.Module):
-    """Two parts, around which the input goes."""
+    """Two parts, with the input added to their result."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +48,7 @@ class Within(nn.Module):
 
 
 class Skipping(nn.Module):
-    """Results of several parts meet: joined, added in place, and scaled by a parameter of the module's own."""
+    """A model that combines results of several parts: joined, added in place, and scaled by its own parameter."""
 
     def __init__(self):
         super().__init__()
@@ -137,7 +137,7 @@ def check_equal(found, expected):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_split_model_computes_what_it_computes_on_one_device(case):
-    """Results, gradients and statistics; and, taken to one device again, it is as it was made."""
+    """Results, gradients and statistics are equal; moved back to one device, the model is as it was made."""
     make, x, places, last = CASES[case]
     model = make()
     plain = copy.deepcopy(model)
@@ -155,7 +155,7 @@ def test_a_split_model_computes_what_it_computes_on_one_device(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_training_a_split_model(case):
-    """Moved from one split to another in mid-training, the weights are those of a model that stayed."""
+    """Moved from one split to another during training, the weights are those of a model that stayed."""
     make, x, places, _ = CASES[case]
     model = make()
     plain = copy.deepcopy(model)
@@ -171,11 +171,11 @@ def test_training_a_split_model(case):
 
 
 def prefixed(placement):
-    """The placement of a model, for a list in which it comes first."""
+    """Return the placement of a model, for a list in which it comes first."""
     return ds.Placement({f"0.{path}": device for path, device in placement.items()})
 
 
-# ---------------------------------------------------------------- what does not run over several devices
+# ---------------------------------------------------------------- what cannot run on several devices
 TORN = {
     "a layer": (lambda: nn.Linear(4, 4), {"weight": "gpu:0", "bias": "gpu:1"}, "the model .Linear."),
     "attention": (
@@ -226,7 +226,7 @@ def test_on_one_device_nothing_is_carried():
         model(X)
     ds.place(model, ds.Placement({"a": "gpu:0", "b": "gpu:1"}))
     model(X)
-    model.to(ds.gpu(2).native())  # by other means than devshim's
+    model.to(ds.gpu(2).native())  # not by devshim
     with pytest.raises(RuntimeError, match="same device"):
         model(X)
 
@@ -303,7 +303,7 @@ def test_a_forward_pass_that_fails_leaves_nothing_behind(error):
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpoints_of_activations(reentrant):
-    """What is computed again in the backward pass is carried again."""
+    """Activations recomputed in the backward pass is copied across devices again."""
     from torch.utils.checkpoint import checkpoint
 
     class Saving(Within):
@@ -316,10 +316,10 @@ def test_checkpoints_of_activations(reentrant):
     check_equal(answers(model, X), expected)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # PyTorch's compiler looks at it, and hides this
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # PyTorch's compiler reads it, and hides this
 @pytest.mark.parametrize("make", [Residual, lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))])
 def test_compiled_models_can_be_split(make):
-    """Chains of parts: what meets inside a compiled function must be on one device already."""
+    """In chains of parts, tensors that meet inside a compiled function must already be on one device."""
     torch._dynamo.reset()
     model = make()
     expected = model(X)

@@ -1,7 +1,7 @@
-"""Small tensors in parcels, large ones in pieces, between host and CUDA card: with stand-ins for the card, and on one.
+"""Tests of packing: small tensors together, large ones in pieces, between host and CUDA GPU; with stubs, and on a GPU.
 
-Two stand-ins: `Card`, a device that keeps its tensors on the host, where they can be looked at; and
-`Late`, a stream on which copies that were not waited for are made when somebody waits, and not before.
+Two stubs: `Card`, a device that keeps its tensors on the host, where they can be inspected; and `Late`, a stream that
+makes pending copies only when it is waited for.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ REAL = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() == 0, reas
 
 
 class Card:
-    """What stands for a card that keeps its tensors on the host."""
+    """A stub of a GPU that keeps its tensors on the host."""
 
     type = "stand-in"
 
 
 def parcel_of(xs):
-    """A parcel of all tensors."""
+    """Return a parcel of all tensors."""
     parcel = coalesce.Parcel(0)
     for i, x in enumerate(xs):
         parcel.add([i], coalesce.Form(x.numel(), x.shape, False, 0, []))
@@ -42,14 +42,14 @@ def one(x):
 
 @pytest.fixture
 def card(monkeypatch):
-    """A device whose tensors are the host's: everything goes to it."""
+    """Return a device whose tensors are on the host: everything goes to it."""
     monkeypatch.setattr(pinned, "is_on_the_way", lambda source, place: source.type == "cpu")
     monkeypatch.setattr(coalesce, "send", lambda xs, one, place, late=False, send=coalesce.send: send(xs, one, HOST))
     return Card()
 
 
 class Late:
-    """A stream: what was asked of it is done when it is waited for."""
+    """A stream that does its work only when it is waited for."""
 
     def __init__(self, monkeypatch):
         self.asked, self.copy = [], torch.Tensor.copy_
@@ -92,7 +92,7 @@ class Event:
 
 
 def assorted():
-    """Tensors of every kind that may stand in a tree, those that fit in a parcel in the majority."""
+    """Return tensors of every kind that may be in a tree, most of which fit in a parcel."""
     rng = torch.Generator().manual_seed(0)
     plain = [torch.rand(n % 7, 3, generator=rng) for n in range(40)]
     others = [torch.arange(n + 1, dtype=torch.int64) for n in range(9)] + [torch.ones(2, dtype=torch.bool)] * 9
@@ -126,7 +126,7 @@ def _of_inference():
 
 
 def same(x, y):
-    """Whether two tensors are the same in all that can be asked of them."""
+    """Return True if two tensors are the same in everything that can be queried."""
     facts = ("dtype", "shape", "layout", "requires_grad", "is_leaf")
     told = [[getattr(each, fact) for fact in facts] + [type(each), each.is_conj(), each.is_neg()] for each in (x, y)]
     if told[0] != told[1]:
@@ -155,7 +155,7 @@ def test_tensors_of_one_shape_are_joined_and_parted_as_they_are(card, shape):
 
 
 def test_parameters_are_joined_where_no_gradient_follows_them(card):
-    """A copy of a parameter is a plain tensor; one that wants a gradient gets it through a copy of its own."""
+    """A copy of a parameter is a plain tensor; one that requires a gradient gets it through a copy of its own."""
     frozen = [torch.nn.Parameter(torch.rand(3, 4), requires_grad=False) for _ in range(20)]
     free = [torch.nn.Parameter(torch.rand(3, 4)) for _ in range(20)]
     assert len(coalesce.together(frozen, card)[0].members) == 20
@@ -170,14 +170,14 @@ def test_parameters_are_joined_where_no_gradient_follows_them(card):
 
 
 def test_tensors_alike_beside_others_keep_their_order(card):
-    """Runs of tensors alike, cut by what travels alone, by another shape, and by the end of a parcel."""
+    """Runs of alike tensors are cut by tensors that travel alone, by another shape, and by the end of a parcel."""
     xs = [torch.rand(4, 3) if i % 5 else torch.rand(3, 4).t() if i % 2 else torch.rand(1, 4) for i in range(60)]
     assert all(map(same, coalesce.copies(xs, card, one), xs))
     (parcel,) = coalesce.together(xs, card)
     assert [i for i in range(60) if i not in parcel.members] == [i for i in range(60) if i % 10 == 5]
 
 
-@pytest.mark.filterwarnings("ignore")  # of what is deprecated in PyTorch itself, and of prototypes
+@pytest.mark.filterwarnings("ignore")  # from deprecated parts of PyTorch itself, and prototypes
 def test_what_torch_func_follows_is_not_joined(card):
     found = []
 
@@ -221,9 +221,9 @@ def test_parcels_are_bounded_and_worth_it(card, monkeypatch):
     assert all(map(torch.equal, coalesce.copies(xs, card, one), xs))
 
 
-@pytest.mark.filterwarnings("ignore")  # of what is deprecated in PyTorch itself, of prototypes, of quantized tensors
+@pytest.mark.filterwarnings("ignore")  # from deprecated parts of PyTorch itself, prototypes, and quantized tensors
 def test_what_is_followed_goes_by_itself(card):
-    """By torch.func, by forward differentiation, or because it is no block of memory."""
+    """Tensors followed by torch.func or by forward differentiation, or without a block of memory, go alone."""
     found = []
 
     def look(*xs):
@@ -293,9 +293,7 @@ def test_what_is_fetched_is_there(monkeypatch):
 @pytest.mark.parametrize("non_blocking", [False, True])
 def test_what_is_sent_is_there_unless_it_was_not_to_be_waited_for(monkeypatch, non_blocking):
     late = Late(monkeypatch)
-    monkeypatch.setattr(
-        coalesce, "_parted", lambda joined, xs, parcel: [joined]
-    )  # on the card: after what was asked of it
+    monkeypatch.setattr(coalesce, "_parted", lambda joined, xs, parcel: [joined])  # on the GPU: after the earlier work
     xs = [torch.arange(9.0) + i for i in range(9)]
     (parcel,) = coalesce.send(xs, parcel_of(xs), HOST, non_blocking)
     assert late.pending is non_blocking
@@ -402,7 +400,7 @@ def test_what_goes_in_pieces(card, monkeypatch):
 
 
 class TestOnACard:
-    """What only a card can show."""
+    """Tests that need a real GPU."""
 
     pytestmark = REAL
 

@@ -1,6 +1,7 @@
-"""What the simulated cards rely on inside PyTorch, each for itself, so that a new release says which of it changed.
+"""Tests of PyTorch internals on which simulated GPUs rely, one by one, so that a new release shows which of them
+changed.
 
-None of it is PyTorch's public interface but the first.  A test that fails here names the room to mend.
+Only the first is PyTorch's public interface. A test that fails here names the module to fix.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ aten = torch.ops.aten
 
 
 def python(program, folder):
-    """Run a program in a process of its own: what it registers stays for the life of a process."""
+    """Run a program in its own process: what it registers stays for the life of a process."""
     path = os.pathsep.join(part for part in sys.path if part)
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
@@ -37,7 +38,7 @@ def python(program, folder):
 
 
 def test_a_capsule_keeps_strides_and_offset():
-    """`relabel` gives views back as they are, those with a dimension of one or none included."""
+    """`relabel` returns views unchanged, including those with a dimension of one or none."""
     base = torch.arange(40)
     for size, stride, offset in (((3, 1, 4), (4, 77, 1), 2), ((2, 0), (9, 5), 0), ((5, 3), (1, 5), 1), ((4,), (0,), 3)):
         x = base.as_strided(size, stride, offset)
@@ -55,7 +56,7 @@ def test_a_capsule_is_laid_out_as_dlpack_says():
 
 
 def test_the_object_of_a_storage_lives_as_long_as_the_storage():
-    """`memory` counts until a weak reference to it ends, which must be when the last tensor over it goes."""
+    """`memory` counts until a weak reference to it ends, which must be when the last tensor over it is freed."""
     x = torch.ones(3)
     gone = []
     kept = weakref.ref(x.untyped_storage(), gone.append)
@@ -76,7 +77,7 @@ def test_the_object_of_a_storage_lives_as_long_as_the_storage():
 
 
 def test_an_operator_can_be_called_at_a_key():
-    """`OpOverload._op_dk`: views are taken by the CPU's kernels on tensors of a card."""
+    """`OpOverload._op_dk`: views are computed by the CPU's kernels on tensors of a GPU."""
     assert aten.view.default._op_dk(_C.DispatchKey.CPU, torch.ones(2, 3), (6,)).shape == (6,)
     assert aten.add.Tensor._op(torch.ones(2), 1).tolist() == [2, 2]
 
@@ -92,7 +93,7 @@ def test_a_schema_tells_what_is_written_and_viewed():
 
 
 def test_what_is_registered_can_be_listed():
-    """`whole` finds the operators that PyTorch would take apart, `schemas` those that resolve conjugations."""
+    """`whole` finds the operators that PyTorch would decompose, `schemas` those that resolve conjugations."""
     found = _C._dispatch_get_registrations_for_dispatch_key
     assert "aten::add.Tensor" in found("CompositeExplicitAutogradNonFunctional")
     assert "aten::add.Tensor" in found("CPU")
@@ -103,14 +104,14 @@ def test_what_is_registered_can_be_listed():
 
 
 def test_memory_that_came_by_dlpack_cannot_grow():
-    """`dispatch` knows by these words that a kernel wanted more room."""
+    """`dispatch` recognises by this message that a kernel needed more memory."""
     x = _C._from_dlpack(_C._to_dlpack(torch.ones(2)))
     with pytest.raises(RuntimeError, match="not resizable"):
         x.resize_(100)
 
 
 def test_every_operator_that_draws_takes_a_generator():
-    """A kernel that drew from the host's own generator without being given one would move it (`generators`)."""
+    """A kernel that drew from the host's generator without receiving one would advance it (`generators`)."""
     drawing = []
     for name in _C._dispatch_get_registrations_for_dispatch_key("CPU"):
         base, _, overload = name.removeprefix("aten::").partition(".")
@@ -118,7 +119,11 @@ def test_every_operator_that_draws_takes_a_generator():
         if op is not None and torch.Tag.nondeterministic_seeded in op.tags:
             drawing.append((base, any("Generator" in str(a.type) for a in op._schema.arguments)))
     assert drawing
-    ours = {"native_dropout", "_fused_sdp_choice", "_scaled_dot_product_flash_attention_for_cpu"}  # the last unreached
+    ours = {
+        "native_dropout",
+        "_fused_sdp_choice",
+        "_scaled_dot_product_flash_attention_for_cpu",
+    }  # the last: unreached
     assert {base for base, takes in drawing if not takes} <= ours
 
 
@@ -140,7 +145,7 @@ def test_modes_and_autocast_can_be_seen_and_left_out():
 
 
 def test_a_device_in_python_is_registered_and_known_everywhere(tmp_path):
-    """`switch`: hook, guard and name, in the one call PyTorch has for it."""
+    """`switch`: hook, guard and name, in PyTorch's only call for it."""
     python(
         """
 import torch
@@ -169,7 +174,7 @@ assert stream.device == torch.device("pin", 1)
 
 
 def test_kdlextdev_is_read_as_the_device(tmp_path):
-    """`relabel`: DLPack's 12 is PrivateUse1, with its index; and the guard's one device is not asked."""
+    """`relabel`: DLPack's 12 is PrivateUse1, with its index; and the guard's one device is not queried."""
     python(
         """
 import devshim as ds, torch
@@ -186,7 +191,7 @@ assert z.device.type == "cpu" and z.data_ptr() == x.data_ptr()
 
 
 def test_implementations_can_be_swapped():
-    """`tensors`: a parameter stays the object it is when it moves between host and card."""
+    """`tensors`: a parameter stays the same object when it moves between host and GPU."""
     x, y = torch.nn.Parameter(torch.ones(2)), torch.zeros(3)
     kept = weakref.ref(x)
     _C._swap_tensor_impl(x, y)
@@ -199,7 +204,7 @@ def test_implementations_can_be_swapped():
 
 
 def test_every_backward_pass_goes_through_one_engine(monkeypatch):
-    """`engine`: ``Variable._execution_engine`` is looked up at each call, and can be a class of ours."""
+    """`engine`: ``Variable._execution_engine`` is looked up at each call, and can be our class."""
     from torch.autograd.variable import Variable
 
     seen = []
@@ -241,7 +246,7 @@ assert torch.compile(lambda x: torch.tensor([1.0]) + x * 2, backend="eager")(tor
 
 
 def test_frames_can_be_left_out_of_compiling():
-    """`untraced` marks kernels by a function of the compiler's that is there without it."""
+    """`untraced` marks kernels with a function of the compiler that exists without loading it."""
     frames = _C._dynamo.eval_frame
     frames.set_code_exec_strategy((lambda: 0).__code__, frames._FrameExecStrategy(*[frames._FrameAction.SKIP] * 2))
 
@@ -258,12 +263,12 @@ def test_frames_can_be_left_out_of_compiling():
     ],
 )
 def test_what_torch_accelerator_asks(name):
-    """`accelerator` answers in the place of these."""
+    """`accelerator` replaces these."""
     assert callable(getattr(_C, f"_accelerator_{name}"))
 
 
 def test_dataparallel_looks_its_primitives_up():
-    """`comm` replaces functions of a module that its callers reach by the module."""
+    """`comm` replaces functions of a module that its callers access through the module."""
     from torch.nn.parallel import _functions, comm
 
     assert _functions.comm is comm

@@ -1,4 +1,4 @@
-"""Autograd on simulated PyTorch cards: gradients across cards, hooks, higher orders, ``torch.func`` and tracing."""
+"""Tests of autograd on simulated GPUs in PyTorch: across GPUs, hooks, higher orders, ``torch.func``, tracing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 CARD = "sim:1"
 
 
-# What PyTorch itself sets up for forward mode still scripts.
+# PyTorch's own setup for forward mode still scripts.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
 
 
@@ -163,8 +163,8 @@ FAILING = {
 
 @pytest.mark.parametrize("name", FAILING)
 def test_an_error_in_a_hook_is_raised(name):
-    """PyTorch asks the device's guard for its type while the error is pending, and then ended the process."""
-    for _ in range(40):  # also when Python has adapted the guard's code to what it met
+    """PyTorch queries the device's guard for its type while the error is pending, and used to crash."""
+    for _ in range(40):  # also after Python has specialised the guard's code
         with pytest.raises(KeyboardInterrupt) as caught:
             FAILING[name]().sum().backward()
         assert "_fails" in [each.name for each in caught.traceback]
@@ -175,7 +175,7 @@ def test_an_error_in_a_hook_is_raised(name):
 
 
 def test_ctrl_c_waits_for_the_end_of_a_backward_pass():
-    """C++ asks the device's guard for a stream where no error may leave, and the process then ended (PyTorch 2.13)."""
+    """C++ queries the device's guard for a stream where no error may leave, and the process crashed (PyTorch 2.13)."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         seen, x = [], leaf()
@@ -222,7 +222,7 @@ def test_backward_runs_where_a_context_is():
 
 
 class Cube(torch.autograd.Function):
-    """A cube with a gradient of its own."""
+    """A cube with its own gradient."""
 
     @staticmethod
     def forward(ctx, x):

@@ -1,4 +1,6 @@
-"""Simulated PyTorch cards as devices: names, the current one, ``torch.accelerator``, streams, on and off again."""
+"""Tests of simulated GPUs in PyTorch as devices: names, the current one, ``torch.accelerator``, streams, off and on
+again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ ACC = torch.accelerator
 
 
 def sim(index):
-    """Name a card; PyTorch knows the word from the first simulation on."""
+    """Return a GPU's name; PyTorch knows it from the first simulation on."""
     return torch.device("sim", index)
 
 
@@ -86,7 +88,7 @@ def test_to_without_an_index_leaves_a_tensor_where_it_is_current():
 def test_a_card_that_is_not_there(make):
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
         make()
-    assert torch.ones(1, device="sim:1").add(1).item() == 2  # and all goes on
+    assert torch.ones(1, device="sim:1").add(1).item() == 2  # and everything continues
 
 
 def test_a_device_can_be_named_without_being_there():
@@ -111,7 +113,7 @@ def test_what_tensors_say_of_themselves():
     assert type(x) is torch.Tensor
 
 
-# ---------------------------------------------------------------- the current card
+# ---------------------------------------------------------------- the current GPU
 
 
 def test_the_current_card_is_per_thread():

@@ -1,4 +1,4 @@
-"""Random numbers on simulated PyTorch cards: every card has a generator of its own, seeded, saved and forked."""
+"""Tests of random numbers on simulated GPUs in PyTorch: each GPU has its own generator, seeded, saved and forked."""
 
 from __future__ import annotations
 

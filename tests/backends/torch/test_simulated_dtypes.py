@@ -1,4 +1,4 @@
-"""Operators on simulated GPUs in dtypes that CUDA has and the CPU has not, and learning rates that stay on the host."""
+"""Tests of operators on simulated GPUs in dtypes that CUDA has and the CPU lacks, and of learning rates on the host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cards():
 
 
 def same_bits(card, host):
-    """Compare to the bit, also complex32, which PyTorch cannot compare."""
+    """Compare bit for bit, also complex32, which PyTorch cannot compare."""
     card = card.detach().cpu()
     if card.dtype.is_complex:
         card, host = torch.view_as_real(card), torch.view_as_real(host)
@@ -31,7 +31,7 @@ def same_bits(card, host):
 
 
 def counted(values, bins, low, high):
-    """Count whole numbers in bins, by Python's own arithmetic; the last bin has both its ends."""
+    """Count whole numbers in bins, with Python's own arithmetic; the last bin includes both ends."""
     counts = [0] * bins
     for value in values:
         if low <= value <= high:

@@ -1,4 +1,4 @@
-"""Every kind of layer and loss of ``torch.nn`` computes on a simulated card what it computes on the host."""
+"""Tests that every layer and loss of ``torch.nn`` computes the same on a simulated GPU as on the host."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def flat(result):
     return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
 
-# PyTorch's own remarks about these layers, on the host as well
+# PyTorch's own warnings about these layers, on the host as well
 @pytest.mark.filterwarnings(
     "ignore:LSTM with projections", "ignore:enable_nested_tensor is True", "ignore:Initializing zero"
 )
@@ -186,7 +186,7 @@ def test_attention_is_the_hosts_to_the_bit(form):
 
 
 def test_attention_elsewhere_than_in_plain_tensors():
-    """What the fused kernel cannot do is done by the formula: a gradient of the mask, ``vmap``, dropout."""
+    """The formula computes what the fused kernel cannot: a gradient of the mask, ``vmap``, dropout."""
     q, k, v = (torch.randn(2, 4, 16, 8, device=CARD) for _ in range(3))
     attend = nn.functional.scaled_dot_product_attention
     mask = torch.zeros(16, 16, device=CARD, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Tensors on simulated PyTorch cards: every form of making one, every dtype."""
+"""Tests of creating tensors on simulated GPUs in PyTorch: every function and every dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of simulated PyTorch cards: counted to the byte, with a peak and a limit, and given back."""
+"""Tests of the memory of simulated GPUs in PyTorch: counted to the byte, with a peak and a limit, and freed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 1 << 20
 def clean():
     ds.use("torch")
     gc.collect()
-    gc.freeze()  # a collection looks at what the tests made alone
+    gc.freeze()  # a collection then visits only what the tests made
     yield
     gc.unfreeze()
     ds.use(None)
@@ -89,7 +89,7 @@ def test_what_a_tensor_takes(card, make, taken):
 
 
 def test_nothing_is_kept_behind_ones_back(card):
-    """Temporaries, graphs and gradients go when their last name goes, without a collection."""
+    """Temporaries, graphs and gradients are freed with their last reference, without a collection."""
     gc.disable()
     try:
         x = torch.ones(256, device=CARD, requires_grad=True)
@@ -149,7 +149,7 @@ def test_what_a_full_card_says(card):
     assert "gpu:1" in told
     assert f"{70 * MIB:,}" in told
     assert f"{3 * MIB:,}" in told
-    assert torch.zeros(70 * MIB, dtype=torch.uint8).device.type == "cpu"  # the host goes on
+    assert torch.zeros(70 * MIB, dtype=torch.uint8).device.type == "cpu"  # the host continues
     del kept
 
 

@@ -1,4 +1,4 @@
-"""Tensors of different devices: what a real card refuses is refused, and what it lets pass passes."""
+"""Tests of tensors on different devices: what a real GPU refuses is refused, and what it accepts is accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules on simulated PyTorch cards: they move with their parameters' identity, are copied, and replicated."""
+"""Tests of modules on simulated GPUs in PyTorch: moved with their parameters' identity, copied, and replicated."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_parametrizations():
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
 def test_scripted_modules():
-    """They live in C++, and learn of new parameters only when they are told."""
+    """They are stored in C++, and must be notified of new parameters."""
     model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))).to(CARD)
     assert devices(model) == {CARD}
     model(torch.ones(3, 2, device=CARD)).sum().backward()

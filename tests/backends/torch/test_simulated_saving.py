@@ -1,4 +1,4 @@
-"""Saving, copying, forking and loading data with tensors on simulated PyTorch cards."""
+"""Tests of saving, copying, forking and loading data with tensors on simulated GPUs in PyTorch."""
 
 from __future__ import annotations
 

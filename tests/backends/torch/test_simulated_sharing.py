@@ -1,4 +1,4 @@
-"""The memory under tensors on simulated PyTorch cards: pinned, shared, kept alive, subclassed."""
+"""Tests of the memory under tensors on simulated GPUs in PyTorch: pinned, shared, kept alive, subclassed."""
 
 from __future__ import annotations
 

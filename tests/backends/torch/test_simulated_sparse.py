@@ -1,4 +1,4 @@
-"""Sparse tensors on simulated PyTorch cards: made, moved, computed with, trained with, saved."""
+"""Tests of sparse tensors on simulated GPUs in PyTorch: created, moved, computed with, trained with, saved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ nn = torch.nn
 CARD = "sim:1"
 LAYOUTS = ["sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"]
 
-# What PyTorch says of compressed layouts on any device
+# PyTorch's warnings about compressed layouts on any device
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse", "ignore:.*beta state")
 
 

@@ -1,4 +1,4 @@
-"""Tensors on simulated PyTorch cards: moved, viewed, changed, read."""
+"""Tests of tensors on simulated GPUs in PyTorch: moved, viewed, changed, read."""
 
 from __future__ import annotations
 

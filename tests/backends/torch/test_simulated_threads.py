@@ -1,4 +1,4 @@
-"""Sixteen threads at once on simulated PyTorch cards: no crash, no wrong value, and memory back to zero."""
+"""Tests of sixteen threads on simulated GPUs in PyTorch: no crash, no wrong value, and memory back to zero."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cards():
 
 
 def place_and_compute(number, turn):
-    """Move there and back, in views and across cards."""
+    """Move there and back, in views and across GPUs."""
     x = torch.full((64, 8), float(number))
     there = ds.place(x, f"gpu:{number % 4}")
     there = there[::2].t() @ there[::2]
@@ -34,7 +34,7 @@ def place_and_compute(number, turn):
 
 
 def train(number, turn):
-    """Gradients and an optimizer, with the same numbers each time."""
+    """Compute gradients and optimizer steps, with the same numbers each time."""
     device = torch.device("sim", number % 4)
     weight = torch.nn.Parameter(torch.full((4, 4), 0.5, device=device))
     optimizer = torch.optim.SGD([weight], lr=0.5)
@@ -45,7 +45,7 @@ def train(number, turn):
 
 
 def current(number, turn):
-    """The current card is the thread's own."""
+    """Check that the current GPU is the thread's own."""
     with torch.accelerator.device_index(number % 4):
         time.sleep(0)
         assert torch.zeros(1, device="sim").get_device() == number % 4
@@ -53,7 +53,7 @@ def current(number, turn):
 
 
 def draw(number, turn):
-    """A generator of its own draws the same numbers whoever draws beside."""
+    """Draw from a separate generator: the numbers do not depend on other threads."""
     generator = torch.Generator(device=f"sim:{number % 4}").manual_seed(number)
     drawn = torch.rand(8, device=f"sim:{number % 4}", generator=generator)
     assert torch.equal(drawn.cpu(), torch.rand(8, generator=torch.Generator().manual_seed(number)))

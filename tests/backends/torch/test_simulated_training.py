@@ -1,4 +1,4 @@
-"""Training on simulated PyTorch cards gives the host's numbers to the bit, with every optimizer."""
+"""Tests that training on simulated GPUs in PyTorch gives the host's numbers bit for bit, with every optimizer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def train(device, optimizer=optim.Adam, steps=3, **options):
     torch.manual_seed(6)
     x, y = torch.randn(16, 1, 8, 8), torch.randint(0, 10, (16,))
     x, y = x.to(device), y.to(device)
-    torch.manual_seed(7)  # every device has a generator of its own, and they start alike
+    torch.manual_seed(7)  # every device has its own generator, and they start with the same state
     losses = []
     for _ in range(steps):
 

@@ -1,4 +1,4 @@
-"""What is peculiar to PyTorch: each test names the trap, and fails without the adapter's mend for it."""
+"""Tests of the peculiarities of PyTorch: each names the trap, and fails without the adapter's workaround for it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _torch():
 
 @pytest.fixture
 def fake_gpu(monkeypatch):
-    """A ``gpu:0`` that is PyTorch's meta device: it has a label of its own and no values, on any machine."""
+    """Return a ``gpu:0`` that is PyTorch's meta device: it has its own name and no values, on any machine."""
     from devshim_backends._torch import backend, devices
 
     meta = torch.device("meta")
     monkeypatch.setitem(devices.NATIVE, ds.gpu(0), meta)
     monkeypatch.setitem(devices.DEVICES, meta, ds.gpu(0))
     monkeypatch.setattr(backend.TorchBackend, "count", lambda self, kind: 1)
-    monkeypatch.setattr(torch.cuda, "device", lambda index: torch.device("meta"))  # no card to make current
+    monkeypatch.setattr(torch.cuda, "device", lambda index: torch.device("meta"))  # no GPU to make current
     return ds.gpu(0)
 
 
@@ -52,7 +52,7 @@ def compiled():
 
 
 def python(program, folder, **environment):
-    """Run a program in a process of its own, in which nothing of devshim has been called before."""
+    """Run a program in its own process, in which devshim has not been called before."""
     path = os.pathsep.join(part for part in sys.path if part)
     ran = subprocess.run(
         [sys.executable, "-c", program],
@@ -70,14 +70,14 @@ def python(program, folder, **environment):
 
 @pytest.mark.parametrize("spec", ["cpu", "cpu:0", "cpu:7", "CPU:1", torch.device("cpu"), torch.device("cpu", 3)])
 def test_every_cpu_is_one(spec):
-    """``x.to("cpu:0") is x`` is False: a silent copy on the device it is on already."""
+    """``x.to("cpu:0") is x`` is False: a silent copy on the device that it is already on."""
     x = torch.ones(3)
     assert ds.place(x, spec) is x
     assert ds.copy(x, spec).device == torch.device("cpu")
 
 
 def test_cuda_without_an_index_is_the_current_card(monkeypatch):
-    """``torch.device("cuda")`` is the current card, not card 0 (pytorch/pytorch#115405)."""
+    """``torch.device("cuda")`` is the current GPU, not GPU 0 (pytorch/pytorch#115405)."""
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     assert ds.device(torch.device("cuda")) is ds.gpu(3)
@@ -86,13 +86,13 @@ def test_cuda_without_an_index_is_the_current_card(monkeypatch):
 
 @pytest.mark.parametrize("spec", ["gpu:99", "cuda:99", torch.device("cuda", 99)])
 def test_a_card_that_is_not_there(spec):
-    """PyTorch accepts ``cuda:99`` without a look."""
+    """PyTorch accepts ``cuda:99`` without a check."""
     with pytest.raises(ds.DeviceNotFoundError, match="gpu:99 was asked for"):
         ds.place(torch.ones(1), spec)
 
 
 def test_meta_tensors_are_nowhere():
-    """A meta tensor has a device and no data: moving it would make values up."""
+    """A meta tensor has a device and no data: moving it would invent values."""
     x = torch.ones(2, device="meta")
     for call in (ds.device_of, ds.to_numpy, lambda x: ds.place(x, "cpu"), lambda x: ds.copy(x, "cpu")):
         with pytest.raises(ds.UnsupportedError, match="meta"):
@@ -139,7 +139,7 @@ def test_a_copy_of_a_view_is_memory_of_its_own(view):
 
 
 def test_a_copy_keeps_channels_last():
-    """Strides are part of how a convolution is run: a copy keeps them."""
+    """Strides affect how a convolution is run, so a copy keeps them."""
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     assert ds.copy(x, "cpu").is_contiguous(memory_format=torch.channels_last)
 
@@ -162,7 +162,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_both_ways_of_a_copy_are_pytorchs_own(layout, mode):
-    """What goes the short way, by ``clone``, is what ``to(copy=True)`` gives, flag by flag."""
+    """The fast path, by ``clone``, gives the same as ``to(copy=True)``, flag by flag."""
 
     def facts(y):
         strides = y.stride() if y.layout is torch.strided else None
@@ -177,7 +177,7 @@ def test_both_ways_of_a_copy_are_pytorchs_own(layout, mode):
         native = x.to("cpu", copy=True)
     assert log.count == 1
     assert facts(short) == facts(long)
-    if mode is not torch.inference_mode:  # there ours is one that can be trained
+    if mode is not torch.inference_mode:  # there our copy can be trained
         assert facts(short) == facts(native)
     assert not short.is_inference()
     assert torch.equal(short.detach().to_dense(), x.detach().to_dense())
@@ -197,7 +197,7 @@ def test_conjugate_views():
 
 @pytest.mark.parametrize("make", [torch.nn.Parameter, lambda x: x.requires_grad_()])
 def test_gradient_flows_through_a_copy(make):
-    """A moved leaf is no leaf: its ``.grad`` is None, and the source must get the gradient."""
+    """A moved leaf is not a leaf: its ``.grad`` is None, and the source must get the gradient."""
     leaf = make(torch.ones(3))
     copied = ds.copy(leaf, "cpu")
     assert copied.requires_grad
@@ -219,7 +219,7 @@ def test_to_the_host_is_never_left_unfinished(fake_gpu, monkeypatch):
     x = torch.ones(2)
     away = ds.place(x, fake_gpu, non_blocking=True)
     assert seen == [True]
-    with pytest.raises(NotImplementedError, match="meta"):  # which has no values to bring
+    with pytest.raises(NotImplementedError, match="meta"):  # it has no values to return
         ds.place(away, "cpu", non_blocking=True)
     ds.place(x, "cpu", copy=True, non_blocking=True)
     assert True not in seen[1:]
@@ -257,7 +257,7 @@ def test_small_floats_keep_their_bits(name):
 
 
 def test_bfloat16_without_ml_dtypes(monkeypatch):
-    """NumPy has no bfloat16 of its own: the error says what to install, rather than giving other numbers."""
+    """NumPy has no bfloat16 of its own: the error says what to install, instead of giving other numbers."""
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(ds.ConversionError, match="ml_dtypes"):
         ds.to_numpy(torch.ones(2, dtype=torch.bfloat16))
@@ -266,7 +266,7 @@ def test_bfloat16_without_ml_dtypes(monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*Sparse")
 @pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
 def test_sparse_tensors(layout):
-    """Sparse tensors move as they are; they become no array unless the user makes them dense."""
+    """Sparse tensors move unchanged; they do not become arrays unless the user makes them dense."""
     x = getattr(torch.eye(3), layout)()
     assert ds.place(x, "cpu") is x
     copied = ds.copy(x, "cpu")
@@ -286,7 +286,7 @@ def test_creation_in_dtypes_that_pytorch_leaves_out(dtype):
 
 
 def test_an_empty_range():
-    """``torch.arange(3, 0)`` raises where the range is merely empty."""
+    """``torch.arange(3, 0)`` raises although the range is merely empty."""
     assert ds.arange(3, 0).shape == (0,)
     assert ds.arange(3, 0).dtype is torch.int64
     assert ds.arange(0.0, 3.0, -1.0).dtype is torch.float32
@@ -301,7 +301,7 @@ def test_uniform_does_not_reach_its_bound():
 
 
 def test_negative_strides_do_not_abort():
-    """``torch.from_dlpack(a[::-1])`` ends the process (pytorch/pytorch#188023)."""
+    """``torch.from_dlpack(a[::-1])`` crashes (pytorch/pytorch#188023)."""
     backward = np.arange(3.0)[::-1]
     x = ds.convert(backward, "torch")
     assert x.tolist() == [2.0, 1.0, 0.0]
@@ -310,7 +310,7 @@ def test_negative_strides_do_not_abort():
 
 
 def test_read_only_memory_is_not_shared():
-    """``torch.from_dlpack`` ignores the mark and gives a tensor that writes into the array."""
+    """``torch.from_dlpack`` ignores the flag and gives a tensor that writes into the array."""
     frozen = np.arange(3.0)
     frozen.flags.writeable = False
     ds.convert(frozen, "torch").fill_(7)
@@ -318,7 +318,7 @@ def test_read_only_memory_is_not_shared():
 
 
 class _Capsule:
-    """A producer of the older protocol, whose device has no number, as Paddle's has none."""
+    """A producer of the older protocol, whose device has no number, like Paddle's."""
 
     def __init__(self, array):
         self.array = array
@@ -331,7 +331,7 @@ class _Capsule:
 
 
 def test_producers_of_the_older_protocol():
-    """Paddle says ``(1, None)`` for the host and knows no ``max_version``; the checks hold there, too."""
+    """Paddle returns ``(1, None)`` for the host and does not support ``max_version``; the checks still apply."""
     from devshim.registry.registry import load
 
     array = np.arange(3.0)
@@ -343,7 +343,7 @@ def test_producers_of_the_older_protocol():
 
 
 def test_tensors_without_memory_are_not_shared():
-    """PyTorch exports zero tensors and fake ones at address 0: who reads that, dies."""
+    """PyTorch exports zero tensors and fake ones at address 0: reading it crashes."""
     zero = torch._efficientzerotensor((3,))
     assert ds.convert(zero, "numpy").tolist() == [0, 0, 0]
     with pytest.raises(ds.CopyNeededError, match="no memory"):
@@ -355,7 +355,7 @@ def test_tensors_without_memory_are_not_shared():
 
 
 def test_what_dlpack_cannot_carry_is_refused_or_detached():
-    """Gradients, conjugation and sparse layouts raise BufferError in PyTorch, each in other words."""
+    """Gradients, conjugation and sparse layouts raise BufferError in PyTorch, each with another message."""
     from devshim.registry.registry import load
 
     backend = load("torch")
@@ -370,7 +370,7 @@ def test_what_dlpack_cannot_carry_is_refused_or_detached():
 
 
 def test_a_scope_is_this_threads_own(fake_gpu):
-    """``with torch.device`` must not reach another thread, and must end whatever happens."""
+    """``with torch.device`` must not affect another thread, and must always end."""
     seen = []
 
     def fail():
@@ -406,7 +406,7 @@ def test_device_of_compiled(compiled, compiler):
 @COMPILERS
 @pytest.mark.parametrize("spec", ["cpu", "cpu:0", CPU, torch.device("cpu")], ids=str)
 def test_place_compiled(compiled, compiler, spec):
-    """Both ways of `place`: nothing to do, and a copy that is one inside the graph as well."""
+    """`place` either has nothing to do, or makes a copy that is also one inside the graph."""
     x = torch.ones(2)
     assert compiled(lambda x: ds.place(x, spec) + 1, compiler)(x).tolist() == [2.0, 2.0]
     copied = compiled(lambda x: ds.copy(x, spec), compiler)(x)
@@ -423,13 +423,13 @@ def test_place_compiled_moves(compiled, fake_gpu):
 
 @COMPILERS
 def test_run_compiled(compiled, compiler):
-    """`run` looks into its arguments and opens a scope; both must be traced."""
+    """`run` inspects its arguments and opens a scope; both must be traced."""
     x = torch.ones(2)
     assert compiled(lambda x: ds.run(torch.add, x, x, alpha=3), compiler)(x).tolist() == [4.0, 4.0]
 
 
 def test_run_compiled_follows_data(compiled, fake_gpu):
-    """What ``fn`` creates inside the graph lands beside its arguments."""
+    """A tensor that ``fn`` creates inside the graph is on its arguments' device."""
     made = compiled(lambda x: ds.run(lambda t: torch.ones(2), x))(torch.ones(2, device="meta"))
     assert made.device.type == "meta"
 
@@ -446,7 +446,7 @@ def test_on_compiled(compiled, compiler):
 
 
 def test_on_compiled_means_what_it_means_eagerly(compiled, fake_gpu):
-    """Nested scopes, explicit devices and what follows the block: the same placement in and out of the graph."""
+    """Nested scopes, explicit devices and code after the block give the same placement in and out of the graph."""
 
     def fn(x):
         with ds.on("gpu:0"):
@@ -466,7 +466,7 @@ def test_on_compiled_means_what_it_means_eagerly(compiled, fake_gpu):
 
 
 def test_a_compiled_function_inside_a_scope(compiled, fake_gpu):
-    """The graph is kept by what the scope was when it was made: it must not be reused outside of it."""
+    """The graph is cached with the scope in which it was made: it must not be reused outside of it."""
     fn = compiled(lambda x: torch.randn(2))
     with ds.on("gpu:0"):
         assert fn(torch.ones(2)).device.type == "meta"
@@ -513,7 +513,7 @@ for fn in chosen, lambda x: x + ds.zeros(2):
 
 
 def test_torch_fx_cannot_know():
-    """A ``torch.fx`` proxy has no device; an answer would be made up."""
+    """A ``torch.fx`` proxy has no device; any answer would be invented."""
     with pytest.raises(ds.TracingError):
         torch.fx.symbolic_trace(lambda x: ds.place(x, "cpu"))
 
@@ -522,7 +522,7 @@ def test_torch_fx_cannot_know():
 
 
 def test_nothing_is_started_or_raised_for_want_of_a_card(tmp_path):
-    """``torch.cuda.synchronize`` and ``torch.accelerator.synchronize`` raise where there is no card, and start CUDA."""
+    """``torch.cuda.synchronize`` and ``torch.accelerator.synchronize`` raise without a GPU, and start CUDA."""
     python(
         """
 import torch, devshim as ds
@@ -546,7 +546,7 @@ def test_a_full_host_is_out_of_memory():
         ds.empty(2**50)
 
 
-# ---------------------------------------------------------------- a real card: pytest -m gpu
+# ---------------------------------------------------------------- a real GPU: pytest -m gpu
 
 CARD = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() == 0, reason="hardware: no CUDA or ROCm card")]
 
@@ -555,7 +555,7 @@ class TestOnACard:
     pytestmark = CARD
 
     def test_there_and_back(self):
-        """Values, gradients and identity, on a card that is named with its index."""
+        """Values, gradients and identity are right, on a GPU that is named with its index."""
         leaf = torch.randn(5, 7, requires_grad=True)
         there = ds.place(leaf, "gpu:0")
         assert there.device == torch.device("cuda", 0)
@@ -567,13 +567,13 @@ class TestOnACard:
         assert torch.equal(leaf.grad, torch.ones(5, 7))
 
     def test_a_copy_on_the_card_is_new_memory(self):
-        """``x.to(device)`` of what is there already is ``x`` itself."""
+        """``x.to(device)`` of a tensor that is already there is ``x`` itself."""
         x = torch.ones(3, device="cuda:0")
         ds.copy(x, "gpu:0").zero_()
         assert x.tolist() == [1.0, 1.0, 1.0]
 
     def test_overlapping_copies(self):
-        """From pinned memory a copy to the card may still be running on return; towards the host it may not."""
+        """From pinned memory a copy to the GPU may still be running on return; a copy to the host may not."""
         x = torch.randn(1 << 22, pin_memory=True)
         there = ds.place(x, "gpu:0", non_blocking=True)
         ds.synchronize("gpu:0")
@@ -589,7 +589,7 @@ class TestOnACard:
             np.testing.assert_array_equal(ds.to_numpy(x), array)
 
     def test_a_scope_sets_the_current_card_and_restores_it(self):
-        """``with torch.device`` leaves the current card alone, so ``"cuda"`` without an index could be another one."""
+        """``with torch.device`` does not set the current GPU, so ``"cuda"`` without an index could be another one."""
         last = torch.cuda.device_count() - 1
         before = torch.cuda.current_device()
         with ds.on(ds.gpu(last)):
@@ -601,7 +601,7 @@ class TestOnACard:
 
     @COMPILERS
     def test_compiled(self, compiled, compiler):
-        """All four calls in one graph, on the card."""
+        """All four calls work in one graph, on the GPU."""
 
         def fn(x):
             y = ds.place(x, "gpu:0")
@@ -612,7 +612,7 @@ class TestOnACard:
         assert compiled(fn, compiler)(torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
 
     def test_dlpack_from_a_card_that_is_not_current(self):
-        """PyTorch refuses to export from any but the current card."""
+        """PyTorch refuses to export from any GPU but the current one."""
         from devshim.registry.registry import load
 
         backend = load("torch")
@@ -638,7 +638,7 @@ class TestOnACard:
             ds.empty(1 << 50, device="gpu:0")
 
     def test_one_seed_for_all(self):
-        """The card has a generator of its own."""
+        """The GPU has its own generator."""
         draws = []
         for _ in range(2):
             ds.random.seed(3)
@@ -662,11 +662,11 @@ assert load("torch").started()
         )
 
 
-# ---------------------------------------------------------------- simulated cards
+# ---------------------------------------------------------------- simulated GPUs
 
 
 def test_cards_are_sim_while_they_are_simulated(tmp_path):
-    """``gpu:i`` is ``sim:i`` in both directions, ``cuda:i`` again afterwards, and nothing is registered before."""
+    """``gpu:i`` is ``sim:i`` in both directions, then ``cuda:i`` again, and nothing is registered before."""
     python(
         """
 import sys, torch, devshim as ds
@@ -698,7 +698,7 @@ else:
 
 
 def test_a_compiled_function_sees_that_cards_came_and_went(tmp_path):
-    """What was compiled has the devices of its time in it."""
+    """A compiled function contains the devices that existed when it was compiled."""
     python(
         """
 import torch, devshim as ds
@@ -714,7 +714,7 @@ assert fn(torch.ones(2)).device.type == "cpu"
 
 
 def test_another_package_has_the_place(tmp_path):
-    """PyTorch lets a process name one device of its own: with torch_npu there is no place for simulated cards."""
+    """PyTorch lets a process register one custom device: with torch_npu, simulated GPUs are impossible."""
     python(
         """
 import torch, devshim as ds
@@ -734,7 +734,7 @@ assert ds.place(torch.ones(2), "cpu").sum() == 2
 
 
 def test_a_pytorch_that_is_too_old(tmp_path):
-    """Before 2.10 there is no way to make a device in Python."""
+    """Before 2.10 a device cannot be made in Python."""
     python(
         """
 import torch, devshim as ds
@@ -776,7 +776,7 @@ assert torch.sim.mem_get_info(1) == (2**19, 2**20)
 
 
 def test_a_forked_process_goes_on(tmp_path):
-    """CUDA's memory cannot be used after a fork; a simulated card's is the host's, and no engine thread is lost."""
+    """CUDA's memory cannot be used after a fork; a simulated GPU's is the host's, and no engine thread is lost."""
     python(
         """
 import os, torch, devshim as ds
@@ -798,7 +798,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_switched_off_pytorch_is_as_it_was(tmp_path):
-    """Every function and class is the one it was; what stays is named here, and in the documentation."""
+    """Every function and class is restored; this test and the documentation list the exceptions."""
     python(
         """
 import sys, torch, devshim as ds
