@@ -194,7 +194,7 @@ def typing(session: nox.Session) -> None:
 @nox.session(python=DEFAULT, default=False)
 def quick(session: nox.Session) -> None:
     """Check style, types and the fast unit tests with NumPy, in one environment and under three minutes."""
-    install(session, *group("lint", "typing", "kit", "plot"), ".")
+    install(session, *group("lint", "mypy", "kit", "plot"), ".")
     with ThreadPoolExecutor(2) as pool:
         tests = pool.submit(session.run, "pytest", "-q", "tests/unit", "-m", "not slow", *session.posargs)
         check_style(session)

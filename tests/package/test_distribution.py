@@ -80,6 +80,7 @@ def test_the_wheel_carries_the_licence_and_the_command(wheel: zipfile.ZipFile) -
 
 def test_the_sdist_can_be_built_tested_and_read(sdist: set[str]) -> None:
     assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "noxfile.py", "docs/index.md"} <= sdist
+    assert {"SECURITY.md", "CITATION.cff", ".github/workflows/tests.yml"} <= sdist
     assert {"backends/README.md", "benchmarks/report.py", "examples/frobenius.py"} <= sdist
     assert any(name.startswith("tests/unit/test_") for name in sdist)
     assert not [name for name in sdist if "__pycache__" in name or name.endswith(".pyc")]
