@@ -204,7 +204,7 @@ def quick(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS)
 def core(session: nox.Session) -> None:
-    """Test the framework-neutral part and the command line with NumPy alone, and the kit itself on one Python."""
+    """Test the neutral half and the command line with NumPy alone, and the kit itself on one Python."""
     install(session, *group("test", "kit", "plot"), ".")
     neutral, cli = ["tests/unit", EXAMPLES], ["tests/cli"]
     if session.python != DEFAULT:
@@ -219,7 +219,7 @@ def core(session: nox.Session) -> None:
 
 @nox.session(python=BETWEEN, default=False)
 def between(session: nox.Session) -> None:
-    """Test the neutral part, the command line, the kit itself and both MXNets on the Python that `nox` leaves out."""
+    """Test the neutral half, the command line, the kit itself and both MXNets on the Python that `nox` leaves out."""
     install(session, *group("test", "kit", "plot"), ".")
     pytests(session, [["tests/conformance"], ["tests/cli"], ["tests/unit", EXAMPLES]])
     for name in ("mxnet1", "mxnet2"):
@@ -274,7 +274,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT, default=False)
 def mutants(session: nox.Session) -> None:
-    """Make small faults in the neutral part, and check which of them its tests notice."""
+    """Make small faults in the neutral half, and check which of them its tests notice."""
     install(session, *group("test", "kit", "mutants", "numpy"), ".")
     session.run("pytest", "-q", "tests/mutants")
     session.run("python", "tests/mutants", *session.posargs)
@@ -289,7 +289,7 @@ def notebook(session: nox.Session) -> None:
 
 @nox.session(python="3.13t", default=False)
 def free_threaded(session: nox.Session) -> None:
-    """Test the neutral part, and threads on NumPy, without the global interpreter lock.
+    """Test the neutral half, and threads on NumPy, without the global interpreter lock.
 
     Tests that need safetensors, ml_dtypes or matplotlib are left out: these, or their dependencies, have no wheel for
     that Python.

@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""Fixtures of the tests of the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Keep the environment's wishes out, and switch off what a command simulated in this process."""
+    """Clear the environment's settings, and end what a command simulated in this process."""
     for name in ("DEVSHIM_BACKEND", "DEVSHIM_SIMULATE_GPUS", "DEVSHIM_SIMULATE_MEMORY", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     yield
@@ -34,13 +34,13 @@ def _as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def invoke() -> Invoke:
-    """Run a command in this process."""
+    """Return a function that runs a command in this process."""
     return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run `python -m devshim` as a user does: in a process of its own, with a pipe for its output."""
+    """Return a function that runs `python -m devshim` as a user does: in a new process, with a pipe for its output."""
 
     def runs(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "devshim", *map(str, words)]
@@ -54,7 +54,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Callable[[str, str], dict[str, str]]:
-    """Make a package of a framework's name, first on the path, and give the environment that finds it."""
+    """Return a function that makes a package of a framework's name, and returns an environment that finds it first."""
 
     def makes(name: str, source: str) -> dict[str, str]:
         room = tmp_path / "fakes" / name

@@ -1,4 +1,4 @@
-"""`devshim certify` as a person runs it: results, crashes, exit codes, the file for a report."""
+"""Tests of `devshim certify` as a user runs it: results, crashes, exit codes, the file for a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a claim becomes a result, and results become a page."""
+"""Tests that a claim becomes a result, and that results become a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tours side by side."""
+"""Tests of tours shown side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def record(invoke: Invoke, tmp_path: Path) -> dict[str, Any]:
-    """A tour on NumPy that holds."""
+    """Return the record of a tour on NumPy that passes."""
     path = tmp_path / "record.json"
     assert invoke("tour", "--backend", "numpy", "--json", path).exit_code == 0
     told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

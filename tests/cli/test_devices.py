@@ -1,4 +1,4 @@
-"""The table of devices, and frameworks that are broken."""
+"""Tests of the table of devices, and of broken frameworks."""
 
 from __future__ import annotations
 

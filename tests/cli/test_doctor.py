@@ -1,4 +1,4 @@
-"""The doctor: what hides cards, what is broken, and the verdict."""
+"""Tests of the doctor: what hides GPUs, what is broken, and the verdict."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ UNLIKE = Machine("570.86", "", (Card(0, "T400", "GPU-00aa", 2**31, 2**31), *CARD
 def test_unlike_cards_are_numbered_by_cuda(
     monkeypatch: pytest.MonkeyPatch, value: str, by_bus: str, order: str | None
 ) -> None:
-    """The driver numbers cards by bus, and CUDA gives the fastest 0: by default "0" is the H200, which is card 1."""
+    """The driver numbers GPUs by bus, and CUDA numbers the fastest 0: by default "0" is the H200, which is GPU 1."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     if order is not None:

@@ -1,4 +1,4 @@
-"""Help, version, and what they cost."""
+"""Tests of help, version, and their cost."""
 
 from __future__ import annotations
 

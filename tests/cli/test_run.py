@@ -1,4 +1,4 @@
-"""`devshim run`: a program on simulated GPUs, in all else as Python runs it."""
+"""Tests of `devshim run`: a program on simulated GPUs, otherwise run as Python runs it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CARDS = "import devshim as ds; ds.use('numpy'); print(ds.device_count(), ds.memo
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """A script, a module, and a folder that can be run, all of one text."""
+    """Return the folder of a script, a module, and a runnable folder, all with the same text."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").touch()
@@ -85,7 +85,7 @@ def test_a_program_that_is_not_there_is_pythons_to_tell(run: Run) -> None:
 
 
 def test_a_framework_has_its_cards_as_soon_as_it_is_imported(run: Run) -> None:
-    """Whoever imports it, and without devshim being named."""
+    """This holds whichever code imports it, and without naming devshim."""
     done = run("run", "-c", "import sys, numpy; print(sys.modules['devshim_backends._numpy.backend'].__name__)")
     assert done.stdout == "devshim_backends._numpy.backend\n", done.stderr
     plain = run("run", "-c", "import sys; print('numpy' in sys.modules)")
@@ -214,7 +214,7 @@ def test_ctrl_c_is_the_programs(tmp_path: Path) -> None:
     code = "import time\ntry:\n print('up', flush=True)\n time.sleep(60)\nexcept KeyboardInterrupt:\n print('down')"
     command = [sys.executable, "-m", "devshim", "run", "-c", code]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    # A shell's background jobs, a test run among them, have been told to ignore Ctrl-C.
+    # A shell's background jobs, such as a test run, ignore Ctrl-C.
     with subprocess.Popen(command, **pipes, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == "up\n"

@@ -1,4 +1,4 @@
-"""The same commands on a terminal: colours, drawn lines, and nothing beyond the width."""
+"""Tests of the same commands on a terminal: colours, lines, and nothing beyond the width."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _on_terminal(words: list[str], width: int, cwd: Path) -> str:
-    """What a command draws on a terminal of so many characters."""
+    """Return what a command writes to a terminal of this width."""
     here, there = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(width), "LINES": "50"}
     environment.pop("NO_COLOR", None)
@@ -28,7 +28,7 @@ def _on_terminal(words: list[str], width: int, cwd: Path) -> str:
     while True:
         try:
             part = os.read(here, 65536)
-        except OSError:  # Linux's way to say that the other end is closed
+        except OSError:  # Linux reports a closed other end in this way
             break
         if not part:
             break
@@ -49,7 +49,7 @@ def test_it_is_drawn_within_the_width(words: list[str], width: int, tmp_path: Pa
 
 
 def test_on_a_narrow_terminal_each_line_says_whose_it_is(tmp_path: Path) -> None:
-    """Colours are not needed to tell devshim's lines from the framework's."""
+    """Colours are not needed to distinguish devshim's lines from the framework's."""
     drawn = _on_terminal(["tour", "--backend", "numpy"], 80, tmp_path)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
     assert "devshim: n = ds.device_count()" in plain

@@ -1,4 +1,4 @@
-"""The tour on NumPy with two simulated cards: it passes, and each of its steps can fail."""
+"""Tests of the tour on NumPy with two simulated GPUs: it passes, and each of its steps can fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = [step.name for step in STEPS]
 
 
 def recorded(invoke: Invoke, *words: str) -> tuple[int, dict[str, Any]]:
-    """The exit code and the record of a tour on NumPy."""
+    """Return the exit code and the record of a tour on NumPy."""
     result = invoke("tour", "--backend", "numpy", "--json", "-", *words)
     return result.exit_code, json.loads(result.stdout)
 
@@ -86,12 +86,12 @@ def test_the_environment_sets_the_number_of_cards(run: Run) -> None:
 
 
 def _everywhere(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A creation function that forgets ``device=``."""
+    """Return a creation function that ignores ``device=``."""
     return lambda *args, device=None, **kwargs: function(*args, **kwargs)
 
 
 def _astray(x: Any, device: Any, copy: Any = None, _real: Any = ds.place) -> Any:
-    """A `place` that changes what it moves where it is a tree."""
+    """Place a tree incorrectly: change what it moves."""
     moved = _real(x, device)
     return [_more(each) for each in moved] if isinstance(moved, list) else moved
 
@@ -101,7 +101,7 @@ def _more(tree: Any) -> Any:
 
 
 def _mixing(function: Callable[..., Any], *args: Any) -> Any:
-    """A `run` that checks nothing, as a framework without a check would."""
+    """Run without any check, as a framework without a check would."""
     host = [ds.to_numpy(x) for x in args]
     return ds.from_numpy(function(*host))
 
@@ -142,7 +142,7 @@ def test_a_step_that_does_not_hold_is_shown_and_the_tour_goes_on(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> Outcome:
-        """Fails by itself."""
+        """Fail."""
         raise ValueError("the framework said no")
 
     wrong = replace(chapter.CHAPTER[0], code=broken)

@@ -1,4 +1,4 @@
-"""The data-parallel loop, as a program, on every framework that is installed; and the loop can fail."""
+"""Tests of the data-parallel loop, as a program, on every installed framework; and that the loop can fail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_it_reproduces_training_on_one_device(name: str) -> None:
 
 
 class Bare(ast.NodeTransformer):
-    """Takes away what a page leaves out: annotations, docstrings, ``strict=True``."""
+    """A transformer that removes what a page leaves out: annotations, docstrings, ``strict=True``."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         self.generic_visit(node)
@@ -77,7 +77,7 @@ def program() -> Any:
 
 
 def test_a_mean_of_means_is_noticed(program: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a loop does that averages the parts' own means: the rows of the larger parts count for less."""
+    """In a loop that averages the means of the parts, the rows of larger parts count for less."""
 
     class Means(program.NumPy):  # type: ignore[misc, name-defined]
         def gradients(self, model: Any, x: Any, y: Any, rows: int) -> Any:

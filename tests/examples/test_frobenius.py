@@ -1,4 +1,4 @@
-"""The exercise of the textbooks runs on whichever framework is asked for, by the code that all run."""
+"""Tests that the textbooks' exercise runs on each framework with the same code."""
 
 from __future__ import annotations
 

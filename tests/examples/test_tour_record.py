@@ -1,4 +1,4 @@
-"""The native lines that ship with devshim are those that the tour shows now, on the framework of this environment."""
+"""Tests that the native lines that ship with devshim equal those that the tour shows now on this framework."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BACKEND = os.environ.get("DEVSHIM_BACKEND", "numpy")
 
 
 def test_the_record_is_what_the_tour_shows() -> None:
-    if BACKEND == "numpy":  # it has one device: the record of another framework is shown beside it
+    if BACKEND == "numpy":  # it has one device: the record of another framework is shown with it
         assert BACKEND not in records.frameworks()
         return
     title = ds.backends()[BACKEND].title

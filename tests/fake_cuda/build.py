@@ -1,9 +1,9 @@
-"""Build the stand-ins of NVIDIA's libraries, with g++ and nm: ``python build.py HEADERS TARGET``.
+"""The program that builds stubs of NVIDIA libraries, with g++ and nm: ``python build.py HEADERS TARGET``.
 
-HEADERS is the folder that ``pip install --target`` has put CUDA's headers into. What the framework that is installed
-needs and the sources here do not define is made up: a function that says it is not supported (CUDA) or that does
-nothing (cuBLAS and the others, which are only called by operators). PyTorch is linked to NVIDIA's libraries; JAX and
-TensorFlow look up each function by its name when it is called, so every name of one in theirs counts as needed.
+HEADERS is the folder into which ``pip install --target`` has put CUDA's headers. Functions that the installed framework
+needs and the sources here do not define are generated: they report that they are not supported (CUDA), or do nothing
+(cuBLAS and the others, which are only called by operators). PyTorch is linked to NVIDIA's libraries; JAX and TensorFlow
+look up each function by its name when they call it, so every such name in their libraries counts as needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RUNTIME = "libcudart.so.13"
 NOT_SUPPORTED = 801
 FLAGS = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden"]
 STRICT = ["-Wall", "-Wextra", "-Werror"]
-"""Further flags for the sources here."""
+"""Additional flags for the sources here."""
 SOURCES = {
     RUNTIME: ["machine.cc", "runtime.cc", "driver.cc", "driver_work.cc"],
     "libcuda.so.1": [],
@@ -36,9 +36,9 @@ UNVERSIONED = {
     r"cusparseLt[A-Z]": "libcusparseLt.so.0",
     r"cuFile[A-Z]": "libcufile.so.0",
     r"nvshmem": "libnvshmem_host.so.3",
-    r"cu[A-Z]": RUNTIME,  # the driver's
+    r"cu[A-Z]": RUNTIME,  # the driver
 }
-"""Pattern of a symbol that carries no library's name -> its library."""
+"""Pattern of a symbol without a library's name -> its library."""
 LOOKED_UP = {
     r"cublasLt[A-Z]": "libcublasLt.so.13",
     r"cublas[A-Z]": "libcublas.so.13",
@@ -52,7 +52,7 @@ LOOKED_UP = {
     r"nvrtc[A-Z]": "libnvrtc.so.13",
     r"cu(da)?[A-Z]": RUNTIME,
 }
-"""Pattern of a name that JAX and TensorFlow look up -> the library it looks in, by JAX's names."""
+"""Pattern of a name that JAX and TensorFlow look up -> the library in which it is, by JAX's names."""
 CUDA_12 = {
     "libcublasLt.so.12": "libcublasLt.so.13",
     "libcublas.so.12": "libcublas.so.13",
@@ -63,9 +63,9 @@ CUDA_12 = {
     "libnvJitLink.so.12": "libnvJitLink.so.13",
     "libnvrtc.so.12": "libnvrtc.so.13",
 }
-"""The names that TensorFlow 2.21 looks for, which is built with CUDA 12."""
+"""The names that TensorFlow 2.21, which is built with CUDA 12, looks up."""
 VERSIONS = {RUNTIME: RUNTIME, "libnvshmem_host.so.3": "NVSHMEM"}
-"""The version of the symbols of such a library, where it has one."""
+"""The version of the symbols of a library that has versions."""
 
 
 def symbols(library: Path, defined: bool) -> list[tuple[str, str]]:
@@ -78,7 +78,7 @@ def symbols(library: Path, defined: bool) -> list[tuple[str, str]]:
 
 
 def needed(folder: Path) -> dict[tuple[str, str], set[str]]:
-    """Return what PyTorch's libraries need of NVIDIA's: library and version of its symbols -> names."""
+    """Return the names that PyTorch's libraries need from NVIDIA: library and version of its symbols -> names."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for library in folder.glob("lib*.so"):
         for name, version in symbols(library, defined=False):
@@ -88,7 +88,7 @@ def needed(folder: Path) -> dict[tuple[str, str], set[str]]:
                 home = next((home for pattern, home in UNVERSIONED.items() if re.match(pattern, name)), None)
                 if home is not None:
                     found[home, VERSIONS.get(home, "")].add(name)
-    found["libcurand.so.10", ""].add("curandCreateGenerator")  # it is linked, and nothing of it is used
+    found["libcurand.so.10", ""].add("curandCreateGenerator")  # it is linked, but not used
     return found
 
 
@@ -117,7 +117,7 @@ def functions(made: Path) -> set[str]:
 
 
 def made_up(names: set[str], answer: str, source: Path) -> Path:
-    """Write a source of functions of these names, which all give one answer: a number, or what a function returns."""
+    """Write a source of functions with these names that all return one answer: a number, or a function's result."""
     lines = (f'extern "C" __attribute__((visibility("default"))) int {name}() {{ return {answer}; }}' for name in names)
     first = 'extern "C" int fake_cuda_library_called();'
     source.write_text("\n".join([first, *sorted(lines)]) + "\n")
@@ -125,19 +125,19 @@ def made_up(names: set[str], answer: str, source: Path) -> Path:
 
 
 def link(name: str, version: str, parts: list[Path], target: Path) -> None:
-    """Make a library of its parts; its symbols carry a version where PyTorch asks for one."""
+    """Link a library from its parts; its symbols carry a version if PyTorch requires one."""
     flags = ["-shared", f"-Wl,-soname,{name}", "-o", str(target / name), *map(str, parts), "-ldl"]
     if version:
         script = target / f"{name}.map"
         script.write_text(f"{version} {{ global: *; }};\n")
         flags.append(f"-Wl,--version-script={script}")
-    if name != RUNTIME:  # which knows the machine, and has the driver's functions, too
+    if name != RUNTIME:  # it contains the machine, and the driver's functions, too
         flags += ["-Wl,--no-as-needed", f"-L{target}", f"-l:{RUNTIME}"]
     subprocess.run(["g++", *flags], check=True)
 
 
 def wanted_here() -> dict[tuple[str, str], set[str]]:
-    """Return what the framework that is installed wants of NVIDIA's: library and version of its symbols -> names."""
+    """Return the names that the installed framework needs from NVIDIA: library and version of its symbols -> names."""
     torch = importlib.util.find_spec("torch")
     if torch is not None and torch.origin is not None:
         return needed(Path(torch.origin).parent / "lib")

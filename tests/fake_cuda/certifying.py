@@ -1,4 +1,4 @@
-"""Run `devshim` as a command on cards that do not exist, and read what `devshim certify` wrote."""
+"""Helpers that run `devshim` as a command on GPUs that do not exist, and read the output of `devshim certify`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from devshim.certify.report import Report
 
 
 def command(*words: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of devshim's on a machine with two cards, or with what the settings say."""
+    """Run a devshim command on a machine with two GPUs, or with the given settings."""
     environment = {**os.environ, "FAKE_CUDA_GPUS": "2", **settings}
     path = [str(Path(__file__).parent / "driver_file"), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))

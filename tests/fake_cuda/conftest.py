@@ -1,4 +1,4 @@
-"""CUDA builds of PyTorch, JAX and TensorFlow on cards that do not exist, a process each scenario: ``nox -s fake-cuda``.
+"""Fixtures for CUDA builds of PyTorch, JAX and TensorFlow on GPUs that do not exist: ``nox -s fake-cuda``.
 
 This process imports the framework and starts nothing; each scenario is a fork of it, so that a hundred take seconds.
 """
@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 LIBRARIES = os.environ.get("FAKE_CUDA_LIBRARIES")
-"""The folder that ``build.py`` has filled, and where the loader looks first; other sessions collect nothing here."""
+"""The folder that ``build.py`` has filled, in which the loader looks first; other sessions collect nothing here."""
 FRAMEWORK = next((name for name in ("torch", "jax", "tensorflow") if find_spec(name) is not None), "torch")
-"""Whose scenarios run: the session's."""
+"""The session's framework, whose scenarios run."""
 collect_ignore_glob = [] if LIBRARIES else ["test_*.py"]
 if LIBRARIES:
     _others = {"jax": ["test_jax"], "tensorflow": ["test_tensorflow"]}
@@ -38,16 +38,16 @@ CARD = f"gpu:{LAST}"
 CUDA = f"cuda:{LAST}"
 """.replace("FRAMEWORK", FRAMEWORK)
 _PATIENCE = 60
-"""Seconds a scenario may take; a signal then ends it."""
+"""The seconds that a scenario may take; a signal then ends it."""
 
 
 def scenario(code: str, *, gpus: int = 4, **settings: str) -> None:
-    """Run a scenario in a process that has cards; it must end without an error.
+    """Run a scenario in a process that has GPUs; it must end without an error.
 
     Args:
-        code: What is run, after `PRELUDE`.
-        gpus: Cards of the machine.
-        settings: More of the environment.
+        code: The code to run, after `PRELUDE`.
+        gpus: The number of GPUs of the machine.
+        settings: Additional environment variables.
     """
     with tempfile.TemporaryFile() as printed:
         child = os.fork()
@@ -83,19 +83,19 @@ def _numbered(code: str) -> str:
 
 @pytest.fixture
 def run():
-    """Run a scenario on a machine with four cards, or what it says."""
+    """Return a function that runs a scenario on a machine with four GPUs, or with the given number."""
     return scenario
 
 
 @pytest.fixture(params=[1, 4], ids=["1 card", "4 cards"])
 def run_on_each(request):
-    """Run a scenario on a machine with one card, and on one with four; it uses the last."""
+    """Return a function that runs a scenario on a machine with one GPU, and on one with four; it uses the last."""
     return lambda code, **settings: scenario(code, gpus=request.param, **settings)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _framework():
-    """Import the framework once; nothing of this process may start its cards, or use its threads."""
+    """Import the framework once; this process must not start its GPUs, or use its threads."""
     if FRAMEWORK == "torch":
         import torch
 
@@ -113,7 +113,7 @@ def _framework():
     else:
         from jax._src import hardware_utils, xla_bridge
 
-        # JAX looks for the driver's files before it asks the driver.
+        # JAX looks for the driver's files before it queries the driver.
         hardware_utils._NVIDIA_GPU_DEVICES = ("/dev/null",)
         started = xla_bridge.backends_are_initialized
     yield

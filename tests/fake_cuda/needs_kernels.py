@@ -1,12 +1,12 @@
-"""A plugin for runs on cards that do not exist: which ``gpu``-marked tests may fail as kernels compute nothing there.
+"""A pytest plugin for GPUs that do not exist: it lists ``gpu``-marked tests that may fail because kernels do not run.
 
-``-p needs_kernels`` reads ``needs_kernels.txt``, which has such tests by name: with all its parameters, or with some.
-A listed test must launch a kernel. Then it may fail; it passes where the memory that no kernel has written happens to
-hold what it expects. One that launches none, or is not there any more, fails the session, as do all failures that are
-not listed.
+``-p needs_kernels`` reads ``needs_kernels.txt``, which lists such tests by name: with all its parameters, or with some.
+A listed test must launch a kernel. Then it may fail; it passes if memory that no kernel has written happens to contain
+the expected values. A listed test that launches no kernel, or no longer exists, fails the session, as do all failures
+that are not listed.
 
-``--write-needs-kernels`` adds the tests that fail and have launched a kernel to the list: run it with one card and with
-four, then look at what has been added, and why it fails.
+``--write-needs-kernels`` adds the failing tests that have launched a kernel to the list: run it with one GPU and with
+four, then check what was added, and why it fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STALE = f"it launches no kernel, and {LIST.name} says that it needs one: take it
 
 
 def kernels() -> int:
-    """Return how many kernels this process has launched, calls of cuBLAS and the others among them."""
+    """Return how many kernels this process has launched, including calls of cuBLAS and the others."""
     library = ctypes.CDLL("libcudart.so.13")
     library.fake_cuda_counts.restype = ctypes.c_char_p
     counts = json.loads(library.fake_cuda_counts())
@@ -34,12 +34,12 @@ def kernels() -> int:
 
 
 def name_of(test: str, listed: Iterable[str]) -> str | None:
-    """Return the entry that a test is listed by: its own, or one for all of its parameters."""
+    """Return the entry that lists a test: its own, or one for all of its parameters."""
     return next((name for name in (test, test.partition("[")[0]) if name in listed), None)
 
 
 class Listed:
-    """What the list says, and what came of it."""
+    """The content of the list, and the outcomes of its tests."""
 
     def __init__(self, write: bool) -> None:
         self.write = write
@@ -72,7 +72,7 @@ class Listed:
         return report
 
     def judge(self, report: Any) -> None:
-        """Change what a report of a listed test says; note a failure that is to be listed."""
+        """Change the report of a listed test; note a failure that should be listed."""
         if self.write and report.failed and self.launched:
             self.failed.add(report.nodeid)
         if self.write or name_of(report.nodeid, self.names) is None:
@@ -87,7 +87,7 @@ class Listed:
             LIST.write_text(HEAD + "".join(f"{line}\n" for line in sorted(self.lines())), encoding="utf-8")
 
     def lines(self) -> set[str]:
-        """The list with the failures added, and one line where all parameters of a test are in it."""
+        """Return the list with the failures added, and one line for a test if all of its parameters are in it."""
         tests = {test for test in self.collected if name_of(test, self.names) is not None} | self.failed
         rest = {test.partition("[")[0] for test in self.collected - tests}
         return {test if test.partition("[")[0] in rest else test.partition("[")[0] for test in tests}

@@ -1,4 +1,4 @@
-"""What a scenario asks the machine that does not exist: contexts, calls, the current card."""
+"""Queries of a scenario about the machine that does not exist: contexts, calls, the current GPU."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import json
 _LIBRARY = ctypes.CDLL("libcudart.so.13")
 _LIBRARY.fake_cuda_counts.restype = ctypes.c_char_p
 _KEPT = ("copy", "kernel", "cudaMalloc", "cudaHostAlloc", "Synchronize", "nccl")
-"""Parts of the names of calls that cost something; the others say where, and look."""
+"""Parts of the names of calls that cost something; the other calls are queries."""
 
 
 def contexts() -> list[int]:
-    """Return the cards on which this process has a context."""
+    """Return the GPUs on which this process has a context."""
     return [card for card in range(64) if _LIBRARY.fake_cuda_has_context(card)]
 
 
 def current() -> int:
-    """Return this thread's current card, as CUDA has it."""
+    """Return this thread's current GPU, as CUDA reports it."""
     return int(_LIBRARY.fake_cuda_current())
 
 

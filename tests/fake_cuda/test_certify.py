@@ -1,4 +1,4 @@
-"""`devshim certify` and `devshim doctor` on cards that do not exist: the claims that need no kernel's values."""
+"""Tests of `devshim certify` and `devshim doctor` on GPUs that do not exist: claims that need no kernel's values."""
 
 from __future__ import annotations
 

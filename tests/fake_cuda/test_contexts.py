@@ -1,4 +1,4 @@
-"""Contexts are made on the cards that are used, and calls are as many as PyTorch's own."""
+"""Tests that contexts are created only on the used GPUs, and that there are as many calls as in PyTorch itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_counting_starts_nothing(run_on_each):
 
 
 def test_what_is_placed_makes_a_context_on_its_card_alone(run):
-    """Pinned buffers are made under the card that they are for; PyTorch's current card is 0 all the time."""
+    """Pinned buffers are created with their GPU current; PyTorch's current GPU is 0 all the time."""
     for what in (
         "ds.place(torch.ones(3), CARD)",
         "ds.place([torch.full((1024,), float(i)) for i in range(100)], CARD)",
@@ -61,7 +61,7 @@ def test_looking_and_waiting_make_no_context(run):
 
 
 def test_calls_are_those_of_pytorch(run_on_each):
-    """Single transfers cost what PyTorch's own cost; what is there already costs nothing."""
+    """Single transfers cost the same as PyTorch's own; a tensor that is already there costs nothing."""
     run_on_each("""
     x = torch.arange(1024.)
     y = ds.place(x, CARD)
@@ -76,7 +76,7 @@ def test_calls_are_those_of_pytorch(run_on_each):
 
 
 def test_drawing_takes_one_kernel(run_on_each):
-    """As PyTorch's own, which keeps below the upper bound where rounding cannot go beyond it."""
+    """Like PyTorch's own, it stays below the upper bound if rounding cannot exceed it."""
     run_on_each("""
     native = calls_of(lambda: torch.rand(9, device=CUDA))
     assert native == {"kernel": 1, "cudaMalloc": 1}, native
@@ -140,7 +140,7 @@ def test_saving_and_loading_many_small_leaves_is_one_copy_and_one_wait(run_on_ea
 
 
 def test_the_driver_says_which_cards_are_used(run):
-    """What the adapter of CuPy asks, whose runtime tells of no contexts."""
+    """The adapter of CuPy asks the driver, because CuPy's runtime does not report contexts."""
     run("""
     from devshim.devices import cuda
     def used():

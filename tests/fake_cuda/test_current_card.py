@@ -1,4 +1,4 @@
-"""The current card is each thread's own, and as it was after every call."""
+"""Tests that the current GPU belongs to each thread, and is unchanged after every call."""
 
 from __future__ import annotations
 

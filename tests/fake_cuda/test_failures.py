@@ -1,10 +1,10 @@
-"""A card that is full, a process that forks, a driver that does not answer."""
+"""Tests of a GPU that is full, a process that forks, and a driver that does not answer."""
 
 from __future__ import annotations
 
 
 def test_a_full_card(run_on_each):
-    """The error is devshim's and PyTorch's; nothing has moved, and the memory is back to the byte."""
+    """The error is devshim's and PyTorch's; nothing has moved, and the memory is freed to the byte."""
     run_on_each(
         """
     x = ds.place(torch.ones(3), CARD)
@@ -32,7 +32,7 @@ def test_a_full_card(run_on_each):
 
 
 def test_shrink_batch_may_be_the_first_call(run_on_each):
-    """``import devshim``, then PyTorch, as in README.md: no call before has loaded the adapter."""
+    """``import devshim``, then PyTorch, as in README.md: no earlier call has loaded the adapter."""
     run_on_each("""
     tried = []
     def step(size):
@@ -44,7 +44,7 @@ def test_shrink_batch_may_be_the_first_call(run_on_each):
 
 
 def test_fork(run):
-    """Before CUDA is started a child may use cards; afterwards it is PyTorch's error, at once."""
+    """Before CUDA is started a child may use GPUs; afterwards PyTorch's error is raised immediately."""
     run("""
     def child(call):
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""JAX's CUDA build on cards that do not exist: counting, copies, memory, a full card and a driver that fails."""
+"""Tests of the CUDA build of JAX on GPUs that do not exist: counting, copies, memory, a full GPU, a failing driver."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_copies_take_as_many_calls_as_jax_takes(run):
 
 
 def test_what_is_read_leaves_nothing_on_the_host(run):
-    """JAX keeps the host's copy of what it reads from a card, and with it the memory, as long as the array lives."""
+    """JAX keeps a host copy of what it reads from a GPU, and with it the memory, as long as the array lives."""
     run("""
     import numpy as np
     x = ds.from_numpy(np.ones(100, "float32"), CARD)
@@ -89,7 +89,7 @@ def test_a_process_without_preallocation_takes_what_it_uses(run):
 
 
 def test_a_full_card(run):
-    """JAX waits for ten seconds before it says so."""
+    """JAX waits for ten seconds before it raises."""
     run(
         """
         import numpy as np
@@ -104,7 +104,7 @@ def test_a_full_card(run):
 
 
 def test_a_program_that_does_not_fit(run):
-    """JAX gives an array all the same, and raises where it is read (0.10.2)."""
+    """JAX returns an array nevertheless, and raises when it is read (0.10.2)."""
     run(
         """
         import jax.numpy as jnp
@@ -124,7 +124,7 @@ def test_a_program_that_does_not_fit(run):
 
 
 def test_claims_that_need_no_values_are_true(tmp_path):
-    """`devshim certify`, each pattern as a person would type it; those that need kernels' values fail here."""
+    """`devshim certify` accepts each pattern as a person would type it; claims that need kernels' values fail here."""
     found = certified(tmp_path, "jax", "start.[cdvthbg]*", FAKE_CUDA_GPUS="1")
     assert {"start.counting", "start.visible", "start.by_uuid", "start.growing"} <= set(found)
     found |= certified(tmp_path, "jax", "tensors.[mnrt]*", FAKE_CUDA_GPUS="1")
@@ -181,9 +181,9 @@ def test_a_slice_is_a_card(run):
 
 
 def test_jax_finds_no_card_where_nvml_fails(run):
-    """CUDA shows the cards, and XLA asks NVML first (0.10.2): they are counted, and the first use says why not.
+    """CUDA shows the GPUs, and XLA queries NVML first (0.10.2): they are counted, and the first use gives the reason.
 
-    JAX raises at its first call, whatever that was, and goes on without cards; so does devshim.
+    JAX raises at its first call, whatever that was, and continues without GPUs; so does devshim.
     """
     run(
         """
@@ -198,7 +198,7 @@ def test_jax_finds_no_card_where_nvml_fails(run):
 
 @pytest.mark.parametrize("error", ["35", "3", "100", "999"])
 def test_a_driver_that_does_not_start(run, error):
-    """NVML answers all the same; what is asked of a card is refused with the driver's reason, and the host works."""
+    """NVML still answers; a call that needs a GPU raises with the driver's reason, and the host works."""
     run(
         """
         assert ds.device_count() == 4

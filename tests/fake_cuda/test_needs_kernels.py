@@ -1,4 +1,4 @@
-"""The list of ``gpu``-marked tests that need kernels: what is in it launches some, and is there."""
+"""Tests of the list of ``gpu``-marked tests that need kernels: each exists, and launches kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TESTS = ["t.py::one[x]", "t.py::one[y]", "t.py::two[a]", "t.py::two[b]", "t.py::
 
 @pytest.fixture
 def listed(tmp_path, monkeypatch):
-    """Make the plugin's state with a list, in a run of some tests."""
+    """Return the plugin's state with a list, in a run of some tests."""
     file = tmp_path / "needs_kernels.txt"
     file.write_text("# words\nt.py::one\nt.py::two[a]\n")
     monkeypatch.setattr(needs_kernels, "LIST", file)

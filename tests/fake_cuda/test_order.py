@@ -1,16 +1,16 @@
-"""Streams that work as late as they may: what the caller sees, other streams see, and later writes do not change."""
+"""Tests with streams that work as late as possible: what the caller sees, what streams see, and later writes."""
 
 from __future__ import annotations
 
 import pytest
 
 SMALL, LARGE = "1000", "(1 << 25)"
-"""Elements of what goes at once, and of what goes in pieces."""
+"""The numbers of elements of a tensor copied in one piece, and of one copied in several."""
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_what_was_placed_is_there_for_every_stream(run_on_each, size):
-    """A copy that waits is complete, whatever stream looks, and its source may be written."""
+    """A blocking copy is complete for every stream, and its source may be overwritten."""
     run_on_each(
         f"""
         x = torch.arange(float({size}))
@@ -49,7 +49,7 @@ def test_without_waiting_it_is_there_after_synchronize(run_on_each, size):
 
 
 def test_between_cards(run):
-    """PyTorch orders the streams of both cards; the copy is read on the target's current stream."""
+    """PyTorch orders the streams of both GPUs; the copy is read on the target's current stream."""
     run(
         """
         kept = torch.arange(1000.)
@@ -66,7 +66,7 @@ def test_between_cards(run):
 
 
 def test_many_small_ones_are_one_sum(run):
-    """One call of NCCL for each dtype and card; large ones go alone."""
+    """There is one NCCL call for each dtype and GPU; large tensors go alone."""
     run("""
     def cat(xs):  # by copies: kernels compute nothing here
         made = torch.empty(sum(x.numel() for x in xs), dtype=xs[0].dtype, device=xs[0].device)
@@ -96,7 +96,7 @@ def test_many_small_ones_are_one_sum(run):
 
 
 def test_a_metric_log_of_other_streams(run_on_each):
-    """What was appended on a stream of the user's has been computed when the log is read on another."""
+    """A value appended on a user's stream has been computed when the log is read on another."""
     run_on_each(
         """
         def stack(xs):  # by copies: kernels compute nothing here

@@ -1,4 +1,4 @@
-"""TensorFlow's CUDA build on cards that do not exist: counting, copies, memory, a full card, a driver that fails."""
+"""Tests of a TensorFlow CUDA build on GPUs that do not exist: counting, copies, memory, full GPUs, failing drivers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_copy_between_cards_takes_one_call(run):
 
 
 def test_a_full_card(run):
-    """TensorFlow waits for ten seconds before it says so."""
+    """TensorFlow waits for ten seconds before it raises."""
     run(
         """
         import numpy as np
@@ -59,7 +59,7 @@ def test_a_full_card(run):
 
 
 def test_no_call_needs_soft_placement(run):
-    """A user may switch it off; the operators that a card does not have for a dtype are then made up for here."""
+    """A user may switch it off; operators that a GPU lacks for a dtype are then emulated."""
     run("""
     import tensorflow as tf
     tf.config.set_soft_device_placement(False)
@@ -82,7 +82,7 @@ def test_no_call_needs_soft_placement(run):
 
 
 def test_soft_placement_off_is_no_excuse_for_the_host(run):
-    """What a card cannot have at all is refused as before."""
+    """An operation that a GPU cannot do is refused as before."""
     run("""
     import tensorflow as tf
     tf.config.set_soft_device_placement(False)
@@ -106,7 +106,7 @@ def test_a_driver_that_does_not_start(run, error):
 
 
 def test_claims_that_need_no_values_are_true(tmp_path):
-    """`devshim certify`; a full card alone would take a minute, for TensorFlow waits for ten seconds each time."""
+    """`devshim certify`; a full GPU alone would take a minute, because TensorFlow waits for ten seconds each time."""
     found = certified(tmp_path, "tensorflow", "start.[cdvthbg]*", FAKE_CUDA_GPUS="1")
     assert {"start.counting", "start.visible", "start.by_uuid", "start.growing"} <= set(found)
     found |= certified(tmp_path, "tensorflow", "tensorflow.[cl]*", FAKE_CUDA_GPUS="1")
@@ -114,8 +114,8 @@ def test_claims_that_need_no_values_are_true(tmp_path):
 
 
 def test_a_crash_shows_its_cause(tmp_path):
-    """Matrix products end the process here: there is no cuBLAS."""
+    """Matrix products crash here: cuBLAS is missing."""
     found = certified(tmp_path, "tensorflow", "models.[fc]*", FAKE_CUDA_GPUS="1")
     assert "SIGABRT; it wrote: F0000" in found["models.forward"]
     assert "Check failed: blas_" in found["models.forward"]
-    assert found["models.checkpoint"].startswith("PASS")  # a new process goes on with the next claim
+    assert found["models.checkpoint"].startswith("PASS")  # a new process continues with the next claim

@@ -1,4 +1,4 @@
-"""Which cards a process sees: by index and by UUID, slices, and what is said too late."""
+"""Tests of the GPUs that a process sees: by index and by UUID, slices, and settings that come too late."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_cards_up_to_the_first_entry_that_names_none(run, value, count):
 
 
 def test_a_slice_is_a_card(run):
-    """A process gets one slice (MIG); PyTorch asks CUDA itself how many there are."""
+    """A process gets one slice (MIG); PyTorch queries CUDA itself for the count."""
     run(
         """
         assert ds.device_count() == 1
@@ -51,7 +51,7 @@ def test_a_slice_is_a_card(run):
 
 
 def test_a_slice_has_its_own_uuid(run):
-    """As ``CUDA_VISIBLE_DEVICES`` takes it; PyTorch leaves out what it is the UUID of."""
+    """It has the form that ``CUDA_VISIBLE_DEVICES`` accepts; PyTorch omits the kind of device of the UUID."""
     slice_ = "MIG-11111111-1111-1111-1111-111111111102"
     run(f"assert ds.describe('gpu:0').uuid == '{slice_}'", CUDA_VISIBLE_DEVICES=slice_)
     run(f"assert ds.describe('gpu:2').uuid == '{UUID(2)}'")
@@ -59,7 +59,7 @@ def test_a_slice_has_its_own_uuid(run):
 
 @pytest.mark.parametrize("value", [None, "2", "2,3", UUID(2)], ids=str)
 def test_of_cards_in_mig_mode_cuda_shows_one_slice(run, value):
-    """NVML counts the cards, and so does ``torch.cuda.device_count()``; devshim counts what can be used."""
+    """NVML counts the GPUs, and so does ``torch.cuda.device_count()``; devshim counts what can be used."""
     run(
         f"""
         assert torch.cuda.device_count() == {4 if value is None else len(value.split(","))}
@@ -93,7 +93,7 @@ def test_of_cards_in_mig_mode_cuda_shows_one_slice(run, value):
 
 @pytest.mark.parametrize("order", [None, "PCI_BUS_ID"])
 def test_cards_that_are_unlike(run, order):
-    """CUDA lists the fastest first, and the driver by bus; a card is who CUDA says it is."""
+    """CUDA lists the fastest first, and the driver by bus; CUDA decides which GPU has which number."""
     run(
         f"""
         seen = [ds.describe(card) for card in ds.devices("gpu")]
@@ -120,7 +120,7 @@ def test_cards_that_are_unlike(run, order):
 
 
 def test_nvml_is_started_once(run):
-    """To start it takes a real driver milliseconds; PyTorch may do it once more."""
+    """Starting it takes milliseconds on a real driver; PyTorch may do it once more."""
     run("""
     import ctypes
     started = ctypes.CDLL("libnvidia-ml.so.1").fake_nvml_starts
@@ -143,7 +143,7 @@ def test_nvml_is_started_once(run):
 
 @pytest.mark.parametrize("error", ["35", "3", "999"])
 def test_a_driver_that_cannot_start(run, error):
-    """Too old, not initialised, unknown: NVML answers all the same, so that cards are counted until one is used."""
+    """If it is too old, not initialised or unknown, NVML still answers, so GPUs are counted until one is used."""
     run(
         """
         calls = [
@@ -198,7 +198,7 @@ def test_set_visible_devices(run):
 
 
 def test_without_nvml_cuda_is_asked(run_on_each):
-    """A container may have CUDA and no NVML; PyTorch then warns, and counts by the driver."""
+    """A container may have CUDA without NVML; PyTorch then warns, and counts with the driver."""
     run_on_each(
         """
         import warnings

@@ -1,4 +1,4 @@
-"""Equal models of each framework, by name: how to make one, and what it gives for an input as PyTorch has it."""
+"""Equal models of each framework, by name: how to make one, and its output for an input in PyTorch's layout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = tuple(INPUTS)
 
 
 def stir(backend: Any, model: Any) -> None:
-    """Give a model's weights and statistics other values, none like another; all positive, as variances are."""
+    """Give a model's weights and statistics new values, all different, and all positive, as variances are."""
     rng = np.random.default_rng(8)
     for leaf in {id(leaf.owner): leaf for leaf in backend.leaves(model)}.values():
         x = leaf.read()

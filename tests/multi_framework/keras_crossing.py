@@ -1,9 +1,9 @@
-"""Keras models and optimizers cross between Keras's frameworks: saved by one process, loaded by another.
+"""A program that moves Keras models and optimizers between Keras backends: one process saves them, another loads them.
 
     KERAS_BACKEND=torch python keras_crossing.py save FOLDER
     KERAS_BACKEND=jax python keras_crossing.py load FOLDER FOLDER ...
 
-Each process is on two simulated GPUs, and prints ``crossed`` at its end.
+Each process uses two simulated GPUs, and prints ``crossed`` at its end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LABELS = RNG.standard_normal((8, 3)).astype("f4")
 
 
 class Own(keras.Model):
-    """A model with a call, a weight and a list of layers of its own; built when it is called."""
+    """A model with its own call, weight and list of layers; built when it is called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def trained(optimizer: Any) -> Any:
 
 
 def train(model: Any) -> None:
-    """Two steps by `train_on_batch`: at the end of an epoch Keras (3.15.1) fails on JAX with an average of weights."""
+    """Run two steps by `train_on_batch`: at an epoch's end Keras (3.15.1) on JAX fails with averaged weights."""
     for _ in range(2):
         model.train_on_batch(VECTORS, LABELS)
 
@@ -170,7 +170,7 @@ def save(folder: Path) -> None:
 def load(folder: Path) -> None:
     for name, (make, x) in MODELS.items():
         model = make()
-        if name not in ("own", "unbuilt", "recurrent"):  # which are built when they are loaded
+        if name not in ("own", "unbuilt", "recurrent"):  # these are built when they are loaded
             model(x)
         assert ds.load(folder / name, "gpu:1", into=model) is model
         assert ds.placement_of(model).devices == {ds.gpu(1)}, name

@@ -1,4 +1,4 @@
-"""Weights cross between frameworks: saved by one, loaded into the equal model of another, they give the same outputs.
+"""Tests of weights that cross between frameworks: saved by one, loaded into another's equal model, with equal outputs.
 
 The models are in ``equal_models.py``, beside this file; each of PyTorch, Keras, Gluon and Paddle saves and loads each.
 """
@@ -28,7 +28,7 @@ FRAMEWORKS = EQUAL["FRAMEWORKS"]
 
 @pytest.fixture(scope="module", autouse=True)
 def _all_loaded() -> None:
-    """Load all of them here, before Keras is imported by itself: devshim sees to what does not bear another order."""
+    """Load all of them here, before Keras is imported directly: devshim takes care of the required order."""
     for name in FRAMEWORKS:
         with ds.using(name):
             ds.zeros((1,))
@@ -36,7 +36,7 @@ def _all_loaded() -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], tuple[Path, np.ndarray]]:
-    """What a framework's model of a name was saved to, and what it gives; made once."""
+    """Return a function that saves a framework's model once, and returns the file and the model's output."""
     folder = tmp_path_factory.mktemp("checkpoints")
     known: dict[tuple[str, str], tuple[Path, np.ndarray]] = {}
 
@@ -69,7 +69,7 @@ def test_the_outputs_are_the_same(saved: Any, source: str, target: str, name: st
     assert ds.load(path, into=model) is model
     found = GIVES[target](model, INPUTS[name])
     assert found.shape == expected.shape
-    assert float(np.std(expected)) > 1e-3  # it depends on what it is given
+    assert float(np.std(expected)) > 1e-3  # it depends on its input
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -99,7 +99,7 @@ print("crossed")
 
 
 def test_they_cross_from_card_to_card(tmp_path: Path) -> None:
-    """Saved on one simulated card, loaded straight onto another; in a process that has cards from its start."""
+    """They are saved on one simulated GPU and loaded directly onto another, in a process that starts with GPUs."""
     names = NAMES[1:4:2]
     code = CARDS.format(frameworks=FRAMEWORKS, models=str(MODELS), names=names, folder=str(tmp_path))
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "DEVSHIM_SIMULATE_GPUS": "2"}
@@ -114,7 +114,7 @@ def test_they_cross_from_card_to_card(tmp_path: Path) -> None:
     assert "crossed" in done.stdout, done.stderr[-3000:]
 
 
-# ---------------------------------------------------------------------- what does not fit
+# ---------------------------------------------------------------------- files that do not match
 @pytest.mark.parametrize("target", FRAMEWORKS)
 def test_other_layers_are_refused_and_named(saved: Any, target: str) -> None:
     source = FRAMEWORKS[FRAMEWORKS.index(target) - 1]
@@ -153,7 +153,7 @@ def test_another_epsilon_and_another_order_are_refused(saved: Any) -> None:
 
 
 def test_features_of_an_unknown_order_are_refused_both_ways(saved: Any, tmp_path: Path) -> None:
-    """The shapes agree, and the numbers would be wrong: what a ``Lambda`` does, Keras's graph does not tell."""
+    """The shapes agree, but the numbers would be wrong: Keras's graph does not show what a ``Lambda`` does."""
     import keras
     import tensorflow as tf
 
@@ -183,7 +183,7 @@ def test_features_of_an_unknown_order_are_refused_both_ways(saved: Any, tmp_path
 
 
 def test_equal_names_are_not_taken_for_equal_layouts(tmp_path: Path) -> None:
-    """PyTorch and Paddle both say ``0.weight``, and mean it transposed: of a square one the shapes agree."""
+    """PyTorch and Paddle both use ``0.weight``, with transposed layouts: for a square weight the shapes agree."""
     import paddle
     import torch
 

@@ -1,4 +1,4 @@
-"""Compiled functions of one framework while others, with compilers of their own, were loaded before it."""
+"""Tests of compiled functions of one framework after others, with compilers of their own, were loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import devshim as ds
 
-LOADED = ("jax", "tensorflow", "torch")  # this order: what reads code is asked first all the same
+LOADED = ("jax", "tensorflow", "torch")  # this order: a framework that traces bytecode is still queried first
 for _name in LOADED:
     pytest.importorskip(_name)
 

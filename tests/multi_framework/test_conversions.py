@@ -1,4 +1,4 @@
-"""Conversions between all frameworks: each is right or refused, as published; and the sweep that says so can fail."""
+"""Tests of conversions between all frameworks: each is right or refused, as published; and that the sweep can fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AGAIN = "run `nox -s conversions`"
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    """All conversions, made in processes of their own."""
+    """Return all conversions, run in separate processes."""
     return sweep()
 
 
@@ -50,7 +50,7 @@ TO_TORCH = Task("numpy", "torch", False)
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Judges a cell with another `ds.convert`, and returns what was wrong."""
+    """Return a function that judges a cell with another `ds.convert`, and returns what was wrong."""
     sides = {"torch": TorchSide(), "numpy": NumpySide()}
 
     def judged(convert: Any, cell: Cell = CELL, task: Task = TO_TORCH) -> str:

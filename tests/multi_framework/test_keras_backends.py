@@ -1,6 +1,6 @@
-"""Checkpoints of Keras models and optimizers cross between the frameworks that Keras computes with.
+"""Tests of checkpoints of Keras models and optimizers that cross between Keras backends.
 
-Keras has one framework for a process, so each saves in a process of its own, and loads in another.
+Keras has one backend per process, so each saves in its own process, and loads in another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Simulated cards of all frameworks in one run of pytest, and in programs that never import devshim."""
+"""Tests of simulated GPUs of all frameworks in one run of pytest, and in programs that never import devshim."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TESTS = """
 
 
 def test_every_framework_is_tested_in_one_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = pytester.mkdir("site") / "fixtures-1.0.dist-info"  # where devshim is not installed, only its source is there
+    info = pytester.mkdir("site") / "fixtures-1.0.dist-info"  # devshim is not installed there, only its source
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fixtures\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[pytest11]\ndevshim = devshim.pytest_plugin\n")

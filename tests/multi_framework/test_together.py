@@ -1,7 +1,7 @@
-"""Several frameworks in one interpreter: PyTorch, TensorFlow, Paddle, JAX and MXNet, beside NumPy.
+"""Tests of several frameworks in one interpreter: PyTorch, TensorFlow, Paddle, JAX and MXNet, with NumPy.
 
-Each order of imports is tried in a process of its own, because the wrong one ends it (TensorFlow 2.21 before
-Paddle 3.3 is a segmentation fault by itself, and MXNet does not import beside today's NumPy).
+Each import order is tried in its own process, because the wrong one crashes it (TensorFlow 2.21 before Paddle 3.3 is a
+segmentation fault without devshim, and MXNet cannot be imported with today's NumPy).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALL = [*FRAMEWORKS, "numpy"]
 
 
 def run_alone(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh interpreter, quietly."""
+    """Run code in a new interpreter, without its log output."""
     import os
 
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
@@ -37,7 +37,7 @@ def run_alone(code: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture(scope="module", autouse=True)
 def _all_loaded() -> None:
-    """Load all of them here, TensorFlow before Paddle: the order that crashes by itself."""
+    """Load all of them here, TensorFlow before Paddle: the order that crashes without devshim."""
     missing = [name for name in ALL if name not in ds.backends()]
     assert not missing, f"this session is about all frameworks, and {missing} are not installed"
     for name in ALL:
@@ -91,7 +91,7 @@ print(float(paddle.ones([2]).sum() + 1), int(tensorflow.ones([2])[0]), mxnet.np.
 
 
 def test_without_the_care_tensorflow_before_paddle_still_crashes() -> None:
-    """The trap is real: when this fails, the care in `_paddle/import_hooks.py` can go."""
+    """The trap is real: if this fails, the workaround in `_paddle/import_hooks.py` can be removed."""
     done = run_alone("import tensorflow, paddle")
     assert done.returncode == -11, f"exit code {done.returncode}: {done.stderr[-500:]}"
 
@@ -165,7 +165,7 @@ def test_convert_with_copy_shares_nothing(source: str, target: str) -> None:
     try:
         seen = ds.to_numpy(x, copy=False)
         seen[...] = -1
-    except (ds.CopyNeededError, ValueError):  # memory that cannot be written cannot betray sharing
+    except (ds.CopyNeededError, ValueError):  # memory that cannot be written cannot show sharing
         return
     assert ds.to_numpy(y).tolist() == array.tolist()
 

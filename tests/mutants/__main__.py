@@ -1,12 +1,13 @@
-"""Mutation testing of the neutral half: ``python tests/mutants --sample 300``.
+"""The program for mutation testing of the neutral half: ``python tests/mutants --sample 300``.
 
 A mutant is a copy of the package with one small fault in a comparison, boolean operator, constant or returned value.
-The tests of ``tests/unit`` and the conformance kit on NumPy's two simulated GPUs that run its line judge it: one
-that fails, and passes without the fault, kills the mutant.  A mutant that survives shows what no test would notice.
+The tests of ``tests/unit`` and the conformance kit on NumPy's two simulated GPUs that run its line judge it: a test
+that fails, and passes without the fault, kills the mutant. A mutant that survives shows a fault that no test would
+detect.
 
-Which mutants are made is drawn with a seed, so that a run can be repeated.  ``--keep FOLDER`` stores each outcome as it
-is found, and the same command goes on where it was cut off.  When tests have been written for what survived, the same
-command with ``--again --by FILE`` judges the survivors once more, by these tests.
+A seed selects the mutants, so that a run can be repeated. ``--keep FOLDER`` stores each outcome as it is found, and the
+same command continues after an interruption. After tests have been written for the survivors, the same command with
+``--again --by FILE`` judges the survivors again, with these tests.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LEFT_OUT = ("devshim/testing/", "devshim/cli/", "devshim/isolation/", "devshim/p
 
 
 def main() -> int:
-    """Draw mutants, judge them, print and write what survived; return the exit status."""
+    """Draw mutants, judge them, print and write the survivors; return the exit status."""
     asked = arguments()
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="mutants-") as temporary:
@@ -91,11 +92,11 @@ def population(root: Path, only: Sequence[str], line: int | None) -> list[Mutant
 
 
 def copied(tree: Path, again: bool) -> Path:
-    """Return a copy of the checkout: the one that an earlier run left, with no fault that it left in it.
+    """Return a copy of the checkout: the one that an earlier run left, with its faults removed.
 
     Args:
-        tree: Where the copy is.
-        again: True where the tests are to be those of today.
+        tree: The path of the copy.
+        again: True to use today's tests.
     """
     original = tree / "original"
     if not original.exists():
@@ -113,7 +114,7 @@ def copied(tree: Path, again: bool) -> Path:
 def outcomes(
     drawn: Sequence[Mutant], trees: Sequence[Path], folder: Path, by: Sequence[str] | None, again: bool
 ) -> list[dict[str, Any]]:
-    """Return the outcome of every mutant, and its first one; what the folder has is judged ``again`` or not at all."""
+    """Return the outcome of every mutant, and its first one; stored mutants are judged ``again``, or skipped."""
     store = folder / OUTCOMES
     found = stored(store)
     left = [each for each in drawn if _key(vars(each)) not in found]
@@ -127,7 +128,7 @@ def outcomes(
 
 
 def stored(store: Path) -> dict[tuple[str, int, int, str], dict[str, Any]]:
-    """Return the outcomes that a folder has, the last of each mutant, with what the first was."""
+    """Return the outcomes stored in a folder, the last of each mutant, with the first one."""
     found: dict[tuple[str, int, int, str], dict[str, Any]] = {}
     for line in store.read_text(encoding="utf-8").splitlines() if store.exists() else ():
         each = json.loads(line)
@@ -141,7 +142,7 @@ def _key(mutant: dict[str, Any]) -> tuple[str, int, int, str]:
 
 
 def judge_all(drawn: Iterable[Mutant], trees: Sequence[Path], selection: Selection, store: Path) -> None:
-    """Judge mutants, one at a time in each copy of the checkout, and write each outcome down."""
+    """Judge mutants, one at a time in each copy of the checkout, and record each outcome."""
     waiting: SimpleQueue[Mutant] = SimpleQueue()
     for each in drawn:
         waiting.put(each)

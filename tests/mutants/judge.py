@@ -1,4 +1,4 @@
-"""Judges mutants: runs the tests that reach a fault, and believes a failure only if they pass without the fault."""
+"""The judge of mutants: it runs tests that reach a fault, and counts a failure only if they pass without the fault."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from select_tests import SUITES, by_line, collected, pytest
 LIMIT = 900.0
 """Seconds for the tests of one suite on one mutant; a single test has `select_tests.EACH`."""
 MOST = 80
-"""Tests of one suite that judge a line, where more run it: half are the first, half are spread over the rest."""
+"""The most tests of one suite that judge a line: half are the first that run it, half are spread over the rest."""
 Lines = Mapping[tuple[str, int], Sequence[str]]
 
 
@@ -25,8 +25,8 @@ class Selection:
 
     Attributes:
         lines: Suite -> file and line -> its tests.
-        chosen: Suite -> tests that judge every line in their place, or None.
-        named: File -> the tests of `tests/unit` that are named after it: some run it in processes of their own.
+        chosen: Suite -> tests that judge every line instead, or None.
+        named: File -> the tests of `tests/unit` that are named after it: some run it in separate processes.
     """
 
     lines: Mapping[str, Lines]
@@ -34,7 +34,7 @@ class Selection:
     named: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def judges(self, mutant: Mutant) -> Iterator[tuple[str, list[str]]]:
-        """Yield the tests that run a mutant's line; of one that none is seen to run, those of its file."""
+        """Yield the tests that run a mutant's line; if none is known to run it, those of its file."""
         if self.chosen is not None:
             found = {suite: list(tests) for suite, tests in self.chosen.items()}
         else:
@@ -47,7 +47,7 @@ class Selection:
 
 
 def _some(tests: list[str]) -> list[str]:
-    """Return these tests, or as many of them as shall judge a line that nearly everything runs."""
+    """Return these tests, or a selection of them for a line that nearly every test runs."""
     first, rest = tests[: MOST // 2], tests[MOST // 2 :]
     return first + rest[:: -(-len(rest) // (MOST // 2)) or 1]
 
@@ -57,7 +57,7 @@ def _of_file(lines: Lines, name: str) -> list[str]:
 
 
 def select(trees: Sequence[Path], folder: Path, chosen: Sequence[str] | None) -> Selection:
-    """Return the tests that judge each line; bytecode of all that they import is left in every copy of the checkout."""
+    """Return the tests that judge each line; every copy of the checkout keeps the bytecode of their imports."""
     if chosen:
         return Selection(
             {}, {suite: [test for test in chosen if test.startswith(SUITES[suite][1][0])] for suite in SUITES}
@@ -65,7 +65,7 @@ def select(trees: Sequence[Path], folder: Path, chosen: Sequence[str] | None) ->
     with ThreadPoolExecutor(len(trees)) as pool:
         there = {suite: set.union(*pool.map(collected, trees, [suite] * len(trees))) for suite in SUITES}
     stored = [folder / f"{suite}.coverage" for suite in SUITES]
-    with ThreadPoolExecutor(min(len(trees), len(SUITES))) as pool:  # not two at once in one tree
+    with ThreadPoolExecutor(min(len(trees), len(SUITES))) as pool:  # never two at the same time in one tree
         found = list(pool.map(by_line, (trees[0], trees[-1]), SUITES, stored))
     lines = {
         suite: {line: [test for test in tests if test in there[suite]] for line, tests in by.items()}
@@ -76,12 +76,12 @@ def select(trees: Sequence[Path], folder: Path, chosen: Sequence[str] | None) ->
 
 
 def _named_after(path: str, tests: Iterable[str]) -> list[str]:
-    """Return the tests of a file of the package, by the name of theirs: test_parsing.py is about parsing.py."""
+    """Return the tests of a file of the package, by name: test_parsing.py is about parsing.py."""
     return sorted(test for test in tests if f"/test_{Path(path).stem}.py::" in test)
 
 
 class Judge:
-    """Judges mutants in one copy of the checkout."""
+    """The judge of mutants in one copy of the checkout."""
 
     def __init__(self, tree: Path, selection: Selection) -> None:
         self.tree, self.selection = tree, selection

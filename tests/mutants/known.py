@@ -19,4 +19,4 @@ SURVIVORS: dict[tuple[str, str, str], str] = {
         "False -> True",
     ): "the next look adds up what is held once more, and gets the same sum",
 }
-"""File, line of source and change -> the reason why the mutant behaves as the original does."""
+"""File, line of source and change -> the reason why the mutant behaves like the original."""

@@ -1,4 +1,4 @@
-"""Makes mutants: a source file with one small fault in it, in the operators that mutation testing is done with."""
+"""The generator of mutants: a source file with one small fault, made by the usual operators of mutation testing."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Mutant:
     Attributes:
         path: The file, relative to the checkout.
         line: The line of the fault.
-        change: What became what.
-        text: The line before.
-        start: Where the replaced text begins, in bytes.
-        stop: Where it ends.
-        new: What replaces it.
+        change: The text before and after.
+        text: The original line.
+        start: The start of the replaced text, in bytes.
+        stop: Its end.
+        new: Its replacement.
     """
 
     path: str
@@ -56,7 +56,7 @@ def mutants(root: Path, path: str) -> list[Mutant]:
 
 
 class _Finder:
-    """Finds the places of one file where a fault can be made."""
+    """A visitor that finds the places of one file for faults."""
 
     def __init__(self, path: str, source: bytes) -> None:
         self.path, self.source = path, source
@@ -114,12 +114,12 @@ class _Finder:
 
 
 def _is_as_none(node: ast.expr) -> bool:
-    """Return True for None, and for False: to who asks for a truth None is the same, and it is made True anyway."""
+    """Return True for None, and for False: in a test for truth None is equal, and a mutant with True exists anyway."""
     return isinstance(node, ast.Constant) and (node.value is None or node.value is False)
 
 
 def _skipped(tree: ast.Module) -> set[ast.AST]:
-    """Return the nodes that only a type checker reads: annotations, and what stands below ``if TYPE_CHECKING``."""
+    """Return the nodes that only a type checker reads: annotations, and code below ``if TYPE_CHECKING``."""
     found: set[ast.AST] = set()
     for node in ast.walk(tree):
         unread: list[ast.AST | None] = []

@@ -1,4 +1,4 @@
-"""Writes the record of a mutation run, and the page that says how many mutants the tests kill."""
+"""The record of a mutation run, and the page with the number of mutants that the tests kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds which tests run which lines: a mutant is judged by the tests that run its line, and by no others."""
+"""The selection of tests for each line: only tests that run a mutant's line judge it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ SUITES: dict[str, tuple[list[str], list[str]]] = {
     "neutral": ([], ["tests/unit"]),
     "kit": (["-p", "devshim.testing.plugin", "--devshim-gpus=2"], ["tests/backends/numpy/test_conformance.py"]),
 }
-"""Suite -> options of pytest, and what it runs."""
+"""Suite -> options of pytest, and its tests."""
 UNRELATED = (
     *("test_architecture.py", "test_layers.py", "test_import_cost.py", "test_benchmarks.py"),
     "registry/test_import_hooks.py",
 )
-"""Files whose tests read the source, time it, or import it in processes of their own."""
+"""Files whose tests read the source, time it, or import it in separate processes."""
 
 
 EACH = 120
-"""Seconds for one test: one that takes longer never ends."""
+"""Seconds for one test: a test that takes longer never ends."""
 
 
 def environment(tree: Path, compiled: bool) -> dict[str, str]:
-    """Return the environment in which a copy of the checkout is what is imported.
+    """Return the environment in which a copy of the checkout is imported.
 
-    Bytecode is written only while no mutant is there, so that a mutant's is never found by what runs later.
+    Bytecode is written only while no mutant is there, so that later runs never find a mutant's bytecode.
     """
     paths = os.pathsep.join(map(str, (tree, tree / "backends", tree / "tests/helpers")))
     own = {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "" if compiled else "1", "OMP_NUM_THREADS": "1"}
@@ -48,14 +48,14 @@ def pytest(
 
     Args:
         tree: The copy.
-        suite: Which suite they are of.
-        tests: Their identifiers; all of the suite where there are none.
-        more: Further options.
+        suite: Their suite.
+        tests: Their identifiers; if empty, all of the suite.
+        more: Additional options.
         limit: Seconds.
         compiled: True to write bytecode.
 
     Returns:
-        Pytest's exit status, 124 where it takes longer than the limit, and what it printed.
+        Pytest's exit status, 124 if it takes longer than the limit, and its output.
     """
     options, every = SUITES[suite]
     fixed = ["-q", "-x", "-p", "no:cacheprovider", f"--timeout={EACH}"]
@@ -69,7 +69,7 @@ def pytest(
 
 
 def collected(tree: Path, suite: str) -> set[str]:
-    """Return the identifiers of a suite's tests, and leave the bytecode of all that they import."""
+    """Return the identifiers of a suite's tests, and leave the bytecode of all their imports."""
     status, printed = pytest(tree, suite, more=["--collect-only"], compiled=True)
     if status:
         raise SystemExit(f"the suite {suite} is not collected without a mutant:\n{printed[-3000:]}")
@@ -77,10 +77,10 @@ def collected(tree: Path, suite: str) -> set[str]:
 
 
 def by_line(tree: Path, suite: str, data: Path) -> dict[tuple[str, int], list[str]]:
-    """Return the tests that run each line of the package, fast ones first, then those of few lines.
+    """Return the tests that run each line of the package, fast ones first, then those that run few lines.
 
-    One run of the suite shows it.  What that run measures stays in ``data`` and beside it; where it is there, the suite
-    does not run again.
+    One run of the suite measures this. Its data stays in ``data`` and beside it; if that exists, the suite does not run
+    again.
     """
     times = data.with_suffix(".durations")
     if not data.exists():

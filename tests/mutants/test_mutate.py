@@ -1,4 +1,4 @@
-"""The mutation run itself: what it changes, what it leaves alone, and which tests judge a line."""
+"""Tests of the mutation run itself: what it changes, what it leaves unchanged, and which tests judge a line."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_record_has_a_result_on_each_line():
 # ---------------------------------------------------------------------- judging
 @pytest.fixture
 def judged(tmp_path, monkeypatch):
-    """A judge of a file whose one fault is seen by the tests that a test names, in the order that it names."""
+    """Return a judge of a file whose one fault is detected by the tests that a test names, in that order."""
 
     def judged(*tests, fails_with=(), fails_without=()):
         (tmp_path / "module.py").write_text("x = 1\n", encoding="utf-8")

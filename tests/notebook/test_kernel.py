@@ -1,4 +1,4 @@
-"""The output of a notebook, in a real kernel: ``pytest tests/notebook``."""
+"""Tests of the output of a notebook, in a real kernel: ``pytest tests/notebook``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ with ds.transfers() as log:
 
 @pytest.fixture(scope="module")
 def cell() -> Iterator[Cell]:
-    """Run a cell, and return what it shows."""
+    """Yield a function that runs a cell, and returns its output."""
     manager, client = start_new_kernel(kernel_name="python3")
     shown: Shown = []
 
@@ -53,7 +53,7 @@ def cell() -> Iterator[Cell]:
 
 
 def value(cell: Cell, expression: str) -> str:
-    """The text that an expression gives in the kernel, which displays nothing else."""
+    """Return the text of an expression in the kernel, which displays nothing else."""
     ((kind, data),) = cell(expression)
     assert kind == "execute_result"
     return str(ast.literal_eval(data["text/plain"]))
@@ -114,7 +114,7 @@ def test_an_error_says_what_it_says_elsewhere(cell: Cell) -> None:
 
 
 def test_commands_write_to_a_cell_as_they_write_elsewhere(cell: Cell) -> None:
-    """Called in the kernel's own process: as text, and complaints to standard error."""
+    """Called in the kernel's own process, they write text, and complaints to standard error."""
     ((kind, text),) = cell("from devshim.cli import _console; _console.say('hello', 'bold')")
     assert (kind, text) == ("stdout", "hello\n")
     shown = cell("_console.complain(ds.DevshimError('what is true', 'what to type'))")
@@ -125,7 +125,7 @@ def test_commands_write_to_a_cell_as_they_write_elsewhere(cell: Cell) -> None:
 
 
 def test_commands_of_a_notebook_move_no_cursor(cell: Cell) -> None:
-    """`!devshim devices` has a terminal of its own, whose colours a notebook shows, and no more."""
+    """`!devshim devices` has its own terminal; a notebook shows its colours, and nothing else."""
     shown = "".join(text for _, text in cell("!{sys.executable} -m devshim devices --backend numpy"))
     assert "NumPy" in shown
     assert "\u2500" in shown, "it is drawn as on a terminal"

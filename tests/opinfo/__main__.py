@@ -1,9 +1,9 @@
-"""Runs PyTorch's own operator database on a simulated card: ``python tests/opinfo``.
+"""The program that runs PyTorch's own operator database on a simulated GPU: ``python tests/opinfo``.
 
-Every sample of every operator, on the card against the host: forward, backward, in place and into ``out=``, with
-the device of each result and gradient.  Prints how many operators pass, and the causes of those that do not.  The
-exit status says whether the outcome is the known one: no more fail than may, none that `known.KNOWN` does not
-name, and none it names passes.
+It compares every sample of every operator on the GPU with the host: forward, backward, in place and into ``out=``, with
+the device of each result and gradient. It prints how many operators pass, and the causes of the failures. The exit
+status is 0 only for the known outcome: at most the allowed number fail, `known.KNOWN` names every failure, and none
+that it names passes.
 """
 
 from __future__ import annotations

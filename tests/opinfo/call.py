@@ -18,8 +18,8 @@ class Call:
     """One sample on one device.
 
     Attributes:
-        device: Where the tensors are, apart from those PyTorch wants on the host.
-        target: Where results have to be: the device the sample itself names, or where its tensors are, or the default.
+        device: The device of the tensors, except those that PyTorch requires on the host.
+        target: The device required for results: the one that the sample names, or that of its tensors, or the default.
     """
 
     device: torch.device
@@ -32,11 +32,11 @@ class Call:
 
     @classmethod
     def drawn(cls, sample: Any, device: torch.device) -> Call:
-        """Take a sample as it was drawn for a device."""
+        """Return the call of a sample as it was drawn for a device."""
         parts = sample.input, sample.args, sample.kwargs
         named = [torch.device(leaf) for leaf in tree_flatten(parts)[0] if _names_device(leaf)]
         target = named[0] if named else device if tensors(parts) else HOST
-        # Some samples are views made without autograd of what requires a gradient, which never gets one.
+        # Some samples are views, made without autograd, of a tensor that requires a gradient but never gets one.
         parts = _each_once(parts, lambda tensor: tensor.detach().requires_grad_(tensor.requires_grad))
         return cls(device, target, *parts, sample.broadcasts_input, sample.output_process_fn_grad)
 
@@ -47,7 +47,7 @@ class Call:
         return Call(HOST, HOST, *parts, self.broadcasts, self.loss_of)
 
     def leaves(self) -> list[torch.Tensor]:
-        """Return the tensors a gradient is for."""
+        """Return the tensors that get a gradient."""
         return tensors((self.input, self.args, self.kwargs), lambda tensor: tensor.requires_grad)
 
     def forward(self, function: Callable[..., Any]) -> Any:
@@ -62,11 +62,11 @@ class Call:
         return own
 
     def into(self, function: Callable[..., Any], like: Any, resized: bool) -> Any:
-        """Call the operator with ``out=``, of the result's shape or of none yet, and return what it wrote."""
+        """Call the operator with ``out=`` of the result's shape, or empty, and return what it wrote."""
 
         def room(tensor: torch.Tensor) -> torch.Tensor:
             shape = (0,) if resized else tensor.shape
-            return torch.ones(shape, dtype=tensor.dtype, device=self.target)  # some leave it as it is (fft.ihfftn)
+            return torch.ones(shape, dtype=tensor.dtype, device=self.target)  # some leave it unchanged (fft.ihfftn)
 
         out = room(like) if isinstance(like, torch.Tensor) else tuple(room(each) for each in like)
         with torch.no_grad():
@@ -84,7 +84,7 @@ class Call:
 
 
 def takes_out(result: Any) -> bool:
-    """Return whether a result is what ``out=`` can be: a tensor or several."""
+    """Return True if a result can be an ``out=`` argument: a tensor or several."""
     return isinstance(result, torch.Tensor) or (
         isinstance(result, (tuple, list)) and bool(result) and all(isinstance(each, torch.Tensor) for each in result)
     )
@@ -111,7 +111,7 @@ def _names_device(leaf: Any) -> bool:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy on the host in memory of the same layout: a view of its own base, where it is a view."""
+    """Return a copy on the host in memory of the same layout: for a view, a view of a copied base."""
     plain = tensor.detach()
     if plain.layout != torch.strided or plain.is_conj() or plain.is_neg() or _is_whole(plain):
         copy = plain.to(HOST)

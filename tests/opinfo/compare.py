@@ -1,4 +1,4 @@
-"""Says how a card's answer differs from the host's: structure, dtype, shape, values, and where it is."""
+"""The comparison of a GPU's result with the host's: structure, dtype, shape, values and device."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ HOST = torch.device("cpu")
 
 
 class Differs(AssertionError):
-    """A card's answer is not the host's."""
+    """The error for a GPU's result that differs from the host's."""
 
 
 def tensors(value: Any, wanted: Callable[[torch.Tensor], bool] = lambda tensor: True) -> list[torch.Tensor]:
-    """Return a tree's tensors, or those that are wanted."""
+    """Return a tree's tensors, or the selected ones."""
     return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor) and wanted(leaf)]
 
 
 def require_device(value: Any, device: torch.device, what: str) -> None:
-    """Refuse a tensor that is anywhere else."""
+    """Raise for a tensor on any other device."""
     for tensor in tensors(value):
         if tensor.device != device:
             raise Differs(f"{what} is on {tensor.device}, not on {device}")
 
 
 def require_alike(card: Any, host: Any, what: str, *, values: bool = True) -> bool:
-    """Refuse another structure, dtype, shape or value than the host's.
+    """Raise if structure, dtype, shape or values differ from the host's.
 
     Args:
-        card: What the card gave.
-        host: What the host gave.
-        what: What it is, for the message.
-        values: Whether the values are defined; those of ``empty`` are not.
+        card: The GPU's result.
+        host: The host's result.
+        what: Its description, for the message.
+        values: True if the values are defined; those of ``empty`` are not.
 
     Returns:
-        Whether the values are the host's to the bit, not only within `torch.testing.assert_close`'s tolerances.
+        True if the values equal the host's bit for bit, not only within `torch.testing.assert_close`'s tolerances.
     """
     ours, our_shape = tree_flatten(card)
     theirs, their_shape = tree_flatten(host)
@@ -80,13 +80,13 @@ def _require_tensor(card: Any, host: torch.Tensor, what: str, values: bool) -> b
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two values other than tensors are the same."""
+    """Return True if two values other than tensors are the same."""
     if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
         return math.isnan(other)
     return type(one) is type(other) and bool(one == other)
 
 
 def ramp(like: torch.Tensor) -> torch.Tensor:
-    """Return a gradient for a result: small, of both signs, no two neighbours alike, and never zero."""
+    """Return a gradient for a result: small, of both signs, with different neighbours, and never zero."""
     steps = torch.arange(like.numel(), device=HOST).remainder(8).mul(2).sub(7).div(8)
     return steps.reshape(like.shape).to(like.dtype).to(like.device)

@@ -1,7 +1,7 @@
-"""Examines one operator: its samples on a card against the host, forward, backward, in place and into ``out=``.
+"""The exam of one operator: its samples on a GPU and on the host, forward, backward, in place and into ``out=``.
 
-Every call starts from one seed, so that random operators are compared like all others.  A call that the host
-refuses has to be refused by the card.  Afterwards nothing may be left on the card.
+Every call starts from one seed, so that random operators are compared like all others. If the host refuses a call, the
+GPU must refuse it. Afterwards nothing may be left on the GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEED = 20
 
 @dataclass
 class Report:
-    """How one operator did: how often each part passed, and the causes of the failures."""
+    """The results of one operator: how often each part passed, and the causes of the failures."""
 
     operator: str
     samples: int = 0
@@ -41,9 +41,9 @@ def examine(operator: Any, card: torch.device, used: Callable[[], int], most: in
 
     Args:
         operator: An ``OpInfo``.
-        card: Where.
-        used: Gives the bytes in use there.
-        most: How many of its samples, the first ones; None for all.
+        card: The GPU.
+        used: Returns the bytes in use there.
+        most: The number of samples, starting with the first; None for all.
     """
     report = Report(operator.formatted_name)
     before = used()
@@ -56,15 +56,15 @@ def examine(operator: Any, card: torch.device, used: Callable[[], int], most: in
         report.causes.append(f"sample {report.samples} cannot be drawn: {_told(error)}")
     host = there = sides = None
     if used() != before:
-        gc.collect()  # an error that was raised holds its frames, and they the tensors
+        gc.collect()  # a raised error refers to its frames, and they to the tensors
     if used() != before:
         report.causes.append(f"{used() - before} bytes are still in use on the card")
     return report
 
 
 def _draw(operator: Any, card: torch.device, most: int | None) -> Iterator[tuple[Call, Call]]:
-    """Draw samples as PyTorch makes them for the card (some parts belong on the host), and copy them to the host."""
-    # A few operators are CUDA's alone; what the host refuses then has to be refused here, too.
+    """Draw samples as PyTorch makes them for the GPU (some parts belong on the host), and copy them to the host."""
+    # A few operators exist only for CUDA; if the host refuses them, the GPU must refuse them here, too.
     dtypes = operator.dtypes or operator.dtypesIfCUDA
     dtype = torch.float32 if torch.float32 in dtypes else min(dtypes, key=str)
     differentiable = operator.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
@@ -97,14 +97,14 @@ def _examine_sample(operator: Any, sides: Sides) -> None:
 
 @dataclass
 class Sides:
-    """A sample on both sides: what is done on one is done on the other, and compared."""
+    """A sample on both sides: each operation runs on both, and the results are compared."""
 
     calls: dict[torch.device, Call]
     defined: bool
     report: Report
 
     def compare(self, part: str, do: Callable[[Call], Any]) -> dict[torch.device, Any] | None:
-        """Do something on both sides; return both results, or None where there are none to go on with."""
+        """Run an operation on both sides; return both results, or None if nothing is left to compare."""
         results: dict[torch.device, Any] = {}
         refusals: dict[torch.device, str] = {}
         for device, call in self.calls.items():

@@ -1,12 +1,12 @@
-"""What is known about operators before they are examined."""
+"""The known facts about operators before the exam."""
 
 from __future__ import annotations
 
 UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
-"""Operators whose values nobody has set: only where, how large and of which dtype the result is can be compared."""
+"""Operators with undefined values: only the result's device, shape and dtype can be compared."""
 
 KNOWN: dict[str, str] = {}
-"""Operators that fail, each with its cause.  One that passes after all, and one that fails unlisted, fail the exam."""
+"""Operators that fail, each with its cause. The exam fails if one of them passes, or if another one fails."""
 
 ALLOWED = 2
-"""How many may fail."""
+"""The number of operators that may fail."""

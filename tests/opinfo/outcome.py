@@ -1,4 +1,4 @@
-"""Shows how the operators did, and compares it with what is known."""
+"""The output of the operators' results, and their comparison with the known outcome."""
 
 from __future__ import annotations
 

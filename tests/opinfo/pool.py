@@ -1,4 +1,4 @@
-"""Hands operators to processes, and goes on in a new one where an operator ends the one it was examined in."""
+"""The pool of processes that examine operators; a new process continues if an operator ends the one it ran in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process, which first tells the names."""
+        """Start the process, which first sends the names."""
         command = [sys.executable, str(WORKER), str(self.most)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         told = self._read()
@@ -58,7 +58,7 @@ class Worker:
         }
 
     def stop(self) -> None:
-        """End the process by ending what it reads."""
+        """End the process by closing its input."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
@@ -72,8 +72,8 @@ def sweep(processes: int, most: int, limit: float, only: list[str]) -> list[dict
     """Examine operators in several processes, each taking the next one when it is done.
 
     Args:
-        processes: How many.
-        most: How many samples of each operator; 0 for all.
+        processes: The number of processes.
+        most: The number of samples of each operator; 0 for all.
         limit: Seconds for one operator.
         only: Names; empty for all.
 

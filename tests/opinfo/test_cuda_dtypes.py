@@ -1,7 +1,8 @@
-"""Operators that CUDA supports in a dtype and the CPU does not: every such pair of PyTorch's operator database.
+"""Tests of operators that CUDA supports in a dtype and the CPU does not: every such pair in the database of PyTorch.
 
-A sample is drawn in that dtype on a simulated GPU and computed forward and backward there.  The host computes it in the
-same dtype where it can after all, and then the bits are compared; else in a wider dtype, rounded to the first one.
+A sample is drawn in that dtype on a simulated GPU and computed forward and backward there. If the host can compute it
+in the same dtype after all, the bits are compared; otherwise the host computes in a wider dtype and rounds to the first
+one.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def cards():
 
 
 class Host:
-    """A sample on the host: in its own dtype, or in a wider one where the host has no kernel for it."""
+    """A sample on the host: in its own dtype, or in a wider one if the host has no kernel for it."""
 
     def __init__(self, operator, dtype, sample):
         self.dtype = dtype
@@ -86,7 +87,7 @@ class Host:
 
 
 def histogram(x, bins=100, min=0, max=0):
-    """Count whole numbers in bins, by Python's own arithmetic."""
+    """Count whole numbers in bins, with Python's own arithmetic."""
     if min == max:
         min, max = int(x.min()), int(x.max())
     if min == max:
@@ -101,7 +102,7 @@ def histogram(x, bins=100, min=0, max=0):
 def by_numpy(function):
     def called(x, dim=None, keepdim=False, dtype=None):
         wide = x.detach().to(torch.complex64) if x.dtype is torch.complex32 else x.detach()
-        axis = tuple(dim) or None if isinstance(dim, (list, tuple)) else dim  # none means all
+        axis = tuple(dim) or None if isinstance(dim, (list, tuple)) else dim  # an empty one means all
         with np.errstate(invalid="ignore"):
             found = function(wide.numpy(), axis=axis, keepdims=keepdim)
         return torch.from_numpy(np.asarray(found)).to(dtype or x.dtype)
@@ -110,7 +111,7 @@ def by_numpy(function):
 
 
 FORMULAS = {"histc": histogram, "nansum": by_numpy(np.nansum), "nanmean": by_numpy(np.nanmean)}
-"""Operators that the host has in no wider dtype either."""
+"""Operators that the host does not have in a wider dtype either."""
 
 
 def require_alike(card, host, exact, what):

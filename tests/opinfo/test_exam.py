@@ -1,4 +1,4 @@
-"""The exam of operators can fail: each test gives it an operator with one fault, and reads the cause."""
+"""Tests that the exam of operators can fail: each examines an operator with one fault, and checks the cause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEPT: list[Any] = []
 
 @dataclass
 class Operator:
-    """As much of an ``OpInfo`` as the exam asks for, over a function that may tell the card from the host."""
+    """The part of an ``OpInfo`` that the exam uses, over a function that may behave differently on the GPU."""
 
     function: Any
     inplace: Any = None
@@ -60,7 +60,7 @@ def on_card(x):
 
 
 class Doubled(torch.autograd.Function):
-    """Twice its input, with another gradient on the card."""
+    """Twice its input, with another gradient on the GPU."""
 
     @staticmethod
     def forward(ctx, x):

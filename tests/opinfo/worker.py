@@ -1,6 +1,6 @@
-"""Examines the operators whose numbers it reads from standard input, and answers each with a line of JSON.
+"""A process that examines the operators whose numbers it reads, and answers each with a line of JSON.
 
-It is a process of its own, so that an operator which ends the process ends no more than its own examination.
+It is a separate process, so that an operator that crashes it ends only its own examination.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import devshim as ds
 def main(most: int | None) -> None:
     """Answer until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what an operator prints must not come between the answers
-    warnings.simplefilter("ignore")  # samples use what is deprecated, too
+    os.dup2(2, 1)  # an operator's output must not mix with the answers
+    warnings.simplefilter("ignore")  # samples use deprecated functions, too
     torch.set_num_threads(1)
     from torch.testing._internal.common_methods_invocations import op_db
 
     ds.use("torch")
     ds.simulate(gpus=2)
-    card = ds.gpu(1).native()  # not the current one: what falls back to that is found
+    card = ds.gpu(1).native()  # not the current one, so that a fallback to that is detected
     print(json.dumps([operator.formatted_name for operator in op_db]), file=answers)
     for line in sys.stdin:
         report = examine(op_db[int(line)], card, lambda: ds.memory("gpu:1").used or 0, most)

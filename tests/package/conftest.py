@@ -1,4 +1,4 @@
-"""Where the built distributions are: ``pytest tests/package --dist=DIR``."""
+"""The option that says where the built distributions are: ``pytest tests/package --dist=DIR``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built sdist and wheel hold what they must, and nothing else."""
+"""Tests that the built sdist and wheel contain what they must, and nothing else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sdist(dist: Path) -> set[str]:
 
 
 def sources() -> set[str]:
-    """Every file of the two packages in this checkout, by its installed path."""
+    """Return every file of the two packages in this checkout, by its installed path."""
     found = set()
     for name, folder in PACKAGES.items():
         for path in folder.rglob("*"):

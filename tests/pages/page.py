@@ -1,7 +1,7 @@
-"""Run a page as a reader does: its blocks of Python pasted in order, as printed, into a process of their own.
+"""The runner of a page: its blocks of Python, pasted in order, as printed, into a new process, as a reader does.
 
-A page says on which frameworks it runs, where the reader sees it: ``ds.use("numpy")  # or "torch", "jax"``. On another
-framework than the first, that name is put in its place, as the comment says; nothing else is added or changed.
+A page says on which frameworks it runs, visibly for the reader: ``ds.use("numpy")  # or "torch", "jax"``. On a
+framework other than the first, its name replaces the first, as the comment says; nothing else is added or changed.
 
     python tests/pages/page.py docs/transfers.md jax        # the whole page
     python tests/pages/page.py README.md jax 3              # its third block alone
@@ -29,7 +29,7 @@ class Block(NamedTuple):
 
     code: str
     line: int
-    """The line that it begins in."""
+    """The line in which it starts."""
     is_tests: bool
 
 
@@ -40,7 +40,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def frameworks(code: str) -> list[str]:
-    """Return the frameworks that code says it runs on, the one it chooses first; empty where it chooses none."""
+    """Return the frameworks that the code names, the selected one first; empty if it selects none."""
     if any(block.is_tests for block in blocks(code)):
         return list(ALL)
     chosen = USE.search(code)
@@ -48,7 +48,7 @@ def frameworks(code: str) -> list[str]:
 
 
 def run(path: Path, backend: str, only: int | None = None) -> None:
-    """Run a page's blocks, or one of them alone, in a folder of their own."""
+    """Run a page's blocks, or one of them, in an empty folder."""
     text = path.read_text(encoding="utf-8")
     namespace: dict[str, Any] = {"__name__": "__main__"}
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +66,7 @@ def run(path: Path, backend: str, only: int | None = None) -> None:
 
 
 def _run_tests(code: str, backend: str) -> None:
-    """Run a file of tests, which needs no more than pytest and devshim."""
+    """Run a test file, which needs only pytest and devshim."""
     Path("test_page.py").write_text(code, encoding="utf-8")
     subprocess.run([sys.executable, "-m", "pytest", "-q", f"--devshim-backends={backend}"], check=True)
 

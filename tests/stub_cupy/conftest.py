@@ -1,7 +1,7 @@
-"""The adapter of CuPy on a stub of CuPy, which computes with NumPy: ``STUB_CUPY_GPUS=2 pytest tests/stub_cupy``.
+"""Fixtures for the CuPy adapter on a stub of CuPy, which uses NumPy: ``STUB_CUPY_GPUS=2 pytest tests/stub_cupy``.
 
-In a process of its own, because the stub is what ``import cupy`` finds in it.  What it shows: what the adapter asks of
-CuPy, on which GPU, in which order.  What only CuPy and a card can show it does not.
+It runs in its own process, because ``import cupy`` finds the stub there. It shows what the adapter asks of CuPy, on
+which GPU, and in which order. It does not show what only CuPy and a GPU can show.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 IN_USE = bool(os.environ.get("STUB_CUPY_GPUS"))
-"""True in a process that is for these tests; others collect nothing here, and find no stub."""
+"""True in a process for these tests; other processes collect nothing here, and do not find the stub."""
 collect_ignore_glob = [] if IN_USE else ["test_*.py", "site/*"]
 if IN_USE:
     sys.path.insert(0, str(Path(__file__).parent / "site"))
@@ -25,7 +25,7 @@ if IN_USE:
 
 @pytest.fixture(autouse=True)
 def _fresh(request: pytest.FixtureRequest) -> Iterator[None]:
-    """CuPy is the current framework; GPU 0 is current, no stream but the default one, nothing is asked late."""
+    """Make CuPy the current framework, GPU 0 current, only the default stream used, and no work asynchronous."""
     from cupy import _machine
 
     import devshim as ds

@@ -1,4 +1,4 @@
-"""The examples of CuPy's page, on the stub."""
+"""Tests of the examples on the CuPy page, on the stub."""
 
 from __future__ import annotations
 

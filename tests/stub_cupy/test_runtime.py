@@ -1,4 +1,4 @@
-"""Contexts, memory, errors, draws, and what the guard sees."""
+"""Tests of contexts, memory, errors, random numbers, and the guard."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SITE = str(Path(__file__).parent / "site")
 
 
 def alone(code: str, gpus: int = 4) -> None:
-    """Run code in a process of its own, in which nothing has been done yet."""
+    """Run code in a new process, in which nothing has run before."""
     prelude = f"import sys; sys.path.insert(0, {SITE!r}); import stub_driver; stub_driver.install()\n"
     prelude += "import cupy, os, pytest\nimport devshim as ds\nfrom cupy import _machine\nds.use('cupy')\n"
     environment = {**os.environ, "STUB_CUPY_GPUS": str(gpus)}
@@ -28,7 +28,7 @@ def alone(code: str, gpus: int = 4) -> None:
 
 
 def test_gpus_that_nobody_uses_have_no_context() -> None:
-    """GPU 0 has one: CuPy makes it current again, and CUDA makes a context then (12 and newer)."""
+    """GPU 0 has one: CuPy makes it current again, and CUDA creates a context then (12 and newer)."""
     alone("""
 assert ds.device_count() == 4 and len(ds.devices()) == 5 and ds.try_gpu() is ds.gpu(0)
 ds.synchronize(); ds.empty_cache(); ds.random.seed(0); ds.memory_policy("grow"); ds.memory_policy(0.5)
@@ -52,7 +52,7 @@ with pytest.raises(ds.AlreadyStartedError, match="CuPy has already started"):
     ['ds.place(ds.ones(3), "gpu:1")', 'ds.synchronize("gpu:1")', 'ds.empty_cache("gpu:1")', 'ds.memory("gpu:1")'],
 )
 def test_a_driver_that_is_too_old(call: str) -> None:
-    """NVML counts its cards all the same; the first call that needs one finds out, and says so from then on."""
+    """NVML still counts its GPUs; the first call that needs one fails, and the count is 0 from then on."""
     alone(
         """
 _machine.BROKEN.append("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
@@ -124,7 +124,7 @@ def test_memory_and_the_pool() -> None:
     assert found.used >= 4096
     del x
     assert _machine.cached[1] >= 4096
-    assert ds.memory("gpu:1").free == found.free + 4096  # the pool's bytes can be asked for
+    assert ds.memory("gpu:1").free == found.free + 4096  # the pool's bytes are available
     ds.empty_cache("gpu:1")
     assert _machine.cached[1] == 0
 

@@ -1,4 +1,4 @@
-"""Copies: on which GPU they are asked for, in which order, and what is as it was afterwards."""
+"""Tests of copies: on which GPU they are requested, in which order, and that the state is restored."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_copy_to_another_gpu_waits_for_what_the_source_was_asked() -> None:
 
 
 def test_the_source_waits_until_it_has_been_read() -> None:
-    """Memory of the source serves again on its own stream, as CuPy's pool gives it."""
+    """The source's memory is reused on its own stream, as CuPy's pool does."""
     x = ds.full(4, 7, device="gpu:0")
     _machine.LATE[0] = True
     y = ds.place(x, "gpu:1")
@@ -164,7 +164,7 @@ class Producer:
 
 
 def test_shared_memory_is_in_the_order_of_the_consumers_stream() -> None:
-    """The producer is asked with its GPU current, and given CuPy's stream there."""
+    """The producer is queried with its GPU current, and receives CuPy's stream there."""
     from devshim.registry import registry
 
     adapter, producer = registry.load("cupy"), Producer(1, np.arange(3))

@@ -1,7 +1,7 @@
-"""Make ``devshim/__init__.pyi``: what ``devshim/__init__.py`` gives, for type checkers and editors.
+"""The generator of ``devshim/__init__.pyi``: the names of ``devshim/__init__.py``, for type checkers and editors.
 
-The package loads its public names when they are first named, which neither can follow. The stub imports each of them
-from the module that it is in, and nothing else: a misspelt name is an error. Run from the root of the repository:
+The package loads its public names when they are first used, which type checkers and editors cannot follow. The stub
+imports each of them from its module, and nothing else: a misspelt name is an error. Run it from the repository's root:
 
     python tests/typing/stub.py --write     # after a change of `__all__`
     python tests/typing/stub.py --check     # what the lint session runs
@@ -25,10 +25,10 @@ HEAD = '''"""{words}"""
 
 
 def stub(package: Path = PACKAGE) -> str:
-    """Return the text of the stub; reads sources alone, and imports nothing.
+    """Return the text of the stub; this only reads sources, and imports nothing.
 
     Raises:
-        SystemExit: A name of `__all__` comes from no module, or one that a module gives is not in `__all__`.
+        SystemExit: A name of `__all__` comes from no module, or one that a module provides is not in `__all__`.
     """
     source = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
     public = _literal(source, "__all__")
@@ -42,7 +42,7 @@ def stub(package: Path = PACKAGE) -> str:
 
 
 def _literal(module: ast.Module, name: str) -> Any:
-    """Return what a module assigns to a name, read without running it."""
+    """Return the value that a module assigns to a name, read without running it."""
     for node in module.body:
         if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
             return ast.literal_eval(node.value)
@@ -50,7 +50,7 @@ def _literal(module: ast.Module, name: str) -> Any:
 
 
 def _imported(module: ast.Module) -> dict[str, str]:
-    """Name -> module of what a module imports for others, which does not begin with an underscore."""
+    """Return name -> module of a module's public imports, which do not start with an underscore."""
     found = {}
     for node in module.body:
         if isinstance(node, ast.ImportFrom) and node.module != "__future__":
@@ -59,7 +59,7 @@ def _imported(module: ast.Module) -> dict[str, str]:
 
 
 def _lazy(package: Path) -> dict[str, str]:
-    """Name -> module of what is loaded when it is first named."""
+    """Return name -> module of the names that are loaded when they are first used."""
     source = ast.parse((package / "_lazy.py").read_text(encoding="utf-8"))
     return {name: home for home, names in _literal(source, "HOMES").items() for name in names.split()}
 
@@ -70,7 +70,7 @@ def _refuse(problems: set[str]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the stub, or compare it with the one that is there."""
+    """Write the stub, or compare it with the existing one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--write", action="store_true")

@@ -1,4 +1,4 @@
-"""Run mypy, pyright and jedi on a program that uses the installed devshim: ``pytest tests/typing``."""
+"""Tests that run mypy, pyright and jedi on a program that uses the installed devshim: ``pytest tests/typing``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HERE = Path(__file__).parent
 SITE = Path(sysconfig.get_path("purelib"))
 PROGRAMS = ("right.py", "wrong.py")
 Findings = dict[str, dict[int, str]]
-"""Program -> line -> what is said of it."""
+"""Program -> line -> the message about it."""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's project, outside of this repository."""
+    """Return a user's project, outside of this repository."""
     made = tmp_path_factory.mktemp("project")
     for name in PROGRAMS:
         shutil.copy(HERE / "programs" / name, made)
@@ -37,7 +37,7 @@ def output(folder: Path, *command: str) -> str:
     """Return what a checker prints; it finds the Python of this environment, and nothing of this repository."""
     outside = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
     path = os.pathsep.join((str(Path(sys.executable).parent), outside["PATH"]))
-    env = {**outside, "PATH": path, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # of a newer pyright
+    env = {**outside, "PATH": path, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # about a newer pyright
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     assert not done.stderr.strip(), done.stderr
     return done.stdout
@@ -82,9 +82,9 @@ def test_every_mistake_is_found_and_nothing_else(findings: Findings, folder: Pat
 
 
 def test_the_public_interface_has_a_type_throughout(folder: Path) -> None:
-    """As pyright sees it: every argument, result and attribute, but of the tests that others can run, and the commands.
+    """Pyright knows the type of every argument, result and attribute, except those of the commands and public tests.
 
-    Their types are the business of who reads them.
+    Their types matter only to their readers.
     """
     told = json.loads(
         output(folder, sys.executable, "-m", "pyright", "--verifytypes", "devshim", "--ignoreexternal", "--outputjson")
@@ -97,7 +97,7 @@ def test_the_public_interface_has_a_type_throughout(folder: Path) -> None:
 
 # ---------------------------------------------------------------------- jedi: Jupyter, vim, Emacs, Spyder
 def script(folder: Path, source: str) -> tuple[jedi.Script, int, int]:
-    """A program as an editor sees it that knows the installed packages alone, and where its last line ends."""
+    """Return a program as an editor with only the installed packages sees it, and the end of its last line."""
     project = jedi.Project(folder, sys_path=[str(SITE), *(path for path in sys.path if "lib-dynload" in path)])
     lines = f"import devshim as ds\n{source}".split("\n")
     return jedi.Script("\n".join(lines), project=project), len(lines), len(lines[-1])
@@ -170,7 +170,7 @@ print(json.dumps([before, explained.docstring(), dir(ds), dir(ds.random)]))
 
 
 def test_a_notebook_completes_and_explains(folder: Path) -> None:
-    """There jedi looks at the module itself, of which nothing has been used yet."""
+    """There jedi inspects the module itself, of which nothing has been used yet."""
     told: Any = json.loads(output(folder, sys.executable, "-c", LIVE))
     completed, explained, listed, of_random = told
     assert set(public()) <= set(completed)

@@ -36,7 +36,7 @@ FOR_ADAPTERS = (
     *("monitoring.instrumentation", "monitoring.use_checks", "registry.import_hooks", "registry.mismatches"),
     *("registry.missing_devices", "registry.versions", "simulation.memory", "tensors.activations"),
 )
-"""The packages and modules of the neutral part that an adapter may import."""
+"""The packages and modules of the neutral half that an adapter may import."""
 SERVES_KERAS = {"_tensorflow", "_torch", "_jax"}
 FOR_COMMANDS = ("registry.current", "registry.environment", "devices.nvml", "certify", "errors", "cli")
 LONGEST = {"contract/backend.py": 400}  # the contract: half of it is the docstrings of its methods
@@ -68,7 +68,7 @@ def imports(source: str, package: str = "") -> Iterator[tuple[str, bool]]:
 
 
 def foreign_in_neutral(source: str) -> list[str]:
-    """Return the neutral part's imports of frameworks and adapters, forbidden even for type checkers."""
+    """Return the neutral half's imports of frameworks and adapters, forbidden even for type checkers."""
     roots = [name.partition(".")[0] for name, _ in imports(source)]
     return [root for root in roots if root in FRAMEWORKS or root == "devshim_backends"]
 

@@ -1,6 +1,6 @@
 """The conformance kit on toyframe: undamaged, and once for each defect; run by ``test_kit_can_fail.py``.
 
-A defect is a function that damages one thing: the adapter, the framework, or the neutral part of devshim.
+A defect is a function that damages one thing: the adapter, the framework, or the neutral half of devshim.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Say that the driver's file is there, without which JAX asks no driver; for processes with this folder on the path."""
+"""A startup hook that reports the driver's file as present, without which JAX does not query the driver.
+
+It applies to processes with this folder on the path.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ _exists = os.path.exists
 
 
 def exists(path: object) -> bool:
-    """Return what `os.path.exists` returns, and True for the first card's file."""
+    """Return the result of `os.path.exists`, but True for the first GPU's file."""
     return path == "/dev/nvidia0" or _exists(path)  # type: ignore[arg-type]
 
 

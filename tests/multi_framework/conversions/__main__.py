@@ -1,8 +1,8 @@
-"""Converts between all frameworks, in every way there is, and publishes what came of it.
+"""The program that converts between all frameworks, in every way, and publishes the results.
 
-``python tests/multi_framework/conversions`` converts and prints what is wrong; exit code 1 where something is.
-``--write RECORD PAGE`` also writes the results, and the page made from them, where nothing is wrong.
-``--check RECORD PAGE`` converts nothing: it makes the page again from the record; exit code 1 where it differs.
+``python tests/multi_framework/conversions`` converts and prints what is wrong; exit code 1 if something is.
+``--write RECORD PAGE`` also writes the results, and the page made from them, if nothing is wrong.
+``--check RECORD PAGE`` converts nothing: it makes the page again from the record; exit code 1 if it differs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from record import read, record, versions, write, wrong
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the three commands; returns the exit code."""
+    """Run one of the three commands, and return the exit code."""
     if arguments[:1] == ["--check"] and len(arguments) == 3:
         return _check(Path(arguments[1]), Path(arguments[2]))
     if arguments and not (arguments[0] == "--write" and len(arguments) == 3):

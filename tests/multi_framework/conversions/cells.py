@@ -1,7 +1,7 @@
-"""What is converted: every pair of frameworks, every dtype, memory layout, device and kind of ``copy``.
+"""The conversions: every pair of frameworks, every dtype, memory layout, device and kind of ``copy``.
 
-A *cell* is one call of `ds.convert`.  The cells of one source and one target make a *task*, which a process works
-through in one go; all of them are known before any framework is imported.
+A *cell* is one call of `ds.convert`. The cells of one source and one target make a *task*, which one process runs in
+order; all of them are known before any framework is imported.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
 NO_DTYPE = "-"
-"""In the place of the dtype of what is strange."""
+"""Used instead of the dtype of a strange tensor."""
 COPIES = (None, False, True)
 
 LAYOUTS = (
     *("contiguous", "transposed", "sliced", "offset", "broadcast", "0-d", "empty"),
     *("foreign memory", "reversed", "read-only", "byte-swapped", "lazy", "older kind"),
 )
-"""How the elements stand in memory; what they are is in `values`, and which framework has which in ``sides``."""
+"""The arrangement of elements in memory; `values` has their values, and ``sides`` the frameworks that support each."""
 
 ADDRESSES = {f"{offset} bytes on": offset for offset in range(1, 65)}
-"""Layouts in C order that begin so many bytes behind a multiple of 64."""
+"""Layouts in C order that start this many bytes after a multiple of 64."""
 EVERYWHERE = ("float32", "complex128")
-"""The dtypes that are converted from each of these; the others from one address of each alignment, and one more."""
+"""The dtypes that are converted from each address; others from one address of each alignment, and one more."""
 
 TRAINED = ("trainable", "computed", "parameter")
-"""How a tensor asks for its gradient: by itself, as a result, as a parameter or variable."""
+"""How a tensor requests its gradient: itself, as a result, or as a parameter or variable."""
 
 MOVES = (("cpu", "gpu:1"), ("gpu:1", None), ("gpu:1", "cpu"), ("gpu:0", "gpu:1"))
-"""Where a tensor is and where its conversion is asked to be, with simulated cards; None: where the tensor is."""
+"""A tensor's device and the requested device, with simulated GPUs; None: the tensor's own device."""
 
 STRANGE: dict[str, tuple[str, ...]] = {
     "torch": ("sparse", "compressed sparse", "meta", "fake", "quantized", "nested"),
@@ -46,7 +46,7 @@ STRANGE: dict[str, tuple[str, ...]] = {
     "mxnet": (),
     "numpy": ("objects", "text", "bytes", "records", "raw memory", "dates", "durations", "long double", "masked"),
 }
-"""What no other framework has, and is refused: how each is made stands in ``strange``."""
+"""Tensors that no other framework has, and that are refused: ``strange`` makes each of them."""
 
 ON_CARDS = ("contiguous", "transposed", "sliced", "0-d", "empty")
 GRADIENT_DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64")
@@ -57,11 +57,11 @@ class Cell:
     """One conversion.
 
     Attributes:
-        layout: Of the source: one of `LAYOUTS`, `ADDRESSES` or `TRAINED`, or what is strange about it.
-        dtype: Of both.
-        copy: As it is passed on.
+        layout: The layout of the source: one of `LAYOUTS`, `ADDRESSES` or `TRAINED`, or what is strange about it.
+        dtype: The dtype of both.
+        copy: The argument of `ds.convert`.
         here: The source's device.
-        there: The device asked for; None for none.
+        there: The requested device; None for none.
     """
 
     layout: str
@@ -73,14 +73,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Task:
-    """All cells of one pair on the host, or on simulated cards."""
+    """All cells of one pair on the host, or on simulated GPUs."""
 
     source: str
     target: str
     simulated: bool
 
     def cells(self) -> Iterator[Cell]:
-        """The cells, always in this order."""
+        """Yield the cells, always in this order."""
         if self.simulated:
             yield from _on_cards()
         else:
@@ -90,7 +90,7 @@ class Task:
 
 
 def tasks(simulated: bool, backends: Sequence[str] = BACKENDS) -> list[Task]:
-    """All pairs: 36 where all frameworks are installed."""
+    """Return all pairs: 36 if all frameworks are installed."""
     return [Task(source, target, simulated) for source in backends for target in backends]
 
 
@@ -110,6 +110,6 @@ def _on_host() -> Iterator[Cell]:
 def _on_cards() -> Iterator[Cell]:
     for here, there in MOVES:
         for layout in ON_CARDS:
-            # One layout goes through every dtype, the others through some of each size.
+            # One layout is tested with every dtype, the others with some of each size.
             for dtype in DTYPES if layout == "contiguous" else ("bool", "bfloat16", "float32", "complex128"):
                 yield from (Cell(layout, dtype, copy, here, there) for copy in COPIES)

@@ -1,7 +1,7 @@
-"""One conversion, held to what `ds.convert` promises; the outcome is what the call did, or what was wrong with it.
+"""The check of one conversion against the promises of `ds.convert`; the outcome is what it did, or what was wrong.
 
 Outcomes: ``same`` (the object itself), ``shared``, ``copied``, ``refused`` with the reason, ``absent`` (the framework
-has no such tensor), and ``wrong`` with what is.
+has no such tensor), and ``wrong`` with the error.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from values import base, bits, expected
 import devshim as ds
 
 COMPUTED = ("int32", "float32", "complex64")
-"""Dtypes in which every framework that has them adds."""
+"""The dtypes in which every framework that has them can add."""
 MULTIPLIED = ("float32", "float64", "complex64", "complex128")
-"""Dtypes in which every framework that has them adds, in place, too, and multiplies matrices."""
+"""The dtypes in which every framework that has them can add, also in place, and multiply matrices."""
 
 
 class WrongError(Exception):
-    """What a conversion gave is not what it promises."""
+    """The error for a conversion whose result is not as promised."""
 
 
 @dataclass
 class Made:
-    """A tensor to convert: itself, the tensor whose memory it is a view of, and the bits that are its values."""
+    """A tensor to convert: itself, the tensor of whose memory it is a view, and the bits of its values."""
 
     x: Any
     root: Any
@@ -38,7 +38,7 @@ class Made:
 
 def judge(task: Task, cell: Cell, sides: dict[str, Side]) -> tuple[str, str]:
     """Return what one conversion did, and why."""
-    with ds.using(task.source):  # NumPy's simulated cards are for those who chose NumPy
+    with ds.using(task.source):  # NumPy has simulated GPUs only if it is the current framework
         return _judged(task, cell, sides)
 
 
@@ -75,7 +75,7 @@ def _judged(task: Task, cell: Cell, sides: dict[str, Side]) -> tuple[str, str]:
 
 
 def _made(side: Side, cell: Cell) -> Made | None:
-    """What a cell converts; None where the framework has no such tensor."""
+    """Return the source of a cell; None if the framework has no such tensor."""
     array = base(cell.layout, cell.dtype)
     if cell.layout in TRAINED:
         x = side.trained(cell.layout, array)
@@ -89,7 +89,7 @@ def _made(side: Side, cell: Cell) -> Made | None:
         return None
     root = ds.place(root, cell.here)
     x = root if cell.layout in ("contiguous", "0-d", "empty") else side.laid_out(cell.layout, root)
-    return None if x is None else Made(ds.place(x, cell.here), root, truth)  # a view may be elsewhere
+    return None if x is None else Made(ds.place(x, cell.here), root, truth)  # a view may be on another device
 
 
 def _refused(error: ds.DevshimError, cell: Cell) -> tuple[str, str]:
@@ -103,7 +103,7 @@ def _refused(error: ds.DevshimError, cell: Cell) -> tuple[str, str]:
 
 
 def _fits(y: Any, made: Made, task: Task, cell: Cell, source: Side, target: Side) -> None:
-    """Refuse a result of another type, place, dtype, shape or value, and a source that has changed."""
+    """Raise for a result of another type, device, dtype, shape or value, and for a source that has changed."""
     if not (isinstance(y, target.kind()) or (source is target and type(y) is type(made.x))):
         raise WrongError(f"the result is a {type(y).__name__}")
     asked = ds.device(cell.there or cell.here)
@@ -127,7 +127,7 @@ def _same_bits(side: Side, x: Any, truth: tuple[str, tuple[int, ...], bytes], wh
 
 
 def _computes(y: Any, made: Made, target: Side, products: bool = False) -> None:
-    """Refuse a result that the framework's own operators read otherwise, or cannot read."""
+    """Raise for a result that the framework's own operators read differently, or cannot read."""
     dtype, shape, values = made.bits
     once = np.frombuffer(values, dtype).reshape(shape)
     with np.errstate(all="ignore"), target.computing():
@@ -140,7 +140,7 @@ def _computes(y: Any, made: Made, target: Side, products: bool = False) -> None:
 
 
 def _adds_in_place(source: Side, cell: Cell, task: Task, target: Side) -> None:
-    """Refuse a result that an operator cannot change in place: another one, as the change may be its source's."""
+    """Raise for a result that an operator cannot change in place; it tests another result, because it may be shared."""
     made = _made(source, cell)
     if made is not None:
         y = ds.convert(made.x, task.target, copy=cell.copy)
@@ -151,13 +151,13 @@ def _adds_in_place(source: Side, cell: Cell, task: Task, target: Side) -> None:
 
 
 def _is_shared(y: Any, made: Made, task: Task, cell: Cell, source: Side, target: Side) -> bool:
-    """Whether both have the same memory: by a write to the one that is looked for in the other, or by address."""
+    """Return True if both share memory, found by a write to one that is visible in the other, or by address."""
     if not made.bits[2]:
         return _agrees_to_share(made, task, cell)
     if source.mutable:
         if not any(made.bits[2]):
             raise WrongError("the sample is all zeros, and zeros written over it would not be seen")
-        if isinstance(made.root, np.ndarray):  # written by NumPy, which can be, wherever it is
+        if isinstance(made.root, np.ndarray):  # NumPy writes it, which works for any memory
             made.root[...] = np.zeros((), made.root.dtype)
         else:
             source.wipe(made.root)
@@ -175,7 +175,7 @@ def _is_shared(y: Any, made: Made, task: Task, cell: Cell, source: Side, target:
 
 
 def _agrees_to_share(made: Made, task: Task, cell: Cell) -> bool:
-    """No elements, no memory to look at: whether it is said to be shared."""
+    """Return True if sharing is claimed for a tensor without elements, which has no memory to check."""
     if cell.copy is None:
         try:
             ds.convert(made.x, task.target, cell.there, copy=False)
@@ -185,7 +185,7 @@ def _agrees_to_share(made: Made, task: Task, cell: Cell) -> bool:
 
 
 def _outlives_its_source(task: Task, cell: Cell, source: Side, target: Side) -> None:
-    """Refuse a result whose memory goes with its source: what is freed is written over, and the result read."""
+    """Raise for a result whose memory is freed with its source: freed memory is overwritten, and the result read."""
     made = _made(source, cell)
     if made is None:
         return

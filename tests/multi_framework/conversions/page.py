@@ -91,14 +91,14 @@ def page(kept: Record) -> str:
 
 
 class _Notes:
-    """Reasons, numbered as they come up."""
+    """Reasons, numbered in order of appearance."""
 
     def __init__(self, reasons: list[str]) -> None:
         self._reasons = reasons
         self._used: list[int] = []
 
     def mark(self, reason: int | None) -> str:
-        """The mark of a reason; nothing for none."""
+        """Return the mark of a reason, or an empty text for none."""
         if reason is None:
             return ""
         if reason not in self._used:
@@ -106,7 +106,7 @@ class _Notes:
         return f" [^{self._used.index(reason) + 1}]"
 
     def text(self) -> str:
-        """All notes that were marked."""
+        """Return all notes that were marked."""
         return "".join(f"[^{i}]: {self._reasons[reason]}.\n" for i, reason in enumerate(self._used, 1))
 
 
@@ -116,7 +116,7 @@ def _cell(kept: Record, source: str, target: str, layout: str, notes: _Notes) ->
 
 
 def _told(rows: list[list[Any]], notes: _Notes) -> str:
-    """What happens to most dtypes, then to the others by name."""
+    """Return the outcome of most dtypes, then of the others by name."""
     parts = []
     for _, _, outcome, reason, dtypes in sorted(rows, key=lambda row: -len(row[4].split())):
         names = f"; {', '.join(dtypes.split())} " if parts else ""
@@ -125,7 +125,7 @@ def _told(rows: list[list[Any]], notes: _Notes) -> str:
 
 
 def _merged(rows: Iterable[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
-    """Rows that say the same as one; none for a layout that the framework does not have."""
+    """Merge rows with the same text; leave out layouts that the framework does not have."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name, cells in rows:
         if set(cells) != {"-"}:
@@ -134,14 +134,14 @@ def _merged(rows: Iterable[tuple[str, list[str]]]) -> list[tuple[str, list[str]]
 
 
 def _moves(kept: Record, notes: _Notes) -> list[tuple[str, list[str]]]:
-    """What happens between devices, which is the same for all pairs."""
+    """Return the outcomes between devices, which are the same for all pairs."""
     rows = []
     for here, there in MOVES:
         move = f"{here} to {there or here}"
         found: tuple[set[str], set[str]] = (set(), set())
         for pair, all_rows in kept["pairs"].items():
             source, target = pair.split()
-            mine = [row for row in all_rows if row[1] == move and row[2] != "refused"]  # which is a dtype's doing
+            mine = [row for row in all_rows if row[1] == move and row[2] != "refused"]  # a refusal depends on the dtype
             found[source == target].update(f"{outcome}{notes.mark(reason)}" for _, _, outcome, reason, _ in mine)
         rows.append((move, [", ".join(sorted(each)) for each in found]))
     return rows

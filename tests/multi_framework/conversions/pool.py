@@ -1,4 +1,4 @@
-"""Runs all conversions in two processes, one with simulated cards and one without; goes on where one was ended."""
+"""The runner of all conversions in two processes, with and without simulated GPUs; it continues after a crash."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LIMIT = 300.0
 """Seconds for the cells of one pair, and for the start."""
 
 Results = dict[Task, list[tuple[Cell, str, str]]]
-"""Of each pair, for each cell: the outcome, and why."""
+"""For each pair and cell: the outcome, and why."""
 
 
 class Worker:
-    """A process that converts; another one takes its place where a cell ends it."""
+    """A process that converts; a new one replaces it if a cell ends it."""
 
     def __init__(self, simulated: bool, script: Path = WORKER) -> None:
         self.command = [sys.executable, str(script), "simulated" if simulated else "plain"]
@@ -46,7 +46,7 @@ class Worker:
         return found
 
     def stop(self) -> None:
-        """End the process by ending what it reads."""
+        """End the process by closing its input."""
         if self.process is not None:
             self.process.communicate()
             self.process = None
@@ -83,7 +83,7 @@ class Worker:
 
 
 def sweep(wanted: Callable[[Task], bool] = lambda task: True) -> Results:
-    """Convert everything there is to convert, and return all outcomes."""
+    """Run all conversions, and return all outcomes."""
     with ThreadPoolExecutor(2) as pool:
         parts = pool.map(lambda simulated: _work(simulated, wanted), (False, True))
         return {task: cells for part in parts for task, cells in part.items()}

@@ -1,4 +1,4 @@
-"""The results of a sweep as what is kept and published: of each pair, what happens to which dtype in which layout."""
+"""The published form of the results: for each pair, what happens to which dtype in which layout."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pool import Results
 import devshim as ds
 
 Record = dict[str, Any]
-"""``versions``; ``checked``: how many conversions were; ``why``: reasons; ``pairs``: for each a list of rows.
+"""``versions``; ``checked``: the number of conversions; ``why``: reasons; ``pairs``: for each a list of rows.
 
-A row says the layouts, with cards the move, the outcome of ``copy=None``, the number of its reason, and the dtypes.
+A row has the layouts, on GPUs the move, the outcome of ``copy=None``, the number of its reason, and the dtypes.
 """
 
 Case = tuple[str, str, str, str | None]
@@ -32,7 +32,7 @@ def by_case(cells: list[tuple[Cell, str, str]]) -> dict[Case, dict[bool | None, 
 
 
 def wrong(results: Results) -> list[str]:
-    """Return what is wrong, a line for each cell, and each case whose three kinds of ``copy`` do not fit together."""
+    """Return what is wrong: a line for each cell, and each case whose three kinds of ``copy`` disagree."""
     found = []
     for task, cells in results.items():
         pair = f"{task.source} -> {task.target}"
@@ -50,18 +50,18 @@ FITTING = {
     ("shared", "shared", "copied"),
     ("copied", "refused", "copied"),
     ("same", "same", "copied"),
-    ("same", "same", "refused"),  # a dtype the framework itself cannot copy
+    ("same", "same", "refused"),  # a dtype that the framework itself cannot copy
 }
-"""What ``copy=None``, ``False`` and ``True`` may come to, of one and the same tensor."""
+"""Allowed outcomes of ``copy=None``, ``False`` and ``True`` for the same tensor."""
 
 
 def versions() -> dict[str, str]:
-    """The version of each framework, without what says where it was built."""
+    """Return the version of each framework, without build information."""
     return {name: str(info.version).partition("+")[0] for name, info in ds.backends().items()}
 
 
 def record(results: Results, versions: dict[str, str]) -> Record:
-    """Return the results as what is kept."""
+    """Return the results as a record."""
     reasons: list[str] = []
     pairs = {}
     for source in BACKENDS:
@@ -79,7 +79,7 @@ PREFIX = re.compile(
     "(neither NumPy nor DLPack carries .*?: )?"
     "(.* does not take .*? memory( of this .*?)?: )?"
 )
-"""What a message says of the pair, which the table says already."""
+"""Parts of a message about the pair, which the table already shows."""
 
 
 ALIGNMENTS = tuple(f"aligned to {bytes}" for bytes in (1, 2, 4, 8, 16, 32, 64))
@@ -93,7 +93,7 @@ def _layout(layout: str) -> str:
 
 
 def _why(why: str, dtype: str) -> str:
-    """A reason without what the table says already, and what differs from dtype to dtype."""
+    """Return a reason without what the table already shows, and without the dtype."""
     general = PREFIX.sub("", why).replace(f"dtype '{dtype}'", "such dtype")
     return NOT_ALIGNED.sub(
         lambda found: f"{found[1]} {'its elements' if int(found[2]) <= 16 else f'{found[2]} bytes'}, and this is not",
@@ -102,7 +102,7 @@ def _why(why: str, dtype: str) -> str:
 
 
 def _rows(cells: list[tuple[Cell, str, str]], reasons: list[str]) -> list[list[Any]]:
-    """What has one move, outcome and reason, with all its layouts and dtypes."""
+    """Return one row for each move, outcome and reason, with all their layouts and dtypes."""
     grouped = defaultdict(list)
     for (layout, dtype, here, there), outcomes in by_case(cells).items():
         outcome, why = outcomes[None]
@@ -135,7 +135,7 @@ def _order(row: list[Any]) -> tuple[Any, ...]:
 
 
 def write(kept: Record, path: Path) -> None:
-    """Write a record, one line for each row: a small difference for each change."""
+    """Write a record with one line for each row, so that diffs stay small."""
     pairs = ",\n".join(
         f"  {json.dumps(pair)}: [\n" + ",\n".join(f"   {json.dumps(row)}" for row in rows) + "\n  ]"
         for pair, rows in kept["pairs"].items()

@@ -1,8 +1,8 @@
-"""Each framework's own ways to make, read, overwrite and locate a tensor on the host, none of them devshim's.
+"""Each framework's own functions to create, read, overwrite and locate a tensor on the host, without devshim.
 
-So that what devshim answers is judged by something else; it only imports the frameworks, as they survive it.  A source
-comes with its *root*: the tensor whose memory it is a view of, through which that memory can be written whatever the
-view allows.
+They judge devshim's results independently; this module only imports the frameworks in an order that they survive. A
+source comes with its *root*: the tensor of whose memory it is a view, through which that memory can be written even if
+the view is read-only.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ class Side:
 
     Attributes:
         name: Its backend's name.
-        mutable: Whether its tensors can be written.
+        mutable: True if its tensors can be written.
     """
 
     name = ""
     mutable = True
 
     def kind(self) -> type:
-        """The type of its plain tensors."""
+        """Return the type of its plain tensors."""
         raise NotImplementedError
 
     def has(self, dtype: str) -> bool:
-        """Whether the framework computes with a dtype."""
+        """Return True if the framework computes with a dtype."""
         return True
 
     def make(self, array: Any) -> Tensor:
-        """A tensor of an array's values, in memory of the framework's own; None where it lacks the dtype."""
+        """Return a tensor of an array's values, in the framework's own memory; None if it lacks the dtype."""
         raise NotImplementedError
 
     def over(self, array: Any) -> Tensor:
-        """A tensor over an array's memory; None where the framework knows no way."""
+        """Return a tensor over an array's memory; None if the framework has no way to make one."""
         return None
 
     def read(self, x: Tensor) -> Any:
-        """A tensor's values as an array of the same dtype."""
+        """Return a tensor's values as an array of the same dtype."""
         raise NotImplementedError
 
     def wipe(self, x: Tensor) -> None:
@@ -56,7 +56,7 @@ class Side:
         raise NotImplementedError
 
     def product(self, x: Tensor) -> Tensor:
-        """The framework's own matrix product of a vector with itself."""
+        """Return the framework's own matrix product of a vector with itself."""
         return x.reshape((1, -1)) @ x.reshape((-1, 1))
 
     def computing(self) -> AbstractContextManager[object]:
@@ -64,25 +64,25 @@ class Side:
         return nullcontext()
 
     def address(self, x: Tensor) -> int:
-        """Where a tensor's first element is; asked of immutable ones alone."""
+        """Return the address of a tensor's first element; used only for immutable tensors."""
         raise NotImplementedError
 
     def is_writable(self, x: Tensor) -> bool:
-        """Whether the framework lets a tensor be written."""
+        """Return True if the framework allows writing to a tensor."""
         return self.mutable
 
     def trains(self, x: Tensor) -> bool:
-        """Whether a tensor asks for its gradient, or came out of one that does."""
+        """Return True if a tensor requests its gradient, or was computed from one that does."""
         return False
 
     def source(self, layout: str, array: Any) -> tuple[Tensor, Tensor] | None:
-        """A tensor of a layout, made of a base, and its root; None where there is no such thing."""
+        """Return a tensor of a layout, made of a base, and its root; None if it cannot be made."""
         if layout == "foreign memory" or layout in ADDRESSES:
             memory = at(array, ADDRESSES.get(layout, 0))
             x = self.over(memory)
             if x is None:
                 return None
-            return x, (memory if memory.flags.writeable else x)  # where operators may not live, NumPy writes
+            return x, (memory if memory.flags.writeable else x)  # in memory that operators may not use, NumPy writes
         root = self.make(array)
         if root is None:
             return None
@@ -92,13 +92,13 @@ class Side:
         return None if x is None else (x, root)
 
     def laid_out(self, layout: str, root: Tensor) -> Tensor:
-        """A view of the root; of immutable tensors what the framework gives in its place; None for neither."""
+        """Return a view of the root; for immutable tensors the framework's equivalent; None for neither."""
         if layout in ("transposed", "sliced", "offset"):
             return INDEXED[layout](root)
         return None
 
     def trained(self, how: str, array: Any) -> Tensor:
-        """A tensor that asks for its gradient; None where there is no such thing."""
+        """Return a tensor that requests its gradient; None if it cannot be made."""
         return None
 
 

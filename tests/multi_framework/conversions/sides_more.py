@@ -1,4 +1,4 @@
-"""JAX, PaddlePaddle and MXNet, as `sides` has the others."""
+"""The functions of `sides` for JAX, PaddlePaddle and MXNet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class JaxSide(Side):
             return self.jax.dlpack.from_dlpack(array)
 
     def read(self, x: Tensor) -> Any:
-        with self._wide():  # a copy, because an array remembers what NumPy once saw of it
+        with self._wide():  # a copy, because an array caches what NumPy has read from it
             return np.asarray(self.jnp.array(x, copy=True))
 
     def address(self, x: Tensor) -> int:
@@ -69,7 +69,7 @@ class PaddleSide(Side):
     def __init__(self) -> None:
         self.paddle = ds.framework("paddle")
         made = [self.make(np.zeros(1, name)) for name in ("uint16", "uint32", "uint64")]
-        self.strange = [x.dtype for x in made if x is not None]  # such tensors can be had, and no operator takes them
+        self.strange = [x.dtype for x in made if x is not None]  # can be made, but no operator accepts them
 
     def kind(self) -> type:
         return self.paddle.Tensor
@@ -81,7 +81,7 @@ class PaddleSide(Side):
         if not self.has(array.dtype.name):
             return self.over(array)
         if array.dtype == numpy_dtype("bfloat16"):
-            array = array.view(np.uint16)  # which Paddle takes for bfloat16
+            array = array.view(np.uint16)  # Paddle takes it for bfloat16
         return self.paddle.to_tensor(array, place=self.paddle.CPUPlace())
 
     def over(self, array: Any) -> Tensor:
@@ -120,7 +120,7 @@ class MxnetSide(Side):
 
     def __init__(self) -> None:
         self.mx = mx = ds.framework("mxnet")
-        mx.npx.set_np()  # 2.0 begins so; else 1.9's operators take no tensors of no axes or no elements
+        mx.npx.set_np()  # 2.0's default; without it, operators of 1.9 refuse tensors without axes or elements
         self.dtypes = {np.dtype(kind).name for kind in mx.ndarray.ndarray._DTYPE_NP_TO_MX if kind is not None}
 
     def kind(self) -> type:
@@ -133,7 +133,7 @@ class MxnetSide(Side):
         name = array.dtype.name
         if not self.has(name):
             return None
-        if name == "bfloat16":  # MXNet has no way of its own in for the bits; `read` has one out
+        if name == "bfloat16":  # MXNet cannot import the bits itself; `read` exports them
             with ds.using("mxnet"):
                 return ds.from_numpy(array, "cpu")
         return self.mx.np.array(array, dtype=array.dtype)
@@ -162,7 +162,7 @@ class MxnetSide(Side):
     def laid_out(self, layout: str, root: Tensor) -> Tensor:
         if layout == "older kind":
             return root.as_nd_ndarray()
-        return super().laid_out(layout, root) if layout == "offset" else None  # the only view there is
+        return super().laid_out(layout, root) if layout == "offset" else None  # the only view that exists
 
     def trained(self, how: str, array: Any) -> Tensor:
         x = self.make(array) if how == "trainable" else None
@@ -175,5 +175,5 @@ SIDES = (TorchSide, TensorflowSide, JaxSide, PaddleSide, MxnetSide, NumpySide)
 
 
 def sides() -> dict[str, Side]:
-    """The side of every framework that is installed, with all of them imported."""
+    """Return the side of every installed framework, with all of them imported."""
     return {side.name: side() for side in SIDES if side.name in ds.backends()}

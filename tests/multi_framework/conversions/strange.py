@@ -1,4 +1,4 @@
-"""Tensors that no other framework has; taken for plain ones, some end the process, and others lose values."""
+"""Tensors that no other framework has; treated as plain ones, some crash the process, and others lose values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 Makers = dict[str, Callable[[Any], Any]]
-"""What it is -> how it is made of the framework's module."""
+"""Description -> a function that makes it from the framework's module."""
 
 
 def _fake(torch: Any) -> Any:

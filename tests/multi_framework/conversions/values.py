@@ -1,4 +1,4 @@
-"""The values that are converted, and what a memory layout makes of them: the truth that results are held to."""
+"""The values that are converted, and the result of each memory layout: the expected values of the checks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cells import ADDRESSES
 Array = Any
 
 SIZES = (1, 2, 3, 5, 7, 8, 9, 15, 17, 31, 33, 35, 36, 63, 64, 65, 100, 4096)
-"""Elements: what vectors of any width leave over, and none."""
+"""Numbers of elements: one less and one more than vector widths, and none left over."""
 SHAPES: dict[str, tuple[int, ...]] = {"0-d": (), "empty": (0, 3), "sliced": (10, 9)}
 SHAPES |= {layout: (SIZES[offset % len(SIZES)],) for layout, offset in ADDRESSES.items()}
-ROWS, COLUMNS = 5, 3  # odd, so that no row but the first begins at a multiple of 64 bytes
+ROWS, COLUMNS = 5, 3  # odd, so that only the first row starts at a multiple of 64 bytes
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -24,11 +24,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def base(layout: str, dtype: str) -> Array:
-    """Return what a source is made from: random bits, NaNs and denormals among them, in aligned memory of its own."""
+    """Return the base of a source: random bits, including NaNs and denormals, in its own aligned memory."""
     shape, kind = SHAPES.get(layout, (ROWS, COLUMNS)), numpy_dtype(dtype)
     rng = np.random.default_rng(7)
     count = int(np.prod(shape))
-    if layout in ADDRESSES:  # to be computed with: so that every framework's sums and products are exact
+    if layout in ADDRESSES:  # used in computations, so every framework's sums and products must be exact
         return at(rng.integers(1, 4, shape).astype(kind), ADDRESSES[layout])
     array = at(np.frombuffer(rng.bytes(count * kind.itemsize), kind).reshape(shape), 0) if dtype != "bool" else None
     if array is None:
@@ -38,7 +38,7 @@ def base(layout: str, dtype: str) -> Array:
 
 
 def at(array: Array, offset: int) -> Array:
-    """Return a writable copy of an array that begins a number of bytes behind a multiple of 64."""
+    """Return a writable copy of an array that starts a number of bytes after a multiple of 64."""
     raw = np.zeros(array.nbytes + 192, np.uint8)
     start = -raw.ctypes.data % 64 + offset
     placed: Array = np.ndarray(array.shape, array.dtype, raw.data, start)
@@ -52,11 +52,11 @@ INDEXED: dict[str, Callable[[Any], Any]] = {
     "offset": lambda x: x[1:],
     "reversed": lambda x: x[::-1, ::-1],
 }
-"""What is spelled alike on every framework that has it."""
+"""Layouts with the same spelling on every framework that has them."""
 
 
 def expected(layout: str, array: Array) -> Array:
-    """Return the values a layout makes of its base."""
+    """Return the values that a layout makes of its base."""
     if layout == "broadcast":
         return np.broadcast_to(array[0], array.shape)
     if layout == "lazy":
@@ -65,10 +65,10 @@ def expected(layout: str, array: Array) -> Array:
 
 
 def lazy(array: Array) -> Array:
-    """Return what PyTorch's pending conjugation, or of real numbers negation, makes of values, to the bit."""
+    """Return the values after a pending conjugation in PyTorch, or negation for real numbers, bit for bit."""
     changed = array.copy()
     if array.dtype.kind in "biu":
-        return changed  # which have none
+        return changed  # they have none
     width = np.dtype(f"u{array.real.itemsize}")
     parts = changed.reshape(-1).view(width)
     touched = parts[1::2] if array.dtype.kind == "c" else parts
@@ -77,6 +77,8 @@ def lazy(array: Array) -> Array:
 
 
 def bits(array: Array) -> tuple[str, tuple[int, ...], bytes]:
-    """Return what must be equal for two arrays to be equal to the bit, whatever their byte order and strides."""
+    """Return the dtype, shape and bytes, equal for two arrays exactly if these are equal bit for bit in any order or
+    strides.
+    """
     native = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     return native.dtype.name, native.shape, np.ascontiguousarray(native).tobytes()

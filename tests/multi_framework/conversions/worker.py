@@ -1,8 +1,7 @@
-"""Converts what it is told on standard input, and answers each conversion with a line of JSON.
+"""A process that runs the conversions named on standard input, and answers each with a line of JSON.
 
-The first line says that it is ready.  It is a process of its own, because a conversion that goes wrong may end the
-process: what was answered so far tells which one did.  A line of input is a source, a target, and the number of the
-cell to begin with.
+The first line reports that it is ready. It is a separate process, because a wrong conversion may crash it: the answers
+until then show which one did. A line of input is a source, a target, and the number of the first cell to run.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import devshim as ds
 def main(simulated: bool) -> None:
     """Answer until standard input ends."""
     answers = os.dup(1)
-    os.dup2(2, 1)  # what a framework prints must not come between the answers
+    os.dup2(2, 1)  # a framework's output must not mix with the answers
     warnings.simplefilter("ignore")
     if simulated:
         ds.simulate(gpus=2)

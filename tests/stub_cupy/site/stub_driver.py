@@ -1,4 +1,4 @@
-"""The driver's answers of the stub's GPUs, in place of NVML's and libcuda's, which are not there."""
+"""The driver's answers for the stub's GPUs, instead of NVML and libcuda, which do not exist here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from devshim.devices import cuda, nvml
 
 
 def install() -> None:
-    """Have devshim ask the stub."""
+    """Make devshim query the stub."""
     nvml.cuda_started = lambda: bool(_machine.contexts)
     cuda.count = lambda: _machine.CARDS
     cuda.has_context = _machine.contexts.__contains__

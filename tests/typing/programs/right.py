@@ -1,4 +1,4 @@
-"""A user's program: strict type checkers have nothing to say about it, and know what each call gives."""
+"""A user's program: strict type checkers accept it, and know the type of each result."""
 
 from __future__ import annotations
 

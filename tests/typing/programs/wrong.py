@@ -1,4 +1,4 @@
-"""Mistakes: each type checker finds every line that is marked, and no other."""
+"""Mistakes: each type checker reports exactly the marked lines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What devshim calls of CuPy, over NumPy: for tests without a GPU.
+"""The CuPy functions that devshim calls, implemented with NumPy, for tests without a GPU.
 
-It refuses what CuPy 14 refuses: an implicit ``numpy.asarray``, operands that are NumPy's, arrays of another GPU than
-the current one.  It computes on the host, and says nothing of how the real one does.
+It refuses what CuPy 14 refuses: an implicit ``numpy.asarray``, NumPy operands, and arrays of another GPU than the
+current one. It computes on the host, and shows nothing about the speed or results of real CuPy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def array(
     if blocking or not _machine.LATE[0]:
         return made(np.array(host, order="C", copy=True))
     result = made(np.zeros(host.shape, host.dtype))
-    _machine.stream().ask(lambda: np.copyto(result._a, host))  # reads when its turn comes
+    _machine.stream().ask(lambda: np.copyto(result._a, host))  # reads when it is executed
     return result
 
 

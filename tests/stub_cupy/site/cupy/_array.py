@@ -1,4 +1,4 @@
-"""Arrays that compute as NumPy's do, and refuse what CuPy refuses."""
+"""Arrays that compute like NumPy's, and refuse what CuPy refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Pointer:
 
 
 def plain(value: Any) -> Any:
-    """What NumPy computes with, of an operand on the current GPU."""
+    """Return an operand on the current GPU as a NumPy value."""
     if isinstance(value, ndarray):
         if value.data.device_id != _machine.current():
             raise ValueError(
@@ -32,21 +32,21 @@ def plain(value: Any) -> Any:
 
 
 def index(key: Any) -> Any:
-    """An index: CuPy carries NumPy's to the GPU."""
+    """Return an index; CuPy copies a NumPy index to the GPU."""
     if isinstance(key, tuple):
         return tuple(map(index, key))
     return key if isinstance(key, np.ndarray) else plain(key)
 
 
 def made(result: Any) -> Any:
-    """A result as an array on the current GPU."""
+    """Return a result as an array on the current GPU."""
     if isinstance(result, tuple):
         return tuple(map(made, result))
     return ndarray._of(np.asarray(result)) if isinstance(result, (np.ndarray, np.generic)) else result
 
 
 def computed(function: Any, *args: Any, **options: Any) -> Any:
-    """A kernel's result; where streams work late, its values come late, too."""
+    """Return a kernel's result; if streams work late, its values arrive late, too."""
     operands, options = plain(args), {name: plain(value) for name, value in options.items()}
     if not _machine.LATE[0]:
         return made(function(*operands, **options))
@@ -147,7 +147,7 @@ class ndarray:
             return self._of(found, self)
         at = self._a[(*(key if isinstance(key, tuple) else (key,)), ...)] if not hasattr(key, "shape") else None
         if at is not None and np.shares_memory(at, self._a):
-            return self._of(at, self)  # of no axes: CuPy gives an array, and a view
+            return self._of(at, self)  # without axes: CuPy returns an array, and a view
         return computed(lambda: found)
 
     def __setitem__(self, key: Any, value: Any) -> None:

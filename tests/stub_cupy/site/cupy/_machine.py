@@ -1,6 +1,6 @@
-"""GPUs that do not exist: which is current in a thread, which have a context, what is on them, what their streams do.
+"""GPUs that do not exist: the current one of a thread, their contexts, their memory, and the work of their streams.
 
-A GPU's memory is the host's.  Work is done when it is asked for or, with `LATE`, when something waits for its stream.
+A GPU's memory is the host's. Work is done when it is requested or, with `LATE`, when something waits for its stream.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CARDS = int(os.environ.get("STUB_CUPY_GPUS") or 2)
 BYTES = 1 << 28
 LATE = [False]
 BROKEN: list[str] = []
-"""What CUDA says where it cannot start."""
+"""The error of CUDA if it cannot start."""
 
 contexts: set[int] = set()
 taken: Counter[int] = Counter()
@@ -27,7 +27,7 @@ _here = threading.local()
 
 
 class Stream:
-    """Work of one GPU in the order in which it was asked for."""
+    """The work of one GPU in the order of its requests."""
 
     def __init__(self, card: int) -> None:
         self.card = card
@@ -60,7 +60,7 @@ def new_stream() -> Stream:
 
 
 def stream() -> Stream:
-    """This thread's stream on its current GPU."""
+    """Return this thread's stream on its current GPU."""
     card = current()
     contexts.add(card)
     chosen = getattr(_here, "streams", {}).get(card)
@@ -72,7 +72,7 @@ def stream() -> Stream:
 
 
 def choose(chosen: Stream | None, card: int) -> Stream | None:
-    """Make a stream this thread's on a GPU; return the one it was."""
+    """Make a stream this thread's on a GPU; return the previous one."""
     streams = _here.__dict__.setdefault("streams", {})
     before = streams.pop(card, None)
     if chosen is not None:
@@ -91,7 +91,7 @@ def current() -> int:
 
 
 def set_current(card: int) -> None:
-    """As ``cudaSetDevice`` since CUDA 12: it makes a context."""
+    """Make a GPU current, like ``cudaSetDevice`` since CUDA 12: it creates a context."""
     _here.card = card
     contexts.add(card)
 

@@ -1,4 +1,4 @@
-"""Devices, streams and events, as CuPy has them."""
+"""Devices, streams and events, like CuPy's."""
 
 from __future__ import annotations
 

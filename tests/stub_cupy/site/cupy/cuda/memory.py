@@ -11,7 +11,7 @@ class OutOfMemoryError(MemoryError):
 
 
 class MemoryPool:
-    """Of the GPU that is current."""
+    """The memory pool of the current GPU."""
 
     def used_bytes(self) -> int:
         return _machine.taken[_machine.current()]
@@ -30,7 +30,7 @@ POOL = MemoryPool()
 
 
 def require(nbytes: int) -> int:
-    """Return the current GPU, which has so many bytes to give."""
+    """Return the current GPU, which has this many free bytes."""
     card = _machine.current()
     if _machine.room(card) < nbytes:
         POOL.free_all_blocks()
@@ -40,5 +40,5 @@ def require(nbytes: int) -> int:
 
 
 def malloc(owner: object, nbytes: int) -> None:
-    """Take memory on the current GPU."""
+    """Allocate memory on the current GPU."""
     _machine.hold(owner, require(nbytes), nbytes)

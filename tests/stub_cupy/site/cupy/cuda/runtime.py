@@ -1,4 +1,4 @@
-"""The calls of CUDA's runtime that devshim asks."""
+"""The functions of the CUDA runtime that devshim calls."""
 
 from __future__ import annotations
 

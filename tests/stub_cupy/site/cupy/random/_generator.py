@@ -1,4 +1,4 @@
-"""The generators that there are, by the number of their GPU."""
+"""The existing generators, by the number of their GPU."""
 
 from __future__ import annotations
 
