@@ -1,7 +1,8 @@
 """One backend's process as the main process sees it: started, sent one test after another, and ended.
 
-The main process waits at once for a message, for the process's death and for its own reason to stop. pytest captures
-what tests print; anything else that the process prints goes to a file, whose end is reported if the process dies.
+The main process waits at the same time for a message, for the process's death and for its own reason to stop. pytest
+captures what tests print; anything else that the process prints goes to a file, whose end is reported if the process
+dies.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Process:
 
     Args:
         config: The configuration of the run.
-        room: The tests that the process is for.
+        room: Which tests the process runs.
         wanted: The tests that it will be asked to run.
         gpus: How many simulated GPUs it provides.
     """

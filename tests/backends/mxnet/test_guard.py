@@ -87,7 +87,7 @@ def test_the_line_in_a_block(x):
 
 
 def test_what_numpy_hides_is_shown(x):
-    """NumPy asks each number of an array for its value, and reports a refusal as an inability."""
+    """NumPy asks each number of an array for its value, and reports a refusal as if it could not read it."""
     with pytest.raises(ds.TransferError), ds.guard("error"):
         np.asarray(x, dtype="float64")
     number = x.sum()

@@ -194,7 +194,7 @@ def test_lazy_parameters_follow_the_last_placement(paddle: Any) -> None:
     assert ds.device_of(model(ds.from_numpy(X, "gpu:1"))) is ds.gpu(2)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Paddle (3.3), traced, asks values for their place
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Paddle (3.3) reads the place of traced values
 @pytest.mark.parametrize("full_graph", [False, True])
 def test_compiled_models(paddle: Any, full_graph: bool) -> None:
     """A model compiled by ``to_static`` moves like any other; one compiled as a whole computes only on the host."""

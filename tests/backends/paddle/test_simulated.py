@@ -400,7 +400,7 @@ assert ds.device_count() == 0 and ds.ones(2).sum() == 2
 
 
 def test_asked_for_after_devshims_own_import() -> None:
-    """Counting imports Paddle without making it too late; the first tensor does."""
+    """Counting imports Paddle, and GPUs can still be simulated then; after the first tensor they cannot."""
     code = """
 import devshim as ds
 ds.use("paddle")

@@ -140,7 +140,7 @@ def test_what_gives_no_answer_or_raises_goes_the_long_way(made: Made, long_ways:
     assert np.array_equal(ds.convert(x, "numpy"), PLAIN)
     made.fake.settle = None  # which `borrow` calls
     made.answers = True
-    with pytest.raises(TypeError):  # the slow path's own error, which meets the same
+    with pytest.raises(TypeError):  # the slow path's own error, with the same cause
         ds.convert(PLAIN, "fakeframe")
     assert len(long_ways) == 3
 

@@ -23,7 +23,7 @@ class Tensor:
 
     @property
     def value(self) -> Any:
-        """Return the values."""
+        """The values."""
         return self.array.tolist()
 
     def item(self) -> Any:

@@ -14,7 +14,7 @@ from devshim.transfers.interrupts import uninterrupted
 
 @pytest.fixture(autouse=True)
 def _python_handles_it() -> Iterator[None]:
-    """pytest in the background ignores the signal."""
+    """Install Python's handler, because pytest in the background ignores the signal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
