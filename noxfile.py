@@ -196,7 +196,7 @@ def quick(session: nox.Session) -> None:
     """Check style, types and the fast unit tests with NumPy, in one environment and under three minutes."""
     install(session, *group("lint", "mypy", "kit", "plot"), ".")
     with ThreadPoolExecutor(2) as pool:
-        tests = pool.submit(session.run, "pytest", "-q", "tests/unit", "-m", "not slow", *session.posargs)
+        tests = pool.submit(session.run, "pytest", "-q", "-n", "2", "tests/unit", "-m", "not slow", *session.posargs)
         check_style(session)
         check_types(session)
     tests.result()
