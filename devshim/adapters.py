@@ -1,1 +1,37 @@
-"""What an adapter needs, under one import path for distributions of their own: the contract and its helpers."""
+"""The names that an adapter needs, under one import path: for distributions that bring their own backend.
+
+`backends/README.md` builds an adapter from this module alone. The modules behind it may move; this path stays.
+"""
+
+from devshim.contract.backend import FEATURES, Backend, Gap, Tensor
+from devshim.contract.models import Block, Layer, Leaf, Weight
+from devshim.devices import cuda, host, nvml
+from devshim.devices.device import CPU, Device
+from devshim.devices.dtypes import DTYPES, dtype_name, numpy_dtype, widest
+from devshim.devices.info import DeviceInfo, MemoryInfo
+from devshim.errors import messages
+from devshim.transfers import dlpack
+
+__all__ = [
+    "CPU",
+    "DTYPES",
+    "FEATURES",
+    "Backend",
+    "Block",
+    "Device",
+    "DeviceInfo",
+    "Gap",
+    "Layer",
+    "Leaf",
+    "MemoryInfo",
+    "Tensor",
+    "Weight",
+    "cuda",
+    "dlpack",
+    "dtype_name",
+    "host",
+    "messages",
+    "numpy_dtype",
+    "nvml",
+    "widest",
+]

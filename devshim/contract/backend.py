@@ -16,10 +16,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from devshim.contract.capabilities import FEATURES, Gap
-from devshim.contract.models import Wholes
+from devshim.contract.defaults import Defaults
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from devshim.devices.device import Device
-    from devshim.devices.info import DeviceInfo, MemoryInfo
+    from devshim.devices.info import DeviceInfo
     from devshim.errors import DevshimError, OutOfMemoryError
-    from devshim.simulation.memory import Cards, Fault
+    from devshim.simulation.memory import Cards
 
 __all__ = ["FEATURES", "Backend", "Gap", "Tensor"]
 
@@ -37,7 +37,7 @@ Tensor = Any
 """A framework's own tensor. The frameworks share no base class, so the type is `Any`."""
 
 
-class Backend(Wholes, ABC):
+class Backend(Defaults, ABC):
     """One framework, behind the few operations from which devshim builds everything else.
 
     An adapter never returns a wrapper: arguments and results are the framework's own objects. A method does not change
@@ -48,11 +48,11 @@ class Backend(Wholes, ABC):
     """The framework's root import name, such as ``"torch"``."""
     title: ClassVar[str]
     """The framework's name as its makers write it, such as ``"PyTorch"``."""
-    gaps: ClassVar[Mapping[str, Gap]]
+    gaps: ClassVar[Mapping[str, Gap]] = {}
     """The features that the framework lacks: a key of `FEATURES` -> the reason."""
     limits: ClassVar[Mapping[str, str]] = {}
     """The parts of a supported feature that are missing: a key of `FEATURES` -> a description of the missing part."""
-    lines: ClassVar[Mapping[str, str]]
+    lines: ClassVar[Mapping[str, str]] = {}
     """The native line that each devshim call stands for: call name -> template (see `devshim.transfers.explain`)."""
     hosted: str = ""
     """The name of a tensor attribute that is exactly True if the data is in host memory; empty without a fast one."""
@@ -99,14 +99,6 @@ class Backend(Wholes, ABC):
     @abstractmethod
     def is_tensor(self, cls: type) -> bool:
         """Return True if ``cls`` is a type of tensors, tracers or variables of the framework; asked once per type."""
-
-    @abstractmethod
-    def is_model(self, cls: type) -> bool:
-        """Return True if instances of ``cls`` are models or optimizers, which move as one unit."""
-
-    @abstractmethod
-    def is_tracer(self, x: Tensor) -> bool:
-        """Return True if ``x`` stands for a value that exists only while a function is being compiled."""
 
     # ------------------------------------------------------------------ devices
     @abstractmethod
@@ -201,10 +193,6 @@ class Backend(Wholes, ABC):
     def shape(self, x: Tensor) -> tuple[int, ...]:
         """Return the tensor's shape as a tuple of ints."""
 
-    @abstractmethod
-    def is_writable(self, x: Tensor) -> bool:
-        """Return True if the tensor's values may be changed in place."""
-
     def freeze(self, x: Tensor) -> None:
         """Make a tensor read-only; called only if `freezes` is True."""
         raise NotImplementedError(f"{self.title} has no read-only tensors")
@@ -220,10 +208,6 @@ class Backend(Wholes, ABC):
             TracingError: As for `device_of`.
         """
         return ((self.device_of(x), self.nbytes(x)),)
-
-    @abstractmethod
-    def synchronize(self, device: Device) -> None:
-        """Wait until an existing device has finished all the work that was queued on it."""
 
     def await_values(self, x: Tensor, device: Device) -> None:
         """Wait until a tensor on an existing device has its values; override to wait for that tensor alone."""
@@ -243,65 +227,10 @@ class Backend(Wholes, ABC):
         """Return True if ``value`` is one of the framework's own dtypes."""
 
     @abstractmethod
-    def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
-        """Create a tensor from a Python scalar or nested sequences; without ``dtype`` in the framework's default."""
-
-    @abstractmethod
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         """Return ``x`` in another dtype, on its own device; gradients flow if both dtypes are floating."""
 
-    @abstractmethod
-    def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        """Create a tensor whose values are not set."""
-
-    @abstractmethod
-    def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
-        """Create a tensor of one value; without ``dtype`` in the framework's default for that kind of Python number."""
-
-    @abstractmethod
-    def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        """Create a tensor of zeros; without ``dtype`` in the framework's default float."""
-
-    @abstractmethod
-    def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        """Create a tensor of ones; without ``dtype`` in the framework's default float."""
-
-    @abstractmethod
-    def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
-        """Create evenly spaced values in ``[start, stop)``; integers if all three are ints."""
-
-    @abstractmethod
-    def linspace(
-        self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
-    ) -> Tensor:
-        """Create ``num`` evenly spaced values from ``start`` to ``stop``."""
-
-    @abstractmethod
-    def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
-        """Create a matrix of ones on the k-th diagonal and zeros elsewhere."""
-
-    # ------------------------------------------------------------------ random numbers
-    @abstractmethod
-    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        """Draw values from ``[low, high)`` on the device; without ``dtype`` in the framework's default float."""
-
-    @abstractmethod
-    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
-        """Draw values from a normal distribution on the device."""
-
-    @abstractmethod
-    def seed(self, value: int) -> None:
-        """Restart the framework's own generators on every device; the same seed gives the same random numbers."""
-
     # ------------------------------------------------------------------ scopes
-    @abstractmethod
-    def scope(self, device: Device) -> AbstractContextManager[object]:
-        """Return a context in which the framework's own operators and creation default to an existing device.
-
-        The context affects this thread alone, and always restores the previous default on exit. A framework that has no
-        default per thread returns a context that does nothing, and declares the gap ``op_scope``.
-        """
-
     def compiling(self) -> bool:
         """Return True if the calling code is being compiled or traced right now."""
         return False
@@ -316,26 +245,6 @@ class Backend(Wholes, ABC):
 
     # ------------------------------------------------------------------ runtime
     @abstractmethod
-    def started(self) -> bool:
-        """Return True if the framework has started its devices; then it is too late to choose or to simulate them."""
-
-    @abstractmethod
-    def set_visible(self, indices: Sequence[int] | None) -> None:
-        """Show only these real GPUs (None: all), renumbered from 0; called before `started`, with the variables set."""
-
-    @abstractmethod
-    def memory(self, device: Device) -> MemoryInfo:
-        """Return the memory of an existing device, in bytes; None where the framework cannot know."""
-
-    @abstractmethod
-    def empty_cache(self, device: Device) -> None:
-        """Return memory that the framework caches for reuse to the device; do nothing on the host."""
-
-    @abstractmethod
-    def memory_policy(self, policy: Literal["grow"] | float) -> None:
-        """Take memory as needed (``"grow"``), or at most a fraction of each GPU; called before `started`."""
-
-    @abstractmethod
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return True if one of the framework's errors says that a device is full."""
 
@@ -344,16 +253,6 @@ class Backend(Wholes, ABC):
         return None
 
     # ------------------------------------------------------------------ simulation
-    @abstractmethod
-    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
-        """Show this many simulated GPUs (0: none) of this many bytes each from now on, with these faults.
-
-        Sets `simulated`, and creates `cards`, to which every allocation on a simulated GPU is reported.
-
-        Raises:
-            SimulationError: It is too late, or real GPUs are visible (`devshim.errors.messages`).
-        """
-
     def refuse_taken(self, check: Callable[[Device | None], None]) -> AbstractContextManager[object]:
         """Return a context in which operators and reads call ``check(device)``, which raises for removed GPUs."""
         return nullcontext()
@@ -368,22 +267,6 @@ class Backend(Wholes, ABC):
         return nullcontext()
 
     # ------------------------------------------------------------------ interop
-    @abstractmethod
-    def to_dlpack(self, x: Tensor) -> Any:
-        """Return an object with ``__dlpack__`` and ``__dlpack_device__`` over the tensor's own memory.
-
-        Raises:
-            ConversionError: This tensor cannot be shared; the message gives the reason. The process never aborts.
-        """
-
-    @abstractmethod
-    def from_dlpack(self, source: Any) -> Tensor:
-        """Return a tensor over the memory of an object with ``__dlpack__``, equal to the bit in values, dtype, shape.
-
-        Raises:
-            ConversionError: The memory cannot be shared; the message gives the reason. The process never aborts.
-        """
-
     def flatten_once(self, node: object) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]] | None:
         """Return the keys and children of one of the framework's containers, and a function that rebuilds it.
 
@@ -391,8 +274,3 @@ class Backend(Wholes, ABC):
         their subclasses. Returns None for anything else, including unregistered named tuples and dataclasses.
         """
         return None
-
-    # ------------------------------------------------------------------ explain
-    @abstractmethod
-    def native_text(self, device: Device) -> str:
-        """Return a device as the framework's users write it in source code, such as ``"cuda:1"`` in quotes."""

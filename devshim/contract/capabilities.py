@@ -20,6 +20,7 @@ FEATURES: Mapping[str, str] = {
     "numpy": "to and from NumPy without aliasing and without a change of dtype",
     "float64": "64-bit floats and integers keep their width",
     "bfloat16": "bfloat16 tensors are created, moved and converted",
+    "float16": "float16 tensors are created, moved and converted",
     "bool": "boolean tensors are created, moved and converted",
     "complex": "complex tensors are created, moved and converted",
     "create": "create on a device: asarray, zeros, ones, full, empty, arange, linspace, eye, *_like",
@@ -45,6 +46,7 @@ FEATURES: Mapping[str, str] = {
     "models": "move whole models and optimizers, all of them or nothing",
     "several": "split, gather, broadcast, reduce over several devices",
     "checkpoints": "save and load models, optimizers and trees",
+    "explain": "the native line that each call stands for",
 }
 """The features that a backend may support, each in the words of the support table."""
 
@@ -68,9 +70,42 @@ Gap.__module__ = "devshim.contract.backend"
 __all__ = ["FEATURES", "Gap"]
 
 
+OPTIONAL: Mapping[str, str] = {
+    "op_scope": "scope",
+    "trace_device_of": "compiling",
+    "trace_place": "compiling",
+    "trace_run": "compiling",
+    "trace_on": "compiling",
+    "memory": "memory",
+    "empty_cache": "empty_cache",
+    "memory_policy": "memory_policy",
+    "visible_devices": "set_visible",
+    "simulate": "simulate",
+    "simulate_memory": "simulate",
+    "simulate_limit": "simulate",
+    "guard": "watch",
+    "models": "leaves",
+    "several": "narrow",
+    "zero_copy": "from_dlpack",
+    "explain": "lines",
+}
+"""A feature that has no default -> the method or attribute of `Backend` that an adapter writes for it."""
+
+
+def undeclared(backend: Backend, contract: type[Backend]) -> dict[str, Gap]:
+    """Return a gap for each optional feature that an adapter does not write, and does not declare a gap in."""
+    cls, found = type(backend), {}
+    for feature, name in OPTIONAL.items():
+        if feature not in backend.gaps and getattr(cls, name) is getattr(contract, name):
+            # Without a compiler there is nothing to test: a gap of kind "never" asks the kit for no hook.
+            kind: Literal["planned", "never"] = "never" if name == "compiling" else "planned"
+            found[feature] = Gap(kind, f"its adapter does not define `{name}`")
+    return found
+
+
 def unsupported(backend: Backend, feature: str) -> UnsupportedError:
     """Return the error for a call that needs a feature that the backend declares as a gap."""
-    gap = backend.gaps.get(feature, Gap("planned", "its adapter has no such room yet"))
+    gap = backend.gaps.get(feature, Gap("planned", "its adapter does not define it yet"))
     again = {
         "planned": "devshim plans this: see CHANGELOG.md",
         "upstream": f"{backend.title} has to offer this first",

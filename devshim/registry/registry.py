@@ -138,11 +138,15 @@ def on_load(notify: Callable[[Backend], None]) -> None:
 
 def _adopt(backend: Backend) -> None:
     """Prepare a new backend, and notify the functions registered with `on_load`."""
+    from devshim.contract import capabilities
     from devshim.contract.backend import Backend as Contract
 
     backend.has_containers = type(backend).flatten_once is not Contract.flatten_once
     if backend.has_containers:
         _CONTAINERS.append(backend)
+    left_out = capabilities.undeclared(backend, Contract)  # type: ignore[type-abstract]
+    if left_out:
+        type(backend).gaps = {**left_out, **backend.gaps}
     backend.hosted = type(backend).hosted  # read on every placement; on Python 3.11 an instance attribute is faster
     if backend.host_tensors:
         _LENDING.begin(backend)

@@ -102,6 +102,7 @@ class Creating(Kit):
                 x = ds.asarray(x, dtype="float32")
             assert np.array_equal(ds.to_numpy(x), np.asarray(expected)), call
 
+    @feature("float16")
     @feature("create")
     @pytest.mark.parametrize("like", ["zeros", "ones", "full", "empty"])
     def test_likes_are_like(self, like: str, device: Device) -> None:
@@ -154,6 +155,7 @@ class Creating(Kit):
             assert self.same_numbers(made, expected or [[1, 2], [1.5, 1.5]])
         assert ds.device_of(ds.asarray([x, np.float32(3)])) is device
 
+    @feature("float16")
     @feature("create", "several")
     def test_tensors_of_a_list_on_different_devices(self, away: tuple[Device, Device]) -> None:
         """Tensors on different devices raise an error that names them; with ``device=`` they are moved there."""

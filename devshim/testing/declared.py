@@ -12,7 +12,7 @@ import devshim as ds
 from devshim.contract.backend import FEATURES, Backend
 from devshim.devices.device import CPU
 from devshim.testing.base import Kit
-from devshim.testing.values import FEATURE_OF, hook
+from devshim.testing.values import FEATURE_OF, feature, hook
 
 LINES = (
     *("device_count", "device_of", "place", "copy", "to_numpy", "from_numpy", "asarray", "zeros", "ones", "full"),
@@ -85,6 +85,7 @@ class Declared(Kit):
             written = inspect.signature(getattr(type(self.adapter), name))
             assert list(written.parameters) == list(inspect.signature(promised).parameters), name
 
+    @feature("explain")
     def test_every_call_has_a_native_line(self) -> None:
         """Each call has a template, and each template can be filled in."""
         models = () if "models" in self.adapter.gaps else MODEL_LINES

@@ -100,7 +100,14 @@ class Drawing(Kit):
 
     @feature("random")
     @pytest.mark.parametrize("call", DRAWS)
-    @pytest.mark.parametrize("dtype", ["float16", "float32", pytest.param("float64", marks=feature("float64"))])
+    @pytest.mark.parametrize(
+        "dtype",
+        [
+            pytest.param("float16", marks=feature("float16")),
+            "float32",
+            pytest.param("float64", marks=feature("float64")),
+        ],
+    )
     def test_draws_take_a_dtype(self, call: str, dtype: str, device: Device) -> None:
         """A draw has the requested floating dtype."""
         x = draw(call, size=4, dtype=dtype, device=device)

@@ -48,7 +48,7 @@ class Dtypes(Kit):
         assert ds.to_numpy(wide).tolist() == [1.0, 3.140625, -0.5, 2.0**100]
 
     @feature("numpy")
-    @pytest.mark.parametrize("dtype", ["float16", "float32", "int32", "uint8"])
+    @pytest.mark.parametrize("dtype", [pytest.param("float16", marks=feature("float16")), "float32", "int32", "uint8"])
     def test_a_cast_stays_on_its_device(self, dtype: str, device: Device) -> None:
         """``asarray(x, dtype=...)`` computes on the tensor's own device."""
         y = ds.asarray(self.tensor(device, dtype="int8"), dtype=dtype)

@@ -129,6 +129,7 @@ class Explaining(Kit):
     """The lines that an author of a tutorial shows."""
 
     @pytest.mark.parametrize("call", tried(CALLS))
+    @feature("explain")
     def test_every_call_has_its_line(self, call: str, device: Device) -> None:
         """Each public call gives at least one line, printed when it is recorded, that names the call's device."""
 
@@ -173,6 +174,7 @@ class Explaining(Kit):
             assert all("model" in line and _parsed(line) for line in lines), lines
             assert not any(line.startswith("#") for line in lines), lines
 
+    @feature("explain")
     def test_large_trees_are_abridged(self) -> None:
         """A tree of many tensors shows the first ones by their keys, and how many more there are."""
         x = self.tensor()
@@ -183,6 +185,7 @@ class Explaining(Kit):
         assert lines[-1] == "# and 12 more tensors"
         assert len(lines) == 9
 
+    @feature("explain")
     def test_the_device_is_in_the_line(self, device: Device) -> None:
         """The line for a copy names the device as users of the framework do, if the framework has several devices."""
         if "gpu" not in self.adapter.kinds() or self.backend == "numpy":

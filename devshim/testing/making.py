@@ -79,6 +79,7 @@ class Making(Kit):
         line = ds.to_numpy(ds.linspace(0, 1, 11, dtype="float64", device=device))
         assert np.abs(line - np.linspace(0, 1, 11)).max() < 1e-15
 
+    @feature("float16")
     @feature("create")
     def test_dtypes_come_in_three_ways(self, device: Device) -> None:
         """A dtype can be a name, a NumPy dtype, or the framework's own."""

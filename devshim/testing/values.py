@@ -20,6 +20,7 @@ cards = pytest.mark.cards
 
 FEATURE_OF = {
     "bool": "bool",
+    "float16": "float16",
     **dict.fromkeys(("int64", "float64"), "float64"),
     **dict.fromkeys(("complex64", "complex128"), "complex"),
     "bfloat16": "bfloat16",

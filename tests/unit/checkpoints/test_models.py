@@ -26,6 +26,7 @@ def first(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ("is_model", "leaves", "access", "rewire", "layers", "facts", "restore"):
         monkeypatch.setattr(type(fake), name, getattr(Toys, name), raising=False)
     monkeypatch.setattr(type(fake), "refuses", None, raising=False)
+    monkeypatch.setattr(type(fake), "gaps", {name: gap for name, gap in fake.gaps.items() if name != "models"})
     return SimpleNamespace(backend=fake, **vars(classes_of("fakeframe")))
 
 

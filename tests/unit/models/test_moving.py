@@ -31,6 +31,7 @@ def frame(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ("is_model", "leaves", "access", "rewire"):
         monkeypatch.setattr(type(fake), name, getattr(Toys, name), raising=False)
     monkeypatch.setattr(type(fake), "refuses", None, raising=False)
+    monkeypatch.setattr(type(fake), "gaps", {name: gap for name, gap in fake.gaps.items() if name != "models"})
     monkeypatch.setattr(type(fake), "lines", LINES)
     monkeypatch.setattr(type(fake), "blocks", lambda self, model: model.blocks, raising=False)
     monkeypatch.setattr(type(fake), "clone", lambda self, model: cloned(self, model), raising=False)

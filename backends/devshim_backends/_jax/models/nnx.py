@@ -36,7 +36,7 @@ class JaxNnx(Backend):
     """The mixin for NNX. It comes before the mixin for Keras, because Keras layers can be NNX modules."""
 
     def is_model(self, cls: type) -> bool:
-        return is_nnx(cls) or super().is_model(cls)  # type: ignore[safe-super]  # it is that of JaxModels
+        return is_nnx(cls) or super().is_model(cls)
 
     def leaves(self, whole: Any) -> list[Leaf]:
         return list(_leaves(whole)) if self._is_mine(whole) else super().leaves(whole)
@@ -74,7 +74,7 @@ class JaxNnx(Backend):
 
     def _is_mine(self, whole: Any) -> bool:
         cls = type(whole)
-        return is_nnx(cls) and not super().is_model(cls)  # type: ignore[safe-super]
+        return is_nnx(cls) and not super().is_model(cls)
 
 
 def _nothing() -> None:

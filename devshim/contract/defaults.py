@@ -1,0 +1,216 @@
+"""Defaults of the optional methods of a backend, built on the abstract methods of `Backend`.
+
+They compute with NumPy on the host and copy the result, so they are correct and not fast. A method without a default
+is a gap, which `devshim.contract.capabilities.undeclared` finds.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from devshim.contract import capabilities
+from devshim.contract.models import Wholes
+from devshim.devices.info import MemoryInfo
+from devshim.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    import numpy as np
+
+    from devshim.devices.device import Device
+    from devshim.simulation.faults import Fault
+
+    Tensor = Any
+
+__all__ = ["Defaults"]
+
+
+class Defaults(Wholes):
+    """The optional methods of a backend."""
+
+    title: ClassVar[str]
+    immutable: ClassVar[bool]
+    from_numpy: Callable[[np.ndarray, Device, bool], Tensor]
+    cast: Callable[[Tensor, Any], Tensor]
+    _generator: Any = None
+
+    # ------------------------------------------------------------------ objects of the framework
+    def is_model(self, cls: type) -> bool:
+        """Return True if instances of a class are models or optimizers: leaves that are moved as a whole.
+
+        Default: the framework has none.
+        """
+        return False
+
+    def is_tracer(self, x: Tensor) -> bool:
+        """Return True if ``x`` stands for a value that only exists while a function is being compiled.
+
+        Default: the framework does not compile.
+        """
+        return False
+
+    def is_writable(self, x: Tensor) -> bool:
+        """Return True if the tensor's values may be changed in place.
+
+        Default: unless all of the framework's tensors are immutable.
+        """
+        return not self.immutable
+
+    def synchronize(self, device: Device) -> None:
+        """Wait until an existing device has done all that was asked of it.
+
+        Default: each operator is done when it returns.
+        """
+
+    # ------------------------------------------------------------------ creation
+    def asarray(self, values: object, dtype: Any | None, device: Device) -> Tensor:
+        """Return a new tensor from a Python scalar or nested sequences of them.
+
+        Without ``dtype`` it has the framework's default, or, by default, NumPy's.
+        """
+        import numpy as np
+
+        array = np.array(values)
+        if array.dtype.hasobject or array.dtype.kind in "SU":
+            raise ValueError(f"they make an array of dtype {array.dtype}")
+        return self._made(array, dtype, device)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        """Return a tensor whose values are not set. Default: zeros."""
+        return self.zeros(shape, dtype, device)
+
+    def full(self, shape: tuple[int, ...], value: complex, dtype: Any | None, device: Device) -> Tensor:
+        """Return a tensor of one value; without ``dtype`` the framework's default for that kind of Python number."""
+        import numpy as np
+
+        return self._made(np.full(shape, value), dtype, device)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        """Return a tensor of zeros; without ``dtype`` the framework's default float."""
+        return self.full(shape, 0.0, dtype, device)
+
+    def ones(self, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        """Return a tensor of ones; without ``dtype`` the framework's default float."""
+        return self.full(shape, 1.0, dtype, device)
+
+    def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
+        """Return evenly spaced values in ``[start, stop)``; integers where all three are ints."""
+        import numpy as np
+
+        return self._made(np.arange(start, stop, step), dtype, device)
+
+    def linspace(
+        self, start: float, stop: float, num: int, dtype: Any | None, device: Device, endpoint: bool
+    ) -> Tensor:
+        """Return ``num`` evenly spaced values from ``start`` to ``stop``."""
+        import numpy as np
+
+        return self._made(np.linspace(start, stop, num, endpoint=endpoint), dtype, device)
+
+    def eye(self, n_rows: int, n_cols: int, k: int, dtype: Any | None, device: Device) -> Tensor:
+        """Return ones on the k-th diagonal, zeros elsewhere."""
+        import numpy as np
+
+        return self._made(np.eye(n_rows, n_cols, k), dtype, device)
+
+    def _made(self, array: np.ndarray, dtype: Any | None, device: Device) -> Tensor:
+        """Return a new tensor on a device with an array's values, in a dtype of the framework's."""
+        made = self.from_numpy(array, device, True)
+        return made if dtype is None else self.cast(made, dtype)
+
+    # ------------------------------------------------------------------ random tensors
+    def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        """Return values drawn from ``[low, high)``; without ``dtype`` of the framework's default float.
+
+        Default: NumPy draws them on the host.
+        """
+        return self._made(self._drawing().uniform(low, high, shape), dtype, device)
+
+    def normal(self, loc: float, scale: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:
+        """Return values drawn from a normal distribution. Default: NumPy draws them on the host."""
+        return self._made(self._drawing().normal(loc, scale, shape), dtype, device)
+
+    def seed(self, value: int) -> None:
+        """Restart the framework's own generators on every device; the same seed gives the same draws.
+
+        Default: restart the generator of this backend, which nothing else draws from.
+        """
+        import numpy as np
+
+        self._generator = np.random.default_rng(value)
+
+    def _drawing(self) -> Any:
+        if self._generator is None:
+            import numpy as np
+
+            self._generator = np.random.default_rng()
+        return self._generator
+
+    # ------------------------------------------------------------------ scopes, runtime
+    def scope(self, device: Device) -> AbstractContextManager[object]:
+        """Return a context in which the framework's own operators and creation default to an existing device.
+
+        For this thread alone, and restored on exit whatever happens. Default: it does nothing (gap ``op_scope``).
+        """
+        return nullcontext()
+
+    def started(self) -> bool:
+        """Return True if the framework has started its devices: it is too late to choose or to simulate them.
+
+        Default: nothing is started.
+        """
+        return False
+
+    def set_visible(self, indices: Sequence[int] | None) -> None:
+        """Show only these real GPUs (None: all), renumbered from 0, before `started`.
+
+        The environment variables are set already. Default: nothing more (gap ``visible_devices``).
+        """
+
+    def memory(self, device: Device) -> MemoryInfo:
+        """Return the bytes on an existing device, None where the framework cannot know. Default: nothing is known."""
+        return MemoryInfo()
+
+    def empty_cache(self, device: Device) -> None:
+        """Give memory that the framework keeps for reuse back to the device. Default: it keeps none."""
+
+    def memory_policy(self, policy: Literal["grow"] | float) -> None:
+        """Take memory as needed (``"grow"``), or at most a fraction of each GPU; before `started`."""
+        raise capabilities.unsupported(self, "memory_policy")  # type: ignore[arg-type]  # only Backend derives from this
+
+    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
+        """Show this many simulated GPUs of this many bytes each from now on (0: none), with these faults.
+
+        Sets `simulated`, and begins `cards`, in which every allocation on a simulated GPU is recorded.
+
+        Raises:
+            SimulationError: It is too late, or real GPUs are visible (`devshim.errors.messages`).
+        """
+        raise capabilities.unsupported(self, "simulate")  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------------ interop
+    def to_dlpack(self, x: Tensor) -> Any:
+        """Return an object with ``__dlpack__`` and ``__dlpack_device__`` over the tensor's own memory.
+
+        Default: no memory is shared, and conversions copy by way of NumPy (gap ``zero_copy``).
+
+        Raises:
+            ConversionError: This tensor cannot be shared, with the reason; never an abort.
+        """
+        raise ConversionError(f"the adapter of {self.title} shares no memory", "leave copy out to copy")
+
+    def from_dlpack(self, source: Any) -> Tensor:
+        """Return a tensor over the memory of an object with ``__dlpack__``, equal to the bit.
+
+        Raises:
+            ConversionError: The memory cannot be shared, with the reason; never an abort.
+        """
+        raise ConversionError(f"the adapter of {self.title} shares no memory", "leave copy out to copy")
+
+    # ------------------------------------------------------------------ explain
+    def native_text(self, device: Device) -> str:
+        """Return how a user of the framework writes a device in source code, such as ``"cuda:1"`` in quotes."""
+        return f'"{device}"'
