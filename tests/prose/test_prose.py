@@ -10,8 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import prose
 
-MOST = 12.5
-"""Of a hundred lines of prose, how many may match a pattern; it goes down with every rewriting."""
+MOST = 0.5
+"""Of a hundred lines of prose, how many may match a pattern: the share in four well-kept projects is 0.2 to 0.6."""
 
 BAD = {
     "shall": "where each tensor shall be",
