@@ -17,10 +17,14 @@ author = "The devshim developers"
 copyright = "2026, The devshim developers"
 release = devshim.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = [
+    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"),
+    "sphinxcontrib.mermaid",
+]
 exclude_patterns = ["_build", "conftest.py"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+myst_fence_as_directive = ["mermaid"]  # the fence that GitHub draws, too
 default_role = "py:obj"  # what docstrings put between single backticks
 
 html_theme = "furo"

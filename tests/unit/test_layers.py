@@ -7,6 +7,7 @@ Each rule is a function that also gets a bad example, so that a rule that detect
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -97,6 +98,13 @@ def test_every_package_has_a_layer() -> None:
 
 def test_there_are_at_most_thirteen() -> None:
     assert len(LAYERS) <= 13
+
+
+def test_the_diagram_shows_them() -> None:
+    (page,) = [each for folder in Path(__file__).parents for each in folder.glob("docs/internals/index.md")]
+    shown = re.findall(r'L\d+\["<b>([^<]+)</b>', page.read_text(encoding="utf-8"))
+    names = [{name for name in layer if not name.startswith("_")} for layer in LAYERS]
+    assert [set(row.split(", ")) for row in reversed(shown)] == names
 
 
 def test_imports_run_down() -> None:
