@@ -674,7 +674,8 @@ ds.use("torch")
 assert ds.gpu(1).native() == torch.device("cuda", 1)
 ds.simulate(0)
 assert torch._C._get_privateuse1_backend_name() == "privateuseone"
-assert not any(name.startswith("devshim_backends._torch.simulation") for name in sys.modules)
+loaded = {name for name in sys.modules if name.startswith("devshim_backends._torch.simulation.")}
+assert loaded == {"devshim_backends._torch.simulation.simulate"}, loaded
 with ds.simulate(2):
     assert ds.gpu(1).native() == torch.device("sim", 1)
     assert ds.device(torch.device("sim:1")) is ds.device("cuda:1") is ds.gpu(1)
