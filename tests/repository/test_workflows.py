@@ -111,3 +111,5 @@ def test_the_citation_has_the_version_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = YAML(typ="safe").load(ROOT / "CITATION.cff")
     assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    source = (ROOT / "devshim" / "_version.py").read_text(encoding="utf-8")
+    assert f'__version__ = "{project["version"]}"' in source.splitlines()

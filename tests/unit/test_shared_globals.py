@@ -19,7 +19,8 @@ import devshim as ds
 
 NEUTRAL = Path(ds.__file__).parent
 ADAPTERS = Path(sys.modules["devshim_backends"].__path__[0])
-FILES = sorted(path for folder in (NEUTRAL, ADAPTERS) for path in folder.rglob("*.py") if "testing" not in path.parts)
+KIT = NEUTRAL / "testing"
+FILES = sorted(path for folder in (NEUTRAL, ADAPTERS) for path in folder.rglob("*.py") if KIT not in path.parents)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 TAKING_OUT = {"pop", "popitem", "clear"}
 LOCKS = {"allocate_lock", "Lock", "RLock"}
