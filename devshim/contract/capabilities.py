@@ -72,10 +72,10 @@ __all__ = ["FEATURES", "Gap"]
 
 OPTIONAL: Mapping[str, str] = {
     "op_scope": "scope",
-    "trace_device_of": "compiling",
-    "trace_place": "compiling",
-    "trace_run": "compiling",
-    "trace_on": "compiling",
+    "trace_device_of": "is_tracer",
+    "trace_place": "is_tracer",
+    "trace_run": "is_tracer",
+    "trace_on": "is_tracer",
     "memory": "memory",
     "empty_cache": "empty_cache",
     "memory_policy": "memory_policy",
@@ -98,7 +98,7 @@ def undeclared(backend: Backend, contract: type[Backend]) -> dict[str, Gap]:
     for feature, name in OPTIONAL.items():
         if feature not in backend.gaps and getattr(cls, name) is getattr(contract, name):
             # Without a compiler there is nothing to test: a gap of kind "never" asks the kit for no hook.
-            kind: Literal["planned", "never"] = "never" if name == "compiling" else "planned"
+            kind: Literal["planned", "never"] = "never" if name == "is_tracer" else "planned"
             found[feature] = Gap(kind, f"its adapter does not define `{name}`")
     return found
 

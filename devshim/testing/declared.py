@@ -11,6 +11,7 @@ import pytest
 import devshim as ds
 from devshim.contract.backend import FEATURES, Backend
 from devshim.devices.device import CPU
+from devshim.registry import discovery, registry
 from devshim.testing.base import Kit
 from devshim.testing.values import FEATURE_OF, feature, hook
 
@@ -56,6 +57,11 @@ class Declared(Kit):
             assert gap.kind in ("planned", "upstream", "never")
             assert len(gap.reason.split()) >= 3
             assert not gap.reason.endswith(".")
+
+    def test_a_backend_of_devshim_declares_all_its_gaps(self) -> None:
+        """An adapter that ships with devshim defines each optional method, or declares the gap itself."""
+        if self.backend in discovery.BUILTIN:
+            assert dict(self.adapter.gaps) == dict(registry.gaps(self.backend))
 
     @pytest.mark.parametrize("name", sorted(REFUSALS))
     def test_a_gap_is_refused_with_its_reason(self, name: str) -> None:

@@ -173,9 +173,6 @@ class ToyBackend(Backend):
     def scope(self, device: Device) -> AbstractContextManager[object]:
         return toyframe.on(self.to_native(device))
 
-    def compiling(self) -> bool:
-        return False  # a compiled function of toyframe runs as it is written
-
     def started(self) -> bool:
         return False
 
