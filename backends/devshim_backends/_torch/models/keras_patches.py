@@ -47,7 +47,7 @@ def follow_data() -> None:
         return
     keras_scopes.attach(core.global_state.GLOBAL_STATE_TRACKER)
     ours = {core.get_device: _asked(core), core.convert_to_tensor: _converted(core.convert_to_tensor)}
-    for name in (*(f"keras.src.backend.torch.{room}" for room in _OPERATORS), *_namespaces()):
+    for name in (*(f"keras.src.backend.torch.{each}" for each in _OPERATORS), *_namespaces()):
         for function in _functions(sys.modules.get(name)):
             ours.setdefault(function, _following(function))
     _exchange(ours)
@@ -129,8 +129,8 @@ def _put_on_classes() -> None:
     import keras.src.backend.torch.optimizers as of_pytorch
     from keras.src.backend.torch import trainer
 
-    for room in pkgutil.iter_modules(of_pytorch.__path__):  # Keras loads each when an optimizer of its class is made
-        importlib.import_module(f"{of_pytorch.__name__}.{room.name}")
+    for each in pkgutil.iter_modules(of_pytorch.__path__):  # Keras loads each when an optimizer of its class is made
+        importlib.import_module(f"{of_pytorch.__name__}.{each.name}")
     optimizer = keras.optimizers.Optimizer
     put_around(keras.Layer, "__call__", keras_calls.layer_called, _passes)
     put_around(keras.Layer, "_lock_state", keras_calls.layer_built, _passes)

@@ -41,17 +41,17 @@ class Parcel:
     Attributes:
         members: The numbers of the tensors.
         sizes: The number of elements of each.
-        room: The number of further elements that fit.
+        free: The number of further elements that fit.
         is_flat: True if each tensor has one axis.
         shape: The shape of each if all have the same shape, with at least one axis; otherwise None.
     """
 
-    __slots__ = ("is_flat", "members", "room", "shape", "sizes")
+    __slots__ = ("free", "is_flat", "members", "shape", "sizes")
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, free: int) -> None:
         self.members: list[int] = []
         self.sizes: list[int] = []
-        self.room, self.is_flat = room, True
+        self.free, self.is_flat = free, True
         self.shape: Any = None
 
     def add(self, numbers: Sequence[int], form: Form) -> None:
@@ -63,7 +63,7 @@ class Parcel:
         self.is_flat = self.is_flat and len(form.shape) == 1
         self.members.extend(numbers)
         self.sizes.extend([form.size] * len(numbers))
-        self.room -= form.size * len(numbers)
+        self.free -= form.size * len(numbers)
 
 
 def together(xs: Sequence[Tensor], place: Any) -> list[Parcel]:
@@ -143,7 +143,7 @@ def _fill(numbers: Sequence[int], form: Form) -> None:
     """Add similar tensors to parcels, by number."""
     while numbers:
         parcel = form.lane[-1]
-        count = parcel.room // form.size
+        count = parcel.free // form.size
         if not count:
             form.lane.append(Parcel(form.most))
             continue
