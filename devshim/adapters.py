@@ -4,6 +4,7 @@
 """
 
 from devshim.contract.backend import FEATURES, Backend, Gap, Tensor
+from devshim.contract.fast_paths import FastPaths
 from devshim.contract.models import Block, Layer, Leaf, Weight
 from devshim.devices import cuda, host, nvml
 from devshim.devices.device import CPU, Device
@@ -20,6 +21,7 @@ __all__ = [
     "Block",
     "Device",
     "DeviceInfo",
+    "FastPaths",
     "Gap",
     "Layer",
     "Leaf",

@@ -21,9 +21,9 @@ def counting(at: Setting) -> None:
 def labels(at: Setting) -> None:
     """Use dtypes whose kernels return results in host memory."""
     parts = ds.split(ds.arange(8, dtype="int32"), [at.first, at.last])
-    whole = ds.gather(parts, at.first)
-    expect(ds.device_of(whole) is at.first, f"gathered on {ds.device_of(whole)}")
-    expect(ds.to_numpy(whole).tolist() == list(range(8)), f"gathered: {ds.to_numpy(whole).tolist()}, not 0 to 7")
+    gathered = ds.gather(parts, at.first)
+    expect(ds.device_of(gathered) is at.first, f"gathered on {ds.device_of(gathered)}")
+    expect(ds.to_numpy(gathered).tolist() == list(range(8)), f"gathered: {ds.to_numpy(gathered).tolist()}, not 0 to 7")
     tensors = [ds.full(2, i, dtype="int32", device=at.first) for i in (3, 4)]
     for op, value in (("max", 4), ("sum", 8)):
         ds.all_reduce_(tensors, op)  # type: ignore[arg-type]

@@ -27,9 +27,9 @@ def split(at: Setting) -> None:
         sizes = [part.shape[0] for part in parts]
         expect(max(sizes) - min(sizes) <= 1, f"{dtype}: the parts have {sizes} rows")
         for device in (ds.cpu(), at.last):
-            whole = ds.gather(parts, device)
-            expect(ds.device_of(whole) is device, f"{dtype}: gathered on {ds.device_of(whole)}, not on {device}")
-            wrong = differences(ds.to_numpy(whole), array)
+            gathered = ds.gather(parts, device)
+            expect(ds.device_of(gathered) is device, f"{dtype}: gathered on {ds.device_of(gathered)}, not on {device}")
+            wrong = differences(ds.to_numpy(gathered), array)
             expect(not wrong, f"{dtype}, gathered on {device}: {wrong}")
 
 

@@ -17,7 +17,7 @@ from devshim.checkpoints import file as file_module
 from devshim.checkpoints import paths
 from devshim.checkpoints.arrivals import Arriving
 from devshim.checkpoints.reader import Contents
-from devshim.checkpoints.restore import Filling
+from devshim.checkpoints.restore import Restore
 from devshim.checkpoints.stored import Source, StoredTensor
 from devshim.checkpoints.writer import Writer
 from devshim.devices import parsing
@@ -72,8 +72,8 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
 
         explain_module.filing(hook, "save", obj, where)
     writer = Writer()
-    told = writer.tell(obj)
-    file_module.write(where, writer.arrays, told)
+    metadata = writer.metadata_of(obj)
+    file_module.write(where, writer.arrays, metadata)
 
 
 @overload
@@ -134,7 +134,7 @@ def load(
             from devshim.trees import explain as explain_module
 
             explain_module.filing(hook, "load", into, name, None if isinstance(target, Placement) else target)
-        return Filling(file, target).fill(into, contents.tree)
+        return Restore(file, target).fill(into, contents.tree)
 
 
 def _new(file: Opened, contents: Contents, device: DeviceLike | Placement | None) -> Any:

@@ -81,7 +81,7 @@ def checksum(array: np.ndarray) -> int:
 
 
 # ---------------------------------------------------------------------- writing
-def write(path: str, arrays: Mapping[str, np.ndarray], told: object) -> None:
+def write(path: str, arrays: Mapping[str, np.ndarray], metadata: object) -> None:
     """Replace a file, all or nothing, by arrays in the form of `as_stored` and their metadata.
 
     Raises:
@@ -91,7 +91,7 @@ def write(path: str, arrays: Mapping[str, np.ndarray], told: object) -> None:
     """
     target = os.path.realpath(path)
     try:
-        _write(target, arrays, json.dumps(told, separators=(",", ":"), allow_nan=False))
+        _write(target, arrays, json.dumps(metadata, separators=(",", ":"), allow_nan=False))
     except CheckpointError:
         raise
     except OSError as error:
@@ -156,9 +156,9 @@ class Opened:
         forms: Name -> the dtype's code and the shape of every tensor, as in the header.
     """
 
-    def __init__(self, path: str, handle: Any, header: Mapping[str, Any], told: Any) -> None:
+    def __init__(self, path: str, handle: Any, header: Mapping[str, Any], metadata: Any) -> None:
         self.path: str = path
-        self.told: Any = told
+        self.metadata: Any = metadata
         self._handle = handle
         self.forms: dict[str, tuple[str, tuple[int, ...]]] = {
             name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items() if name != "__metadata__"
@@ -175,7 +175,7 @@ class Opened:
         if kind.hasobject or kind.name != dtype:  # a name of ml_dtypes that is not a dtype
             raise damaged(self.path, f"{show(dtype)} is not a dtype")
         form, full = stored_form(dtype, shape)
-        if self.told is not None and self.forms.get(name) != (CODES[form], full):
+        if self.metadata is not None and self.forms.get(name) != (CODES[form], full):
             raise damaged(self.path, f"the tensor {show(name)} is not the {dtype} of shape {shape} that was saved")
         numpy_dtype(form)  # imports ml_dtypes, which the library needs
         try:
@@ -205,14 +205,14 @@ def opened(path: str) -> Iterator[Opened]:
         except OSError as error:
             hint = "see who may read it: `ls -l` shows the owner and the permissions"
             raise paths.refused(path, error, "cannot be read", hint) from error
-        told = header.get("__metadata__", {})
+        metadata = header.get("__metadata__", {})
         try:
             handle: Any = safe_open(path, framework="np")
         except (SafetensorError, OverflowError) as error:
             raise damaged(path, str(error)) from error
         with handle:
-            if (handle.metadata() or {}) == told:
-                yield Opened(path, handle, header, _told(path, told))
+            if (handle.metadata() or {}) == metadata:
+                yield Opened(path, handle, header, _told(path, metadata))
                 return
         # Another file replaced it between the two reads: try again.
     raise damaged(path, "it is replaced by another all the time")

@@ -23,7 +23,7 @@ from devshim.errors.formatting import show
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from devshim.checkpoints.stored import StoredTensor, StoredWhole
+    from devshim.checkpoints.stored import StoredObject, StoredTensor
     from devshim.contract.backend import Backend
     from devshim.contract.models import Layer, Leaf
 
@@ -35,24 +35,24 @@ _BY_HAND = "load the file without `into`, and set those weights by hand"
 
 
 def by_layers(
-    backend: Backend, whole: Any, stored: StoredWhole, what: str, leaves: Mapping[str, Leaf]
+    backend: Backend, obj: Any, stored: StoredObject, what: str, leaves: Mapping[str, Leaf]
 ) -> dict[str, Source]:
     """Return the source of the values of each leaf of a model that belongs to a layer, by the leaf's path.
 
     Raises:
         CheckpointError: The layers are not the same, or a parameter is in none of them.
     """
-    mine = [layer for layer in backend.layers(whole) if layer.weights]
+    mine = [layer for layer in backend.layers(obj) if layer.weights]
     theirs = [layer for layer in stored.layers if layer["weights"]]
-    told = f"the file's {len(theirs)} layers are {_layers(theirs)}; the model's {len(mine)} are " + _layers(
+    metadata = f"the file's {len(theirs)} layers are {_layers(theirs)}; the model's {len(mine)} are " + _layers(
         [{"kind": layer.kind, "path": layer.path} for layer in mine]
     )
     if len(mine) != len(theirs):
         raise CheckpointError(
-            f"the file does not fit {what}: {told}",
+            f"the file does not fit {what}: {metadata}",
             "make the model as the one that was saved; ds.load(path) alone gives the tensors",
         )
-    same = stored.library == backend.library(whole)
+    same = stored.library == backend.library(obj)
     found: dict[str, Terms] = {}
     for ours, other in zip(mine, theirs, strict=True):
         unlike = _unlike(ours, other, same)
@@ -67,7 +67,7 @@ def by_layers(
         if unlike is not None:
             raise CheckpointError(
                 f"the file does not fit {what}: its {show(ours.path)} ({ours.kind}) would get {show(other['path'])} "
-                f"({show(other['kind'])}) of {stored.title}, and {unlike}; {told}",
+                f"({show(other['kind'])}) of {stored.title}, and {unlike}; {metadata}",
                 hint,
             )
     sources = {path: _source(backend, leaves[path], terms) for path, terms in found.items()}
@@ -87,7 +87,7 @@ def _source(backend: Backend, leaf: Leaf, terms: Terms) -> Source:
     return Source(tensor, tuple(terms), backend.shape(leaf.read()))
 
 
-def _terms(role: str, weight: Weight, others: Mapping[str, Weight], stored: StoredWhole, same: bool) -> Terms:
+def _terms(role: str, weight: Weight, others: Mapping[str, Weight], stored: StoredObject, same: bool) -> Terms:
     """Return a weight's terms: the tensor of its role, those whose sum it is, or one that is a sum."""
     sums = {part: name for name in others for part in name.split("+")}
     names = [role] if role in others else [name for name in role.split("+") if name in others]
@@ -122,7 +122,7 @@ def _unlike_forms(backend: Backend, role: str, tensor: StoredTensor, term: Term,
 
 def _require_covered(leaves: Mapping[str, Leaf], found: Mapping[str, Source], unused: set[str], what: str) -> None:
     """Refuse a parameter that would not be filled, or only in part."""
-    filled = {path for path, source in found.items() if _is_whole(source)} | unused
+    filled = {path for path, source in found.items() if _is_model_or_optimizer(source)} | unused
     lacking = [path for path, leaf in leaves.items() if leaf.kind == "parameter" and path not in filled]
     if lacking:
         raise CheckpointError(
@@ -130,7 +130,7 @@ def _require_covered(leaves: Mapping[str, Leaf], found: Mapping[str, Source], un
         )
 
 
-def _is_whole(source: Source) -> bool:
+def _is_model_or_optimizer(source: Source) -> bool:
     parts = {term.mine.part for _, term in source.terms if term.mine.part is not None}
     return not parts or sum(stop - start for start, stop in parts) == math.prod(source.shape)
 
@@ -154,8 +154,8 @@ def _unlike(mine: Layer, other: Mapping[str, Any], same: bool) -> str | None:
         return "devshim knows no such layer on both frameworks"
     if _parts(mine.weights) != _parts(other["weights"]):
         return f"one has {', '.join(sorted(mine.weights))}, the other {', '.join(sorted(other['weights']))}"
-    for name in sorted({*mine.facts, *other["facts"]}):
-        ours, theirs = mine.facts.get(name), other["facts"].get(name)
+    for name in sorted({*mine.settings, *other["facts"]}):
+        ours, theirs = mine.settings.get(name), other["facts"].get(name)
         if not _equal(ours, theirs):
             return f"{name} is {show(ours)} here and {show(theirs)} in the file"
     return None

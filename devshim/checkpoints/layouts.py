@@ -49,14 +49,14 @@ def put_together(terms: Sequence[tuple[Term, Callable[[], np.ndarray]]], shape: 
     if len(terms) == 1 and terms[0][0].counts and terms[0][0].mine.part is None:
         term, read = terms[0]
         return _laid_out(term.mine, _canonical(term.theirs, read())).reshape(shape)
-    whole: np.ndarray | None = None
+    values_of_leaf: np.ndarray | None = None
     for term, read in terms:
         values = _laid_out(term.mine, _canonical(term.theirs, read()))
-        whole = np.zeros(shape, values.dtype) if whole is None else whole
+        values_of_leaf = np.zeros(shape, values.dtype) if values_of_leaf is None else values_of_leaf
         if term.counts:
-            whole.reshape(-1)[slice(*(term.mine.part or (None, None)))] += values.reshape(-1)
-    assert whole is not None
-    return whole
+            values_of_leaf.reshape(-1)[slice(*(term.mine.part or (None, None)))] += values.reshape(-1)
+    assert values_of_leaf is not None
+    return values_of_leaf
 
 
 def _unfolded(weight: Weight, shape: Sequence[int]) -> list[int]:

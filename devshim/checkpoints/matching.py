@@ -23,7 +23,7 @@ from devshim.errors.formatting import show, type_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devshim.checkpoints.stored import StoredWhole
+    from devshim.checkpoints.stored import StoredObject
     from devshim.contract.backend import Backend
     from devshim.contract.models import Leaf
 
@@ -33,15 +33,15 @@ KEPT = ("parameter", "buffer", "state")
 """The kinds of leaves that are saved."""
 
 
-def fit(backend: Backend, whole: Any, stored: StoredWhole, place: str) -> dict[str, Source]:
+def fit(backend: Backend, obj: Any, stored: StoredObject, place: str) -> dict[str, Source]:
     """Return the source of the values of each leaf of a model or optimizer, by the leaf's path.
 
     Raises:
         CheckpointError: The file does not fit the model or optimizer.
     """
-    leaves = {leaf.path: leaf for leaf in backend.leaves(whole) if leaf.kind in KEPT}
-    same = stored.library == backend.library(whole)
-    what = f"the {type_name(whole)}{f' at {place}' if place else ''}"
+    leaves = {leaf.path: leaf for leaf in backend.leaves(obj) if leaf.kind in KEPT}
+    same = stored.library == backend.library(obj)
+    what = f"the {type_name(obj)}{f' at {place}' if place else ''}"
     if not same and stored.framework and not stored.is_model:
         raise CheckpointError(
             f"the file has the state of an optimizer of {stored.title} ({stored.cls}), and {what} is one of "
@@ -56,7 +56,7 @@ def fit(backend: Backend, whole: Any, stored: StoredWhole, place: str) -> dict[s
             found = {path: _converted(backend, leaves[path], source) for path, source in found.items()}
     elif stored.layers and any(leaf.kind == "parameter" for leaf in leaves.values()):
         try:
-            found = by_layers(backend, whole, stored, what, leaves)
+            found = by_layers(backend, obj, stored, what, leaves)
         except CheckpointError as error:
             if same:
                 raise _other_names(leaves, stored, what) from error
@@ -88,13 +88,13 @@ def _weights(kinds: Mapping[str, str]) -> set[str]:
     return weights or set(kinds)
 
 
-def _other_names(leaves: Mapping[str, Any], stored: StoredWhole, what: str) -> CheckpointError:
+def _other_names(leaves: Mapping[str, Any], stored: StoredObject, what: str) -> CheckpointError:
     missing = [path for path in leaves if path not in stored.leaves]
     more = [path for path in stored.leaves if path not in leaves]
-    told = [f"the file lacks {listed(missing)}" if missing else "", f"it has {listed(more)}, too" if more else ""]
+    metadata = [f"the file lacks {listed(missing)}" if missing else "", f"it has {listed(more)}, too" if more else ""]
     unbuilt = "" if leaves else "; it holds nothing yet: a model that is not built has no weights to load into"
     return CheckpointError(
-        f"the file does not fit {what}: {' and '.join(filter(None, told))}{unbuilt}",
+        f"the file does not fit {what}: {' and '.join(filter(None, metadata))}{unbuilt}",
         "load it into what it was saved from, or without `into` to get its tensors by their names",
     )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.checkpoints.file import CODES, damaged, is_known
 from devshim.checkpoints.layouts import require_sound
-from devshim.checkpoints.stored import StoredTensor, StoredWhole
+from devshim.checkpoints.stored import StoredObject, StoredTensor
 from devshim.checkpoints.structure import decoded
 from devshim.checkpoints.writer import VERSION
 from devshim.contract.models import Weight
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from devshim.checkpoints.file import Opened
     from devshim.trees.key_paths import Cell
 
-__all__ = ["Contents", "facts_of"]
+__all__ = ["Contents", "extra_state_of"]
 
 _DTYPES = {code: dtype for dtype, code in CODES.items()}
 _DTYPES["C64"] = "complex64"
@@ -29,23 +29,23 @@ class Contents:
     """The tree of a file.
 
     Attributes:
-        tree: The tree, with a `StoredTensor` or `StoredWhole` for each tensor, model and optimizer.
+        tree: The tree, with a `StoredTensor` or `StoredObject` for each tensor, model and optimizer.
         found: These, each with its first position in the tree.
     """
 
     def __init__(self, file: Opened) -> None:
         self._file = file
-        self._told = file.told
+        self._told = file.metadata
         self.found: list[tuple[Any, Cell]]
         self.tree: Any
-        if file.told is None:
+        if file.metadata is None:
             self.tree = {name: _foreign(file, name) for name in file.forms}
             self.found = [(tensor, ((None, None), name)) for name, tensor in self.tree.items()]
             return
         try:
             self._tensors = _tensors(file)
-            self._wholes: dict[int, StoredWhole] = {}
-            self.tree, self.found = decoded(file.told.get("nodes"), self._refer)
+            self._objects: dict[int, StoredObject] = {}
+            self.tree, self.found = decoded(file.metadata.get("nodes"), self._refer)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             if isinstance(error, CheckpointError):
                 raise
@@ -57,9 +57,9 @@ class Contents:
             return _one(self._tensors, what)
         if kind != "whole":
             raise ValueError("its kind is unknown")
-        if id(node) not in self._wholes:
-            self._wholes[id(node)] = _whole(what, self._tensors)
-        return self._wholes[id(node)]
+        if id(node) not in self._objects:
+            self._objects[id(node)] = _object(what, self._tensors)
+        return self._objects[id(node)]
 
     def built(self, made: Mapping[int, Any]) -> Any:
         """Return the tree with each stored object replaced by the object that has its id in ``made``."""
@@ -68,13 +68,13 @@ class Contents:
         return decoded(self._told["nodes"], lambda node: made[id(self._refer(node))])[0]
 
 
-def facts_of(file: Opened, stored: StoredWhole, read: Callable[[StoredTensor], Any]) -> Any:
+def extra_state_of(file: Opened, stored: StoredObject, read: Callable[[StoredTensor], Any]) -> Any:
     """Return the extra state of a model or optimizer in the checkpoint, besides its leaves, or None."""
-    if stored.facts is None:
+    if stored.extra_state is None:
         return None
     tensors = _tensors(file)
     try:
-        return decoded(stored.facts, lambda node: read(_one(tensors, node[1])))[0]
+        return decoded(stored.extra_state, lambda node: read(_one(tensors, node[1])))[0]
     except ValueError as error:
         if isinstance(error, CheckpointError):
             raise
@@ -83,14 +83,14 @@ def facts_of(file: Opened, stored: StoredWhole, read: Callable[[StoredTensor], A
 
 def _tensors(file: Opened) -> list[StoredTensor]:
     """Return the file's descriptions of its tensors, after checking that the names are those of its header."""
-    told = file.told
-    if told.get("version") != VERSION:
+    metadata = file.metadata
+    if metadata.get("version") != VERSION:
         raise CheckpointError(
-            f"the file is of version {told.get('version')!r}, and this devshim reads version {VERSION}",
+            f"the file is of version {metadata.get('version')!r}, and this devshim reads version {VERSION}",
             "install the devshim that wrote it, or a newer one",
         )
     found = []
-    for entry in told["tensors"]:
+    for entry in metadata["tensors"]:
         name, dtype, shape, crc32 = entry["name"], entry["dtype"], entry["shape"], entry["crc32"]
         if not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list) and type(crc32) is int):
             raise ValueError("an entry of a tensor has another form")
@@ -108,28 +108,28 @@ def _one(tensors: list[StoredTensor], number: Any) -> StoredTensor:
     return tensors[number]
 
 
-def _whole(told: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredWhole:
+def _object(metadata: Mapping[str, Any], tensors: list[StoredTensor]) -> StoredObject:
     """Return a model or optimizer as the file describes it."""
-    framework, title, cls = told["framework"], told["title"], told["class"]
-    library = told.get("library", framework)  # files from before Keras was portable between frameworks lack it
+    framework, title, cls = metadata["framework"], metadata["title"], metadata["class"]
+    library = metadata.get("library", framework)  # files from before Keras was portable between frameworks lack it
     texts = framework, title, cls, library
-    leaves = {path: (kind, _one(tensors, number)) for path, kind, number in told["leaves"]}
+    leaves = {path: (kind, _one(tensors, number)) for path, kind, number in metadata["leaves"]}
     if not all(isinstance(text, str) for text in [*texts, *leaves, *(kind for kind, _ in leaves.values())]):
         raise ValueError("a model's description has another form")
-    if len(leaves) != len(told["leaves"]):
+    if len(leaves) != len(metadata["leaves"]):
         raise ValueError("a model has two leaves of one name")
     layers = []
-    for layer in told["layers"]:
+    for layer in metadata["layers"]:
         if not (isinstance(layer["kind"], str) and isinstance(layer["path"], str) and isinstance(layer["facts"], dict)):
             raise ValueError("a layer's description has another form")
-        weights = {role: _weight(told, leaves) for role, told in layer["weights"].items()}
+        weights = {role: _weight(metadata, leaves) for role, metadata in layer["weights"].items()}
         layers.append({**layer, "weights": weights})
-    return StoredWhole(framework, title, cls, leaves, layers, told["facts"], library)
+    return StoredObject(framework, title, cls, leaves, layers, metadata["facts"], library)
 
 
-def _weight(told: Sequence[Any], leaves: Mapping[str, tuple[str, StoredTensor]]) -> Weight:
+def _weight(metadata: Sequence[Any], leaves: Mapping[str, tuple[str, StoredTensor]]) -> Weight:
     """Return a weight as the file describes it: its path, its axes, and the rest of its layout."""
-    path, axes, *rest = told
+    path, axes, *rest = metadata
     more = rest[0] if rest else {}
     weight = Weight(
         path,
@@ -143,12 +143,12 @@ def _weight(told: Sequence[Any], leaves: Mapping[str, tuple[str, StoredTensor]])
     return weight
 
 
-def _numbers(told: Any) -> tuple[int, ...] | None:
-    if told is None:
+def _numbers(metadata: Any) -> tuple[int, ...] | None:
+    if metadata is None:
         return None
-    if not isinstance(told, list) or not all(type(number) is int for number in told):
+    if not isinstance(metadata, list) or not all(type(number) is int for number in metadata):
         raise ValueError("a weight's layout has another form")
-    return tuple(told)
+    return tuple(metadata)
 
 
 def _foreign(file: Opened, name: str) -> StoredTensor:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.checkpoints.arrivals import Arriving
 from devshim.checkpoints.matching import fit
-from devshim.checkpoints.reader import facts_of
-from devshim.checkpoints.stored import Source, StoredTensor, StoredWhole
+from devshim.checkpoints.reader import extra_state_of
+from devshim.checkpoints.stored import Source, StoredObject, StoredTensor
 from devshim.devices.device import CPU, Device
 from devshim.errors import CheckpointError
 from devshim.errors.formatting import article, show, type_name
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.trees.key_paths import Cell
 
-__all__ = ["Filling"]
+__all__ = ["Restore"]
 
 
-class Filling:
+class Restore:
     """One load into existing objects.
 
     Args:
@@ -41,8 +41,8 @@ class Filling:
     def __init__(self, file: Opened, device: Device | Placement | None) -> None:
         self._file, self._device, self._arriving = file, device, Arriving(file)
         self._undo: list[Callable[[], None]] = []
-        self._met: list[tuple[str, Any, StoredWhole, Backend]] = []
-        self._wholes: list[tuple[str, Any, Backend]] = []
+        self._met: list[tuple[str, Any, StoredObject, Backend]] = []
+        self._objects: list[tuple[str, Any, Backend]] = []
         self._sources: dict[tuple[str, str], Source] = {}
         self._here: dict[tuple[str, str], Device] = {}
         self._tensors: list[tuple[Cell, Tensor, Backend, Source]] = []
@@ -59,8 +59,8 @@ class Filling:
         try:
             _refuse_model(into, stored)
             multi_map.mapped([into, stored], self._look, _unlike)
-            for whole in self._met:
-                self._prepare(*whole)
+            for obj in self._met:
+                self._prepare(*obj)
             for cell, x, backend, source in self._tensors:
                 target = self._target_of(cell, backend.device_of(x), not backend.shape(x))
                 multi_map.locate_errors(cell, decisions.reach, backend, target, (x,))
@@ -68,10 +68,10 @@ class Filling:
             self._arriving.flush()
             arrived = (later.tensor for later in new)
             result = multi_map.mapped([into, stored], lambda cell, nodes: self._result(nodes, arrived), _unlike)
-            move = moving.Move(self._wholes, self._where, self._given, self._arriving.arrived)
-            move.stage()
-            with moving.uninterrupted():
-                move.exchange(rewire=self._device is not None)
+            move = moving.Move(self._objects, self._where, self._given, self._arriving.arrived)
+            move.prepare()
+            with moving.defer_sigint():
+                move.commit(install_hooks=self._device is not None)
                 self._undo.clear()
         except BaseException:
             self._arriving.forget()
@@ -86,14 +86,14 @@ class Filling:
         mine, theirs = nodes
         if mine is None:
             return None
-        backend = registry.serving(mine)
+        backend = registry.backend_for(mine)
         if backend is not None:
             self._look_at_tensor(cell, mine, theirs, backend)
             return mine
-        owner = trees.owner_of_whole(mine)
+        owner = trees.model_backend(mine)
         if owner is not None:
-            self._look_at_whole(cell, mine, theirs, owner)
-        elif isinstance(theirs, (StoredTensor, StoredWhole)) or not _is_plain(theirs):
+            self._match_object(cell, mine, theirs, owner)
+        elif isinstance(theirs, (StoredTensor, StoredObject)) or not _is_plain(theirs):
             raise _other(cell, f"{show(mine)} would be replaced by {_called(theirs)}")
         elif not multi_map.same_value(mine, theirs):
             self._changed = True
@@ -111,26 +111,26 @@ class Filling:
         self._tensors.append((cell, mine, backend, Source(theirs)))
         self._changed = True
 
-    def _look_at_whole(self, cell: Cell, mine: Any, theirs: Any, backend: Backend) -> None:
-        stored = _as_whole(theirs)
+    def _match_object(self, cell: Cell, mine: Any, theirs: Any, backend: Backend) -> None:
+        stored = _as_object(theirs)
         if stored is None:
             raise _other(cell, f"a {type_name(mine)} would be replaced by {_called(theirs)}")
         self._met.append((key_paths.path_text(cell), mine, stored, backend))
 
-    def _prepare(self, prefix: str, mine: Any, stored: StoredWhole, backend: Backend) -> None:
+    def _prepare(self, prefix: str, mine: Any, stored: StoredObject, backend: Backend) -> None:
         """Restore a model's or optimizer's extra state, and find the sources of its leaves."""
         if stored.library == backend.library(mine):
-            facts = facts_of(self._file, stored, lambda tensor: self._on_host(backend, tensor))
+            facts = extra_state_of(self._file, stored, lambda tensor: self._on_host(backend, tensor))
             if facts is not None:
                 forms = {path: (tensor.shape, tensor.dtype) for path, (_, tensor) in stored.leaves.items()}
                 others = [each for _, each, _, owner in self._met if owner is backend and each is not mine]
-                with moving.uninterrupted():
-                    self._undo.append(backend.begin_state(mine, others, forms))
-                    self._undo.append(backend.restore(mine, facts, forms))
+                with moving.defer_sigint():
+                    self._undo.append(backend.create_optimizer_state(mine, others, forms))
+                    self._undo.append(backend.set_extra_state(mine, facts, forms))
         for path, source in fit(backend, mine, stored, prefix).items():
             self._sources[prefix, path] = source
         self._here.update({(prefix, leaf.path): backend.device_of(leaf.read()) for leaf in backend.leaves(mine)})
-        self._wholes.append((prefix, mine, backend))
+        self._objects.append((prefix, mine, backend))
 
     def _on_host(self, backend: Backend, tensor: StoredTensor) -> Tensor:
         return self._arriving.read(backend, Source(tensor), CPU, "").tensor
@@ -155,21 +155,21 @@ class Filling:
         source = self._sources.get((prefix, leaf.path))
         if source is None:
             return None
-        backend = next(backend for place, _, backend in self._wholes if place == prefix)
+        backend = next(backend for place, _, backend in self._objects if place == prefix)
         return self._arriving.read(backend, source, target, moving.joined(prefix, leaf.path))
 
     @staticmethod
     def _result(nodes: list[Any], arrived: Any) -> Any:
         """Return the final value of a leaf of the tree."""
         mine, theirs = nodes
-        if mine is None or trees.owner_of_whole(mine) is not None:
+        if mine is None or trees.model_backend(mine) is not None:
             return mine
-        return theirs if registry.serving(mine) is None else next(arrived)
+        return theirs if registry.backend_for(mine) is None else next(arrived)
 
 
 def _refuse_model(into: Any, stored: Any) -> None:
     """Refuse to fill a tree from the file of a model or optimizer: only the user knows which tensor is which."""
-    if isinstance(stored, StoredWhole) and trees.owner_of_whole(into) is None and into is not None:
+    if isinstance(stored, StoredObject) and trees.model_backend(into) is None and into is not None:
         names = ", ".join(show(path) for path in list(stored.leaves)[:3])
         raise CheckpointError(
             f"the file does not fit `into`: it has {stored.in_words()}, and `into` is {article(type_name(into))}",
@@ -177,9 +177,9 @@ def _refuse_model(into: Any, stored: Any) -> None:
         )
 
 
-def _as_whole(stored: Any) -> StoredWhole | None:
+def _as_object(stored: Any) -> StoredObject | None:
     """Return a description that can fill a model: a stored model, or named tensors from any program."""
-    if isinstance(stored, StoredWhole):
+    if isinstance(stored, StoredObject):
         return stored
     if (
         not isinstance(stored, dict)
@@ -187,7 +187,7 @@ def _as_whole(stored: Any) -> StoredWhole | None:
         or not all(isinstance(each, StoredTensor) for each in stored.values())
     ):
         return None
-    return StoredWhole(
+    return StoredObject(
         "", "another program", "dict", {str(name): ("", each) for name, each in stored.items()}, [], None
     )
 
@@ -197,7 +197,7 @@ def _is_plain(node: Any) -> bool:
 
 
 def _called(stored: Any) -> str:
-    return stored.in_words() if isinstance(stored, (StoredTensor, StoredWhole)) else article(type_name(stored))
+    return stored.in_words() if isinstance(stored, (StoredTensor, StoredObject)) else article(type_name(stored))
 
 
 _EQUAL = "pass what was saved, or its equal; None in a place leaves out what the file has there"

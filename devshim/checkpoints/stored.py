@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from devshim.checkpoints.layouts import Term
 
-__all__ = ["Source", "StoredTensor", "StoredWhole"]
+__all__ = ["Source", "StoredObject", "StoredTensor"]
 
 
 class StoredTensor:
@@ -36,10 +36,10 @@ class StoredTensor:
         return f"the tensor {show(self.name)}"
 
 
-class StoredWhole:
+class StoredObject:
     """A model or optimizer of a file: its leaves by path, its layers, and the framework's extra state."""
 
-    __slots__ = ("cls", "facts", "framework", "layers", "leaves", "library", "title")
+    __slots__ = ("cls", "extra_state", "framework", "layers", "leaves", "library", "title")
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class StoredWhole:
         cls: str,
         leaves: Mapping[str, tuple[str, StoredTensor]],
         layers: Sequence[Mapping[str, Any]],
-        facts: Any,
+        extra_state: Any,
         library: str | None = None,
     ) -> None:
         self.framework: str = framework
@@ -57,7 +57,7 @@ class StoredWhole:
         self.library: str = framework if library is None else library  # a Keras model is the same on several frameworks
         self.leaves: Mapping[str, tuple[str, StoredTensor]] = leaves
         self.layers: Sequence[Mapping[str, Any]] = layers
-        self.facts: Any = facts
+        self.extra_state: Any = extra_state
 
     def in_words(self) -> str:
         """Return its name for a message."""

@@ -51,7 +51,7 @@ class Writer:
         self._frameworks: dict[str, str | None] = {}
         self._arrived: dict[Hashable, Tensor] = {}
 
-    def tell(self, obj: Any) -> dict[str, Any]:
+    def metadata_of(self, obj: Any) -> dict[str, Any]:
         """Copy all values to the host, and return the metadata of the file."""
         from devshim._version import __version__
 
@@ -67,31 +67,31 @@ class Writer:
     def _nodes(self, tree: Any, below: str) -> list[Any]:
         """Return the table of a tree whose tensors' names start with a prefix."""
         done: list[Any] = []
-        wholes: list[Any] = []
-        found = list(trees.scan(tree, done, wholes))  # finds the leaves; raises for a cycle
+        objects: list[Any] = []
+        found = list(trees.iter_leaves(tree, done, objects))  # finds the leaves; raises for a cycle
         self._bring(((id(x), "tree"), backend, x, brackets(cell)) for cell, x, backend in found)
         cells: dict[int, Cell] = {id(tree): (None, None)}
         for node, (keys, children, _) in reversed(done):  # containers come after their children
             for key, child in zip(keys, children, strict=True):
                 cells.setdefault(id(child), (cells[id(node)], key))
-        owners = {id(whole): backend for _, whole, backend in wholes}
+        owners = {id(obj): backend for _, obj, backend in objects}
 
         def refer(value: Any) -> list[Any] | None:
-            backend = registry.serving(value)
+            backend = registry.backend_for(value)
             if backend is not None:
                 cell = cells[id(value)]
                 name = moving.joined(below, key_paths.path_text(cell))
                 return ["tensor", self._tensor(backend, value, name, brackets(cell), (id(value), "tree"))]
             if id(value) in owners:
-                return ["whole", self._whole(owners[id(value)], value, cells[id(value)])]
+                return ["whole", self._object(owners[id(value)], value, cells[id(value)])]
             return None
 
         return encoded(tree, done, cells, refer)
 
-    def _whole(self, backend: Backend, whole: Any, cell: Cell) -> dict[str, Any]:
+    def _object(self, backend: Backend, obj: Any, cell: Cell) -> dict[str, Any]:
         """Return the description of a model or optimizer."""
         prefix = key_paths.path_text(cell)
-        leaves = [leaf for leaf in backend.leaves(whole) if leaf.kind in KEPT]
+        leaves = [leaf for leaf in backend.leaves(obj) if leaf.kind in KEPT]
         listed = []
         names = [moving.joined(prefix, leaf.path) for leaf in leaves]
         self._bring(
@@ -101,15 +101,15 @@ class Writer:
             key = (id(leaf.owner), leaf.kind)  # tied parameters are saved once
             listed.append([leaf.path, leaf.kind, self._tensor(backend, leaf.read(), name, name, key)])
         is_model = any(leaf.kind == "parameter" for leaf in leaves)
-        facts = backend.facts(whole)
+        extra_state = backend.get_extra_state(obj)
         return {
             "framework": backend.name,
             "title": backend.title,
-            "library": backend.library(whole),
-            "class": type_name(whole),
+            "library": backend.library(obj),
+            "class": type_name(obj),
             "leaves": listed,
-            "layers": [_layer(layer) for layer in backend.layers(whole) if layer.weights] if is_model else [],
-            "facts": None if facts is None else self._nodes(facts, moving.joined(prefix, "facts")),
+            "layers": [_layer(layer) for layer in backend.layers(obj) if layer.weights] if is_model else [],
+            "facts": None if extra_state is None else self._nodes(extra_state, moving.joined(prefix, "facts")),
         }
 
     def _bring(self, found: Iterable[tuple[Hashable, Backend, Tensor, str]]) -> None:
@@ -121,7 +121,7 @@ class Writer:
         going = batch.Going(str)
         for key, backend, x, place in found:
             if key not in self._known and _is_on_device(backend, x):
-                going.add(key, backend, backend.detached(x), CPU, place)
+                going.add(key, backend, backend.detach(x), CPU, place)
         self._arrived.update(going.copy())
 
     def _values(self, backend: Backend, x: Tensor, key: Hashable) -> np.ndarray:
@@ -186,13 +186,13 @@ def _is_on_device(backend: Backend, x: Tensor) -> bool:
 def _layer(layer: Layer) -> dict[str, Any]:
     weights = {}
     for role, weight in layer.weights.items():
-        told = {name: value for name, value in vars(weight).items() if value}
-        path, axes = told.pop("path"), told.pop("axes", None)
-        weights[role] = [path, axes, told] if told else [path, axes]
-    for name, value in layer.facts.items():
+        metadata = {name: value for name, value in vars(weight).items() if value}
+        path, axes = metadata.pop("path"), metadata.pop("axes", None)
+        weights[role] = [path, axes, metadata] if metadata else [path, axes]
+    for name, value in layer.settings.items():
         parts = value if isinstance(value, (tuple, list)) else [value]
         if not all(isinstance(part, (bool, int, float, str, type(None))) for part in parts):
             raise ArgumentError(
                 f"the fact {name!r} of the layer {layer.path!r} is no plain value", "report this adapter"
             )
-    return {"kind": layer.kind, "path": layer.path, "weights": weights, "facts": dict(layer.facts)}
+    return {"kind": layer.kind, "path": layer.path, "weights": weights, "facts": dict(layer.settings)}

@@ -34,13 +34,13 @@ class Column:
     Attributes:
         name: Its heading.
         style: The rich style of its cells.
-        whole: True if its cells are never wrapped on a terminal.
+        no_wrap: True if its cells are never wrapped on a terminal.
         share: Its weight when columns with a share divide the free width.
     """
 
     name: str
     style: str = ""
-    whole: bool = False
+    no_wrap: bool = False
     share: int | None = None
 
 
@@ -98,7 +98,7 @@ def _drawn(grid: Grid) -> Table:
     )
     for column in grid.columns:
         # "fold" keeps every character of a line of code; rich's default would cut it off with an ellipsis.
-        table.add_column(column.name, style=column.style, no_wrap=column.whole, overflow="fold", ratio=column.share)
+        table.add_column(column.name, style=column.style, no_wrap=column.no_wrap, overflow="fold", ratio=column.share)
     table.expand = any(column.share is not None for column in grid.columns)
     for row in grid.rows:
         if row is None:

@@ -48,12 +48,12 @@ def show(tour: Tour) -> None:
 def _wide(tour: Tour) -> Grid:
     """Return a table with a column for each field."""
     columns = [
-        Column("", whole=True),
+        Column("", no_wrap=True),
         Column("Step", share=4),
         Column("devshim", "bold", share=4),
         Column("Native line", "cyan", share=4),
         Column("Result", share=4),
-        Column("Holds", whole=True),
+        Column("Holds", no_wrap=True),
     ]
     grid = Grid(_title(tour), columns, styles=STATES)
     for i, step in enumerate(tour.steps, 1):
@@ -65,10 +65,10 @@ def _wide(tour: Tour) -> Grid:
 def _narrow(tour: Tour) -> Grid:
     """Return a table with the devshim lines, the native lines and the result in one column."""
     columns = [
-        Column("", whole=True),
+        Column("", no_wrap=True),
         Column("Step", share=2),
         Column(f"devshim, {'native' if tour.backend == 'numpy' else tour.title}, -> result", share=3),
-        Column("Holds", whole=True),
+        Column("Holds", no_wrap=True),
     ]
     grid = Grid(_title(tour), columns, styles=STATES)
     for i, step in enumerate(tour.steps, 1):

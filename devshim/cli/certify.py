@@ -83,7 +83,7 @@ def _checked(at: Setting, answer: Answer) -> Framework:
 def _show(found: Framework, simulated: bool) -> None:
     kind = "simulated GPU" if simulated else "GPU"
     title = f"{found.title} {found.version or ''} on {found.gpus} {kind}{'' if found.gpus == 1 else 's'}"
-    columns = [Column("Result", whole=True), Column("Claim"), Column("Seen")]
+    columns = [Column("Result", no_wrap=True), Column("Claim"), Column("Seen")]
     grid = Grid(title, columns, styles=_STYLES)
     for result in found.results:
         said = f"{result.says} ({result.name})" if result.status == FAIL else result.says

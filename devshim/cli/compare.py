@@ -42,7 +42,7 @@ def recorded() -> int:
     names = records.frameworks()
     wide = is_terminal() and width() >= _CELL * (len(names) + 1)
     columns = [Column(records.title(name), share=1) for name in names]
-    grid = Grid("", [Column("Step", share=1), *columns] if wide else [Column("", whole=True), Column("Line")])
+    grid = Grid("", [Column("Step", share=1), *columns] if wide else [Column("", no_wrap=True), Column("Line")])
     for i, step in enumerate(chapter(), 1):
         title = (f"{i}. {step.title}", "bold")
         native = [[(line, "cyan") for line in records.lines(name).get(step.name, [])] for name in names]
@@ -95,9 +95,9 @@ def _native(step: Played) -> list[tuple[str, str]]:
 def _rows(tours: Sequence[Tour], steps: Sequence[Played]) -> Grid:
     """Return a table with a row for each framework under each step, for narrow terminals and for pipes."""
     columns = [
-        Column("Framework", whole=True),
-        Column("Cards", whole=True),
-        Column("Holds", whole=True),
+        Column("Framework", no_wrap=True),
+        Column("Cards", no_wrap=True),
+        Column("Holds", no_wrap=True),
         Column("Line"),
     ]
     grid = Grid("", columns, styles=STATES)

@@ -50,14 +50,14 @@ def _listed(answer: Answer) -> dict[str, Any]:
 def _grid(answers: Sequence[Answer], everything: bool) -> Grid:
     columns = [
         Column("Framework", "bold"),
-        Column("Device", whole=True),
+        Column("Device", no_wrap=True),
         Column("Its own name", "cyan"),
         Column("Model"),
-        Column("Memory", whole=True),
-        Column("Used", whole=True),
-        Column("Compute", whole=True),
+        Column("Memory", no_wrap=True),
+        Column("Used", no_wrap=True),
+        Column("Compute", no_wrap=True),
         *([Column("UUID")] if everything else []),
-        Column("Simulated", whole=True),
+        Column("Simulated", no_wrap=True),
     ]
     grid = Grid("", columns, styles={"simulated": "yellow", "broken": "bold red"})
     for answer in answers:

@@ -53,7 +53,7 @@ def copies(answers: Sequence[Answer], failed: Sequence[str]) -> Iterator[str]:
 
 
 def _about_machine(machine: Machine) -> Grid:
-    grid = Grid("The machine", [Column("What", "bold", whole=True), Column("Found")])
+    grid = Grid("The machine", [Column("What", "bold", no_wrap=True), Column("Found")])
     grid.rows.append(("Python", f"{platform.python_version()} ({sys.executable})"))
     grid.rows.append(("devshim", ds.__version__))
     grid.rows.append(("NVIDIA driver", machine.driver or f"none: {machine.why}"))
@@ -81,8 +81,8 @@ def _told_of(name: str, value: str, meaning: str) -> str:
 def _about_frameworks(answers: Sequence[Answer]) -> Grid:
     columns = [
         Column("Framework", "bold"),
-        Column("Version", whole=True),
-        Column("GPUs", whole=True),
+        Column("Version", no_wrap=True),
+        Column("GPUs", no_wrap=True),
         Column("Why no more"),
     ]
     grid = Grid("The frameworks", columns, styles={"broken": "bold red"})

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from devshim.contract.models import Wholes
+from devshim.contract.collectives import CollectiveBackend
 from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, DevshimError, NotATensorError, messages
 from devshim.errors.formatting import show
@@ -104,9 +104,9 @@ class _Group:
                 f"ds.all_reduce_ cannot give the {op} of {name} tensors in {name}{self._where()}", instead[kind]
             )
         for i, x in enumerate(self.xs):
-            if self.backend.is_tracer(x) and self.backend.assignable(x):
+            if self.backend.is_tracer(x) and self.backend.supports_inplace(x):
                 raise messages.tracing(self.backend, "all_reduce_", "let it reduce the function's results, outside")
-            if self.backend.assignable(x) and not self.backend.is_writable(x):
+            if self.backend.supports_inplace(x) and not self.backend.is_writable(x):
                 raise ArgumentError(
                     f"ds.all_reduce_ writes in place, and tensor {i}{self._where()} is read-only", "pass a copy of it"
                 )
@@ -132,7 +132,7 @@ class _Group:
 
     def has_engine(self, devices: Sequence[Device]) -> bool:
         """Return True if the framework's engine may be asked: each tensor is on an accelerator of its own."""
-        if type(self.backend).all_reduce is Wholes.all_reduce or self.backend.simulated:
+        if type(self.backend).all_reduce is CollectiveBackend.all_reduce or self.backend.simulated:
             return False
         return CPU not in devices and len(set(devices)) == len(devices)
 
@@ -205,7 +205,7 @@ def _groups(tensors: list[Any]) -> list[_Group]:
     owner: dict[int, tuple[int, ...]] = {}
 
     def visit(cell: Cell, nodes: list[Any]) -> Any:
-        backend = registry.serving(nodes[0])
+        backend = registry.backend_for(nodes[0])
         if backend is not None:
             multi_map.require_same_form("all_reduce_", "tensor", cell, nodes, backend)
             key = tuple(map(id, nodes))
@@ -215,7 +215,7 @@ def _groups(tensors: list[Any]) -> list[_Group]:
                     f"ds.all_reduce_ found a tensor at {brackets(cell)} that also stands where another is summed",
                     "let a tensor that stands in two places of one tree stand there in all",
                 )
-        elif trees.owner_of_whole(nodes[0]) is not None:
+        elif trees.model_backend(nodes[0]) is not None:
             raise NotATensorError(
                 "ds.all_reduce_ takes tensors, and found a model", "pass its gradients or weights, in a list or dict"
             )
@@ -235,12 +235,12 @@ def _commit(tensors: list[Any], groups: list[_Group]) -> None:
     written: list[tuple[Backend, Tensor, Tensor]] = []
     for group in groups:
         for i, (x, result) in enumerate(zip(group.xs, group.results, strict=True)):
-            if group.backend.assignable(x):
+            if group.backend.supports_inplace(x):
                 written.append((group.backend, x, result))
             else:
                 new[i][id(x)] = result
     entries = [_replaced(tree, each) if each else tree for tree, each in zip(tensors, new, strict=True)]
-    with moving.uninterrupted():
+    with moving.defer_sigint():
         for backend, x, result in written:
             backend.assign(x, result)
         tensors[:] = entries
@@ -248,9 +248,9 @@ def _commit(tensors: list[Any], groups: list[_Group]) -> None:
 
 def _replaced(tree: Any, new: dict[int, Any]) -> Any:
     done: list[Any] = []
-    for _ in trees.scan(tree, done):
+    for _ in trees.iter_leaves(tree, done):
         pass
-    return trees.rebuilt(tree, done, new)
+    return trees.rebuild(tree, done, new)
 
 
 all_reduce_.__module__ = "devshim"

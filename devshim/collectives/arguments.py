@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.trees.key_paths import Cell
 
-__all__ = ["axis_of", "bounds_of", "check_devices", "length_of"]
+__all__ = ["axis_of", "check_devices", "length_of", "split_bounds"]
 
 
 def check_devices(backends: Iterable[Backend], targets: Sequence[Device]) -> None:
@@ -57,7 +57,7 @@ def length_of(found: list[tuple[Cell, Tensor, Backend]], axes: list[int]) -> int
     return lengths[0]
 
 
-def bounds_of(length: int, count: int, uneven: str) -> list[tuple[int, int]]:
+def split_bounds(length: int, count: int, uneven: str) -> list[tuple[int, int]]:
     """Return the start and the stop of each part."""
     size, more = divmod(length, count)
     if more and uneven == "error":

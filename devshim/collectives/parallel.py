@@ -151,7 +151,7 @@ def _calls(fns: list[Any], inputs: list[Any]) -> list[_Call]:
             swapped = all(map(callable, inputs)) and not any(map(callable, fns))
             hint = "the arguments are swapped: ds.parallel(fns, inputs)" if swapped else "ds.parallel([fn], [x])"
             raise messages.bad_argument(f"fns[{i}]", fn, "a function of one argument", hint)
-    modes = [backend.modes() for backend in registry.present()]
+    modes = [backend.capture_thread_state() for backend in registry.imported_backends()]
     calls = [_Call(i, fn, given, modes) for i, (fn, given) in enumerate(zip(fns, inputs, strict=True))]
     if engine.LEDGER is not None:
         from devshim.transfers import observers

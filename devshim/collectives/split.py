@@ -79,12 +79,12 @@ def split(
     if uneven not in _UNEVEN:
         raise value_hints.unknown_choice("uneven", uneven, _UNEVEN)
     done: list[Any] = []
-    wholes: list[Any] = []
+    objects: list[Any] = []
     others: list[Any] = []
-    found = list(trees_module.scan(tree, done, wholes, others))
-    if wholes:
+    found = list(trees_module.iter_leaves(tree, done, objects, others))
+    if objects:
         raise ArgumentError(
-            f"ds.split cuts tensors up, and {brackets(wholes[0][0]) or 'this'} is a {type_name(wholes[0][1])}",
+            f"ds.split cuts tensors up, and {brackets(objects[0][0]) or 'this'} is a {type_name(objects[0][1])}",
             "use ds.replicate(model, devices) for models",
         )
     if not found:
@@ -95,7 +95,7 @@ def split(
     arguments.check_devices([backend for _, _, backend in found], targets)
     trees_module.look_at_others("split", tree, True, others)
     axes = [arguments.axis_of(axis, backend.shape(x), cell, "split") for cell, x, backend in found]
-    bounds = arguments.bounds_of(arguments.length_of(found, axes), len(targets), uneven)
+    bounds = arguments.split_bounds(arguments.length_of(found, axes), len(targets), uneven)
     hook = explain.HOOK
     if hook is not None:
         _explain_split(hook, tree, targets, axis, bounds)
@@ -107,7 +107,7 @@ def split(
             for (cell, x, backend), along in zip(found, axes, strict=True):
                 if id(x) not in new:
                     new[id(x)] = multi_map.locate_errors(cell, _part, backend, x, along, start, stop, target)
-            parts.append(trees_module.rebuilt(tree, done, new))
+            parts.append(trees_module.rebuild(tree, done, new))
     except BaseException:
         parts.clear()  # the traceback would keep the parts, and their memory
         new.clear()
@@ -118,7 +118,7 @@ def split(
 def _explain_split(hook: Any, tree: Any, targets: list[Device], axis: int, bounds: list[tuple[int, int]]) -> None:
     from devshim.trees import explain as explain_module
 
-    backend = next(trees_module.scan(tree, None, []))[2]
+    backend = next(trees_module.iter_leaves(tree, None, []))[2]
     sizes = [stop - start for start, stop in bounds]
     names = {"devices": explain_module.listed(backend, targets), "count": str(len(targets)), "sizes": str(sizes)}
     explain_module.about(hook, "split", tree, None, axis=str(axis), **names)
@@ -153,7 +153,7 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
     found: list[tuple[Cell, list[Tensor], Backend, int]] = []
 
     def visit(cell: Cell, nodes: list[Any]) -> Any:
-        backend = registry.serving(nodes[0])
+        backend = registry.backend_for(nodes[0])
         if backend is None:
             _refuse_variable(nodes[0])
             multi_map.require_equal("gather", "part", cell, nodes)
@@ -182,17 +182,17 @@ def gather(parts: Iterable[T], device: DeviceLike, axis: int = 0) -> T:
     except BaseException:
         joined.clear()  # the traceback would keep the tensors, and their memory
         raise
-    whole: T = multi_map.mapped(
+    gathered: T = multi_map.mapped(
         trees[:1],
-        lambda cell, nodes: nodes[0] if registry.serving(nodes[0]) is None else next(results),
+        lambda cell, nodes: nodes[0] if registry.backend_for(nodes[0]) is None else next(results),
         multi_map.unlike("gather", "part"),
     )
-    return whole
+    return gathered
 
 
 def _refuse_variable(node: Any) -> None:
     """Refuse a variable, which contains one tensor but is a model to devshim: the result would be the first part."""
-    owner = trees_module.owner_of_whole(node)
+    owner = trees_module.model_backend(node)
     if owner is not None and [leaf.path for leaf in owner.leaves(node) if leaf.kind != "gradient"] == [""]:
         raise ArgumentError(
             f"ds.gather joins tensors, and this is a {type_name(node)}, which holds one",
@@ -216,7 +216,7 @@ def broadcast(tree: T, devices: Iterable[DeviceLike]) -> list[T]:
         OutOfMemoryError: A device is full; the copies so far are released.
     """
     targets = device_lists.parse_devices(devices, "broadcast", "tree", tree)
-    arguments.check_devices([backend for _, _, backend in trees_module.scan(tree, None, [])], targets)
+    arguments.check_devices([backend for _, _, backend in trees_module.iter_leaves(tree, None, [])], targets)
     copies: list[T] = []
     try:
         for target in targets:
@@ -246,9 +246,9 @@ def replicate(model: T, devices: Iterable[DeviceLike]) -> list[T]:
     """
     tracing.refuse_where_read("replicate", "make the replicas outside the compiled function")
     targets = device_lists.parse_devices(devices, "replicate", "model", model)
-    wholes: list[Any] = []
-    owners = [backend for _, _, backend in trees_module.scan(model, None, wholes)]
-    owners += [backend for _, _, backend in wholes]
+    objects: list[Any] = []
+    owners = [backend for _, _, backend in trees_module.iter_leaves(model, None, objects)]
+    owners += [backend for _, _, backend in objects]
     if not owners:
         raise NotATensorError(
             f"ds.replicate takes a model, and found neither one nor a tensor in this {type_name(model)}",

@@ -15,23 +15,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from devshim.contract.capabilities import FEATURES, Gap
 from devshim.contract.defaults import Defaults
+from devshim.contract.fast_paths import FastPaths
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     import numpy as np
 
     from devshim.devices.device import Device
     from devshim.devices.info import DeviceInfo
     from devshim.errors import DevshimError, OutOfMemoryError
-    from devshim.simulation.memory import Cards
 
-__all__ = ["FEATURES", "Backend", "Gap", "Tensor"]
+__all__ = ["FEATURES", "Backend", "FastPaths", "Gap", "Tensor"]
 
 Tensor = Any
 """A framework's own tensor. The frameworks share no base class, so the type is `Any`."""
@@ -52,48 +49,29 @@ class Backend(Defaults, ABC):
     """The features that the framework lacks: a key of `FEATURES` -> the reason."""
     limits: ClassVar[Mapping[str, str]] = {}
     """The parts of a supported feature that are missing: a key of `FEATURES` -> a description of the missing part."""
-    lines: ClassVar[Mapping[str, str]] = {}
+    snippets: ClassVar[Mapping[str, str]] = {}
     """The native line that each devshim call stands for: call name -> template (see `devshim.transfers.explain`)."""
-    hosted: str = ""
-    """The name of a tensor attribute that is exactly True if the data is in host memory; empty without a fast one."""
-    copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {}
-    """Exact type -> fast path of `copy_to` to the host. The function checks that its result is in host memory.
-
-    Used only while no ledger, guard, fault or `explain` is open. Returns None for a tensor that needs the slow path."""
-    viewers: ClassVar[Mapping[type, Callable[[Tensor], np.ndarray | None]]] = {}
-    """Exact type -> fast path to a NumPy array over the tensor's memory; used, and declined with None, as in `copiers`.
-
-    The function checks the array's dtype and shape. The array is read-only if the tensor must not be written."""
-    lenders: ClassVar[Mapping[type, Callable[[Tensor, int], tuple[Any, str, tuple[int, ...]] | None]]] = {}
-    """Exact type -> fast path to a fresh unversioned DLPack capsule, the dtype's array-API name and the shape.
-
-    Called with a tensor and the consumer's `alignment`. Returns None, as in `copiers`, unless the tensor is on the
-    host, in C order, aligned for the consumer, and writable (or all of the framework's tensors are `immutable`)."""
-    borrower: ClassVar[staticmethod[[Any, str, tuple[int, ...]], Tensor | None] | None] = None
-    """Fast path that makes a tensor from a result of `lenders` and checks device, dtype and shape; None declines."""
+    fast_paths: FastPaths = FastPaths()
+    """Shortcuts for plain tensors, all optional."""
 
     alignment: ClassVar[int] = 0
     """The alignment in bytes that every operator needs (see `transfers.alignment`); 0 means the size of an element."""
     immutable: ClassVar[bool] = False  # True if the framework's tensors cannot be written to (TensorFlow, JAX)
-    freezes: ClassVar[bool] = False
+    has_readonly_tensors: ClassVar[bool] = False
     """True if single tensors can be made read-only (NumPy), so that they may share memory that must not be written."""
 
-    compiled_runs_whole: ClassVar[bool] = False
+    jit_is_single_device: ClassVar[bool] = False
     """True if a compiled function runs on one device as a whole, so that all its tracers share a device (JAX)."""
-    reads_code: ClassVar[bool] = False
+    traces_bytecode: ClassVar[bool] = False
     """True if the compiler reads code instead of running it, and refuses code that is not about tensors (PyTorch)."""
-    full_error: ClassVar[type[OutOfMemoryError] | None] = None  # also the framework's error; None: devshim's class
-    never_late: ClassVar[tuple[str, ...]] = ()  # of "grow" and "fraction", what `memory_policy` takes after `started`
-    has_containers: bool = False  # True if `flatten_once` is overridden; set when the backend is loaded
+    out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = (
+        None  # also the framework's error; None: devshim's class
+    )
+    policies_after_start: ClassVar[
+        tuple[str, ...]
+    ] = ()  # of "grow" and "fraction", what `memory_policy` takes after `started`
+    has_containers: bool = False  # True if `tree_flatten_one_level` is overridden; set when the backend is loaded
     host_tensors: ClassVar[str] = ""  # the backend whose host tensors this one serves while current (CuPy: numpy)
-
-    simulated: int = 0
-    """The number of simulated GPUs that this backend shows; 0 without simulation."""
-    simulation_refused: str | None = None
-    """The reason why it shows no simulated GPUs although they were requested; otherwise None."""
-    labelled: int = 0
-    """The number of simulated GPUs that tensors may be on; exceeds `simulated` while some are on removed GPUs."""
-    cards: Cards | None = None  # the simulated GPUs' memory and faults; None before the first simulation
 
     # ------------------------------------------------------------------ recognizing objects
     @abstractmethod
@@ -113,7 +91,7 @@ class Backend(Defaults, ABC):
         """
 
     @abstractmethod
-    def absence(self, kind: str) -> str:
+    def why_unavailable(self, kind: str) -> str:
         """Return why there are no (more) devices of this kind, as a fragment such as ``"no NVIDIA driver answers"``."""
 
     @abstractmethod
@@ -181,7 +159,7 @@ class Backend(Defaults, ABC):
             ConversionError: The framework lacks the dtype.
         """
 
-    def detached(self, x: Tensor) -> Tensor:
+    def detach(self, x: Tensor) -> Tensor:
         """Return a tensor over the same memory, free of any graph; ``x`` itself if it already is."""
         return x
 
@@ -194,7 +172,7 @@ class Backend(Defaults, ABC):
         """Return the tensor's shape as a tuple of ints."""
 
     def freeze(self, x: Tensor) -> None:
-        """Make a tensor read-only; called only if `freezes` is True."""
+        """Make a tensor read-only; called only if `has_readonly_tensors` is True."""
         raise NotImplementedError(f"{self.title} has no read-only tensors")
 
     @abstractmethod
@@ -209,7 +187,7 @@ class Backend(Defaults, ABC):
         """
         return ((self.device_of(x), self.nbytes(x)),)
 
-    def await_values(self, x: Tensor, device: Device) -> None:
+    def wait_for_values(self, x: Tensor, device: Device) -> None:
         """Wait until a tensor on an existing device has its values; override to wait for that tensor alone."""
         self.synchronize(device)
 
@@ -239,7 +217,7 @@ class Backend(Defaults, ABC):
         """Return True if side effects of the calling code happen once, now, and not each time the function runs."""
         return self.compiling()
 
-    def untraceable(self, error: DevshimError) -> DevshimError:
+    def as_trace_error(self, error: DevshimError) -> DevshimError:
         """Wrap the error so that it leaves a compiled function and reaches its caller."""
         return error
 
@@ -252,22 +230,8 @@ class Backend(Defaults, ABC):
         """Return why counted devices cannot start, if an error says so; then `count` is 0 (`devices.startup`)."""
         return None
 
-    # ------------------------------------------------------------------ simulation
-    def refuse_taken(self, check: Callable[[Device | None], None]) -> AbstractContextManager[object]:
-        """Return a context in which operators and reads call ``check(device)``, which raises for removed GPUs."""
-        return nullcontext()
-
-    # ------------------------------------------------------------------ guard
-    def watch(self, report: Callable[[Device | None, Device, str], None]) -> AbstractContextManager[object]:
-        """Return a context that calls ``report(source, target, what)`` for each implicit transfer of the framework.
-
-        It covers every thread. If ``report`` raises, the copy is not made. devshim's own copies may be reported, too.
-        The source is None if it is a GPU and the framework does not say which one.
-        """
-        return nullcontext()
-
     # ------------------------------------------------------------------ interop
-    def flatten_once(self, node: object) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]] | None:
+    def tree_flatten_one_level(self, node: object) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]] | None:
         """Return the keys and children of one of the framework's containers, and a function that rebuilds it.
 
         The container is in the framework's pytree registry or is one of its classes. Never called for dicts, lists and

@@ -83,11 +83,11 @@ OPTIONAL: Mapping[str, str] = {
     "simulate": "simulate",
     "simulate_memory": "simulate",
     "simulate_limit": "simulate",
-    "guard": "watch",
+    "guard": "report_implicit_transfers",
     "models": "leaves",
     "several": "narrow",
     "zero_copy": "from_dlpack",
-    "explain": "lines",
+    "explain": "snippets",
 }
 """A feature that has no default -> the method or attribute of `Backend` that an adapter writes for it."""
 

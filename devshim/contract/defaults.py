@@ -10,7 +10,10 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from devshim.contract import capabilities
-from devshim.contract.models import Wholes
+from devshim.contract.collectives import CollectiveBackend
+from devshim.contract.models import ModelBackend
+from devshim.contract.simulation import SimulationBackend
+from devshim.contract.transfer_hooks import TransferHookBackend
 from devshim.devices.info import MemoryInfo
 from devshim.errors import ConversionError
 
@@ -21,14 +24,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from devshim.devices.device import Device
-    from devshim.simulation.faults import Fault
 
     Tensor = Any
 
 __all__ = ["Defaults"]
 
 
-class Defaults(Wholes):
+class Defaults(ModelBackend, CollectiveBackend, SimulationBackend, TransferHookBackend):
     """The optional methods of a backend."""
 
     title: ClassVar[str]
@@ -180,16 +182,6 @@ class Defaults(Wholes):
     def memory_policy(self, policy: Literal["grow"] | float) -> None:
         """Take memory as needed (``"grow"``), or at most a fraction of each GPU; before `started`."""
         raise capabilities.unsupported(self, "memory_policy")  # type: ignore[arg-type]  # only Backend derives from this
-
-    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
-        """Show this many simulated GPUs of this many bytes each from now on (0: none), with these faults.
-
-        Sets `simulated`, and begins `cards`, in which every allocation on a simulated GPU is recorded.
-
-        Raises:
-            SimulationError: It is too late, or real GPUs are visible (`devshim.errors.messages`).
-        """
-        raise capabilities.unsupported(self, "simulate")  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------ interop
     def to_dlpack(self, x: Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""The contract for models, optimizers and split tensors: the part that an adapter adds to plain tensors.
+"""The contract for models and optimizers: the part that an adapter adds to plain tensors.
 
 Requirements this module answers:
 
@@ -8,27 +8,22 @@ Requirements this module answers:
   adapter describes both in terms that are the same for every framework, so that weights can cross frameworks.
 * A backend without models inherits everything here: each method raises `UnsupportedError` with the gap it declared.
 
-`contract.backend.Backend` derives from `Wholes`. Adapters implement the methods for models and checkpoints in
-``models/`` (`Wholes.layers` and `Wholes.blocks` in ``models/blocks.py``), and those for tensors in ``collectives.py``.
+`contract.backend.Backend` derives from `ModelBackend`. Adapters implement its methods in ``models/``
+(`ModelBackend.layers` and `ModelBackend.blocks` in ``models/blocks.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from devshim.contract import capabilities
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    import numpy as np
-
     from devshim.devices.device import Device
 
-__all__ = ["Block", "Layer", "Leaf", "Weight", "Wholes"]
+__all__ = ["Block", "Layer", "Leaf", "ModelBackend", "Weight"]
 
 Kind = Literal["parameter", "buffer", "gradient", "state", "random"]
 
@@ -53,7 +48,7 @@ class Leaf:
     read: Callable[[], Any]
     write: Callable[[Any], None]
     owner: Any
-    beside: Any = None
+    follows: Any = None
 
 
 @dataclass(frozen=True)
@@ -68,12 +63,12 @@ class Block:
 
     path: str
     leaves: tuple[str, ...]
-    inside: tuple[Block, ...] = ()
+    children: tuple[Block, ...] = ()
 
     @classmethod
-    def of(cls, path: str, leaves: tuple[str, ...], inside: tuple[Block, ...]) -> Block:
-        """Make a block from other blocks; ``inside`` stays empty for a block that cannot be cut any further."""
-        return cls(path, leaves, inside if len(inside) > 1 or (inside and inside[0].inside) else ())
+    def of(cls, path: str, leaves: tuple[str, ...], children: tuple[Block, ...]) -> Block:
+        """Make a block from other blocks; ``children`` stays empty for a block that cannot be cut any further."""
+        return cls(path, leaves, children if len(children) > 1 or (children and children[0].children) else ())
 
 
 @dataclass(frozen=True)
@@ -123,15 +118,15 @@ class Layer:
     kind: str
     path: str
     weights: Mapping[str, Weight]
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
 
 
-class Wholes:
-    """The mixin of `Backend` for models, optimizers, and tensors on several devices."""
+class ModelBackend:
+    """The mixin of `Backend` for models and optimizers."""
 
     # ------------------------------------------------------------------ models (models/models.py)
-    def leaves(self, whole: Any) -> list[Leaf]:
+    def leaves(self, obj: Any) -> list[Leaf]:
         """Return every tensor of a model or optimizer, in the framework's own order; ties share one owner.
 
         A tied tensor appears once per name. A model has parameters and buffers, each parameter followed by its
@@ -140,7 +135,7 @@ class Wholes:
         """
         raise self._no_models()
 
-    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+    def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
         """Install hooks so that a model computes where its parts are now; build the rest on its target device.
 
         Called when all leaves have been replaced; ``where`` returns the device of a path. From then on ``model(x)``
@@ -152,13 +147,13 @@ class Wholes:
         """
         return _nothing
 
-    def clone(self, whole: Any) -> Any:
+    def clone(self, obj: Any) -> Any:
         """Return an independent model with equal weights on the same devices; ties inside it are kept."""
         raise self._no_models()
 
-    def clones(self, wholes: Sequence[Any]) -> list[Any]:
+    def clones(self, objects: Sequence[Any]) -> list[Any]:
         """Clone several models and optimizers; where possible, an optimizer's clone belongs to the model's clone."""
-        return [self.clone(each) for each in wholes]
+        return [self.clone(each) for each in objects]
 
     # ------------------------------------------------------------------ layers (models/blocks.py)
     def blocks(self, model: Any) -> list[Block]:
@@ -170,7 +165,7 @@ class Wholes:
         raise self._no_models()
 
     # ------------------------------------------------------------------ checkpoints (models/extra_state.py)
-    def library(self, whole: Any) -> str:
+    def library(self, obj: Any) -> str:
         """Return the name of the library that defines the paths and shapes of a model's or optimizer's leaves.
 
         This is the framework, or a library that computes with several frameworks, such as Keras. Models and optimizers
@@ -178,36 +173,38 @@ class Wholes:
         """
         return self.name  # type: ignore[attr-defined, no-any-return]  # the backend's own
 
-    def facts(self, whole: Any) -> Any:
+    def get_extra_state(self, obj: Any) -> Any:
         """Return the extra state that a checkpoint stores besides the leaves, as a tree of plain values and tensors.
 
         Examples are an optimizer's settings, and counters that it has on the host. None if the leaves are everything.
         """
         return None
 
-    def begin_state(
+    def create_optimizer_state(
         self, optimizer: Any, models: Sequence[Any], forms: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> Callable[[], None]:
         """Create the state of an optimizer that does not know its parameters yet, for those of the given models.
 
-        Called before `restore`, for each model or optimizer that is loaded into.
+        Called before `set_extra_state`, for each model or optimizer that is loaded into.
 
         Args:
             optimizer: The optimizer; any other object is left alone.
             models: The other models and optimizers of this backend in the tree.
-            forms: As for `restore`.
+            forms: As for `set_extra_state`.
 
         Returns:
             A function that undoes this.
         """
         return _nothing
 
-    def restore(self, whole: Any, facts: Any, forms: Mapping[str, tuple[tuple[int, ...], str]]) -> Callable[[], None]:
-        """Set the extra state (`facts`) of a model or optimizer, and create the state that it has not created yet.
+    def set_extra_state(
+        self, obj: Any, state: Any, forms: Mapping[str, tuple[tuple[int, ...], str]]
+    ) -> Callable[[], None]:
+        """Set a result of `get_extra_state`, and create the optimizer state that does not exist yet.
 
         Args:
-            whole: The model or optimizer.
-            facts: A result of `facts`; its tensors are on the host.
+            obj: The model or optimizer.
+            state: A result of `get_extra_state`; its tensors are on the host.
             forms: Shape and dtype of every leaf that was saved, by path. Afterwards each of them exists as a leaf on
                 the device where it belongs; its values are overwritten next.
 
@@ -216,84 +213,8 @@ class Wholes:
         """
         return _nothing
 
-    # ------------------------------------------------------------------ several devices (collectives.py)
-    def narrow(self, x: Any, axis: int, start: int, stop: int) -> Any:
-        """Return the part of a tensor from ``start`` to ``stop`` along an axis, as a view or a copy; gradients flow."""
-        raise self._unsupported("several")
-
-    def concatenate(self, xs: Sequence[Any], axis: int) -> Any:
-        """Join tensors of one device along an axis, in new memory; gradients flow."""
-        raise self._unsupported("several")
-
-    def stack_tensors(self, xs: Sequence[Any]) -> Any:
-        """Join tensors of one device and shape along a new first axis, in new memory; gradients flow.
-
-        dtypes are promoted as in the framework's own ``stack``, or refused with the framework's error.
-        """
-        raise self._unsupported("several")
-
-    def combine(self, xs: Sequence[Any], op: Literal["sum", "mean", "max", "min"]) -> Any:
-        """Return the elementwise sum, mean, maximum or minimum of tensors of one device, shape and dtype.
-
-        The result is new, in the tensors' own dtype, computed in the given order; NaN if any of them is. No gradients.
-        """
-        raise self._unsupported("several")
-
-    def snapshot(self, x: Any) -> Any:
-        """Return a copy of a tensor on its device, free of any graph, even if the tensor needs gradients.
-
-        Returns the tensor itself if nothing can change it or take its memory.
-        """
-        raise self._unsupported("several")
-
-    def ran_on(self, x: Any) -> Device | None:
-        """Return the device that computed a tensor whose result stays in host memory; None: ask `device_of`."""
-        return None
-
-    def scalar_reader(self, x: Any) -> tuple[Callable[[Any], Any], np.dtype] | None:
-        """Return a function that reads one-element tensors like ``x``, and the dtype of the values it reads.
-
-        The function returns the element's bytes or the Python number. It returns None, or may raise, for a tensor of
-        another type, dtype or device, or with more elements. Called only for plain tensors of one element on the host
-        and on simulated GPUs: their memory is the host's, and reading a number there costs less than an operator that
-        copies it. The result is None where that is not so, and for dtypes that NumPy lacks.
-        """
-        return None
-
-    def stack(self, xs: Sequence[Any]) -> Any:
-        """Return the numbers of one-element tensors of one device as one tensor of shape (n,) on that device.
-
-        The result has the widest of the dtypes; bfloat16, which NumPy lacks, becomes float32. Gradients do not flow.
-        """
-        raise self._unsupported("several")
-
-    def assign(self, x: Any, value: Any) -> None:
-        """Overwrite the values of ``x`` in place with those of a tensor on its device. Not for immutable tensors."""
-        raise self._unsupported("several")
-
-    def all_reduce(self, xs: Sequence[Any], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Any] | None:
-        """Reduce tensors of several devices with the framework's own engine into a new one on each; None without it."""
-        return None
-
-    def all_reduce_many(
-        self, groups: Sequence[Sequence[Any]], op: Literal["sum", "mean", "max", "min"]
-    ) -> Sequence[Sequence[Any] | None]:
-        """Return `all_reduce` of each leaf of a tree, all on the same devices in one order; override to be faster."""
-        return [self.all_reduce(xs, op) for xs in groups]
-
-    def assignable(self, x: Any) -> bool:
-        """Return True if `assign` can overwrite ``x``; otherwise `all_reduce_` replaces it in the list it was given."""
-        return not self.immutable  # type: ignore[attr-defined]  # the backend's own
-
-    def modes(self) -> Callable[[], AbstractContextManager[object]]:
-        """Capture this thread's state, such as gradient recording; the result makes a context for another thread."""
-        return nullcontext
-
     def _no_models(self) -> Exception:
-        return self._unsupported("models")
-
-    def _unsupported(self, feature: str) -> Exception:
-        return capabilities.unsupported(self, feature)  # type: ignore[arg-type]  # only Backend derives from this
+        return capabilities.unsupported(self, "models")  # type: ignore[arg-type]  # only Backend derives from this
 
 
 def _nothing() -> None:

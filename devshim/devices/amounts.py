@@ -51,7 +51,7 @@ def read_memory(memory: object, name: str = "memory") -> int:
         number = text.rstrip("bikmgt")
         size = _times(number.strip(" "), _UNITS.get(text[len(number) :]))
     else:
-        size = _whole(memory)
+        size = _whole_number(memory)
     if size is None or size <= 0 or size > MOST_BYTES:
         most = f", of at most {MOST_BYTES:,} bytes" if size is not None and size > MOST_BYTES else ""
         call = {"memory": "ds.simulate(memory='4GiB')"}.get(name, f"set {name} to 4GiB, 512MiB or a number of bytes")
@@ -61,7 +61,7 @@ def read_memory(memory: object, name: str = "memory") -> int:
     return size
 
 
-def _whole(number: object) -> int | None:
+def _whole_number(number: object) -> int | None:
     try:
         return as_int(number)
     except TypeError:

@@ -147,12 +147,12 @@ def already_started(backend: Backend, call: str) -> AlreadyStartedError:
 
 def out_of_memory(backend: Backend, device: Device, nbytes: int | None) -> OutOfMemoryError:
     """Return the error for a full device: which one, how much was asked for, and how much is free."""
-    return full(device, nbytes, backend.memory(device).free, backend.full_error or OutOfMemoryError)
+    return full(device, nbytes, backend.memory(device).free, backend.out_of_memory_class or OutOfMemoryError)
 
 
-def no_room_for_clones(backend: Backend, wholes: Sequence[Any]) -> OutOfMemoryError:
+def no_room_for_clones(backend: Backend, objects: Sequence[Any]) -> OutOfMemoryError:
     """Return `out_of_memory` for models or optimizers that the framework clones: on the device of the first leaf."""
-    device = next(backend.device_of(leaf.read()) for whole in wholes for leaf in backend.leaves(whole))
+    device = next(backend.device_of(leaf.read()) for obj in objects for leaf in backend.leaves(obj))
     return out_of_memory(backend, device, None)
 
 

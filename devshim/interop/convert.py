@@ -11,8 +11,8 @@ Otherwise, and wherever sharing would be wrong, the values are copied through th
 * anything that one of the adapters refuses (`Backend.to_dlpack`, `Backend.from_dlpack`); its reason is kept.
 
 Most tensors are plain: on the host, dense, in C order, of a dtype that every framework has.  For them there is a fast
-path for each exact type and framework (`Backend.viewers`, `lenders`, `borrower`), which checks the tensor's own
-attributes and never stores a tensor. Other tensors, and all tensors while a ledger, a guard, a fault or `explain` is
+path for each exact type and framework (`devshim.contract.fast_paths`), which checks the tensor's own attributes and
+never stores a tensor. Other tensors, and all tensors while a ledger, a guard, a fault or `explain` is
 active, take the slow path, which also raises the errors.
 """
 
@@ -51,7 +51,7 @@ __all__ = ["convert"]
 _FRESH = 16
 """The alignment in bytes of memory that NumPy allocates, whatever its size."""
 
-_SHORT_CUTS: dict[tuple[type, str], Callable[[Tensor], Tensor | None]] = {}
+_FAST_PATHS: dict[tuple[type, str], Callable[[Tensor], Tensor | None]] = {}
 """The fast paths in use so far, by the tensors' exact type and the framework's name as the callers wrote it."""
 
 
@@ -81,7 +81,7 @@ def convert(
     if backend is None:
         arguments.tensor_of(x, "convert")  # an error about `x` comes before one about the framework
         backend = current.current().name
-    short_cut = _SHORT_CUTS.get((type(x), backend)) if type(backend) is str else None
+    short_cut = _FAST_PATHS.get((type(x), backend)) if type(backend) is str else None
     if (
         short_cut is not None
         and (copy is None or copy is False)
@@ -96,15 +96,15 @@ def convert(
             shared = None
         if shared is not None:
             return shared
-    return _by_the_rules(x, backend, device, copy)
+    return _convert_checked(x, backend, device, copy)
 
 
-def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool | None) -> Tensor:
+def _convert_checked(x: Tensor, backend: str, device: DeviceLike | None, copy: bool | None) -> Tensor:
     """Check all arguments and take the slow path; record the fast path for later calls, if there is one."""
     asked = (
         None if device is None else parsing.device(device)
     )  # before the device of ``x`` is read: see `devshim.devices.device`
-    if registry.serving(x) is None and argument_hints.is_tensor(backend):
+    if registry.backend_for(x) is None and argument_hints.is_tensor(backend):
         raise argument_hints.swapped_conversion(x)
     source, x = arguments.tensor_of(x, "convert")
     try:
@@ -128,11 +128,11 @@ def _by_the_rules(x: Tensor, backend: str, device: DeviceLike | None, copy: bool
         raise messages.bad_flag(copy)
     if hook is not None:
         hook(target, "convert", there)
-    short_cut = _short_cut(source, target, type(x))
+    short_cut = _fast_path(source, target, type(x))
     if short_cut is not None:
-        _SHORT_CUTS[type(x), backend] = short_cut
+        _FAST_PATHS[type(x), backend] = short_cut
     try:
-        return _the_long_way(source, target, x, here, there, copy)
+        return _convert_general(source, target, x, here, there, copy)
     except (DevshimError, MemoryError):
         raise
     except Exception as error:  # a framework's own error, for a tensor that it cannot read or make
@@ -149,23 +149,23 @@ def _not_there_too(source: Backend, target: Backend, device: Device) -> DeviceNo
     )
 
 
-def _short_cut(source: Backend, target: Backend, kind: type) -> Callable[[Tensor], Tensor | None] | None:
+def _fast_path(source: Backend, target: Backend, kind: type) -> Callable[[Tensor], Tensor | None] | None:
     """Return the fast path from tensors of an exact type to a framework, or None."""
     if target.name == "numpy":
-        return source.viewers.get(kind)
-    lend = source.lenders.get(kind)
-    if lend is None or target.borrower is None or (source.immutable and not target.immutable):
+        return source.fast_paths.numpy_view.get(kind)
+    export, import_ = source.fast_paths.dlpack_export.get(kind), target.fast_paths.dlpack_import
+    if export is None or import_ is None or (source.immutable and not target.immutable):
         return None
-    alignment, borrow = target.alignment, target.borrower
+    alignment = target.alignment
 
-    def lent_and_borrowed(x: Tensor) -> Tensor | None:
-        lent = lend(x, alignment)
-        return None if lent is None else borrow(*lent)
+    def shared(x: Tensor) -> Tensor | None:
+        exported = export(x, alignment)
+        return None if exported is None else import_(*exported)
 
-    return lent_and_borrowed
+    return shared
 
 
-def _the_long_way(
+def _convert_general(
     source: Backend, target: Backend, x: Tensor, here: Device, there: Device, copy: bool | None
 ) -> Tensor:
     """Check everything; share memory where that is safe, and copy otherwise."""
@@ -196,7 +196,7 @@ def _copied_there(source: Backend, target: Backend, x: Tensor, here: Device, the
     if why is not None:
         return None
     made = engine.move(target, lent, there)
-    target.await_values(made, there)  # the source may reuse its memory as soon as this returns
+    target.wait_for_values(made, there)  # the source may reuse its memory as soon as this returns
     return made
 
 
@@ -210,7 +210,7 @@ def _through_the_host(source: Backend, target: Backend, x: Tensor, here: Device,
         name = source.dtype_name(x)
         if name in DTYPES and name != "bfloat16":  # `ml_dtypes` adds bfloat16 to NumPy; DLPack may do without
             raise
-        return _by_way_of_shared(source, target, x, here, there, error)
+        return _copy_via_dlpack(source, target, x, here, there, error)
     array = arguments.numpy_array(array)  # NumPy's own tensors may have the other byte order
     if shares:
         try:  # no other tensor uses this memory
@@ -248,12 +248,12 @@ def _shared(
     if here is not CPU and (source.simulated or target.simulated):
         return None, "a simulated card's label does not cross frameworks"
     frozen = not source.is_writable(x)
-    if frozen and not to_read and not (target.immutable or target.freezes):
+    if frozen and not to_read and not (target.immutable or target.has_readonly_tensors):
         return None, "the memory must not be written, and the result could be"
     try:
         lent = source.to_dlpack(x)
         if here is not CPU:
-            lent = dlpack.Ordered(lent, lambda: source.await_values(x, here))
+            lent = dlpack.Ordered(lent, lambda: source.wait_for_values(x, here))
         result = target.from_dlpack(alignment_module.checked(target, lent))
     except (ConversionError, CopyNeededError) as error:
         return None, error.problem
@@ -267,7 +267,7 @@ def _same_form(source: Backend, target: Backend, x: Tensor, result: Tensor) -> b
     return target.dtype_name(result) == source.dtype_name(x) and target.shape(result) == source.shape(x)
 
 
-def _by_way_of_shared(
+def _copy_via_dlpack(
     source: Backend, target: Backend, x: Tensor, here: Device, there: Device, error: ConversionError
 ) -> Tensor:
     """Copy shared memory into new memory, for a dtype that NumPy lacks."""

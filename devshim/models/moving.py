@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import ArgumentError, DevshimError
 from devshim.transfers import batch
-from devshim.transfers.interrupts import uninterrupted
+from devshim.transfers.interrupts import defer_sigint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from devshim.contract.models import Leaf
     from devshim.devices.device import Device
 
-    Whole = tuple[str, Any, Backend]
+    Object = tuple[str, Any, Backend]
     """The key path of a model or optimizer in the tree (empty: it is the tree), the object, and its backend."""
     Where = Callable[..., Device]
     """The device of a leaf, from its model's key path, its own path, and True for a count (`Placement.of_leaf`).
@@ -52,39 +52,39 @@ class Move:
     """One move of models and optimizers: `stage` copies the leaves, `exchange` replaces them.
 
     Args:
-        wholes: The models and optimizers.
+        objects: The models and optimizers.
         where: The device of each leaf.
         given: Returns new content for a leaf on its device, or None to move the present content.
         arrived: If given, turns the results of `given`, by key, into tensors.
     """
 
     def __init__(
-        self, wholes: Sequence[Whole], where: Where, given: Given | None = None, arrived: Arrived | None = None
+        self, objects: Sequence[Object], where: Where, given: Given | None = None, arrived: Arrived | None = None
     ) -> None:
-        self._wholes = wholes
+        self._objects = objects
         self._where = where
         self._given = given
         self._arrived = arrived
         self._staged: list[tuple[Leaf, Any, Any]] = []
         self._staying: dict[Key, tuple[Backend, Any]] = {}
 
-    def stage(self, copy: bool | None = None) -> None:
+    def prepare(self, copy: bool | None = None) -> None:
         """Copy every leaf that is not on its target device; on any failure, release the copies.
 
         Raises:
             CopyNeededError: ``copy`` is False, and a leaf is on another device.
             DevshimError: Any error of `devshim.transfers.engine.move`, with the leaf's path.
         """
-        found = [(backend, prefix, leaf) for prefix, whole, backend in self._wholes for leaf in backend.leaves(whole)]
+        found = [(backend, prefix, leaf) for prefix, obj, backend in self._objects for leaf in backend.leaves(obj)]
         targets: dict[int, Device] = {}  # of each parameter, by its owner: for the leaves that follow it
         for _, prefix, leaf in found:
-            if leaf.beside is None:
+            if leaf.follows is None:
                 targets.setdefault(id(leaf.owner), self._where(prefix, leaf.path, leaf.kind in ("state", "random")))
         going = batch.Going(str, blames=True)
         arrived: dict[Key, Any] = {}
         try:
             for backend, prefix, leaf in found:
-                target = targets.get(id(leaf.owner if leaf.beside is None else leaf.beside))
+                target = targets.get(id(leaf.owner if leaf.follows is None else leaf.follows))
                 target = self._alone(backend, prefix, leaf) if target is None else target
                 try:
                     self._look(backend, prefix, leaf, target, going, arrived, copy)
@@ -105,9 +105,9 @@ class Move:
         try:
             return self._where(prefix, leaf.path)
         except ArgumentError:
-            if leaf.beside is None:
+            if leaf.follows is None:
                 raise
-            return backend.device_of(leaf.beside if backend.is_tensor(type(leaf.beside)) else leaf.read())
+            return backend.device_of(leaf.follows if backend.is_tensor(type(leaf.follows)) else leaf.read())
 
     def _look(
         self,
@@ -140,22 +140,22 @@ class Move:
         """Return the leaves that are on their target already, ties once; for a clone, they are copies made there."""
         return list(self._staying.values())
 
-    def exchange(self, rewire: bool = True) -> bool:
+    def commit(self, install_hooks: bool = True) -> bool:
         """Replace every leaf with its copy, and install the hooks of the models; on any failure, restore everything.
 
         Args:
-            rewire: False if every leaf stays on its device.
+            install_hooks: False if every leaf stays on its device.
 
         Returns:
             True if any leaf was replaced.
         """
         undo: list[Callable[[], None]] = []
         moved = bool(self._staged)
-        with uninterrupted():
+        with defer_sigint():
             try:
                 self._write(undo)
-                for prefix, whole, backend in self._wholes if rewire else ():
-                    undo.append(backend.rewire(whole, _below(prefix, self._where)))
+                for prefix, obj, backend in self._objects if install_hooks else ():
+                    undo.append(backend.install_hooks(obj, _below(prefix, self._where)))
             except BaseException:
                 for each in reversed(undo):
                     each()
@@ -166,7 +166,7 @@ class Move:
         return moved
 
     def _write(self, undo: list[Callable[[], None]]) -> None:
-        """Replace the leaves, in a frame of its own, so that no traceback of a failing `rewire` keeps it."""
+        """Replace the leaves, in a frame of its own, so that no traceback of a failing `install_hooks` keeps it."""
         for leaf, old, new in self._staged:
             undo.append(_back(leaf, old))
             leaf.write(new)
@@ -180,4 +180,4 @@ def _below(prefix: str, where: Where) -> Callable[[str], Device]:
     return lambda path: where(prefix, path)
 
 
-__all__ = ["Move", "joined", "uninterrupted"]
+__all__ = ["Move", "defer_sigint", "joined"]

@@ -76,17 +76,17 @@ class guard:
             if value not in MODES and (value is not None or name == "mode"):
                 raise unknown_choice(name, value, MODES)
         self.modes: dict[str, str] = {name: value or mode for name, value in zip(DIRECTIONS, asked, strict=True)}
-        self._opened: list[observers.Block] = []
+        self._opened: list[observers.Scope] = []
         self.refused: TransferError | None = None
         """The last refusal raised in this block."""
 
     def __enter__(self) -> None:
         tracing.refuse("guard", "enter it around the call of the compiled function")
         _count(1)
-        observers.enter(observers.GUARDED, self, self._opened)
+        observers.push(observers.GUARDED, self, self._opened)
 
     def __exit__(self, kind: object, failure: object, traceback: object) -> None:
-        observers.leave(observers.GUARDED, self._opened)
+        observers.pop(observers.GUARDED, self._opened)
         _count(-1)
         dropped = self._dropped()
         refused = buffer_protocol.refusal(failure) or _swallowed(failure)
@@ -132,7 +132,7 @@ def attend(backend: Backend) -> None:
     """Watch a framework that is loaded while a guard is open."""
     with _COUNTING:
         if _open and backend.name not in _watched and "guard" not in backend.gaps:
-            watching = backend.watch(_reporter(backend))
+            watching = backend.report_implicit_transfers(_reporter(backend))
             watching.__enter__()
             _watched[backend.name] = watching
 
@@ -141,7 +141,7 @@ def _reporter(backend: Backend) -> Callable[[Device | None, Device, str], None]:
     def report(source: Device | None, target: Device, what: str) -> None:
         """Report an implicit transfer, in the mode of the innermost guard of the calling thread or task."""
         innermost = next((block.what for block in reversed(observers.GUARDED.get()) if block.open), None)
-        if innermost is None or source is target or observers.inside():
+        if innermost is None or source is target or observers.in_own_transfer():
             return
         mode = innermost.modes[_direction(source, target)]
         if mode == "allow":

@@ -1,9 +1,11 @@
-"""Watch the methods of tensors that make implicit transfers; most adapters build ``watch`` from this module.
+"""Wrappers for the methods of tensors that make implicit transfers.
+
+Most adapters build `Backend.report_implicit_transfers` from this module.
 
 There are two kinds: methods that read a tensor's values into Python or NumPy, and methods in which a tensor on a GPU
 gets an index or an operand in host memory, which the framework then silently copies to the GPU.
 
-Only adapters use this module. While a guard or a ledger watches, these methods of a framework's tensor class are
+Only adapters use this module. While a guard or a ledger is active, these methods of a framework's tensor class are
 replaced by wrappers that report first; afterwards the class is restored.
 """
 
@@ -22,7 +24,16 @@ if TYPE_CHECKING:
 
     from devshim.devices.device import Device
 
-__all__ = ["MEETINGS", "READS", "meetings_told", "quiet", "reads_told", "replaced", "said", "slot_of"]
+__all__ = [
+    "MEETINGS",
+    "READS",
+    "instrument_operands",
+    "instrument_reads",
+    "is_suppressed",
+    "patched",
+    "slot_of",
+    "suppressed",
+]
 
 READS = {
     "item": "item()",
@@ -67,7 +78,7 @@ _TELLING = threading.local()
 
 
 @contextmanager
-def reads_told(
+def instrument_reads(
     cls: type,
     where: Callable[[Any], Device | None],
     report: Callable[[Device, Device, str], None],
@@ -87,19 +98,19 @@ def reads_told(
     told = {name: what for name, what in (*READS.items(), *more) if hasattr(cls, name)}
     methods = {name: _reading(getattr(cls, name), what, where, report) for name, what in told.items()}
     quietly = buffers_told(cls, _telling(lambda _: None, "NumPy", where, report)) if buffers else nullcontext()
-    with replaced(cls, methods), quietly:
+    with patched(cls, methods), quietly:
         yield
 
 
-def quiet() -> bool:
+def is_suppressed() -> bool:
     """Return True if this thread is inside an operation that is already reported."""
     return getattr(_TELLING, "now", False)
 
 
 @contextmanager
-def said() -> Iterator[None]:
+def suppressed() -> Iterator[None]:
     """Suppress reports in this thread while the block is open: its copies are already reported, or explicit."""
-    before, _TELLING.now = quiet(), True
+    before, _TELLING.now = is_suppressed(), True
     try:
         yield
     finally:
@@ -114,7 +125,7 @@ def _reading(original: Any, what: str, where: Any, report: Any) -> Any:
 
 
 @contextmanager
-def meetings_told(
+def instrument_operands(
     cls: type,
     where: Callable[[Any], Device | None],
     report: Callable[[Device, Device, str], None],
@@ -139,7 +150,7 @@ def meetings_told(
     """
     told = {name: MEETINGS[name] for name in names if hasattr(cls, name)}
     meet = _Meeting(cls if indices else (), where, report, carried)
-    with replaced(cls, {name: meet.telling(getattr(cls, name), name, what) for name, what in told.items()}):
+    with patched(cls, {name: meet.telling(getattr(cls, name), name, what) for name, what in told.items()}):
         yield
 
 
@@ -153,7 +164,7 @@ class _Meeting:
         indexed = name in ("__getitem__", "__setitem__")
 
         def method(x: Any, *others: Any) -> Any:
-            if quiet():
+            if is_suppressed():
                 return original(x, *others)
             _TELLING.now = True
             try:
@@ -207,7 +218,7 @@ class _Meeting:
 
 
 @contextmanager
-def replaced(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
+def patched(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
     """Replace methods of a class, or functions of a module, while the block is open."""
     before = {name: owner.__dict__.get(name, _ABSENT) for name in methods}
     for name, method in methods.items():
@@ -226,7 +237,7 @@ def replaced(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
 
 def _telling(original: Any, what: str, where: Any, report: Any) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if quiet():
+        if is_suppressed():
             return original(self, *args, **kwargs)
         _TELLING.now = True
         try:

@@ -143,15 +143,15 @@ class transfers:
     def __init__(self, synchronize: bool = False) -> None:
         self._log = TransferLog()
         self._synchronize = synchronize
-        self._opened: list[observers.Block] = []
+        self._opened: list[observers.Scope] = []
 
     def __enter__(self) -> TransferLog:
         tracing.refuse("transfers", "enter it around the call of the compiled function")
-        observers.enter(observers.LISTENING, (self._log._hear, self._synchronize), self._opened)
+        observers.push(observers.LISTENING, (self._log._hear, self._synchronize), self._opened)
         return self._log
 
     def __exit__(self, *failure: object) -> None:
-        observers.leave(observers.LISTENING, self._opened)
+        observers.pop(observers.LISTENING, self._opened)
 
 
 for _public in (Transfer, TransferLog, transfers):

@@ -112,7 +112,7 @@ class MetricLog:
                     self._dtypes.append(self._read_dtype)
                     self._length += 1
                     return
-            backend = registry.serving(value)
+            backend = registry.backend_for(value)
             if backend is None or isinstance(value, np.generic):
                 self._numbers[self._length] = _number(value)
             else:
@@ -133,7 +133,7 @@ class MetricLog:
             watching = None if ledger is None else ledger(backend, here, here, None, 1)
             with watching or nullcontext():  # a ledger and a guard see the transfer when the log is flushed
                 found = self._read_first(backend, value)
-        self._kept.append(backend.snapshot(value) if found is None else found)
+        self._kept.append(backend.detached_copy(value) if found is None else found)
         self._dtypes.append(None if found is None else self._read_dtype)
         self._backend, self._device = backend, here
 
@@ -196,7 +196,7 @@ class MetricLog:
         dtype = self._dtypes[0]
         if dtype is not None and self._dtypes.count(dtype) == len(self._dtypes):
             return backend.from_numpy(_array(self._kept, dtype), self._device, copy=True)
-        return backend.stack(
+        return backend.stack_scalars(
             [
                 each if dtype is None else backend.from_numpy(_array([each], dtype), self._device, copy=True)
                 for each, dtype in zip(self._kept, self._dtypes, strict=True)

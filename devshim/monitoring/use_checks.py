@@ -1,6 +1,6 @@
 """Refuse the use of tensors on simulated GPUs that were removed, in the methods of their classes.
 
-Adapters use this module to implement `Backend.refuse_taken`.
+Adapters use this module to implement `Backend.refuse_removed_devices`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import SimulationError
 from devshim.monitoring.buffer_protocol import buffers_told
-from devshim.monitoring.instrumentation import READS, replaced
+from devshim.monitoring.instrumentation import READS, patched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +32,7 @@ def uses_checked(
     *,
     buffers: bool = False,
 ) -> Iterator[None]:
-    """Make a tensor class call ``check(device)`` before each read while the block is open; see `Backend.refuse_taken`.
+    """Make a tensor class call ``check(device)`` before each read while the block is open.
 
     Args:
         cls: The class.
@@ -47,7 +47,7 @@ def uses_checked(
 
     names = [name for name in (*READS, *_COPIED, *more) if hasattr(cls, name)]
     methods = {name: (_shown if READS.get(name) == "print()" else _used)(getattr(cls, name), use) for name in names}
-    with replaced(cls, methods), buffers_told(cls, use) if buffers else nullcontext():
+    with patched(cls, methods), buffers_told(cls, use) if buffers else nullcontext():
         yield
 
 

@@ -36,11 +36,11 @@ UNLIMITED = 2**62
 class Part:
     """A part of an object that goes to one device: its leaves, its bytes, and the parts inside it."""
 
-    def __init__(self, path: str, leaves: dict[str, tuple[int, int]], inside: list[Part]) -> None:
+    def __init__(self, path: str, leaves: dict[str, tuple[int, int]], children: list[Part]) -> None:
         self.path = path
         self.leaves = leaves
         """Path -> the id of the object that owns the data, and its bytes."""
-        self.inside = inside
+        self.children = children
 
     @property
     def nbytes(self) -> int:
@@ -61,12 +61,12 @@ def plan(
         )
     parts, backends = parts_of(obj)
     caps = _read_budgets(chosen, budgets, backends)
-    whole = sum(dict(pair for part in parts for pair in part.leaves.values()).values())
+    model = sum(dict(pair for part in parts for pair in part.leaves.values()).values())
     while True:
         runs = _divide(_merge_ties(parts), caps, limited=budgets is not None)
         if runs is not None:
             break
-        parts = _opened(parts, chosen, caps, whole)
+        parts = _opened(parts, chosen, caps, model)
     places = {path: device for device, run in zip(chosen, runs, strict=True) for part in run for path in part.leaves}
     sizes = {path: nbytes for part in parts for path, (_, nbytes) in part.leaves.items()}
     return {path: places[path] for path in sizes}, sizes
@@ -75,11 +75,11 @@ def plan(
 # ---------------------------------------------------------------------- parts
 def parts_of(obj: object) -> tuple[list[Part], list[Backend]]:
     """Return the parts of a tree, in order, and the backends of its tensors and models."""
-    wholes: list[Any] = []
-    found = [(cell, x, backend) for cell, x, backend in trees.scan(obj, None, wholes)]
+    objects: list[Any] = []
+    found = [(cell, x, backend) for cell, x, backend in trees.iter_leaves(obj, None, objects)]
     parts, backends = _of_tensors(found), [backend for _, _, backend in found]
-    for cell, whole, backend in wholes:
-        parts += _of_whole(key_paths.path_text(cell), whole, backend)
+    for cell, model, backend in objects:
+        parts += _of_object(key_paths.path_text(cell), model, backend)
         backends.append(backend)
     if not parts:
         raise ArgumentError("there is nothing to place in it", "pass a model, or a tree of tensors; build it first")
@@ -105,14 +105,14 @@ def _of_tensors(found: list[tuple[Any, Any, Backend]]) -> list[Part]:
             block = blocks[id(container)] = Part(key_paths.path_text(container), {}, [])
             parts.append(block)
         block.leaves.update(leaf.leaves)
-        block.inside.append(leaf)
+        block.children.append(leaf)
     return parts
 
 
-def _of_whole(prefix: str, whole: object, backend: Backend) -> list[Part]:
+def _of_object(prefix: str, model: object, backend: Backend) -> list[Part]:
     found = {
         leaf.path: (id(leaf.owner), backend.nbytes(leaf.read()))
-        for leaf in backend.leaves(whole)
+        for leaf in backend.leaves(model)
         if leaf.kind in ("parameter", "buffer")
     }
     if not found:
@@ -120,9 +120,9 @@ def _of_whole(prefix: str, whole: object, backend: Backend) -> list[Part]:
 
     def made(block: Block) -> Part:
         leaves = {joined(prefix, path): found[path] for path in block.leaves if path in found}
-        return Part(joined(prefix, block.path), leaves, [made(each) for each in block.inside])
+        return Part(joined(prefix, block.path), leaves, [made(each) for each in block.children])
 
-    parts = [made(block) for block in backend.blocks(whole)]
+    parts = [made(block) for block in backend.blocks(model)]
     named = {path for part in parts for path in part.leaves}
     missing = {joined(prefix, path): size for path, size in found.items() if joined(prefix, path) not in named}
     return [*parts, *([Part(prefix, missing, [])] if missing else [])]
@@ -135,7 +135,7 @@ def _merge_ties(parts: Iterable[Part]) -> list[Part]:
         owners = {owner for owner, _ in part.leaves.values()}
         shared = [each for each in merged if owners & {owner for owner, _ in each.leaves.values()}]
         if not shared:
-            merged.append(Part(part.path, dict(part.leaves), part.inside))
+            merged.append(Part(part.path, dict(part.leaves), part.children))
             continue
         for other in (*shared[1:], part):
             shared[0].leaves.update(other.leaves)
@@ -143,22 +143,22 @@ def _merge_ties(parts: Iterable[Part]) -> list[Part]:
     return merged
 
 
-def _opened(parts: list[Part], devices: list[Device], caps: list[int], whole: int) -> list[Part]:
+def _opened(parts: list[Part], devices: list[Device], caps: list[int], model: int) -> list[Part]:
     """Return the parts with the largest splittable one replaced by the parts inside it."""
-    opened = max((part for part in parts if part.inside), key=lambda part: part.nbytes, default=None)
+    opened = max((part for part in parts if part.children), key=lambda part: part.nbytes, default=None)
     if opened is None:
         room = ", ".join(f"{device}: {cap:,}" for device, cap in zip(devices, caps, strict=True))
         largest = max(parts, key=lambda part: part.nbytes)
         raise OutOfMemoryError(
-            f"{whole:,} bytes, {largest.nbytes:,} of them in one piece ({largest.path or 'the tensor itself'}), "
+            f"{model:,} bytes, {largest.nbytes:,} of them in one piece ({largest.path or 'the tensor itself'}), "
             f"have no room on these devices ({room} bytes)",
             "add a device, such as 'cpu', or raise the budgets",
         )
     at = parts.index(opened)
-    inside = {path for part in opened.inside for path in part.leaves}
-    rest = {path: size for path, size in opened.leaves.items() if path not in inside}
+    children = {path for part in opened.children for path in part.leaves}
+    rest = {path: size for path, size in opened.leaves.items() if path not in children}
     own = [Part(opened.path, rest, [])] if rest else []
-    return [*parts[:at], *own, *opened.inside, *parts[at + 1 :]]
+    return [*parts[:at], *own, *opened.children, *parts[at + 1 :]]
 
 
 # ---------------------------------------------------------------------- budgets and runs

@@ -23,7 +23,7 @@ _FIRST = {"from_numpy": "a", "gather": "parts", "load": "path"}
 
 def is_tensor(value: object) -> bool:
     """Return True if an object is a tensor of a framework."""
-    return registry.serving(value) is not None
+    return registry.backend_for(value) is not None
 
 
 def nearest(value: object, options: Sequence[str]) -> str | None:

@@ -84,7 +84,7 @@ class using:
         _CHOSEN.set(_CHOSEN.get()[:-1])
 
 
-@registry.settled_when_compiled
+@registry.constant_under_compile
 def _choose(backend: str) -> str:
     name = discovery.canonical(backend)
     if not discovery.is_installed(name):
@@ -93,7 +93,7 @@ def _choose(backend: str) -> str:
 
     if name in sys.modules:  # imported already: the first traced call may need its adapter
         registry.load(name)
-    import_hooks.watch(name)
+    import_hooks.install(name)
     return name
 
 
@@ -102,7 +102,7 @@ def current() -> Backend:
     return registry.load(_loaded_name())
 
 
-@registry.settled_when_compiled
+@registry.constant_under_compile
 def _loaded_name() -> str:
     """Load the current backend and return its name."""
     open_blocks = _CHOSEN.get()
@@ -150,12 +150,12 @@ def _only_one() -> str:
             )
         from devshim.registry import import_hooks
 
-        import_hooks.watch(frameworks[0])
+        import_hooks.install(frameworks[0])
         _only = only = frameworks[0]
     return only
 
 
-@registry.settled_when_compiled
+@registry.constant_under_compile
 def framework(backend: BackendName | None = None) -> ModuleType:
     """Return the framework's own module, imported so that it works beside the other frameworks.
 
@@ -205,7 +205,7 @@ def default_device() -> Device:
     if TRACED.devices:
         return TRACED.devices[-1]
     for backend in COMPILERS:
-        if backend.reads_code and backend.compiling():
+        if backend.traces_bytecode and backend.compiling():
             tracing.refuse_default_where_read()
     return DEVICE.get() or CPU
 
@@ -237,7 +237,7 @@ def _add_compiler(backend: Backend) -> None:
 
     if type(backend).compiling is not Contract.compiling:
         # Ask a compiler that reads code first, and no others after it: it cannot read how they find their answers.
-        COMPILERS.insert(0 if backend.reads_code else len(COMPILERS), backend)
+        COMPILERS.insert(0 if backend.traces_bytecode else len(COMPILERS), backend)
 
 
 registry.on_load(_add_compiler)

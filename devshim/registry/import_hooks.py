@@ -101,7 +101,7 @@ def _load_behind(name: str) -> None:
         load_adapter(name)
 
 
-def watch(name: str) -> None:
+def install(name: str) -> None:
     """Prepare every later import of a framework; import nothing now."""
     _WATCHED.setdefault("keras", nullcontext)  # from the start: Keras may import a framework, which loads its adapter
     if name in _WATCHED or name in sys.modules:

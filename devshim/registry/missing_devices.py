@@ -25,7 +25,11 @@ def not_found(backend: Backend, device: Device) -> DeviceNotFoundError:
     if backend.simulated and device.kind == "gpu":
         why = f"devshim simulates {backend.simulated}"
     else:
-        why = backend.simulation_refused or startup.reason(backend.name, device.kind) or backend.absence(device.kind)
+        why = (
+            backend.simulation_refused
+            or startup.reason(backend.name, device.kind)
+            or backend.why_unavailable(device.kind)
+        )
     if count:
         last = f" to {device.kind}:{count - 1}" if count > 1 else ""
         hint = f"use {device.kind}:0{last}, or ds.try_gpu({device.index}) to fall back to the CPU"

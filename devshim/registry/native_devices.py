@@ -27,8 +27,8 @@ no_device: Callable[[str, object, object, DeviceSpecError], DeviceSpecError] = a
 
 def to_native(device: Device, backend: BackendName | None) -> Any:
     """Return the framework's own object for a device; the default is the current framework."""
-    serving = current.current() if backend is None else registry.load(backend)
-    return serving.to_native(device if device.text else CPU)
+    backend_for = current.current() if backend is None else registry.load(backend)
+    return backend_for.to_native(device if device.text else CPU)
 
 
 def from_native(spec: Any) -> Device | None:
@@ -45,7 +45,7 @@ def from_native(spec: Any) -> Device | None:
 def is_tensor(x: object) -> bool:
     """Return True if an object is a tensor of a framework; False if inspecting an object of an unknown type fails."""
     try:
-        return registry.serving(x) is not None
+        return registry.backend_for(x) is not None
     except Exception:
         return False
 

@@ -44,19 +44,19 @@ ROOTS = {**{name: name for name in BUILTIN}, "jaxlib": "jax", "flax": "jax"}
 TENSORS: dict[type, Backend] = {}
 """The backend of every tensor type seen so far: the hot path of every public call."""
 
-HOSTED: dict[type, str] = {}
-"""Tensor type -> the attribute that is True for host memory (`Backend.hosted`), for the types seen so far."""
+HOST_FLAGS: dict[type, str] = {}
+"""Tensor type -> the attribute that is True for host memory (`FastPaths.host_flag`), for the types seen so far."""
 
-COPIERS: dict[type, Callable[[Any], Any]] = {}
-"""Tensor type -> the fast path to a copy in host memory (`Backend.copiers`), for the types seen so far."""
+HOST_COPIES: dict[type, Callable[[Any], Any]] = {}
+"""Tensor type -> the fast path to a copy in host memory (`FastPaths.host_copy`), for the types seen so far."""
 
-ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
+LEAF_TYPES: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type, type(...)})
 """Types whose values are neither tensors nor trees of them."""
 
 LENT: dict[str, str] = {}
 """A backend -> the loaded one that may also serve its tensors in host memory (see `devshim.registry.lending`)."""
 
-_OTHERS: dict[type, None] = dict.fromkeys((*ATOMS, list, tuple, dict, set, slice, range))
+_OTHERS: dict[type, None] = dict.fromkeys((*LEAF_TYPES, list, tuple, dict, set, slice, range))
 """Types known not to be tensors, initially some built-in ones. A dictionary, because torch.compile (2.13)
 cannot guard a set that grows while it traces."""
 
@@ -65,7 +65,7 @@ _LOADED: dict[str, Backend] = {}
 _LOCK = RLock()
 
 
-def settled_when_compiled(fn: F) -> F:
+def constant_under_compile(fn: F) -> F:
     """Mark a function whose result (text, a number or None) is constant for a compiled function.
 
     torch.compile calls such a function, with its plain arguments, while it compiles, and keeps the result. Tracing it
@@ -81,7 +81,7 @@ def loaded() -> list[Backend]:
     return list(_LOADED.values())
 
 
-def present() -> list[Backend]:
+def imported_backends() -> list[Backend]:
     """Return the loaded backends and those of all imported frameworks, which are loaded now if necessary."""
     builtin = [load(name) for name in imported() if name in BUILTIN]
     return list(dict.fromkeys([*builtin, *loaded()]))
@@ -95,7 +95,7 @@ _WITH_CONTAINERS = ("torch", "tensorflow", "jax")
 
 
 def with_containers() -> list[Backend]:
-    """Return the backends with containers of their own (`Backend.flatten_once`), for the imported frameworks."""
+    """Return the backends that define `Backend.tree_flatten_one_level`, for the imported frameworks."""
     for name in _WITH_CONTAINERS:
         if name in sys.modules and name not in _LOADED and is_imported(name):
             try:
@@ -122,7 +122,7 @@ def load(name: str) -> Backend:
     with _LOCK:
         if name not in _LOADED:
             made = _make(name)
-            _adopt(made)
+            _on_loaded(made)
             _LOADED[name] = made
     load_rest()
     return _LOADED[name]
@@ -136,18 +136,18 @@ def on_load(notify: Callable[[Backend], None]) -> None:
     _ON_LOAD.append(notify)
 
 
-def _adopt(backend: Backend) -> None:
+def _on_loaded(backend: Backend) -> None:
     """Prepare a new backend, and notify the functions registered with `on_load`."""
     from devshim.contract import capabilities
     from devshim.contract.backend import Backend as Contract
 
-    backend.has_containers = type(backend).flatten_once is not Contract.flatten_once
+    backend.has_containers = type(backend).tree_flatten_one_level is not Contract.tree_flatten_one_level
     if backend.has_containers:
         _CONTAINERS.append(backend)
     left_out = capabilities.undeclared(backend, Contract)  # type: ignore[type-abstract]
     if left_out:
         type(backend).gaps = {**left_out, **backend.gaps}
-    backend.hosted = type(backend).hosted  # read on every placement; on Python 3.11 an instance attribute is faster
+    backend.fast_paths = type(backend).fast_paths  # read on every placement: an instance attribute is found faster
     if backend.host_tensors:
         _LENDING.begin(backend)
     for notify in _ON_LOAD:
@@ -158,7 +158,7 @@ def _make(name: str) -> Backend:
     target = _target(name)
     if not is_installed(name):
         raise not_installed(name)
-    import_hooks.watch(name)
+    import_hooks.install(name)
     module_name, _, class_name = target.partition(":")
     try:
         from importlib import import_module
@@ -204,7 +204,7 @@ def _contested(name: str, claims: list[str]) -> BackendConflictError:
     )
 
 
-def owner(cls: type) -> Backend | None:
+def backend_of_type(cls: type) -> Backend | None:
     """Return the backend whose framework defines a type or one of its bases, or None.
 
     The framework is imported already, so loading its adapter imports no other framework.
@@ -240,7 +240,7 @@ _PLAIN |= {"__main__", "devshim", "devshim_backends"}
 """Roots that never belong to a framework: no entry points are read for their types."""
 
 
-def serving(x: object) -> Backend | None:
+def backend_for(x: object) -> Backend | None:
     """Return the backend of a tensor, or None for any other object; the result is cached by type."""
     cls = type(x)
     found = TENSORS.get(cls)
@@ -248,34 +248,34 @@ def serving(x: object) -> Backend | None:
         return found
     name = _tensor_framework(cls)
     if name in LENT:
-        lent: Backend = _LENDING.serving(_LOADED[name], x)
+        lent: Backend = _LENDING.backend_for(_LOADED[name], x)
         return lent
     if name is not None:
         TENSORS[cls] = found = _LOADED[name]
         if name in LENT:  # another thread has just added it
             TENSORS.pop(cls, None)
-        if found.hosted:
-            HOSTED[cls] = found.hosted
-        if cls in found.copiers:
-            COPIERS[cls] = found.copiers[cls]
+        if found.fast_paths.host_flag:
+            HOST_FLAGS[cls] = found.fast_paths.host_flag
+        if cls in found.fast_paths.host_copy:
+            HOST_COPIES[cls] = found.fast_paths.host_copy[cls]
     elif len(_OTHERS) < 4096:  # bounded, so that types created in a loop are not all kept alive
         _OTHERS[cls] = None
     return found
 
 
-@settled_when_compiled
+@constant_under_compile
 def _tensor_framework(cls: type) -> str | None:
     """Load the backend whose tensors are instances of a type, and return its name; None for any other type."""
-    backend = owner(cls)
+    backend = backend_of_type(cls)
     return backend.name if backend is not None and backend.is_tensor(cls) else None
 
 
-@settled_when_compiled
+@constant_under_compile
 def maker(cls: type) -> str | None:
     """Load the backend that defines a type, and return its name; ``"cupy"`` is not loaded; None for other types."""
     if _root(cls) == "cupy":
         return "cupy"
-    backend = owner(cls)
+    backend = backend_of_type(cls)
     return None if backend is None else backend.name
 
 

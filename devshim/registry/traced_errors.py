@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 __all__ = ["copy_needed", "mismatch", "not_a_tensor", "not_found"]
 
 
-@registry.settled_when_compiled
+@registry.constant_under_compile
 def not_found(name: str, device: str) -> NoReturn:
     """Raise `DeviceNotFoundError` in a form that leaves a compiled function."""
     backend = registry.load(name)
-    raise backend.untraceable(missing_devices.not_found(backend, parsing.device(device)))
+    raise backend.as_trace_error(missing_devices.not_found(backend, parsing.device(device)))
 
 
-@registry.settled_when_compiled
+@registry.constant_under_compile
 def copy_needed(name: str, source: str, target: str) -> NoReturn:
     """Raise `CopyNeededError` in a form that leaves a compiled function."""
-    raise registry.load(name).untraceable(messages.copy_needed(parsing.device(source), parsing.device(target)))
+    raise registry.load(name).as_trace_error(messages.copy_needed(parsing.device(source), parsing.device(target)))
 
 
-@registry.settled_when_compiled
+@registry.constant_under_compile
 def mismatch(name: str, located: tuple[tuple[str, str, str], ...], call: str) -> NoReturn:
     """Raise `DeviceMismatchError` in a form that leaves a compiled function."""
     devices = {label: parsing.device(device) for label, device, _ in located}
     frameworks = {label: framework for label, _, framework in located}
-    raise registry.load(name).untraceable(mismatches.mismatch(devices, call, frameworks))
+    raise registry.load(name).as_trace_error(mismatches.mismatch(devices, call, frameworks))
 
 
-@registry.settled_when_compiled
+@registry.constant_under_compile
 def not_a_tensor(call: str, name: str) -> NoReturn:
     """Raise `NotATensorError` for a class name, in a form that leaves a compiled function."""
     error = NotATensorError(
@@ -46,5 +46,5 @@ def not_a_tensor(call: str, name: str) -> NoReturn:
     )
     for backend in registry.loaded():
         if backend.tracing():
-            raise backend.untraceable(error)
+            raise backend.as_trace_error(error)
     raise error

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend
 
 
-@registry.settled_when_compiled
+@registry.constant_under_compile
 def refuse(call: str, instead: str) -> None:
     """Raise `TracingError` if a loaded framework is compiling the calling code.
 
@@ -34,30 +34,30 @@ def refuse(call: str, instead: str) -> None:
             _raise(backend, call, instead)
 
 
-@registry.settled_when_compiled
+@registry.constant_under_compile
 def refuse_where_read(call: str, instead: str) -> None:
     """Raise `TracingError` if a compiler that reads code is compiling the calling code.
 
     With other compilers the call works during tracing, or is refused elsewhere.
     """
     for backend in registry.loaded():
-        if backend.reads_code and backend.tracing():
+        if backend.traces_bytecode and backend.tracing():
             _raise(backend, call, instead)
 
 
-@registry.settled_when_compiled
+@registry.constant_under_compile
 def refuse_default_where_read() -> None:
     """Raise `TracingError` if a new tensor's device would depend on an `on` that a code-reading compiler cannot see."""
     from devshim.errors import TracingError
 
     for backend in registry.loaded():
-        if backend.reads_code and backend.tracing():
+        if backend.traces_bytecode and backend.tracing():
             told = f"a function that {backend.title} is compiling cannot know the default device set outside of it"
             instead = "name the device, for example device=ds.device_of(x), or enter ds.on inside the function"
-            raise backend.untraceable(TracingError(told, instead))
+            raise backend.as_trace_error(TracingError(told, instead))
 
 
 def _raise(backend: Backend, call: str, instead: str) -> None:
     from devshim.errors import messages
 
-    raise backend.untraceable(messages.tracing(backend, call, instead))
+    raise backend.as_trace_error(messages.tracing(backend, call, instead))

@@ -131,7 +131,7 @@ def memory_policy(policy: Literal["grow"] | float) -> None:
         raise capabilities.unsupported(backend, "memory_policy")
     concerned = [backend, *(_sharing(backend) if policy == "grow" else ())]
     for each in concerned:
-        if ("grow" if policy == "grow" else "fraction") not in each.never_late and each.started():
+        if ("grow" if policy == "grow" else "fraction") not in each.policies_after_start and each.started():
             raise already_started(each, f"ds.memory_policy({policy!r})")
     hook = explain.HOOK
     for each in concerned:
@@ -147,7 +147,9 @@ def _set_policy(backend: Backend, policy: Literal["grow"] | float) -> None:
 
 def _sharing(backend: Backend) -> list[Backend]:
     """Return the other frameworks that are imported and could reserve whole GPUs."""
-    others = [each for each in registry.present() if each is not backend and "grow" not in each.never_late]
+    others = [
+        each for each in registry.imported_backends() if each is not backend and "grow" not in each.policies_after_start
+    ]
     return [each for each in others if "memory_policy" not in each.gaps and not each.simulated and _cards(each)]
 
 

@@ -56,7 +56,7 @@ def devices(kind: str | None = None) -> list[Device]:
     return [Device(each, i) for each in kinds for i in range(backend.count(each))]
 
 
-@registry.settled_when_compiled
+@registry.constant_under_compile
 def describe(device: DeviceLike) -> DeviceInfo:
     """Return a device's properties: model name, memory, compute capability, and whether it is simulated.
 

@@ -202,7 +202,7 @@ def of_arguments(call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     """Return the backend and the device of a call's arguments, or None without tensors."""
     located: dict[str, tuple[Backend, Device]] = {}
     for label, x, owner in _labelled(args, kwargs):
-        if not (owner.compiled_runs_whole and owner.is_tracer(x)):
+        if not (owner.jit_is_single_device and owner.is_tracer(x)):
             located[label] = (owner, owner.device_of(x))
     return _agree(located, call) if located else None
 
@@ -214,10 +214,10 @@ def _labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, 
     """
     found: list[tuple[str, Tensor, Backend]] = []
     for name, value in [*[(f"args[{i}]", value) for i, value in enumerate(args)], *kwargs.items()]:
-        backend = registry.serving(value)
+        backend = registry.backend_for(value)
         if backend is not None:
             found.append((name, value, backend))
-        elif type(value) not in registry.ATOMS:
+        elif type(value) not in registry.LEAF_TYPES:
             _add_leaves(name, value, found)
     return found
 
@@ -273,7 +273,7 @@ def _agree(located: dict[str, tuple[Backend, Device]], call: str) -> tuple[Backe
     """Return the backend and the device that all tensors share, or raise `DeviceMismatchError`."""
     backend, device = next(iter(located.values()))
     if any(other is not device for _, other in located.values()):
-        if backend.reads_code and backend.compiling():
+        if backend.traces_bytecode and backend.compiling():
             found = [(name, str(where), owner.name) for name, (owner, where) in located.items()]
             traced_errors.mismatch(backend.name, tuple(found), call)
         from devshim.registry import mismatches

@@ -66,10 +66,10 @@ def take_back() -> None:
 
 def _require_unused(call: str) -> list[Backend]:
     """Return the backends of this process; raise `AlreadyStartedError` if one of them has used its GPUs."""
-    concerned = registry.present()
+    concerned = registry.imported_backends()
     for backend in concerned:
         if backend.simulated:
-            used = [card.device for card in backend.cards or () if card.info().peak]
+            used = [card.device for card in backend.simulated_devices or () if card.info().peak]
             if used:
                 raise AlreadyStartedError(
                     f"{call} came too late: {backend.title} has already made a tensor on {used[0]}, which is simulated",

@@ -3,13 +3,14 @@
 Requirements of this module:
 
 * One counter and one error text for every framework. An adapter reports which object uses how many bytes of which
-  GPU (`Card.hold`); everything else is shared. The bytes count for as long as that object lives.
+  GPU (`SimulatedDevice.track`); everything else is shared. The bytes count for as long as that object lives.
 * Exact up to rounding to `ROUND` bytes, as the CUDA allocators of PyTorch and TensorFlow round.
 * Safe in threads, and inside the garbage collector, which may free a tensor in the middle of any operation: there,
   the freed object is only queued, and the next reader updates the counters.
 * Safe under Ctrl-C. A finalizer in Python can be interrupted before its first line, and Python drops the interrupt
   with it; so the callback that queues a freed object is a function in C (``deque.append``), here and in every
-  adapter. An interrupt in the middle of an update leaves `Card._split` set, and the next reader adds up again.
+  adapter. An interrupt in the middle of an update leaves
+  `SimulatedDevice._split` set, and the next reader adds up again.
 * If a framework's own operator finds a GPU full, it raises the same error as devshim's own calls. That error is also
   an instance of the framework's own error, for code that catches that one: an adapter passes a class that is both.
 
@@ -32,7 +33,7 @@ from devshim.simulation.faults import EVENTS, Fault
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
 
-__all__ = ["EVENTS", "ROUND", "Card", "Cards", "Fault"]
+__all__ = ["EVENTS", "ROUND", "Fault", "SimulatedDevice", "SimulatedDevices"]
 
 ROUND = 512
 """Bytes: every allocation on a simulated GPU uses a multiple of this."""
@@ -54,7 +55,7 @@ _OWNERS: dict[int, _Held] = {}
 """The last record for the owner at each address; that owner may be freed, and another object may have its address."""
 
 
-class Card:
+class SimulatedDevice:
     """One simulated GPU of one framework.
 
     Attributes:
@@ -134,7 +135,7 @@ class Card:
             raise messages.device_failed(self.device, f"an allocation of {nbytes:,} bytes")
         raise messages.full(self.device, nbytes, free, self._full)
 
-    def answer(self, what: str) -> None:
+    def check_alive(self, what: str) -> None:
         """Raise `DeviceFailedError` if the GPU has vanished, and `SimulationError` if it was removed."""
         self.require_shown()
         if self.lost:
@@ -221,7 +222,7 @@ class Card:
         return self.lost
 
 
-class Cards:
+class SimulatedDevices:
     """The simulated GPUs of one framework, by their index; there may be more than are shown now.
 
     Args:
@@ -230,7 +231,7 @@ class Cards:
 
     def __init__(self, full: type[OutOfMemoryError] = OutOfMemoryError) -> None:
         self._full = full
-        self._cards: list[Card] = []
+        self._cards: list[SimulatedDevice] = []
 
     def begin(self, gpus: int, memory: int | None, faults: Iterable[Fault] = ()) -> None:
         """Restart with ``gpus`` GPUs; GPUs that existed before stay, and so do the tensors on them."""
@@ -239,9 +240,9 @@ class Cards:
         for card in self._cards:
             card.begin(memory, faults)
 
-    def new(self, device: Device) -> Card:
+    def new(self, device: Device) -> SimulatedDevice:
         """Make a GPU; an adapter that counts in another way overrides this to use its own class."""
-        return Card(device, self._full)
+        return SimulatedDevice(device, self._full)
 
     def used_beyond(self, gpus: int) -> int:
         """Return the number of GPUs up to the last one in use, or 0 if none from ``gpus`` on is in use."""
@@ -251,21 +252,21 @@ class Cards:
     def settle(self) -> None:
         """Count what was freed, for adapters that do not count each free at once."""
 
-    def __getitem__(self, index: int) -> Card:
+    def __getitem__(self, index: int) -> SimulatedDevice:
         return self._cards[index]
 
-    def __iter__(self) -> Iterator[Card]:
+    def __iter__(self) -> Iterator[SimulatedDevice]:
         return iter(self._cards)
 
 
-def watch(backend: Backend, source: Device | None, target: Device, what: str) -> None:
+def check_faults(backend: Backend, source: Device | None, target: Device, what: str) -> None:
     """Trigger faults; `transfers.engine` calls this before a copy, or (without a source) before other operations."""
-    cards = backend.cards
+    cards = backend.simulated_devices
     if cards is None or not backend.simulated:
         return
     for device in {source, target} - {CPU, None}:
         assert device is not None
         if source is None:
-            cards[device.index].answer(what)
+            cards[device.index].check_alive(what)
         else:
             cards[device.index].copying(what)

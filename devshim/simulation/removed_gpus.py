@@ -5,7 +5,7 @@ Requirements of this module:
 
 * `device_of` still works for such a tensor, on every framework, and the GPU counts its memory until it is freed.
 * The error names the line that removed the GPU. devshim's own calls raise it; the framework's operators and reads
-  raise it too, as far as the adapter can intercept them (`Backend.refuse_taken`).
+  raise it too, as far as the adapter can intercept them (`Backend.refuse_removed_devices`).
 * No check is installed if no tensor is left behind. When the same GPUs come back, every tensor works again.
 """
 
@@ -44,16 +44,16 @@ def switch(backend: Backend, gpus: int, memory: int | None, faults: Sequence[Fau
     Raises:
         SimulationError: Under the same conditions as `Backend.simulate`.
     """
-    before, taken = backend.labelled, [(card, card.taken) for card in backend.cards or ()]
+    before, taken = backend.simulated_or_removed, [(card, card.taken) for card in backend.simulated_devices or ()]
     left = _used_beyond(backend, gpus)
     _stop(backend)
-    backend.labelled = max(gpus, left)
+    backend.simulated_or_removed = max(gpus, left)
     for card, _ in taken[:gpus]:
         card.taken = None
     try:
         backend.simulate(gpus, memory, faults)
     except BaseException:
-        backend.labelled = before
+        backend.simulated_or_removed = before
         for card, line in taken:
             card.taken = line
         if before > backend.simulated:
@@ -67,7 +67,7 @@ def switch(backend: Backend, gpus: int, memory: int | None, faults: Sequence[Fau
 
 def _used_beyond(backend: Backend, gpus: int) -> int:
     """Return how many GPUs must keep their label: the number up to the last removed GPU that is still in use."""
-    cards = backend.cards
+    cards = backend.simulated_devices
     if cards is None or not cards.used_beyond(gpus):
         return 0
     gc.collect()  # tensors that only a reference cycle keeps alive, such as an error and its traceback, are not in use
@@ -76,7 +76,7 @@ def _used_beyond(backend: Backend, gpus: int) -> int:
 
 def _start(backend: Backend) -> None:
     """Install the checks that refuse the use of tensors on removed GPUs."""
-    cards: Any = backend.cards
+    cards: Any = backend.simulated_devices
 
     def check(device: Device | None) -> None:
         if device is not None and device is not CPU and device.kind == "gpu":
@@ -95,7 +95,7 @@ def _start(backend: Backend) -> None:
     stack = _refusing[backend.name] = ExitStack()
     for name in ("device_of", *_READS):
         stack.callback(own.pop, name, None)
-    stack.enter_context(backend.refuse_taken(check))
+    stack.enter_context(backend.refuse_removed_devices(check))
 
 
 def _stop(backend: Backend) -> None:

@@ -119,14 +119,14 @@ def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> Non
     name = current_module.chosen()
     if gpus and name is not None:
         _refuse_gap(name, memory)
-    concerned = registry.present()
+    concerned = registry.imported_backends()
     changed: list[tuple[Backend, Request]] = []
     before = simulation_request.current()
     refused = [(backend, backend.simulation_refused) for backend in concerned]
     try:
         for backend in concerned:
             was = (backend.simulated, *before[1:])
-            if (backend.labelled or gpus) and _offer(backend, (gpus, memory, faults), backend.name == name):
+            if (backend.simulated_or_removed or gpus) and _offer(backend, (gpus, memory, faults), backend.name == name):
                 changed.append((backend, was))
     except BaseException:
         for backend, was in reversed(changed):
@@ -137,14 +137,15 @@ def _switch_all(gpus: int, memory: int | None, faults: tuple[Fault, ...]) -> Non
     simulation_request.asked = (gpus, memory, faults)
     _watch_copies(bool(faults))
     for each in discovery.BUILTIN:
-        import_hooks.watch(each)  # a framework imported later, by any import statement, gets its GPUs before it starts
+        # A framework imported later, by any import statement, gets its GPUs before it starts.
+        import_hooks.install(each)
 
 
 def _watch_copies(watched: bool) -> None:
     """Count every copy while faults are requested; without faults, copies cost nothing extra."""
     if watched:
         from devshim.simulation import memory as memory_module
-    engine.FAULTS = memory_module.watch if watched else None
+    engine.FAULTS = memory_module.check_faults if watched else None
 
 
 def _offer(backend: Backend, request: Request, current: bool) -> bool:

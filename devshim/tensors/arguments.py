@@ -132,7 +132,7 @@ def _refuse_kind(array: np.ndarray) -> None:
     """Refuse arrays that are more than their values: masked arrays, and arrays on a simulated GPU."""
     if isinstance(array, np.ma.MaskedArray):
         raise masked()
-    backend = registry.serving(array)
+    backend = registry.backend_for(array)
     if backend is not None and backend.device_of(array) is not CPU:
         raise ArgumentError(
             f"an array in host memory is needed, and this one is on {backend.device_of(array)}",
@@ -181,12 +181,12 @@ def tensor_of(x: Tensor, call: str) -> tuple[Backend, Tensor]:
 
     For anything else, raise a `NotATensorError` that names the public call.
     """
-    backend = registry.serving(x)
+    backend = registry.backend_for(x)
     if backend is not None:
         return backend, x
     from devshim.trees import trees
 
-    owner = trees.owner_of_whole(x)
+    owner = trees.model_backend(x)
     leaves = [] if owner is None else [leaf for leaf in owner.leaves(x) if leaf.kind != "gradient"]
     if owner is None or len(leaves) != 1 or leaves[0].path:
         raise not_a_tensor(x, call, is_model=owner is not None)

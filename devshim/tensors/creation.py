@@ -50,7 +50,7 @@ def asarray(obj: object, *, dtype: object = None, device: DeviceLike | None = No
         CopyNeededError: ``copy=False``, and a copy is needed.
         DeviceNotFoundError: The framework does not have the device.
     """
-    backend = registry.serving(obj)
+    backend = registry.backend_for(obj)
     if backend is not None and not _is_foreign(backend, obj):
         target = backend.device_of(obj) if device is None else engine.require(backend, parsing.device(device))
         x, copy = _cast(backend, obj, arguments.dtype(backend, dtype), copy)

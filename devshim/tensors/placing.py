@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["copy", "device_of", "from_numpy", "place", "to_numpy"]
 
 _TENSORS = registry.TENSORS
-_HOSTED = registry.HOSTED
-_COPIERS = registry.COPIERS
+_HOST_FLAGS = registry.HOST_FLAGS
+_HOST_COPIES = registry.HOST_COPIES
 _TEXTS = parsing._TEXTS
 
 
@@ -55,7 +55,7 @@ def device_of(x: Tensor) -> Device:
     hook = explain.HOOK
     if hook is not None:
         hook(backend, "device_of")
-    flag = backend.hosted
+    flag = backend.fast_paths.host_flag
     if flag and getattr(x, flag) is True:
         return CPU
     try:
@@ -108,7 +108,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
     hook = explain.HOOK
     if target.text == "cpu" and hook is None:  # compares the text, for torch.compile: see `devshim.devices.device`
         if copy is None or copy is False:
-            flag = _HOSTED.get(type(x))  # gives the answer of the lines below at half the cost
+            flag = _HOST_FLAGS.get(type(x))  # gives the answer of the lines below at half the cost
             if flag is not None and getattr(x, flag) is True:
                 return x
         elif copy is True:
@@ -117,7 +117,7 @@ def place(x: T, device: DeviceLike | Placement, *, copy: bool | None = None, non
                 return made
     backend = _TENSORS.get(type(x))
     if backend is None:
-        backend = registry.serving(x)
+        backend = registry.backend_for(x)
         if backend is None:
             return place_tree(x, target, copy, non_blocking)
     if hook is not None:
@@ -162,7 +162,7 @@ def copy(x: T, device: DeviceLike) -> T:
     """
     hook = explain.HOOK
     if device is CPU and device.text and hook is None and engine.LEDGER is None and engine.FAULTS is None:
-        copier = _COPIERS.get(type(x))  # `_copied_to_host`, inlined to save one call
+        copier = _HOST_COPIES.get(type(x))  # `_copied_to_host`, inlined to save one call
         if copier is not None:
             try:
                 made: T | None = copier(x)
@@ -172,7 +172,7 @@ def copy(x: T, device: DeviceLike) -> T:
             if made is not None:
                 return made
     target = device if type(device) is Device and device.text else parsing.of_call("copy", x, device)
-    backend = _TENSORS.get(type(x)) or registry.serving(x)
+    backend = _TENSORS.get(type(x)) or registry.backend_for(x)
     if backend is None:
         return place_tree(x, target, True, False, "copy")
     if hook is not None:
@@ -182,7 +182,7 @@ def copy(x: T, device: DeviceLike) -> T:
 
 def _copied_to_host(x: T) -> T | None:
     """Return a copy in host memory by the framework's fast path, or None without one or if copies are observed."""
-    copier = _COPIERS.get(type(x))
+    copier = _HOST_COPIES.get(type(x))
     if copier is None or engine.LEDGER is not None or engine.FAULTS is not None:
         return None
     try:

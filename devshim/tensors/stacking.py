@@ -47,15 +47,15 @@ def tensors_in(values: Any, label: str = "obj") -> Found:
 
 
 def _collect(values: Any, label: str, found: Found) -> None:
-    if registry.ATOMS.issuperset(map(type, values)):
+    if registry.LEAF_TYPES.issuperset(map(type, values)):
         return  # plain numbers, the most common case
     for i, value in enumerate(values):
         kind = type(value)
         if kind in _LISTS:
-            if not registry.ATOMS.issuperset(map(type, value)):
+            if not registry.LEAF_TYPES.issuperset(map(type, value)):
                 _collect(value, f"{label}[{i}]", found)
-        elif kind not in registry.ATOMS:
-            backend = registry.serving(value)
+        elif kind not in registry.LEAF_TYPES:
+            backend = registry.backend_for(value)
             if backend is not None:
                 found.append((f"{label}[{i}]", value, backend))
 
@@ -113,7 +113,7 @@ class _Stack:
         """Return a list, tensor or number as a tensor on the device."""
         if type(value) in _LISTS:
             return self._joined([self.of(each) for each in value])
-        owner = registry.serving(value)
+        owner = registry.backend_for(value)
         if owner is None:
             return self._of_number(value)
         if owner is not self._backend:

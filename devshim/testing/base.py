@@ -242,7 +242,7 @@ class Kit:
         if "gpu" not in self.adapter.kinds() and not self.adapter.simulated:
             pytest.skip(f"{HARDWARE}{self.adapter.title} has no cards")
         if count == 0 or self.adapter.simulated:
-            pytest.fail(f"{device} was asked for: {self.adapter.absence('gpu')}")
+            pytest.fail(f"{device} was asked for: {self.adapter.why_unavailable('gpu')}")
         pytest.skip(f"{HARDWARE}this machine has {count} card(s), and the test needs {device.index + 1}")
 
     def _nearest(self, text: str) -> Device:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import devshim as ds
-from devshim.testing.models import Wholes
+from devshim.testing.models import ModelBase
 from devshim.testing.values import DTYPES, bits, feature, hook, numbers, sample
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 
-class Checkpoints(Wholes):
+class Checkpoints(ModelBase):
     """`save` and `load`."""
 
     @feature("checkpoints")
@@ -78,19 +78,19 @@ class Checkpoints(Wholes):
         model = ds.place(self.model(), device)
         before, path = self.weights(model), tmp_path / "m.safetensors"
         ds.save(model, path)
-        whole = path.read_bytes()
+        content = path.read_bytes()
         for leaf in self.leaves_of(model).values():
             leaf.write(ds.full_like(leaf.read(), 3))
         changed = self.weights(model)
-        flipped = bytearray(whole)
+        flipped = bytearray(content)
         flipped[-3] ^= 4
-        for bad in (whole[:-1], whole[: len(whole) // 2], b"", bytes(flipped), b"\xff" * 100, whole + b"x"):
+        for bad in (content[:-1], content[: len(content) // 2], b"", bytes(flipped), b"\xff" * 100, content + b"x"):
             path.write_bytes(bad)
             with pytest.raises(ds.CheckpointError) as caught:
                 ds.load(path, device, into=model)
             assert str(path) in caught.value.problem
             self.check_equal(self.weights(model), changed)
-        path.write_bytes(whole)
+        path.write_bytes(content)
         assert ds.load(path, device, into=model) is model
         self.check_equal(self.weights(model), before)
 

@@ -15,7 +15,7 @@ from devshim.registry import discovery, registry
 from devshim.testing.base import Kit
 from devshim.testing.values import FEATURE_OF, feature, hook
 
-LINES = (
+SNIPPETS = (
     *("device_count", "device_of", "place", "copy", "to_numpy", "from_numpy", "asarray", "zeros", "ones", "full"),
     *("empty", "arange", "linspace", "eye", "uniform", "normal", "seed", "on", "set_device", "run", "synchronize"),
     *("memory", "empty_cache", "convert", "try_gpu", "dtype", "devices", "describe", "memory_policy"),
@@ -95,10 +95,10 @@ class Declared(Kit):
     def test_every_call_has_a_native_line(self) -> None:
         """Each call has a template, and each template can be filled in."""
         models = () if "models" in self.adapter.gaps else MODEL_LINES
-        assert sorted(self.adapter.lines) == sorted((*LINES, *models))
+        assert sorted(self.adapter.snippets) == sorted((*SNIPPETS, *models))
         fields: dict[str, Any] = {"x": "x", "device": "D", "index": 1, "args": "a", "dtype": "", "path": "'p'"}
         fields |= {"devices": "[D]", "count": 1, "sizes": "[1]", "axis": 0, "op": "sum", "reduced": "sum"}
-        for call, template in self.adapter.lines.items():
+        for call, template in self.adapter.snippets.items():
             filled = template.format(name="float32") if call == "dtype" else template.format(*"0123", **fields)
             assert filled.strip(), call
 

@@ -20,25 +20,25 @@ INPUTS = np.random.default_rng(1).standard_normal((6, 4)).astype("float32")
 TARGETS = np.random.default_rng(2).standard_normal((6, 3)).astype("float32")
 
 
-class Wholes(Fresh):
+class ModelBase(Fresh):
     """The base class of the tests of models and optimizers, with their helpers."""
 
     # ------------------------------------------------------------------ the leaves of a model or optimizer
-    def leaves_of(self, whole: Any) -> dict[str, Any]:
+    def leaves_of(self, obj: Any) -> dict[str, Any]:
         """Return the leaves of a model or optimizer by their key paths."""
-        return {leaf.path: leaf for leaf in self.adapter.leaves(whole)}
+        return {leaf.path: leaf for leaf in self.adapter.leaves(obj)}
 
-    def state_of(self, *wholes: Any) -> dict[str, np.ndarray]:
+    def state_of(self, *objects: Any) -> dict[str, np.ndarray]:
         """Return every value of models and optimizers."""
         return {
             f"{i}:{path}": ds.to_numpy(leaf.read())
-            for i, whole in enumerate(wholes)
-            for path, leaf in self.leaves_of(whole).items()
+            for i, obj in enumerate(objects)
+            for path, leaf in self.leaves_of(obj).items()
         }
 
-    def check_on(self, whole: Any, device: Device) -> None:
+    def check_on(self, obj: Any, device: Device) -> None:
         """Assert that every leaf of a model or optimizer is on a device."""
-        found = {path: ds.device_of(leaf.read()) for path, leaf in self.leaves_of(whole).items()}
+        found = {path: ds.device_of(leaf.read()) for path, leaf in self.leaves_of(obj).items()}
         assert found
         assert set(found.values()) == {device}, found
 
@@ -74,7 +74,7 @@ class Wholes(Fresh):
         return self.state_of(ds.place(model, "cpu"))
 
 
-class Models(Wholes):
+class Models(ModelBase):
     """`place` of models."""
 
     @feature("models")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
-from devshim.testing.models import Wholes
+from devshim.testing.models import ModelBase
 from devshim.testing.values import cards, feature, hook, numbers
 
 CARDS = [ds.gpu(0), ds.gpu(1), ds.gpu(2)]
@@ -29,7 +29,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 """Calls that copy something from the host to the third GPU."""
 
 
-class ThreeCards(Wholes):
+class ThreeCards(ModelBase):
     """Behaviour that needs more than two GPUs."""
 
     def failing(self, what: Literal["allocation", "copy", "vanish"]) -> Iterator[int]:
@@ -70,10 +70,10 @@ class ThreeCards(Wholes):
             assert [self.adapter.shape(part["x"])[0] for part in parts] == sizes
             assert [self.adapter.shape(part["y"][0])[0] for part in parts] == sizes
             assert [ds.placement_of(part).devices for part in parts] == [{card} for card in CARDS]
-            whole = ds.gather(parts, "gpu:1")
-            assert ds.placement_of(whole).devices == {ds.gpu(1)}
-            assert self.same_numbers(whole["x"], a)
-            assert self.same_numbers(whole["y"][0], b)
+            gathered = ds.gather(parts, "gpu:1")
+            assert ds.placement_of(gathered).devices == {ds.gpu(1)}
+            assert self.same_numbers(gathered["x"], a)
+            assert self.same_numbers(gathered["y"][0], b)
 
     @cards(3)
     @feature("several")

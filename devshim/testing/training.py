@@ -9,14 +9,14 @@ import pytest
 
 import devshim as ds
 from devshim.testing.cards import used
-from devshim.testing.models import INPUTS, TARGETS, Wholes
+from devshim.testing.models import INPUTS, TARGETS, ModelBase
 from devshim.testing.values import feature, hook
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 
-class Training(Wholes):
+class Training(ModelBase):
     """Optimizers, atomic moves and placements."""
 
     # ------------------------------------------------------------------ optimizers
@@ -95,7 +95,7 @@ class Training(Wholes):
         def refuse(*_: object) -> None:
             raise RuntimeError("asked to")
 
-        monkeypatch.setattr(type(self.adapter), "rewire", refuse)
+        monkeypatch.setattr(type(self.adapter), "install_hooks", refuse)
         with pytest.raises(RuntimeError, match="asked to"):
             ds.place(model, away[1])
         monkeypatch.undo()
@@ -113,7 +113,7 @@ class Training(Wholes):
         model = self.model()
         before = used(other_device)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(type(self.adapter), "rewire", lambda *_: 1 / 0)
+            patched.setattr(type(self.adapter), "install_hooks", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError) as caught:
                 ds.place(model, other_device)
             assert used(other_device) == before, "also while the error and its traceback are held"

@@ -174,7 +174,7 @@ class Watching(Kit):
         if not (device is CPU or self.adapter.simulated):
             pytest.skip("hardware: a real card copies a number there")
         values = [ds.full((1,), i, dtype="float32", device=device) for i in range(5)]
-        for name in ("snapshot", "stack", "copy_to"):
+        for name in ("detached_copy", "stack_scalars", "copy_to"):
             monkeypatch.setattr(self.adapter, name, None)
         log = ds.MetricLog(device, capacity=3)
         for value in values:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Backend
     from devshim.devices.device import Device
-    from devshim.transfers.dlpack import Offer
+    from devshim.transfers.dlpack import TensorInfo
 
 __all__ = ["checked", "problem", "require"]
 
@@ -50,10 +50,10 @@ def checked(backend: Backend, source: Any) -> Any:
     """
     from devshim.transfers import dlpack
 
-    def check(offered: Offer) -> None:
+    def check(offered: TensorInfo) -> None:
         if offered.device[0] in dlpack.HOST and 0 not in offered.shape:
             why = problem(backend, offered.dtype, offered.itemsize, offered.address)
             if why is not None:
                 raise BufferError(why)
 
-    return source if backend.alignment == 1 else dlpack.Checked(source, check)
+    return source if backend.alignment == 1 else dlpack.ValidatingExporter(source, check)

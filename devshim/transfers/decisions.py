@@ -60,6 +60,6 @@ def refuse_flag(copy: object) -> NoReturn:
 def refuse_copy(backend: Backend, x: Tensor, target: Device) -> NoReturn:
     """Raise the error for ``copy=False`` and a tensor on another device."""
     reach(backend, target, (x,))
-    if backend.reads_code and backend.compiling():
+    if backend.traces_bytecode and backend.compiling():
         traced_errors.copy_needed(backend.name, str(backend.device_of(x)), str(target))
     raise messages.copy_needed(backend.device_of(x), target)

@@ -24,7 +24,7 @@ def parse_devices(devices: Any, call: str, first: str, x: object) -> list[Device
         first: The name, in its documentation, of the argument before the devices.
         x: That argument.
     """
-    one = isinstance(devices, (str, bytes, int, Device)) or registry.serving(devices) is not None
+    one = isinstance(devices, (str, bytes, int, Device)) or registry.backend_for(devices) is not None
     try:
         found = None if one else [parsing.device(each) for each in devices]
     except TypeError:

@@ -26,13 +26,13 @@ __all__ = [
     "HOST",
     "ROCM",
     "SMALL",
-    "Checked",
     "DLManagedTensor",
     "DLManagedTensorVersioned",
     "DLTensor",
     "Exporter",
-    "Offer",
     "Ordered",
+    "TensorInfo",
+    "ValidatingExporter",
     "address",
     "label",
     "managed",
@@ -107,7 +107,7 @@ _pointer.restype, _is_named.restype = ctypes.c_void_p, ctypes.c_int
 _pointer.argtypes = _is_named.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
-class Offer(NamedTuple):
+class TensorInfo(NamedTuple):
     """The description of the memory that a capsule offers.
 
     Attributes:
@@ -163,7 +163,7 @@ def managed(capsule: Any, *, versioned: bool = False) -> Any:
     raise BufferError("it gives no DLPack capsule that can be read, or one that was used already")
 
 
-def read(capsule: Any, *, versioned: bool = False) -> Offer:
+def read(capsule: Any, *, versioned: bool = False) -> TensorInfo:
     """Return what a capsule offers without consuming it; the arguments are those of `managed`.
 
     Raises:
@@ -176,7 +176,7 @@ def read(capsule: Any, *, versioned: bool = False) -> Offer:
     shape = _numbers(sizes, ndim)
     if not data and 0 not in shape:
         raise BufferError("it offers no memory")
-    return Offer(
+    return TensorInfo(
         device=(kind, index),
         dtype=_NAMES.get((code, bits, lanes)) or f"(code {code}, {bits} bits, {lanes} lanes)",
         shape=shape,
@@ -254,7 +254,7 @@ class Exporter:
         return self._capsule(stream)
 
 
-class Checked:
+class ValidatingExporter:
     """A producer whose capsules are checked before their consumer gets them.
 
     Args:
@@ -263,7 +263,7 @@ class Checked:
             consumers take a `TypeError` for that of an older producer, and ask again.
     """
 
-    def __init__(self, source: Any, check: Callable[[Offer], None]) -> None:
+    def __init__(self, source: Any, check: Callable[[TensorInfo], None]) -> None:
         self._source = source
         self._check = check
 

@@ -39,7 +39,7 @@ LEDGER: Callable[[Backend, Device, Device, int | None, int], AbstractContextMana
 def require(backend: Backend, device: Device) -> Device:
     """Return the device if the backend has it, or raise `DeviceNotFoundError`."""
     if device is not CPU and device.index >= backend.count(device.kind):
-        if backend.reads_code and backend.compiling():
+        if backend.traces_bytecode and backend.compiling():
             from devshim.registry import traced_errors
 
             traced_errors.not_found(backend.name, device.text)
@@ -67,7 +67,7 @@ def move(backend: Backend, x: T, target: Device, non_blocking: bool = False) -> 
     except Exception as error:
         raise_if_full(backend, error, target, x)
         raise
-    if target is CPU and backend.hosted and getattr(result, backend.hosted) is True:
+    if target is CPU and backend.fast_paths.host_flag and getattr(result, backend.fast_paths.host_flag) is True:
         return result
     if backend.device_of(result) is not target:
         raise_misplaced(backend, target, result)
@@ -179,7 +179,9 @@ def _receive(backend: Backend, xs: Any, target: Device, non_blocking: bool, arri
 
 def are_hosted(backend: Backend, xs: Sequence[Tensor]) -> bool:
     """Return True if a fast check shows that all tensors are in host memory."""
-    return bool(backend.hosted) and not any(map(is_not, map(attrgetter(backend.hosted), xs), repeat(True)))
+    return bool(backend.fast_paths.host_flag) and not any(
+        map(is_not, map(attrgetter(backend.fast_paths.host_flag), xs), repeat(True))
+    )
 
 
 def _by_source(

@@ -125,8 +125,8 @@ def native_line(
         dtype: The array-API name of the requested dtype, or None.
         **names: Source text for further names of the template, such as ``x`` and ``path``.
     """
-    named = backend.lines.get("dtype", "{name!r}").format(name=dtype) if isinstance(dtype, str) else str(dtype)
-    line = backend.lines.get(call, f"# {backend.title} has no line of its own for ds.{call}")
+    named = backend.snippets.get("dtype", "{name!r}").format(name=dtype) if isinstance(dtype, str) else str(dtype)
+    line = backend.snippets.get(call, f"# {backend.title} has no line of its own for ds.{call}")
     sources = [_source(value) for value in args]
     known = {
         "x": "x",

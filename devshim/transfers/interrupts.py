@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["uninterrupted"]
+__all__ = ["defer_sigint"]
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def defer_sigint() -> Iterator[None]:
     """Delay Ctrl-C until the block has ended; it never arrives in threads other than the main one."""
     import signal
     import threading

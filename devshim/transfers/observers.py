@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     Listener = Callable[[Backend, Device, Device, int, float, int, str, float], None]
     """Called for each copy with backend, source, target, bytes, seconds, tensors, site, start."""
 
-LISTENING: ContextVar[tuple[Block, ...]] = ContextVar("devshim_listening", default=())
+LISTENING: ContextVar[tuple[Scope, ...]] = ContextVar("devshim_listening", default=())
 """The listeners of this context, each with a flag: True to wait for the devices."""
-GUARDED: ContextVar[tuple[Block, ...]] = ContextVar("devshim_guarded", default=())
+GUARDED: ContextVar[tuple[Scope, ...]] = ContextVar("devshim_guarded", default=())
 """The guards of this context (`devshim.monitoring.guard`), the innermost last."""
 CALLER: ContextVar[FrameType | None] = ContextVar("devshim_caller", default=None)
 """The user's frame that waits for a thread of `devshim.parallel`."""
@@ -47,7 +47,7 @@ _MADE = "<eval_with_key>"
 """The pseudo file name of functions that torch.fx generates, which are compiled ones."""
 
 
-class Block:
+class Scope:
     """A ``with`` block of an observer, as stored in the contexts in which it was opened.
 
     A task has a copy of the context in which it was started, and a generator may be closed in another context than the
@@ -61,7 +61,7 @@ class Block:
         self.open: bool = True
 
 
-def enter(contexts: ContextVar[tuple[Block, ...]], what: Any, opened: list[Block]) -> None:
+def push(contexts: ContextVar[tuple[Scope, ...]], what: Any, opened: list[Scope]) -> None:
     """Open a block in this context.
 
     Args:
@@ -69,13 +69,13 @@ def enter(contexts: ContextVar[tuple[Block, ...]], what: Any, opened: list[Block
         what: The observer.
         opened: The open blocks of the same object, to which this one is added.
     """
-    block = Block(what)
+    block = Scope(what)
     opened.append(block)
     contexts.set((*(each for each in contexts.get() if each.open), block))
     _watch(1)
 
 
-def leave(contexts: ContextVar[tuple[Block, ...]], opened: list[Block]) -> None:
+def pop(contexts: ContextVar[tuple[Scope, ...]], opened: list[Scope]) -> None:
     """Close the innermost of an object's blocks in this context; in a context that has none of them, the last."""
     block = next((each for each in reversed(contexts.get()) if each in opened), opened[-1])
     opened.remove(block)
@@ -97,7 +97,7 @@ def _watch(step: int) -> None:
         engine.LEDGER = _recording if _open else None
 
 
-def inside() -> bool:
+def in_own_transfer() -> bool:
     """Return True if this thread is inside a copy that devshim itself makes."""
     return getattr(_INSIDE, "copying", False)
 
@@ -146,14 +146,14 @@ def _is_on_the_way(frame: FrameType) -> bool:
 def _recording(backend: Backend, source: Device, target: Device, nbytes: int | None, tensors: int) -> Recording | None:
     """Return the context for a copy (``nbytes`` None: for making a tensor); None if no observer is active here."""
     listening = _listening()
-    if inside() or not (listening or any(block.open for block in GUARDED.get())):
+    if in_own_transfer() or not (listening or any(block.open for block in GUARDED.get())):
         return None
     return Recording(listening if nbytes is not None else (), backend, source, target, nbytes, tensors)
 
 
 def cloned(copies: Sequence[tuple[Backend, Any]], start: float) -> None:
     """Record the data of a model's clone as copies on the device where the clone was made."""
-    listening = () if inside() else _listening()
+    listening = () if in_own_transfer() else _listening()
     sums: dict[tuple[str, Device], list[Any]] = {}
     for backend, x in copies if listening else ():
         device = backend.device_of(x)

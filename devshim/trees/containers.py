@@ -44,7 +44,7 @@ def children(node: Any, backends: Sequence[Backend] | None = None) -> Flat | Non
         backends: The frameworks whose registries are used; the default is those that are imported.
     """
     cls = type(node)
-    if cls in registry.ATOMS:
+    if cls in registry.LEAF_TYPES:
         return None
     if cls is dict:  # torch.compile does not support copy.copy
         return list(node), list(node.values()), lambda new: dict(zip(node, new, strict=True))
@@ -62,7 +62,7 @@ def children(node: Any, backends: Sequence[Backend] | None = None) -> Flat | Non
 def _registered(node: Any, backends: Sequence[Backend] | None) -> Flat | None:
     """Flatten a node that a framework knows: registered as a pytree, or a container class of the framework."""
     for backend in registry.with_containers() if backends is None else backends:
-        flat = backend.flatten_once(node)
+        flat = backend.tree_flatten_one_level(node)
         if flat is not None:
             return _keeping_fields(node, flat)
     return None

@@ -37,19 +37,19 @@ def placing(hook: Hook, call: str, tree: Any, where: Where) -> None:
         tree: A tree of tensors, models and optimizers.
         where: The device of a leaf, as for `devshim.models.moving.Move`.
     """
-    wholes: list[Any] = []
-    found = list(trees.scan(tree, None, wholes))
+    objects: list[Any] = []
+    found = list(trees.iter_leaves(tree, None, objects))
     for cell, x, backend in found[:LINES]:
         device = where(key_paths.path_text(cell), "", not backend.shape(x))
         hook(backend, call, device, x=_named("x", cell))
     _show_rest(len(found), "tensors")
-    for cell, whole, backend in wholes:
-        _place_whole(hook, call, key_paths.path_text(cell), cell, whole, backend, where)
+    for cell, obj, backend in objects:
+        _place_object(hook, call, key_paths.path_text(cell), cell, obj, backend, where)
 
 
-def _place_whole(hook: Hook, call: str, prefix: str, cell: Any, whole: Any, backend: Backend, where: Where) -> None:
+def _place_object(hook: Hook, call: str, prefix: str, cell: Any, obj: Any, backend: Backend, where: Where) -> None:
     """Show the placement of a model or optimizer; for a model over several devices, show each parameter."""
-    leaves = [leaf for leaf in backend.leaves(whole) if leaf.kind != "gradient"]
+    leaves = [leaf for leaf in backend.leaves(obj) if leaf.kind != "gradient"]
     held = [leaf for leaf in leaves if leaf.kind in _HELD]
     kind = _kind(leaves)
     name = _named(kind, cell)
@@ -87,29 +87,29 @@ def about(hook: Hook, call: str, tree: Any, device: Device | None = None, **name
 
     A model's line is that of ``call`` followed by ``_model``, an optimizer's by ``_optimizer``, if the backend has one.
     """
-    wholes: list[Any] = []
-    found = list(trees.scan(tree, None, wholes))
+    objects: list[Any] = []
+    found = list(trees.iter_leaves(tree, None, objects))
     for cell, _, backend in found[:LINES]:
         hook(backend, call, device, **{"x": _named("x", cell), **names})
     _show_rest(len(found), "tensors")
-    for cell, whole, backend in wholes:
-        kind = _kind(backend.leaves(whole))
+    for cell, obj, backend in objects:
+        kind = _kind(backend.leaves(obj))
         own = f"{call}_{kind}"
-        hook(backend, own if own in backend.lines else call, device, **{"x": _named(kind, cell), **names})
+        hook(backend, own if own in backend.snippets else call, device, **{"x": _named(kind, cell), **names})
 
 
 def filing(hook: Hook, call: str, tree: Any, path: Any, device: Device | None = None) -> None:
     """Show the lines for `save` or `load` of a tree: one for its tensors together, and one for each model."""
-    wholes: list[Any] = []
+    objects: list[Any] = []
     first: dict[Backend, Device] = {}
-    for _, x, backend in trees.scan(tree, None, wholes):
+    for _, x, backend in trees.iter_leaves(tree, None, objects):
         if backend not in first:
             first[backend] = device if device is not None else backend.device_of(x)
     named = {"path": repr(str(path))}
     for backend, target in first.items():
         hook(backend, call, target, **{"x": "tensors", **named})
-    for cell, whole, backend in wholes:
-        kind = _kind(backend.leaves(whole))
+    for cell, obj, backend in objects:
+        kind = _kind(backend.leaves(obj))
         hook(backend, f"{call}_{kind}", None, **{"x": _named(kind, cell), **named})
 
 
@@ -120,4 +120,4 @@ def listed(backend: Backend, devices: Sequence[Device]) -> str:
 
 def _named(name: str, cell: Any) -> str:
     """Return the source text of an object in a tree: the variable's name and the keys to it."""
-    return name + "".join(f"[{key!r}]" for key in key_paths.path_of(cell))
+    return name + "".join(f"[{key!r}]" for key in key_paths.key_path(cell))

@@ -1,8 +1,8 @@
 """Fast paths for plain trees: are all tensors on the target already, and if not, which of them move?
 
 A training loop places every batch, and most batches are on the target already. So a tree is first checked without
-recording paths or how to rebuild it, which is half the cost of the slow path (`trees.trees.scan`). Trees that are not
-plain are left to the slow path. If tensors move, they are found one container at a time, and a leaf's name is
+recording paths or how to rebuild it, which is half the cost of the slow path (`iter_leaves`). Trees that are not plain
+are left to the slow path. If tensors move, they are found one container at a time, and a leaf's name is
 determined only if its copy fails.
 """
 
@@ -28,7 +28,7 @@ _REBUILT = frozenset({dict, list, tuple})
 """Those of the plain containers that are rebuilt from their children alone."""
 
 
-def settled(tree: Any, target: Device) -> bool | None:
+def all_on_target(tree: Any, target: Device) -> bool | None:
     """Return True if every tensor of a tree is on a device already, False at the first that is not.
 
     Returns None if only the slow path can tell; then `moving` cannot tell, either. This happens in rare cases: tensors
@@ -36,7 +36,7 @@ def settled(tree: Any, target: Device) -> bool | None:
     """
     if type(tree) not in _PLAIN:
         return None
-    tensors, atoms, on_host = registry.TENSORS, registry.ATOMS, target is CPU
+    tensors, atoms, on_host = registry.TENSORS, registry.LEAF_TYPES, target is CPU
     seen = {id(tree)}
     stack = [tree]
     while stack:
@@ -45,7 +45,7 @@ def settled(tree: Any, target: Device) -> bool | None:
             cls = type(child)
             backend = tensors.get(cls)
             if backend is not None:
-                if on_host and backend.hosted and getattr(child, backend.hosted) is True:
+                if on_host and backend.fast_paths.host_flag and getattr(child, backend.fast_paths.host_flag) is True:
                     continue
                 try:
                     if backend.device_of(child) is not target:
@@ -94,7 +94,7 @@ def moving(tree: Any, target: Device, copy: bool | None) -> tuple[list[Any], dic
                             return None
                         seen.add(id(child))
                         nodes.append(child)
-            elif cls not in registry.ATOMS:
+            elif cls not in registry.LEAF_TYPES:
                 return None
     return nodes, found
 

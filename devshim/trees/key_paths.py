@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     Cell = tuple[Any, object]
     """A container's own cell and a key in that container; even a path of 10,000 keys costs nothing this way."""
 
-__all__ = ["brackets", "path_of", "path_text"]
+__all__ = ["brackets", "key_path", "path_text"]
 
 
-def path_of(cell: Cell | None) -> Path:
+def key_path(cell: Cell | None) -> Path:
     """Return the keys that lead from the root to a tensor."""
     keys: list[object] = []
     while cell is not None:
@@ -25,9 +25,9 @@ def path_of(cell: Cell | None) -> Path:
 
 def path_text(cell: Cell | None) -> str:
     """Return the keys that lead to an object as a `Placement` writes them, joined by dots."""
-    return ".".join(map(str, path_of(cell)))
+    return ".".join(map(str, key_path(cell)))
 
 
 def brackets(cell: Cell | None) -> str:
     """Return the keys that lead to an object as Python writes them: ``['a'][0]``; empty for the tree itself."""
-    return "".join(f"[{part!r}]" for part in path_of(cell))
+    return "".join(f"[{part!r}]" for part in key_path(cell))

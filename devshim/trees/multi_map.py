@@ -87,9 +87,9 @@ def mapped(trees: list[Any], visit: Visit, unlike: Unlike) -> Any:
 
 def is_leaf(node: Any) -> bool:
     """Return True for a tensor, a model or optimizer, or a plain value; other leaves have no children either."""
-    if type(node) in registry.ATOMS or registry.serving(node) is not None:
+    if type(node) in registry.LEAF_TYPES or registry.backend_for(node) is not None:
         return True
-    return trees_module.owner_of_whole(node) is not None
+    return trees_module.model_backend(node) is not None
 
 
 def _aligned(keys: list[Any], first: Any, node: Any, cell: Cell, which: int, unlike: Unlike) -> list[Any]:
@@ -176,7 +176,7 @@ def require_same_form(
 ) -> None:
     """Raise `ArgumentError` for tensors of different framework, dtype, or shape (except along an axis); name each."""
     for which, node in enumerate(nodes):
-        other = registry.serving(node)
+        other = registry.backend_for(node)
         if other is None:
             told = f"{noun} {which} is a {type_name(node)}, and {noun} 0 a tensor of {backend.title}"
         elif other is not backend:

@@ -73,7 +73,7 @@ def refuse(call: str, x: object, device: object = None) -> NotATensorError:
         x: The given object.
         device: The requested device, for the hint.
     """
-    plain = type(x) in registry_module.ATOMS and not isinstance(x, _CODE)
+    plain = type(x) in registry_module.LEAF_TYPES and not isinstance(x, _CODE)
     what = show(x) if plain else f"an object of type {type_name(x)}"
     found = "its class is no container that devshim knows" if _tensors_in(x) else "there is no tensor in it"
     return NotATensorError(
@@ -124,11 +124,11 @@ def _members(value: Any) -> list[Any]:
 def _moves(value: Any) -> bool:
     """Return True if `place` moves a value: a tensor, a model or an optimizer."""
     cls = type(value)
-    if cls in registry_module.ATOMS:
+    if cls in registry_module.LEAF_TYPES:
         return False
-    if registry_module.serving(value) is not None:
+    if registry_module.backend_for(value) is not None:
         return True
-    owner = None if isinstance(value, (dict, list, tuple)) else registry_module.owner(cls)
+    owner = None if isinstance(value, (dict, list, tuple)) else registry_module.backend_of_type(cls)
     return owner is not None and owner.is_model(cls)
 
 

@@ -48,44 +48,44 @@ def _children(node: Any) -> Flat | None:
 
 def place(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool) -> T:
     """Move every tensor of a tree when the compiled function runs; return the tree itself if none has to move."""
-    if _has_whole(tree):
+    if _has_object(tree):
         tracing.refuse("place", trees.OUTSIDE)
         return trees.placed(tree, to, copy, non_blocking)
-    if tree is not None and registry.serving(tree) is None and _children(tree) is None:
+    if tree is not None and registry.backend_for(tree) is None and _children(tree) is None:
         traced_errors.not_a_tensor("place", type(tree).__name__)
     placed: T = _placed(tree, to, copy, non_blocking, "")[0]
     return placed
 
 
-def _has_whole(node: Any) -> bool:
+def _has_object(node: Any) -> bool:
     """Return True if a tree contains a model or optimizer."""
-    if type(node) in registry.ATOMS or registry.serving(node) is not None:
+    if type(node) in registry.LEAF_TYPES or registry.backend_for(node) is not None:
         return False
-    if not isinstance(node, (dict, list, tuple)) and _is_whole(type(node)):
+    if not isinstance(node, (dict, list, tuple)) and _is_model_or_optimizer(type(node)):
         return True
     flat = _children(node)
     for child in () if flat is None else flat[1]:  # noqa: SIM110 - a generator would break the graph
-        if _has_whole(child):
+        if _has_object(child):
             return True
     return False
 
 
-@registry.settled_when_compiled
-def _is_whole(cls: type) -> bool:
+@registry.constant_under_compile
+def _is_model_or_optimizer(cls: type) -> bool:
     """Return True if instances of a type are models or optimizers."""
-    owner = registry.owner(cls)
+    owner = registry.backend_of_type(cls)
     return owner is not None and owner.is_model(cls)
 
 
 def _placed(node: Any, to: Device | Where, copy: bool | None, non_blocking: bool, path: str) -> tuple[Any, bool]:
     """Return the node with its tensors moved, and True if it is another object: a compiler may not support ``is``."""
-    backend = registry.serving(node)
+    backend = registry.backend_for(node)
     if backend is not None:
         target = to if isinstance(to, Device) else parsing.device(to(path, ""))
         if decisions.stays(backend, node, target, copy):
             return node, False
         return engine.move(backend, node, target, non_blocking), True
-    flat = None if type(node) in registry.ATOMS else _children(node)
+    flat = None if type(node) in registry.LEAF_TYPES else _children(node)
     if flat is None:
         return node, False
     keys, children, rebuild = flat
@@ -105,13 +105,13 @@ def tensors(tree: Any) -> list[tuple[tuple[object, ...], Tensor, Backend]]:
 
 
 def _collect(node: Any, path: tuple[object, ...], found: list[Any]) -> None:
-    backend = registry.serving(node)
+    backend = registry.backend_for(node)
     if backend is not None:
         found.append((path, node, backend))
         return
-    if type(node) in registry.ATOMS:
+    if type(node) in registry.LEAF_TYPES:
         return
-    owner = trees.owner_of_whole(node)
+    owner = trees.model_backend(node)
     if owner is not None:
         for leaf in owner.leaves(node):
             found.append(((*path, leaf.path), leaf.read(), owner))

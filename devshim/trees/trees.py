@@ -24,8 +24,8 @@ from devshim.registry import registry
 from devshim.transfers import batch, decisions, engine
 from devshim.trees import not_moved
 from devshim.trees.containers import children
-from devshim.trees.fast_check import moving, settled
-from devshim.trees.key_paths import brackets, path_of, path_text
+from devshim.trees.fast_check import all_on_target, moving
+from devshim.trees.key_paths import brackets, key_path, path_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,10 +41,10 @@ T = TypeVar("T")
 OUTSIDE = "place models and optimizers before the compiled function is called"
 
 
-def scan(
+def iter_leaves(
     tree: Any,
     done: list[tuple[Any, Flat]] | None = None,
-    wholes: list[tuple[Cell, Any, Backend]] | None = None,
+    objects: list[tuple[Cell, Any, Backend]] | None = None,
     others: list[tuple[Cell, Any]] | None = None,
 ) -> Iterator[tuple[Cell, Tensor, Backend]]:
     """Yield every tensor of a tree with its cell and its backend; skip other leaves.
@@ -52,7 +52,7 @@ def scan(
     Args:
         tree: Anything.
         done: Receives every container with its children, each after the containers in it.
-        wholes: Receives the models and optimizers with their cells; without it, the tensors in them are yielded.
+        objects: Receives the models and optimizers with their cells; without it, the tensors in them are yielded.
         others: Receives all other objects with their cells, except numbers, text and None.
 
     Raises:
@@ -68,22 +68,22 @@ def scan(
     while stack:
         node, flat, cell, items = stack[-1]
         for key, child in items:
-            if type(child) in registry.ATOMS:
+            if type(child) in registry.LEAF_TYPES:
                 continue
-            backend = registry.serving(child)
+            backend = registry.backend_for(child)
             if backend is not None:
                 yield (cell, key), child, backend
             elif id(child) in above:
                 raise ArgumentError("the tree contains itself", "break the cycle: a tree of tensors is finite")
             elif id(child) not in seen:
                 seen[id(child)] = child
-                owner = owner_of_whole(child)
+                owner = model_backend(child)
                 if owner is not None:
-                    if wholes is None:
+                    if objects is None:
                         for leaf in owner.leaves(child):
                             yield ((cell, key), leaf.path), leaf.read(), owner
                     else:
-                        wholes.append(((cell, key), child, owner))
+                        objects.append(((cell, key), child, owner))
                     continue
                 below = children(child)
                 if below is not None:
@@ -99,11 +99,11 @@ def scan(
                 done.append((node, flat))
 
 
-def owner_of_whole(node: Any) -> Backend | None:
+def model_backend(node: Any) -> Backend | None:
     """Return the backend of a model or optimizer, or None for anything else."""
     if isinstance(node, (dict, list, tuple)):
         return None
-    owner = registry.owner(type(node))
+    owner = registry.backend_of_type(type(node))
     if owner is None or not owner.is_model(type(node)):
         return None
     if "models" in owner.gaps:
@@ -112,39 +112,39 @@ def owner_of_whole(node: Any) -> Backend | None:
 
 
 def tensors(tree: Any) -> Iterator[tuple[Path, Tensor, Backend]]:
-    """Yield every tensor of a tree with its path and its backend, like `scan`, for callers that name the tensors."""
-    for cell, x, backend in scan(tree):
-        yield path_of(cell), x, backend
+    """Yield every tensor of a tree with its path and its backend, like `iter_leaves`."""
+    for cell, x, backend in iter_leaves(tree):
+        yield key_path(cell), x, backend
 
 
 def placed(tree: T, to: Device | Where, copy: bool | None, non_blocking: bool, call: str = "place") -> T:
     """Move every tensor of a tree, outside compiled functions: `devshim.place` of anything but a single tensor."""
     plain = None
     if isinstance(to, Device):
-        there = settled(tree, to) if copy is None or copy is False else False
+        there = all_on_target(tree, to) if copy is None or copy is False else False
         if there:
             return tree
         plain = None if there is None else moving(tree, to, copy)
     if plain is not None:
         return _placed_plain(tree, plain, to, non_blocking)
     done: list[tuple[Any, Flat]] = []
-    wholes: list[tuple[Cell, Any, Backend]] = []
+    objects: list[tuple[Cell, Any, Backend]] = []
     others: list[tuple[Cell, Any]] = []
     going = batch.Going(brackets)
     one: Device | None = to if isinstance(to, Device) else None
     where = everywhere(to)
     x = None
-    for cell, x, backend in scan(tree, done, wholes, others):
+    for cell, x, backend in iter_leaves(tree, done, objects, others):
         target = one or where(path_text(cell), "", not backend.shape(x))
         if not decisions.stays(backend, x, target, copy):
             going.add(id(x), backend, x, target, cell)
     if others or (x is None and not done):
-        look_at_others(call, tree, bool(done or wholes or x is not None), others, one)
+        look_at_others(call, tree, bool(done or objects or x is not None), others, one)
     new: dict[int, Any] = {}
-    with _moved_with(wholes, where, copy) as clones:
+    with _moved_with(objects, where, copy) as clones:
         new.update(clones)
         new.update(going.copy(non_blocking))
-    return rebuilt(tree, done, new)
+    return rebuild(tree, done, new)
 
 
 def _placed_plain(tree: T, plain: Any, to: Any, non_blocking: bool) -> T:
@@ -155,12 +155,12 @@ def _placed_plain(tree: T, plain: Any, to: Any, non_blocking: bool) -> T:
         going.add_all(backend, xs, to)
     new = going.copy(non_blocking)
     done = [(node, flat) for node in reversed(nodes) if (flat := children(node)) is not None]
-    return rebuilt(tree, done, new)
+    return rebuild(tree, done, new)
 
 
 def _brackets_of(tree: Any, x: Tensor) -> str:
     """Return the keys that lead to a tensor of a tree, as Python writes them."""
-    return next((brackets(cell) for cell, each, _ in scan(tree) if each is x), "")
+    return next((brackets(cell) for cell, each, _ in iter_leaves(tree) if each is x), "")
 
 
 def everywhere(to: Device | Where) -> Where:
@@ -185,7 +185,7 @@ def look_at_others(
     raise not_moved.refuse(call, tree, device)
 
 
-def rebuilt(tree: T, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> T:
+def rebuild(tree: T, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> T:
     """Return the tree with the new objects in it; the same object if it contains none of them."""
     for node, (_, old, rebuild) in done if new else ():
         for child in old:  # a plain loop, no `is`: torch.compile traces a generator only once and cannot compare tuples
@@ -197,10 +197,10 @@ def rebuilt(tree: T, done: list[tuple[Any, Flat]], new: dict[int, Any]) -> T:
 
 
 @contextmanager
-def _moved_with(wholes: list[tuple[Cell, Any, Backend]], where: Where, copy: bool | None) -> Iterator[dict[int, Any]]:
+def _moved_with(objects: list[tuple[Cell, Any, Backend]], where: Where, copy: bool | None) -> Iterator[dict[int, Any]]:
     """Move the models and optimizers of a tree, or clones of them, together with what the block moves: all or none."""
     clones: dict[int, Any] = {}
-    if not wholes:
+    if not objects:
         yield clones
         return
     from devshim.models import moving
@@ -209,15 +209,15 @@ def _moved_with(wholes: list[tuple[Cell, Any, Backend]], where: Where, copy: boo
     tracing.refuse("place", OUTSIDE)
     begun = time.perf_counter()
     if copy:
-        for backend in dict.fromkeys(backend for _, _, backend in wholes):
-            its = [whole for _, whole, owner in wholes if owner is backend]
+        for backend in dict.fromkeys(backend for _, _, backend in objects):
+            its = [obj for _, obj, owner in objects if owner is backend]
             clones.update(zip(map(id, its), backend.clones(its), strict=True))
-    found = [(path_text(cell), clones.get(id(each), each), backend) for cell, each, backend in wholes]
+    found = [(path_text(cell), clones.get(id(each), each), backend) for cell, each, backend in objects]
     move = moving.Move(found, where)
-    move.stage(None if copy else copy)
+    move.prepare(None if copy else copy)
     yield clones
     stayed = move.staying() if copy and engine.LEDGER is not None else []
-    move.exchange()
+    move.commit()
     if stayed:
         from devshim.transfers import observers
 
@@ -235,15 +235,15 @@ def placement_of(tree: Any) -> dict[str, Device]:
     from devshim.simulation.removed_gpus import located
 
     done: list[Any] = []
-    wholes: list[tuple[Cell, Any, Backend]] = []
+    objects: list[tuple[Cell, Any, Backend]] = []
     found: dict[str, Device] = {}
-    for cell, x, backend in scan(tree, done, wholes):
+    for cell, x, backend in iter_leaves(tree, done, objects):
         found[path_text(cell)] = located(backend, partial(_itself, x))
-    look_at_others("placement_of", tree, bool(done or wholes or found), [])
-    for cell, whole, backend in wholes:
+    look_at_others("placement_of", tree, bool(done or objects or found), [])
+    for cell, obj, backend in objects:
         prefix = path_text(cell)
         tracing.refuse_where_read("placement_of", "ask of models outside the compiled function")
-        for leaf in backend.leaves(whole):
+        for leaf in backend.leaves(obj):
             if leaf.kind != "gradient":
                 found[joined(prefix, leaf.path)] = located(backend, leaf.read)
     return found

@@ -32,4 +32,4 @@ def no_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*args: object) -> None:
         pytest.fail("it went the long way")
 
-    monkeypatch.setattr(convert, "_the_long_way", gone)
+    monkeypatch.setattr(convert, "_convert_general", gone)

@@ -14,7 +14,7 @@ from devshim.contract.backend import FEATURES
 from devshim.registry import discovery, registry
 from devshim.testing import Conformance
 from devshim.testing.base import Kit
-from devshim.testing.declared import LINES, MODEL_LINES
+from devshim.testing.declared import MODEL_LINES, SNIPPETS
 
 
 def own_tests(cls: type) -> list[Any]:
@@ -68,8 +68,8 @@ def test_adapters_declare_alike(name: str) -> None:
     gaps = registry.gaps(name)
     assert set(gaps) <= set(FEATURES)
     assert all(gap.kind in ("planned", "upstream", "never") and len(gap.reason.split()) > 2 for gap in gaps.values())
-    lines = importlib.import_module(discovery.BUILTIN[name].partition(".backend:")[0] + ".snippets").LINES
-    assert sorted(lines) == sorted((*LINES, *(() if "models" in gaps else MODEL_LINES)))
+    lines = importlib.import_module(discovery.BUILTIN[name].partition(".backend:")[0] + ".snippets").SNIPPETS
+    assert sorted(lines) == sorted((*SNIPPETS, *(() if "models" in gaps else MODEL_LINES)))
 
 
 def test_a_subclass_names_its_backend() -> None:

@@ -8,13 +8,13 @@ import devshim as ds
 from devshim.registry import registry
 
 
-def leaves(whole: Any) -> dict[str, Any]:
+def leaves(obj: Any) -> dict[str, Any]:
     """Return every leaf of a model or an optimizer, by its path."""
-    owner = registry.owner(type(whole))
+    owner = registry.backend_of_type(type(obj))
     assert owner is not None
-    return {leaf.path: leaf for leaf in owner.leaves(whole)}
+    return {leaf.path: leaf for leaf in owner.leaves(obj)}
 
 
-def devices(*wholes: Any) -> set[ds.Device]:
+def devices(*objects: Any) -> set[ds.Device]:
     """Return the devices of the leaves, including gradients."""
-    return {ds.device_of(leaf.read()) for whole in wholes for leaf in leaves(whole).values()}
+    return {ds.device_of(leaf.read()) for obj in objects for leaf in leaves(obj).values()}

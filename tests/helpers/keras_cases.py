@@ -54,8 +54,8 @@ class KerasCases:
             model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
         return model
 
-    def devices(self, whole: Any) -> set[ds.Device]:
-        return set(ds.placement_of(whole).devices)
+    def devices(self, obj: Any) -> set[ds.Device]:
+        return set(ds.placement_of(obj).devices)
 
     # ------------------------------------------------------------------ compute follows data
     def test_operators_answer_where_their_arguments_are(self) -> None:

@@ -50,11 +50,11 @@ class Toys:
     def is_model(self, cls: type) -> bool:
         return issubclass(cls, (Model, Optimizer)) and cls.__module__ == self.name  # type: ignore[attr-defined]
 
-    def leaves(self, whole: Any) -> list[Leaf]:
-        held = whole.parameters if isinstance(whole, Model) else whole.momentum
+    def leaves(self, obj: Any) -> list[Leaf]:
+        held = obj.parameters if isinstance(obj, Model) else obj.momentum
         found = []
         for path, parameter in held.items():
-            beside = None if isinstance(whole, Model) else whole.model.parameters[path]
+            beside = None if isinstance(obj, Model) else obj.model.parameters[path]
             read, write = self.access(parameter, "data", path)
             found.append(Leaf(path, parameter.kind, read, write, parameter, beside))  # type: ignore[arg-type]
             if parameter.gradient is not None:
@@ -71,30 +71,30 @@ class Toys:
 
         return lambda: getattr(parameter, name), write
 
-    def rewire(self, whole: Any, where: Any) -> Callable[[], None]:
-        if isinstance(whole, Model):
-            whole.rewired += 1
+    def install_hooks(self, obj: Any, where: Any) -> Callable[[], None]:
+        if isinstance(obj, Model):
+            obj.rewired += 1
         return lambda: None
 
     def layers(self, model: Model) -> list[Layer]:
         return [
-            Layer(kind, path, {role: Weight(name, axes) for role, (name, axes) in weights.items()}, facts)
-            for kind, path, weights, facts in model.layers
+            Layer(kind, path, {role: Weight(name, axes) for role, (name, axes) in weights.items()}, settings)
+            for kind, path, weights, settings in model.layers
         ]
 
-    def facts(self, whole: Any) -> Any:
-        return None if isinstance(whole, Model) else {"rate": whole.rate, "names": list(whole.momentum)}
+    def get_extra_state(self, obj: Any) -> Any:
+        return None if isinstance(obj, Model) else {"rate": obj.rate, "names": list(obj.momentum)}
 
-    def restore(self, whole: Any, facts: Any, forms: Any) -> Callable[[], None]:
-        rate, momentum = whole.rate, dict(whole.momentum)
-        if facts["names"] and set(facts["names"]) != set(whole.model.parameters):
+    def set_extra_state(self, obj: Any, state: Any, forms: Any) -> Callable[[], None]:
+        rate, momentum = obj.rate, dict(obj.momentum)
+        if state["names"] and set(state["names"]) != set(obj.model.parameters):
             raise CheckpointError("another optimizer", "load its own")
-        whole.rate = facts["rate"]
-        for name in facts["names"]:
-            whole.momentum.setdefault(name, Parameter(whole.model.parameters[name].data * 0, "state"))
+        obj.rate = state["rate"]
+        for name in state["names"]:
+            obj.momentum.setdefault(name, Parameter(obj.model.parameters[name].data * 0, "state"))
 
         def undo() -> None:
-            whole.rate, whole.momentum = rate, momentum
+            obj.rate, obj.momentum = rate, momentum
 
         return undo
 

@@ -183,9 +183,9 @@ def load(folder: Path) -> None:
         new = make()
         other = trained(None)
         ds.load(folder / f"{name}, two", "gpu:0", into=[other, new])
-        for whole, optimizer in ((model, model.optimizer), (other, new)):
-            assert ds.placement_of([whole, optimizer]).devices == {ds.gpu(0)}, name
-            check(name, np.load(folder / f"{name}.npz"), values([*whole.variables, *optimizer.variables]))
+        for obj, optimizer in ((model, model.optimizer), (other, new)):
+            assert ds.placement_of([obj, optimizer]).devices == {ds.gpu(0)}, name
+            check(name, np.load(folder / f"{name}.npz"), values([*obj.variables, *optimizer.variables]))
         train(model)
         check(name, np.load(folder / f"{name}, later.npz"), values(model.variables), exact=False)
 

@@ -113,7 +113,7 @@ def _names_device(leaf: Any) -> bool:
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy on the host in memory of the same layout: for a view, a view of a copied base."""
     plain = tensor.detach()
-    if plain.layout != torch.strided or plain.is_conj() or plain.is_neg() or _is_whole(plain):
+    if plain.layout != torch.strided or plain.is_conj() or plain.is_neg() or _is_model_or_optimizer(plain):
         copy = plain.to(HOST)
     else:
         base = plain.as_strided((plain.untyped_storage().nbytes() // plain.element_size(),), (1,), 0)
@@ -121,5 +121,5 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return copy.requires_grad_(tensor.requires_grad)
 
 
-def _is_whole(tensor: torch.Tensor) -> bool:
+def _is_model_or_optimizer(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes

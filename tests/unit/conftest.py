@@ -133,7 +133,7 @@ class FakeBackend(NumpyBackend):
     name = "fakeframe"
     title = "Fakeframe"
     gaps: ClassVar = {"memory_policy": Gap("upstream", "it takes no advice")}
-    lines: ClassVar = {"place": "{x}.go({device})"}
+    snippets: ClassVar = {"place": "{x}.go({device})"}
 
     def __init__(self) -> None:
         self.real = 2
@@ -157,7 +157,7 @@ class FakeBackend(NumpyBackend):
     def count(self, kind: str) -> int:
         return {"cpu": 1, "gpu": self.simulated or self.real}.get(kind, 0)
 
-    def absence(self, kind: str) -> str:
+    def why_unavailable(self, kind: str) -> str:
         return "it is made up"
 
     def to_native(self, device: Device) -> NativeDevice:
@@ -234,7 +234,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBackend]:
     del registry._LOADED["fakeframe"]
     for cls in [cls for cls in registry.TENSORS if cls.__module__ == "fakeframe"]:
         del registry.TENSORS[cls]
-        registry.HOSTED.pop(cls, None)
+        registry.HOST_FLAGS.pop(cls, None)
 
 
 @pytest.fixture

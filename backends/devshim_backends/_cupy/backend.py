@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from devshim_backends._cupy.capabilities import GAPS, LIMITS
-from devshim_backends._cupy.collectives import CupySeveral
-from devshim_backends._cupy.dlpack import CupyInterop
-from devshim_backends._cupy.random import CupyDraws
+from devshim_backends._cupy.collectives import CupyCollectives
+from devshim_backends._cupy.dlpack import CupyDlpack
+from devshim_backends._cupy.random import CupyRandom
 from devshim_backends._cupy.simulation.simulate import CupySimulation
-from devshim_backends._cupy.snippets import LINES
-from devshim_backends._cupy.transfers.implicit import CupyHidden
+from devshim_backends._cupy.snippets import SNIPPETS
+from devshim_backends._cupy.transfers.implicit import CupyTransferHooks
 
 from .creation import CupyCreation
 from .devices import CupyDevices
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 class CupyBackend(
     CupyDevices,
     CupyCreation,
-    CupyDraws,
+    CupyRandom,
     CupyScopes,
     CupyRuntime,
     CupySimulation,
-    CupyHidden,
-    CupyInterop,
-    CupySeveral,
+    CupyTransferHooks,
+    CupyDlpack,
+    CupyCollectives,
 ):
     """The adapter for CuPy 14 and newer: CuPy's arrays on CUDA and ROCm GPUs, NumPy's arrays in host memory."""
 
@@ -40,5 +40,5 @@ class CupyBackend(
     title: ClassVar[str] = "CuPy"
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
     limits: ClassVar[Mapping[str, str]] = LIMITS
-    lines: ClassVar[Mapping[str, str]] = LINES
+    snippets: ClassVar[Mapping[str, str]] = SNIPPETS
     host_tensors: ClassVar[str] = "numpy"

@@ -19,7 +19,7 @@ from devshim_backends._cupy.tensors import CupyTensors
 _OPS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
 
 
-class CupySeveral(CupyTensors):
+class CupyCollectives(CupyTensors):
     """The mixin for collectives. devshim itself adds up over GPUs, because CuPy does not ship NCCL."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
@@ -46,7 +46,7 @@ class CupySeveral(CupyTensors):
                 made = functions.divide(made, xs[0].dtype.type(len(xs)))
             return functions.asarray(made)  # NumPy returns a scalar for 0-d arrays
 
-    def snapshot(self, x: Tensor) -> Tensor:
+    def detached_copy(self, x: Tensor) -> Tensor:
         if isinstance(x, np.ma.MaskedArray):
             raise messages.masked()
         with on_card(self.device_of(x)):
@@ -62,7 +62,7 @@ class CupySeveral(CupyTensors):
 
         return read, dtype
 
-    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+    def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         device = self.device_of(xs[0])
         self.synchronize(device)  # the arrays were copied on the stream and in the thread that were current then
         dtype = np.dtype(widest({self.dtype_name(x) for x in xs}))
@@ -73,6 +73,6 @@ class CupySeveral(CupyTensors):
         with on_card(self.device_of(x)):
             x[...] = value
 
-    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+    def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         errors: Any = np.geterr()  # NumPy's error state, for arrays in host memory
         return lambda: np.errstate(**errors)

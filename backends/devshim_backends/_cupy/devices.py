@@ -74,7 +74,7 @@ class CupyDevices(Backend):
             return cards()
         return int(kind == "cpu")
 
-    def absence(self, kind: str) -> str:
+    def why_unavailable(self, kind: str) -> str:
         if kind != "gpu":
             return "CuPy computes on GPUs alone, CUDA's or ROCm's"
         if runtime.is_hip:

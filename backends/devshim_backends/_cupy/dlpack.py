@@ -26,7 +26,7 @@ from devshim_backends._cupy.scopes import on_card
 from devshim_backends._cupy.tensors import CupyTensors
 
 
-class CupyInterop(CupyTensors):
+class CupyDlpack(CupyTensors):
     """The mixin for DLPack."""
 
     alignment = 1
@@ -50,9 +50,9 @@ class CupyInterop(CupyTensors):
         try:
             kind, index = source.__dlpack_device__()
             if int(kind) in dlpack.HOST:
-                return _writable(np.from_dlpack(dlpack.Checked(source, _check)))
+                return _writable(np.from_dlpack(dlpack.ValidatingExporter(source, _check)))
             with on_card(card(int(index or 0))):
-                return cupy.from_dlpack(dlpack.Checked(source, _check_on_card))
+                return cupy.from_dlpack(dlpack.ValidatingExporter(source, _check_on_card))
         except Exception as error:  # producers, CuPy and NumPy raise BufferError, RuntimeError, TypeError, ...
             raise messages.not_taken(self, source, error) from error
 
@@ -72,7 +72,7 @@ class _OnItsCard:
             return self._x.__dlpack__(**options)
 
 
-def _check(offered: dlpack.Offer) -> None:
+def _check(offered: dlpack.TensorInfo) -> None:
     """Refuse memory that its owner declares read-only, and dtypes that CuPy has no arrays of."""
     if offered.read_only:
         raise BufferError("it is read-only, and CuPy has no read-only arrays")
@@ -80,7 +80,7 @@ def _check(offered: dlpack.Offer) -> None:
         raise BufferError(f"it is of dtype {offered.dtype}")
 
 
-def _check_on_card(offered: dlpack.Offer) -> None:
+def _check_on_card(offered: dlpack.TensorInfo) -> None:
     """Refuse what `_check` refuses, and unaligned memory: a kernel would fail on it and break the CUDA context."""
     _check(offered)
     if offered.address % offered.itemsize:

@@ -27,7 +27,7 @@ _SEED: dict[str, int] = {}
 """The seed for generators that are created from now on."""
 
 
-class CupyDraws(CupyTensors):
+class CupyRandom(CupyTensors):
     """The mixin for random arrays."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:

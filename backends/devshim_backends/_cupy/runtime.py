@@ -43,8 +43,8 @@ _LIMIT = "CUPY_GPU_MEMORY_LIMIT"
 class CupyRuntime(Backend):
     """The mixin for memory and the start of CUDA."""
 
-    never_late: ClassVar[tuple[str, ...]] = ("grow", "fraction")
-    full_error: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
+    policies_after_start: ClassVar[tuple[str, ...]] = ("grow", "fraction")
+    out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def started(self) -> bool:
         return nvml.cuda_started()

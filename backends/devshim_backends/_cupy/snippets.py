@@ -30,7 +30,7 @@ def _made(function: str, arguments: str = "{args}{dtype}") -> _Line:
     return _line(f"with {{device}}: x = cp.{function}({arguments})", f"np.{function}({arguments})")
 
 
-LINES: Mapping[str, str] = MappingProxyType(
+SNIPPETS: Mapping[str, str] = MappingProxyType(
     {
         "device_count": "cp.cuda.runtime.getDeviceCount()",
         "devices": "[cp.cuda.Device(i) for i in range(cp.cuda.runtime.getDeviceCount())]",

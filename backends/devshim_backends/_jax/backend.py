@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import final
 
 from devshim.devices.device import CPU, Device
-from devshim_backends._jax.collectives import JaxSeveral
+from devshim_backends._jax.collectives import JaxCollectives
 from devshim_backends._jax.containers import JaxContainers
 from devshim_backends._jax.models.models import JaxModels
 from devshim_backends._jax.models.nnx import JaxNnx
 from devshim_backends._jax.simulation.simulate import JaxSimulation
-from devshim_backends._jax.snippets import LINES
-from devshim_backends._jax.transfers.implicit import JaxHidden
+from devshim_backends._jax.snippets import SNIPPETS
+from devshim_backends._jax.transfers.implicit import JaxTransferHooks
 
 __all__ = ["JaxBackend"]
 
 
 @final
-class JaxBackend(JaxNnx, JaxHidden, JaxModels, JaxSimulation, JaxSeveral, JaxContainers):
+class JaxBackend(JaxNnx, JaxTransferHooks, JaxModels, JaxSimulation, JaxCollectives, JaxContainers):
     """The adapter for JAX 0.4.30 and newer."""
 
     name = "jax"
     title = "JAX"
-    lines = LINES
+    snippets = SNIPPETS
     immutable = True
-    compiled_runs_whole = True
+    jit_is_single_device = True
 
     def native_text(self, device: Device) -> str:
         return 'jax.devices("cpu")[0]' if device is CPU else f'jax.devices("{device.kind}")[{device.index}]'

@@ -25,7 +25,7 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
 from devshim.errors import messages
 from devshim_backends._jax.devices import JaxDevices
-from devshim_backends._jax.tensors import enable_x64, primal, snapshot, wide
+from devshim_backends._jax.tensors import detached_copy, enable_x64, primal, wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _OPS: dict[str, Any] = {"sum": jax.lax.add, "mean": jax.lax.add, "max": jax.lax.max, "min": jax.lax.min}
 
 
-class JaxSeveral(JaxDevices, Backend):
+class JaxCollectives(JaxDevices, Backend):
     """The mixin for collectives. Every result is committed to the device of its arguments."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
@@ -65,12 +65,12 @@ class JaxSeveral(JaxDevices, Backend):
             made.block_until_ready()
         return made
 
-    def snapshot(self, x: Tensor) -> Tensor:
+    def detached_copy(self, x: Tensor) -> Tensor:
         found = primal(x)  # the tracer of `jax.grad` must not outlive it
         if found is None:
             raise self._untraceable("MetricLog.append")
         if isinstance(found, jax.Array):
-            return snapshot(found)
+            return detached_copy(found)
         return self.from_numpy(
             np.asarray(found, x.dtype), CPU, copy=True
         )  # `jax.grad` keeps Python numbers as they are
@@ -88,7 +88,7 @@ class JaxSeveral(JaxDevices, Backend):
 
         return read, dtype
 
-    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+    def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         dtype = np.result_type(*{_read_by_numpy(x.dtype) for x in xs})
         with self._at(xs[0]), wide(dtype):
             if all(x.dtype == dtype and x.shape == xs[0].shape for x in xs):
@@ -105,7 +105,7 @@ class JaxSeveral(JaxDevices, Backend):
             return [None] * len(groups)
         return over_cards([self.to_native(self.device_of(x)) for x in groups[0]], groups, op)
 
-    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+    def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         if not trace_state_clean():
             raise messages.tracing(self, "parallel", "call it outside: a traced value stays in its own thread")
         # Both settings belong to the thread that set them, or to the process.

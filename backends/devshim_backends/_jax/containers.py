@@ -18,7 +18,7 @@ _NAMES = ("name", "key", "idx")
 class JaxContainers(Backend):
     """The mixin for containers."""
 
-    def flatten_once(self, node: object) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]] | None:
+    def tree_flatten_one_level(self, node: object) -> tuple[list[Any], list[Any], Callable[[list[Any]], Any]] | None:
         # JAX treats every named tuple as a container, registered or not, so they are left to devshim's own handling.
         if (isinstance(node, tuple) and hasattr(node, "_fields")) or tree_util.all_leaves((node,)):
             return None

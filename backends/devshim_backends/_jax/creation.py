@@ -135,9 +135,9 @@ class JaxCreation(JaxTensors):
             return settled(_filled(wanted.type(1), shape, wanted), native)
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
-        whole = all(isinstance(bound, int) for bound in (start, stop, step))
-        wanted = np.dtype(jnp.result_type(int if whole else float) if dtype is None else dtype)
-        if whole and (values := range(int(start), int(stop), int(step))):
+        integers = all(isinstance(bound, int) for bound in (start, stop, step))
+        wanted = np.dtype(jnp.result_type(int if integers else float) if dtype is None else dtype)
+        if integers and (values := range(int(start), int(stop), int(step))):
             check_fits(values[0], wanted)
             check_fits(values[-1], wanted)
         if not trace_state_clean() and self.compiling():

@@ -105,8 +105,8 @@ class JaxDevices(Backend):
             return len(_local("tpu"))
         return 0
 
-    def absence(self, kind: str) -> str:
-        return visible_gpus.absence(kind, self.count(kind))
+    def why_unavailable(self, kind: str) -> str:
+        return visible_gpus.why_unavailable(kind, self.count(kind))
 
     def to_native(self, device: Device) -> Any:
         if device is CPU:
@@ -129,13 +129,13 @@ class JaxDevices(Backend):
         index = local.index(native) if native in local else native.id
         if kind != "cpu":
             return Device(kind, index)
-        return Device("gpu", index - 1) if 1 <= index <= self.labelled else CPU
+        return Device("gpu", index - 1) if 1 <= index <= self.simulated_or_removed else CPU
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
             return host_module.describe(self.name)
         if self.simulated:
-            limit = None if self.cards is None else self.cards[device.index].limit
+            limit = None if self.simulated_devices is None else self.simulated_devices[device.index].limit
             return host_module.describe_simulated(self.name, device, limit)
         card = visible_gpus.known(device.index) if device.kind == "gpu" else None
         if card is None or started():

@@ -16,13 +16,14 @@ Workarounds:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax._src.array import ArrayImpl
 
 from devshim.contract.backend import Backend
+from devshim.contract.fast_paths import FastPaths
 from devshim.devices.device import CPU
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
@@ -33,8 +34,6 @@ from devshim_backends._jax.tensors import ALIGNMENT, enable_x64, is_compiling, p
 from devshim_backends._jax.transfers.addresses import address_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from devshim.contract.backend import Tensor
 
 
@@ -64,8 +63,8 @@ defaults.
 """
 
 
-def _view(x: Tensor) -> np.ndarray | None:
-    """Return a NumPy view of a plain array (see `Backend.viewers`): its buffer, read-only, valid while referenced.
+def _fast_view(x: Tensor) -> np.ndarray | None:
+    """Return a NumPy view of a plain array (see `FastPaths.numpy_view`): its buffer, read-only, valid while referenced.
 
     ``np.asarray(x)`` is as fast, but stores the view in ``x``, after which ``x`` cannot be donated to a function.
     """
@@ -75,8 +74,8 @@ def _view(x: Tensor) -> np.ndarray | None:
     return array if array.dtype == x.dtype and array.shape == x.shape and not array.flags.writeable else None
 
 
-def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """Return a plain array's capsule (see `Backend.lenders`). The consumer refuses an array that is not in C order."""
+def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
+    """Return a plain array's capsule (`FastPaths.dlpack_export`). The consumer refuses an array not in C order."""
     name = _PLAIN.get(x.dtype)
     if name is None or DEVICES.get(x.sharding._device) is not CPU:
         return None
@@ -85,8 +84,8 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     return _give(x.block_until_ready()), name, x.shape
 
 
-def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
-    """Return an array over a plain capsule (see `Backend.borrower`)."""
+def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
+    """Return an array over a plain capsule (see `FastPaths.dlpack_import`)."""
     address = dlpack.address(capsule)
     # The slow path corrects strides of axes with one element; an array without elements has no address.
     if not address or 0 in shape or (1 in shape and len(shape) > 1) or is_compiling():
@@ -96,12 +95,12 @@ def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     return x if faithful and DEVICES.get(x.sharding._device) is CPU else None
 
 
-class JaxInterop(JaxRuntime, Backend):
+class JaxDlpack(JaxRuntime, Backend):
     """The mixin for DLPack."""
 
-    viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {ArrayImpl: _view}
-    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {ArrayImpl: _lend}
-    borrower = staticmethod(_borrow)
+    fast_paths = FastPaths(
+        numpy_view={ArrayImpl: _fast_view}, dlpack_export={ArrayImpl: _fast_export}, dlpack_import=_fast_import
+    )
     alignment = ALIGNMENT
     """With a lower alignment JAX copies (0.10), or runs code that expects the alignment (older releases)."""
 
@@ -112,7 +111,7 @@ class JaxInterop(JaxRuntime, Backend):
         if not isinstance(value, jax.Array):  # `jax.grad` wraps NumPy arrays and numbers without converting them
             raise ConversionError(f"a {type(value).__name__} is no JAX array", "let it be copied")
         device = self.device_of(x)
-        if device is not CPU and device.index < self.labelled:
+        if device is not CPU and device.index < self.simulated_or_removed:
             raise ConversionError(f"{device} is simulated, and its memory is not shared", "leave copy out to copy it")
         if len(value.sharding.device_set) == 1 and is_beside(value):
             raise ConversionError("memory that is pinned for a card is not shared", "leave copy out to copy it")
@@ -133,7 +132,7 @@ def _import(source: Any) -> Tensor:
     kind, _ = source.__dlpack_device__()
     if int(kind) not in dlpack.HOST:
         with enable_x64(True):
-            return jax.dlpack.from_dlpack(dlpack.Checked(source, _check))
+            return jax.dlpack.from_dlpack(dlpack.ValidatingExporter(source, _check))
     capsule = source.__dlpack__()
     offered = dlpack.read(capsule)
     _check(offered)
@@ -145,6 +144,6 @@ def _import(source: Any) -> Tensor:
     return x
 
 
-def _check(offered: dlpack.Offer) -> None:
+def _check(offered: dlpack.TensorInfo) -> None:
     if not offered.is_contiguous:
         raise BufferError("JAX's operators want C order, and it has other strides")

@@ -44,7 +44,7 @@ def _normal(key: Any, loc: Any, scale: Any, shape: tuple[int, ...], dtype: np.dt
     return jax.random.normal(jax.random.wrap_key_data(key, impl=_IMPLEMENTATION), shape, dtype) * scale + loc
 
 
-class JaxDraws(JaxCreation, Backend):
+class JaxRandom(JaxCreation, Backend):
     """The mixin for random arrays."""
 
     def __init__(self) -> None:

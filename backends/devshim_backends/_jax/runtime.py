@@ -45,9 +45,9 @@ class JaxRuntime(JaxScopes, Backend):
         if device is CPU:
             return host.memory()
         native = self.to_native(device)
-        if self.simulated and self.cards is not None:
+        if self.simulated and self.simulated_devices is not None:
             memory_module.settle()
-            return self.cards[device.index].info()
+            return self.simulated_devices[device.index].info()
         stats = native.memory_stats() or {}
         card = visible_gpus.known(device.index) if device.kind == "gpu" else None
         limit = stats.get("bytes_limit")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from devshim.contract.backend import Backend
-from devshim_backends._jax.random import JaxDraws
+from devshim_backends._jax.random import JaxRandom
 from devshim_backends._jax.tensors import is_compiling
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class _Scope:
         self._scope.__exit__(*failure)
 
 
-class JaxScopes(JaxDraws, Backend):
+class JaxScopes(JaxRandom, Backend):
     """The mixin for scopes."""
 
     def scope(self, device: Device) -> AbstractContextManager[object]:

@@ -242,7 +242,7 @@ class JaxTensors(JaxDevices, Backend):
         jax.effects_barrier()
         jax.block_until_ready([x for x in alive(native) if not x.is_deleted()])
 
-    def await_values(self, x: Tensor, device: Device) -> None:
+    def wait_for_values(self, x: Tensor, device: Device) -> None:
         jax.block_until_ready(concrete(x) if isinstance(x, Tracer) else x)
 
 
@@ -260,7 +260,7 @@ def _duplicate(x: Tensor, native: Any, wait: bool) -> Tensor:
 _kept = jax.jit(jax.lax.copy_p.bind)  # compiled, as it copies a scalar each step: a third of the primitive's time
 
 
-def snapshot(x: Tensor) -> Tensor:
+def detached_copy(x: Tensor) -> Tensor:
     """Return a copy on the array's one device, which stays when the array is deleted or donated to a function."""
     (native,) = x.sharding.device_set
     with wide(x.dtype):

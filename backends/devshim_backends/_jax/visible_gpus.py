@@ -105,7 +105,7 @@ def known(index: int) -> Card | None:
     return None if is_rocm() else nvml.known(index)
 
 
-def absence(kind: str, count: int) -> str:
+def why_unavailable(kind: str, count: int) -> str:
     """Return the reason why there are not more than ``count`` devices of a kind."""
     if kind == "tpu":
         return "JAX_PLATFORMS leaves TPUs out" if has_tpu_library() else "libtpu is not installed"

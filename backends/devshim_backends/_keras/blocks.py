@@ -47,7 +47,7 @@ class Paths:
 
 
 def blocks_of(backend: Backend, contents: Contents, model: Any) -> list[Block]:
-    """Return the parts of a Keras model or a module; see `devshim.contract.models.Wholes.blocks`."""
+    """Return the parts of a Keras model or a module; see `devshim.contract.models.ModelBackend.blocks`."""
     paths = Paths(backend, contents, model)
     if not is_layer(model):
         return [Block("", paths.all())] if contents.is_module(model) and paths.all() else []
@@ -55,7 +55,7 @@ def blocks_of(backend: Backend, contents: Contents, model: Any) -> list[Block]:
 
 
 def layers_of(backend: Backend, contents: Contents, model: Any) -> list[Layer]:
-    """Return the layers with weights of a Keras model or a module; see `devshim.contract.models.Wholes.layers`."""
+    """Return the layers with weights of a Keras model or a module; see `ModelBackend.layers`."""
     paths = Paths(backend, contents, model)
     if not is_layer(model):
         return [Layer("other", "", {path: Weight(path) for path in paths.all()})] if paths.all() else []

@@ -70,24 +70,24 @@ def bring(backend: Backend, contents: Contents, model: Any) -> None:
     bring_beside(backend, model)
 
 
-def add_beside(backend: Backend, contents: Contents, whole: Any, add: Callable[[], Any]) -> Any:
+def add_beside(backend: Backend, contents: Contents, obj: Any, add: Callable[[], Any]) -> Any:
     """Call a method that adds a weight or layer, and move the new variables to the device of the existing ones."""
-    home = home_of(whole) if is_metric(whole) else None  # for a layer that is not built, `bring` does this
-    device = home or (_one_device(backend, whole) if _is_built(whole) else None)
+    home = home_of(obj) if is_metric(obj) else None  # for a layer that is not built, `bring` does this
+    device = home or (_one_device(backend, obj) if _is_built(obj) else None)
     result = add()
     if device is None:
         return result
-    for leaf in backend.leaves(whole):
-        if leaf.beside is None:
+    for leaf in backend.leaves(obj):
+        if leaf.follows is None:
             _carry(backend, leaf, device)
-    for _, part in contents.parts(whole):
+    for _, part in contents.parts(obj):
         if not _has_values(contents, part):
             _note(part, device)
     return result
 
 
-def _one_device(backend: Backend, whole: Any) -> Device | None:
-    devices = {backend.device_of(leaf.read()) for leaf in backend.leaves(whole) if leaf.beside is None}
+def _one_device(backend: Backend, obj: Any) -> Device | None:
+    devices = {backend.device_of(leaf.read()) for leaf in backend.leaves(obj) if leaf.follows is None}
     return devices.pop() if len(devices) == 1 else None
 
 
@@ -100,11 +100,11 @@ def _has_values(contents: Contents, part: Any) -> bool:
     return _is_built(part) and all(contents.owner(x.variable) is not None for x in contents.held(part))
 
 
-def bring_beside(backend: Backend, whole: Any) -> None:
+def bring_beside(backend: Backend, obj: Any) -> None:
     """Move the states of a model or optimizer to the devices of the weights that they belong to."""
-    for leaf in backend.leaves(whole):
-        if leaf.kind == "state" and leaf.beside is not None:
-            _carry(backend, leaf, backend.device_of(leaf.beside))
+    for leaf in backend.leaves(obj):
+        if leaf.kind == "state" and leaf.follows is not None:
+            _carry(backend, leaf, backend.device_of(leaf.follows))
 
 
 def _carry(backend: Backend, leaf: Any, device: Device) -> None:

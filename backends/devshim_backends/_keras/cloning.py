@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["clones", "remade"]
 
 
-def clones(backend: Backend, contents: Contents, wholes: Sequence[Any], copy: Callable[[Any], Any]) -> list[Any]:
+def clones(backend: Backend, contents: Contents, objects: Sequence[Any], copy: Callable[[Any], Any]) -> list[Any]:
     """Return copies of models and optimizers; each optimizer's copy belongs to its model's copy.
 
     Args:
         backend: The adapter.
         contents: The contents of Keras objects.
-        wholes: The objects to copy.
+        objects: The objects to copy.
         copy: Makes a new model without the original's values, as `remade` does.
 
     Raises:
@@ -40,22 +40,22 @@ def clones(backend: Backend, contents: Contents, wholes: Sequence[Any], copy: Ca
     twins: dict[int, Any] = {}
     before = random.getstate()  # Keras uses this generator for the seeds of initializers that are not used
     try:
-        for whole in wholes:
-            if is_variable(whole):
-                made[id(whole)] = _variable(backend, whole)
-            elif not is_optimizer(whole):
-                made[id(whole)] = _model(backend, contents, whole, twins, copy)
-        for whole in wholes:
-            if id(whole) not in made:
-                its = _its_models(wholes, made, whole)
-                made[id(whole)] = its or _optimizer(backend, contents, whole, twins)
+        for obj in objects:
+            if is_variable(obj):
+                made[id(obj)] = _variable(backend, obj)
+            elif not is_optimizer(obj):
+                made[id(obj)] = _model(backend, contents, obj, twins, copy)
+        for obj in objects:
+            if id(obj) not in made:
+                its = _its_models(objects, made, obj)
+                made[id(obj)] = its or _optimizer(backend, contents, obj, twins)
     except Exception as error:
         if isinstance(error, DevshimError) or not backend.is_out_of_memory(error):
             raise
-        raise messages.no_room_for_clones(backend, wholes) from error
+        raise messages.no_room_for_clones(backend, objects) from error
     finally:
         random.setstate(before)
-    return [made[id(whole)] for whole in wholes]
+    return [made[id(obj)] for obj in objects]
 
 
 def _model(backend: Backend, contents: Contents, model: Any, twins: dict[int, Any], copy: Callable[[Any], Any]) -> Any:
@@ -158,10 +158,10 @@ def _copy_values(backend: Backend, old: Any, new: Any) -> None:
 
 
 # ---------------------------------------------------------------------- optimizers
-def _its_models(wholes: Sequence[Any], made: dict[int, Any], optimizer: Any) -> Any:
+def _its_models(objects: Sequence[Any], made: dict[int, Any], optimizer: Any) -> Any:
     """Return the optimizer of the copied model that was compiled with this one, or None."""
-    owners = (whole for whole in wholes if id(whole) in made and getattr(whole, "optimizer", None) is optimizer)
-    return next((made[id(whole)].optimizer for whole in owners), None)
+    owners = (obj for obj in objects if id(obj) in made and getattr(obj, "optimizer", None) is optimizer)
+    return next((made[id(obj)].optimizer for obj in owners), None)
 
 
 def _optimizer(backend: Backend, contents: Contents, optimizer: Any, twins: dict[int, Any]) -> Any:

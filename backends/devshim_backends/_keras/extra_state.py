@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from devshim.errors import CheckpointError
 from devshim_backends._keras.input_shapes import build, shapes_of
 from devshim_backends._keras.optimizers import within
-from devshim_backends._keras.traversal import is_optimizer, is_whole
+from devshim_backends._keras.traversal import is_model_or_optimizer, is_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
-__all__ = ["begin_state", "facts_of", "library_of", "restore"]
+__all__ = ["create_optimizer_state", "extra_state_of", "library_of", "set_extra_state"]
 
 _NOT_SET = frozenset({"name", "learning_rate"})
 """Settings that are not restored: learning rates are variables, or schedules, which are code."""
 
 
-def library_of(backend: Backend, whole: Any) -> str:
-    """Return ``"keras"`` for a Keras object, whatever its backend; see `devshim.contract.models.Wholes.library`."""
-    return "keras" if is_whole(type(whole)) else backend.name
+def library_of(backend: Backend, obj: Any) -> str:
+    """Return ``"keras"`` for a Keras object, whatever its backend; see `ModelBackend.library`."""
+    return "keras" if is_model_or_optimizer(type(obj)) else backend.name
 
 
-def facts_of(whole: Any) -> Any:
-    """Return the extra state of a Keras object for a checkpoint; see `devshim.contract.models.Wholes.facts`."""
-    if is_optimizer(whole):
-        return _facts(whole)
-    facts: dict[str, Any] = {}
-    optimizer = getattr(whole, "optimizer", None)
+def extra_state_of(obj: Any) -> Any:
+    """Return the extra state of a Keras object for a checkpoint; see `ModelBackend.facts`."""
+    if is_optimizer(obj):
+        return _facts(obj)
+    extra_state: dict[str, Any] = {}
+    optimizer = getattr(obj, "optimizer", None)
     if optimizer is not None:
-        facts["optimizer"] = _facts(optimizer)
-    shapes = shapes_of(whole)
+        extra_state["optimizer"] = _facts(optimizer)
+    shapes = shapes_of(obj)
     if shapes is not None:
-        facts["shapes"] = shapes
-    return facts or None
+        extra_state["shapes"] = shapes
+    return extra_state or None
 
 
-def begin_state(optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
-    """Create the state of an optimizer that has none; see `devshim.contract.models.Wholes.begin_state`."""
+def create_optimizer_state(optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
+    """Create the state of an optimizer that has none; see `ModelBackend.create_optimizer_state`."""
     if not is_optimizer(optimizer) or optimizer.built:
         return _nothing
     slots = [path.rpartition("state.")[2] for path in forms if "state." in path]  # including wrapped optimizers
@@ -62,16 +62,16 @@ def begin_state(optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable
     return _nothing
 
 
-def restore(whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
-    """Restore the extra state of a Keras object from a checkpoint; see `devshim.contract.models.Wholes.restore`."""
-    if is_optimizer(whole):
-        _require_built(whole, any(path.startswith("state.") for path in forms))
-        return _restored(whole, facts)
-    if facts.get("shapes") is None:
-        return _restored_with_optimizer(whole, facts, forms)
-    unbuild = build(whole, facts["shapes"])
+def set_extra_state(obj: Any, extra_state: Any, forms: Forms) -> Callable[[], None]:
+    """Restore the extra state of a Keras object from a checkpoint; see `ModelBackend.set_extra_state`."""
+    if is_optimizer(obj):
+        _require_built(obj, any(path.startswith("state.") for path in forms))
+        return _restored(obj, extra_state)
+    if extra_state.get("shapes") is None:
+        return _restored_with_optimizer(obj, extra_state, forms)
+    unbuild = build(obj, extra_state["shapes"])
     try:
-        undo = _restored_with_optimizer(whole, facts, forms)
+        undo = _restored_with_optimizer(obj, extra_state, forms)
     except BaseException:
         unbuild()
         raise
@@ -83,16 +83,16 @@ def restore(whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
     return both
 
 
-def _restored_with_optimizer(whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
+def _restored_with_optimizer(obj: Any, extra_state: Any, forms: Forms) -> Callable[[], None]:
     """Restore the extra state of a compiled model's optimizer from a checkpoint."""
-    optimizer = getattr(whole, "optimizer", None)
-    if optimizer is None or "optimizer" not in facts:
+    optimizer = getattr(obj, "optimizer", None)
+    if optimizer is None or "optimizer" not in extra_state:
         return _nothing  # only the weights are wanted, or nothing else was saved
     undo = _snapshot(optimizer)
     try:
         if not optimizer.built and any(".state." in path for path in forms):
-            optimizer.build(whole.trainable_variables)
-        _restored(optimizer, facts["optimizer"])
+            optimizer.build(obj.trainable_variables)
+        _restored(optimizer, extra_state["optimizer"])
     except BaseException:
         undo()
         raise
@@ -120,29 +120,29 @@ def _require_built(optimizer: Any, begun: bool) -> None:
         )
 
 
-def _restored(optimizer: Any, facts: Any) -> Callable[[], None]:
+def _restored(optimizer: Any, extra_state: Any) -> Callable[[], None]:
     """Give an optimizer the saved settings, and return a function that undoes it."""
     undo = _snapshot(optimizer)
     try:
-        _set(optimizer, facts)
+        _set(optimizer, extra_state)
     except BaseException:
         undo()
         raise
     return undo
 
 
-def _set(optimizer: Any, facts: Any) -> None:
+def _set(optimizer: Any, extra_state: Any) -> None:
     inner = dict(within(optimizer))
-    if facts["class"] != type(optimizer).__name__ or facts["within"].keys() != inner.keys():
+    if extra_state["class"] != type(optimizer).__name__ or extra_state["within"].keys() != inner.keys():
         raise CheckpointError(
-            f"the file has the state of a {facts['class']}, and the optimizer is a {type(optimizer).__name__}",
+            f"the file has the state of a {extra_state['class']}, and the optimizer is a {type(optimizer).__name__}",
             "load it into an optimizer of the same class",
         )
-    for name, value in facts["settings"].items():
+    for name, value in extra_state["settings"].items():
         if name in vars(optimizer):
             setattr(optimizer, name, value)
     for name, each in inner.items():
-        _set(each, facts["within"][name])
+        _set(each, extra_state["within"][name])
 
 
 def _snapshot(optimizer: Any) -> Callable[[], None]:

@@ -83,7 +83,7 @@ def _made(
     paths: _Paths,
     layer: Any,
     weights: dict[str, Weight | None],
-    facts: dict[str, Any],
+    settings: dict[str, Any],
     makes: Features = PLAIN,
 ) -> Layer:
     bias = paths.of(layer, "bias")
@@ -91,7 +91,7 @@ def _made(
         weights["bias"] = _vector(bias, makes)
     held = {role: weight for role, weight in weights.items() if weight is not None}
     first = next(iter(held.values()), None)
-    return Layer(kind, "" if first is None else first.path.rpartition(".")[0], held, facts)
+    return Layer(kind, "" if first is None else first.path.rpartition(".")[0], held, settings)
 
 
 # ---------------------------------------------------------------------- layouts
@@ -138,7 +138,7 @@ def _turned(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:
 
 # ---------------------------------------------------------------------- kinds
 def _norm(layer: Any, paths: _Paths, takes: Features, makes: Features) -> Iterator[Layer]:
-    facts: dict[str, Any] = {"epsilon": layer.epsilon}
+    settings: dict[str, Any] = {"epsilon": layer.epsilon}
     roles = dict(_NORMS)
     axes = list(layer.axis) if isinstance(layer.axis, (list, tuple)) else [layer.axis]
     features = makes if makes.kind != "plain" and takes.kind == "plain" else takes
@@ -153,7 +153,7 @@ def _norm(layer: Any, paths: _Paths, takes: Features, makes: Features) -> Iterat
         kind, gamma = "group_norm", layer.gamma if layer.scale else layer.beta
         if gamma is None:
             return
-        facts["groups"] = int(gamma.shape[0]) if layer.groups == -1 else layer.groups
+        settings["groups"] = int(gamma.shape[0]) if layer.groups == -1 else layer.groups
         features = Features("unclear") if takes.kind in ("row", "unclear") else features
     found = {role: paths.of(layer, name) for name, role in roles.items()}
     if kind == "layer_norm" and len(axes) > 1 and features.kind == "map":
@@ -162,13 +162,17 @@ def _norm(layer: Any, paths: _Paths, takes: Features, makes: Features) -> Iterat
         weights = {role: _vector(path, features) for role, path in found.items() if path}
     if weights and kind != "other":
         path = next(iter(weights.values())).path
-        yield Layer(kind, path.rpartition(".")[0], weights, facts)
+        yield Layer(kind, path.rpartition(".")[0], weights, settings)
 
 
 def _of_a_map(layer: Any, axes: list[int], takes: Features) -> Features:
     """Return the features of a normalization over several axes: a whole map, or unclear."""
-    whole = takes.kind == "map" and layer.gamma is not None and -1 not in axes[:-1]
-    return Features("map") if whole and sorted(axes) == list(range(1, len(axes) + 1)) else Features("unclear")
+    normalizes_channels = takes.kind == "map" and layer.gamma is not None and -1 not in axes[:-1]
+    return (
+        Features("map")
+        if normalizes_channels and sorted(axes) == list(range(1, len(axes) + 1))
+        else Features("unclear")
+    )
 
 
 def _back(rank: int) -> tuple[int, ...]:
@@ -183,12 +187,12 @@ def _convolutions(layer: Any, paths: _Paths) -> Iterator[Layer]:
     elif isinstance(layer, (cls.Conv1D, cls.Conv2D, cls.Conv3D)):
         yield _made("conv", paths, layer, {"weight": _window(path, layer.rank)}, {"groups": layer.groups})
     elif isinstance(layer, (cls.DepthwiseConv1D, cls.DepthwiseConv2D)):
-        weights, facts = _depthwise(layer, paths, "kernel")
-        yield _made("conv", paths, layer, weights, facts)
+        weights, settings = _depthwise(layer, paths, "kernel")
+        yield _made("conv", paths, layer, weights, settings)
     elif isinstance(layer, (cls.SeparableConv1D, cls.SeparableConv2D)):
-        weights, facts = _depthwise(layer, paths, "depthwise_kernel")
+        weights, settings = _depthwise(layer, paths, "depthwise_kernel")
         if weights["weight"] is not None:
-            yield Layer("conv", weights["weight"].path.rpartition(".")[0], {"weight": weights["weight"]}, facts)
+            yield Layer("conv", weights["weight"].path.rpartition(".")[0], {"weight": weights["weight"]}, settings)
         pointwise = _window(paths.of(layer, "pointwise_kernel"), layer.rank)
         yield _made("conv", paths, layer, {"weight": pointwise}, {"groups": 1})
 
@@ -218,11 +222,11 @@ def _cell(cell: Any, paths: _Paths, takes: Features, *, reverse: bool) -> Iterat
     kind = _CELLS.get(type(cell))
     if kind is None or paths.of(cell, "kernel") is None:
         return
-    facts: dict[str, Any] = {"reverse": True} if reverse else {}
+    settings: dict[str, Any] = {"reverse": True} if reverse else {}
     for name, default in _DEFAULTS.items():
         used = getattr(getattr(cell, name, None), "__name__", default)
         if used != default or (kind == "rnn" and name == "activation"):
-            facts[name] = used
+            settings[name] = used
     gates = 3 if kind == "gru" else 1
     weights = {
         "weight_ih": _matrix(paths, cell, "kernel", takes, PLAIN, gates),
@@ -231,13 +235,13 @@ def _cell(cell: Any, paths: _Paths, takes: Features, *, reverse: bool) -> Iterat
     bias = paths.of(cell, "bias")
     if kind == "gru":
         if not cell.reset_after:
-            facts["reset_after"] = False
+            settings["reset_after"] = False
         if bias is not None:
             weights.update(_biases_of_gates(bias, cell))
     elif bias is not None:
         weights["bias_ih+bias_hh"] = Weight(bias)
     held = {role: weight for role, weight in weights.items() if weight is not None}
-    yield Layer(kind, held["weight_ih"].path.rpartition(".")[0], held, facts)
+    yield Layer(kind, held["weight_ih"].path.rpartition(".")[0], held, settings)
 
 
 def _biases_of_gates(path: str, cell: Any) -> dict[str, Weight]:

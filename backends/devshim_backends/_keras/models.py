@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["leaves_of", "of_model"]
 
 
-def leaves_of(contents: Contents, leaves: LeavesOf, whole: Any) -> list[Leaf]:
+def leaves_of(contents: Contents, leaves: LeavesOf, obj: Any) -> list[Leaf]:
     """Return the leaves of a Keras layer, model, metric, optimizer or variable."""
-    if is_variable(whole):
-        return list(leaves("", "parameter" if whole.trainable else "buffer", whole, None))
-    if is_metric(whole):
-        return list(_of_metric(contents, leaves, "", whole))
-    if hasattr(whole, "_layers"):
-        return list(of_model(contents, leaves, whole))
-    return list(of_optimizer(contents, leaves, whole))
+    if is_variable(obj):
+        return list(leaves("", "parameter" if obj.trainable else "buffer", obj, None))
+    if is_metric(obj):
+        return list(_of_metric(contents, leaves, "", obj))
+    if hasattr(obj, "_layers"):
+        return list(of_model(contents, leaves, obj))
+    return list(of_optimizer(contents, leaves, obj))
 
 
 def of_model(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf]:
@@ -43,7 +43,7 @@ def of_model(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf]
     for leaf in _of_parts(contents, leaves, model):
         if leaf.kind in ("parameter", "buffer"):
             last = leaf.owner
-        yield replace(leaf, beside=last) if leaf.kind == "state" and leaf.beside is None else leaf
+        yield replace(leaf, follows=last) if leaf.kind == "state" and leaf.follows is None else leaf
 
 
 def _of_parts(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf]:

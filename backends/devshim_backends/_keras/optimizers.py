@@ -38,13 +38,13 @@ def of_optimizer(contents: Contents, leaves: LeavesOf, optimizer: Any, prefix: s
             f"a {type(optimizer).__name__} of {type(optimizer).__module__} is no Keras 3 optimizer",
             "use keras.optimizers",
         )
-    beside = [contents.owner(each) for each in trained(optimizer)]
-    first = beside[0] if beside else None
+    follows = [contents.owner(each) for each in trained(optimizer)]
+    first = follows[0] if follows else None
     for path, number, variable in _named(optimizer):
-        yield from leaves(prefix + path, "state", variable, first if number is None else beside[number])
+        yield from leaves(prefix + path, "state", variable, first if number is None else follows[number])
     for name, inner in within(optimizer):
         for leaf in of_optimizer(contents, leaves, inner, f"{prefix}{name}."):
-            yield leaf if leaf.beside is not None else replace(leaf, beside=first)
+            yield leaf if leaf.follows is not None else replace(leaf, follows=first)
 
 
 def trained(optimizer: Any) -> list[Any]:

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
     from devshim.contract.models import Kind
 
-__all__ = ["Contents", "Held", "Part", "is_keras", "is_layer", "is_metric", "is_optimizer", "is_variable", "is_whole"]
+__all__ = [
+    "Contents",
+    "Held",
+    "is_keras",
+    "is_layer",
+    "is_model_or_optimizer",
+    "is_optimizer",
+    "is_variable",
+]
 
 _IGNORED = frozenset({"_devshim_wire", "_tracker"})
 _VARIABLES = frozenset({"Variable", "KerasVariable"})
@@ -46,7 +54,7 @@ class Part(NamedTuple):
     """A layer or module of a model, and its key path, which is empty for the model."""
 
     path: str
-    whole: Any
+    obj: Any
 
 
 def is_keras(x: object, name: str) -> bool:
@@ -80,7 +88,7 @@ def is_variable(x: object) -> bool:
     return hasattr(x, "_value") and hasattr(x, "_trainable")
 
 
-def is_whole(cls: type) -> bool:
+def is_model_or_optimizer(cls: type) -> bool:
     """Return True if instances of a class are Keras layers, models, optimizers, metrics or variables."""
     names = {base.__name__ for base in cls.__mro__ if base.__module__.startswith("keras.")}
     return not names.isdisjoint({"Layer", "Optimizer", "BaseOptimizer", "Metric", *_VARIABLES})
@@ -106,19 +114,19 @@ class Contents:
         return []
 
     # ------------------------------------------------------------------ parts
-    def parts(self, whole: Any) -> Iterator[Part]:
+    def parts(self, obj: Any) -> Iterator[Part]:
         """Yield a model and every layer and module in it, each under every name that it has."""
-        yield from self._parts("", whole, ())
+        yield from self._parts("", obj, ())
 
-    def _parts(self, path: str, whole: Any, above: tuple[int, ...]) -> Iterator[Part]:
-        yield Part(path, whole)
-        for name, child in self.inside(whole):
-            if id(child) not in above and child is not whole:
-                yield from self._parts(f"{path}.{name}" if path else name, child, (*above, id(whole)))
+    def _parts(self, path: str, obj: Any, above: tuple[int, ...]) -> Iterator[Part]:
+        yield Part(path, obj)
+        for name, child in self.inside(obj):
+            if id(child) not in above and child is not obj:
+                yield from self._parts(f"{path}.{name}" if path else name, child, (*above, id(obj)))
 
-    def compiled_parts(self, whole: Any) -> list[Part]:
+    def compiled_parts(self, obj: Any) -> list[Part]:
         """Return the model and sublayers on which ``compile`` was called, once each: for example, a GAN's halves."""
-        found = {id(part): Part(path, part) for path, part in reversed(list(self.parts(whole))) if _is_compiled(part)}
+        found = {id(part): Part(path, part) for path, part in reversed(list(self.parts(obj))) if _is_compiled(part)}
         return list(reversed(found.values()))
 
     def compiled_metrics(self, model: Any) -> list[Any]:
@@ -127,50 +135,50 @@ class Contents:
         known |= {id(metric) for path, part in self.compiled_parts(model) if path for metric in part.metrics}
         return [metric for metric in model.metrics if id(metric) not in known]
 
-    def inside(self, whole: Any) -> list[tuple[str, Any]]:
+    def inside(self, obj: Any) -> list[tuple[str, Any]]:
         """Return the layers and modules directly in a layer or module, with their names."""
-        if is_layer(whole):
-            layers = [each for each in whole._layers if type(each).__name__ != "InputLayer"]
+        if is_layer(obj):
+            layers = [each for each in obj._layers if type(each).__name__ != "InputLayer"]
             found = list(zip(_renumbered([(each.name, type(each).__name__) for each in layers]), layers, strict=True))
-            return found + [(name, x) for name, x in _attributes(whole) if self.is_module(x)]
-        if not self.is_module(whole):
+            return found + [(name, x) for name, x in _attributes(obj) if self.is_module(x)]
+        if not self.is_module(obj):
             return []  # a metric, whose contents `held` lists
-        return [(name, x) for name, x in _attributes(whole) if self.is_module(x) or is_layer(x)]
+        return [(name, x) for name, x in _attributes(obj) if self.is_module(x) or is_layer(x)]
 
-    def metrics_in(self, whole: Any) -> list[tuple[str, Any]]:
+    def metrics_in(self, obj: Any) -> list[tuple[str, Any]]:
         """Return the metrics directly in a layer or module, with their names, without those from ``compile``."""
-        if is_layer(whole):
-            found = list(whole._metrics)
+        if is_layer(obj):
+            found = list(obj._metrics)
             return list(zip(_renumbered([(each.name, type(each).__name__) for each in found]), found, strict=True))
-        return [(name, x) for name, x in _attributes(whole) if is_metric(x)] if self.is_module(whole) else []
+        return [(name, x) for name, x in _attributes(obj) if is_metric(x)] if self.is_module(obj) else []
 
-    def configured_in(self, whole: Any) -> list[Any]:
+    def configured_in(self, obj: Any) -> list[Any]:
         """Return the metrics and seed generators among a module's attributes."""
-        return [x for _, x in _attributes(whole) if is_metric(x) or is_keras(x, "random.SeedGenerator")]
+        return [x for _, x in _attributes(obj) if is_metric(x) or is_keras(x, "random.SeedGenerator")]
 
     # ------------------------------------------------------------------ variables
-    def held(self, whole: Any) -> list[Held]:
+    def held(self, obj: Any) -> list[Held]:
         """Return the variables directly in a layer, module or metric, and the states of its random generators."""
-        if is_metric(whole):
-            names = _renumbered([(each.name, "Variable") for each in whole.variables])
-            return [Held(name, each, "state") for name, each in zip(names, whole.variables, strict=True)]
-        if not is_layer(whole):
-            return self._of_attributes(whole)
-        trained = len(whole._trainable_variables)
-        seeds = [each.state for each in whole._seed_generators]
-        own = [*whole._trainable_variables, *whole._non_trainable_variables, *seeds]
+        if is_metric(obj):
+            names = _renumbered([(each.name, "Variable") for each in obj.variables])
+            return [Held(name, each, "state") for name, each in zip(names, obj.variables, strict=True)]
+        if not is_layer(obj):
+            return self._of_attributes(obj)
+        trained = len(obj._trainable_variables)
+        seeds = [each.state for each in obj._seed_generators]
+        own = [*obj._trainable_variables, *obj._non_trainable_variables, *seeds]
         names = _renumbered([(each.name, "Variable") for each in own])
         made = [
             Held(name, each, "parameter" if i < trained else "buffer")
             for i, (name, each) in enumerate(zip(names, own, strict=True))
         ]
-        known = {id(each.variable) for each in made} | {id(x) for layer in whole._layers for x in layer.variables}
-        return made + [each for each in self._of_attributes(whole) if id(each.variable) not in known]
+        known = {id(each.variable) for each in made} | {id(x) for layer in obj._layers for x in layer.variables}
+        return made + [each for each in self._of_attributes(obj) if id(each.variable) not in known]
 
-    def _of_attributes(self, whole: Any) -> list[Held]:
+    def _of_attributes(self, obj: Any) -> list[Held]:
         """Return the variables, seed generators and generators among the attributes of a module."""
         found = []
-        for name, x in _attributes(whole):
+        for name, x in _attributes(obj):
             if self.is_native(x) or is_variable(x):
                 found.append(Held(name, x, "parameter" if x.trainable else "buffer"))
             elif is_keras(x, "random.SeedGenerator"):
@@ -184,16 +192,16 @@ def _is_compiled(part: Any) -> bool:
     return is_keras(part, "Model") and part.compiled and hasattr(part, "optimizer")
 
 
-def _attributes(whole: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of an object, and the items of lists, tuples and dictionaries, in alphabetical order.
 
     A layer's private lists are omitted: they belong to Keras, and their contents are listed under their names.
     """
-    hidden: frozenset[str] = getattr(type(whole), "_TF_MODULE_IGNORED_PROPERTIES", frozenset())
-    for name, x in sorted(vars(whole).items()):
+    hidden: frozenset[str] = getattr(type(obj), "_TF_MODULE_IGNORED_PROPERTIES", frozenset())
+    for name, x in sorted(vars(obj).items()):
         if name in hidden or name in _IGNORED or name.startswith("_self_"):
             continue
-        if not (name.startswith("_") and is_layer(whole) and isinstance(x, (list, tuple, dict))):
+        if not (name.startswith("_") and is_layer(obj) and isinstance(x, (list, tuple, dict))):
             yield from _items(name.lstrip("_") or name, x)
 
 

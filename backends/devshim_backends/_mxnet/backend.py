@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from devshim_backends._mxnet.capabilities import GAPS, LIMITS
-from devshim_backends._mxnet.collectives import MxnetSeveral
-from devshim_backends._mxnet.dlpack import MxnetInterop
-from devshim_backends._mxnet.models.blocks import MxnetLayers
-from devshim_backends._mxnet.models.extra_state import MxnetResuming
+from devshim_backends._mxnet.collectives import MxnetCollectives
+from devshim_backends._mxnet.dlpack import MxnetDlpack
+from devshim_backends._mxnet.models.blocks import MxnetBlocks
+from devshim_backends._mxnet.models.extra_state import MxnetExtraState
 from devshim_backends._mxnet.models.models import MxnetModels
-from devshim_backends._mxnet.random import MxnetDraws
+from devshim_backends._mxnet.random import MxnetRandom
 from devshim_backends._mxnet.runtime import MxnetRuntime
 from devshim_backends._mxnet.scopes import MxnetScopes
 from devshim_backends._mxnet.simulation.simulate import MxnetSimulation
-from devshim_backends._mxnet.snippets import LINES
-from devshim_backends._mxnet.transfers.implicit import MxnetHidden
+from devshim_backends._mxnet.snippets import SNIPPETS
+from devshim_backends._mxnet.transfers.implicit import MxnetTransferHooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 class MxnetBackend(
-    MxnetHidden,
+    MxnetTransferHooks,
     MxnetModels,
-    MxnetResuming,
-    MxnetLayers,
-    MxnetSeveral,
-    MxnetDraws,  # brings MxnetCreation, MxnetTensors and MxnetDevices, each of which builds on the next
+    MxnetExtraState,
+    MxnetBlocks,
+    MxnetCollectives,
+    MxnetRandom,  # brings MxnetCreation, MxnetTensors and MxnetDevices, each of which builds on the next
     MxnetScopes,
     MxnetRuntime,
     MxnetSimulation,
-    MxnetInterop,
+    MxnetDlpack,
 ):
     """MXNet 1.9.1 and 2.0.0b1: NVIDIA cards as ``gpu``, and ``cpu(1)``, ``cpu(2)``, ... as simulated GPUs."""
 
@@ -41,4 +41,4 @@ class MxnetBackend(
     title: ClassVar[str] = "MXNet"
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
     limits: ClassVar[Mapping[str, str]] = LIMITS
-    lines: ClassVar[Mapping[str, str]] = LINES
+    snippets: ClassVar[Mapping[str, str]] = SNIPPETS

@@ -37,7 +37,7 @@ _SUMMED = frozenset({"float16", "float32", "float64", "int32", "int64"})
 """The dtypes that a kvstore can sum on cards."""
 
 
-class MxnetSeveral(MxnetCreation):
+class MxnetCollectives(MxnetCreation):
     """The mixin for work on several devices."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
@@ -70,7 +70,7 @@ class MxnetSeveral(MxnetCreation):
         with numpy_shapes(), mx.autograd.pause():
             new = isinstance(xs[0], mx.np.ndarray)
             step: Any = getattr(mx.np, name) if new else getattr(mx.nd, _OLD[name])
-            made = reduce(step, xs[1:], self.snapshot(xs[0]))
+            made = reduce(step, xs[1:], self.detached_copy(xs[0]))
             return self._settled(made / len(xs) if op == "mean" else made)
 
     def all_reduce(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Sequence[Tensor] | None:
@@ -79,7 +79,7 @@ class MxnetSeveral(MxnetCreation):
         with numpy_shapes(), mx.autograd.pause():
             return over_cards(xs, op)
 
-    def snapshot(self, x: Tensor) -> Tensor:
+    def detached_copy(self, x: Tensor) -> Tensor:
         with mx.autograd.pause():
             return self.copy_to(x.detach(), self.device_of(x), non_blocking=True)  # a log does not wait for its values
 
@@ -99,7 +99,7 @@ class MxnetSeveral(MxnetCreation):
 
         return read, dtype
 
-    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+    def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         names = {self.dtype_name(x) for x in xs}
         name = widest(names)
         joined = _JOINED.get(name, name)
@@ -116,7 +116,7 @@ class MxnetSeveral(MxnetCreation):
             value.copyto(x)
         self._settled(x)
 
-    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+    def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         util, autograd = mx.util, mx.autograd
         # Turn NumPy arrays off first: MXNet refuses to turn them off after the shapes.
         semantics = [(util.np_array, False), (util.np_shape, util.is_np_shape()), (util.np_array, util.is_np_array())]

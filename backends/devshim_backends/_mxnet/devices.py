@@ -42,7 +42,7 @@ class MxnetDevices(Backend):
             return self.simulated or _cards()
         return 1 if kind == "cpu" else 0
 
-    def absence(self, kind: str) -> str:
+    def why_unavailable(self, kind: str) -> str:
         if kind != "gpu":
             return f"MXNet knows no {kind}"
         if not HAS_CUDA:
@@ -57,13 +57,13 @@ class MxnetDevices(Backend):
         return mx.cpu(device.index + 1) if self.simulated else mx.gpu(device.index)
 
     def from_native(self, native: object) -> Device | None:
-        return read(place_number(native), self.labelled) if isinstance(native, NATIVE) else None
+        return read(place_number(native), self.simulated_or_removed) if isinstance(native, NATIVE) else None
 
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
             return host.describe(self.name)
         if self.simulated:
-            limit = None if self.cards is None else self.cards[device.index].limit
+            limit = None if self.simulated_devices is None else self.simulated_devices[device.index].limit
             return host.describe_simulated(self.name, device, limit)
         card = nvml.known(device.index)
         return DeviceInfo(

@@ -15,23 +15,22 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray.ndarray import _int64_enabled
 
+from devshim.contract.fast_paths import FastPaths
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
 from devshim_backends._mxnet import capsules
 from devshim_backends._mxnet.native import CODES, NAMES, QUICK, dtype_code, get_context, numpy_shapes
-from devshim_backends._mxnet.tensors import MxnetTensors
+from devshim_backends._mxnet.tensors import MxnetTensors, copy_on_host
 from devshim_backends._mxnet.tracing import is_deferred
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from devshim.contract.backend import Tensor
 
 _HOST = 1
@@ -89,8 +88,8 @@ def _plain(x: Tensor) -> tuple[str, str, tuple[int, ...]] | None:
     return *kinds, shape
 
 
-def _view(x: Tensor) -> np.ndarray | None:
-    """Return a NumPy view of a plain array (see `Backend.viewers`), once all work on it is done."""
+def _fast_view(x: Tensor) -> np.ndarray | None:
+    """Return a NumPy view of a plain array (see `FastPaths.numpy_view`), once all work on it is done."""
     plain = _plain(x)
     if plain is None:
         return None
@@ -98,8 +97,8 @@ def _view(x: Tensor) -> np.ndarray | None:
     return np.asarray(_Values(x, plain[2], plain[1]))
 
 
-def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """Return the capsule of a plain array (see `Backend.lenders`)."""
+def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
+    """Return the capsule of a plain array (see `FastPaths.dlpack_export`)."""
     plain = _plain(x)
     if plain is None:
         return None
@@ -107,8 +106,8 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     return None if dlpack.address(capsule) % (alignment or int(plain[1][2:])) else (capsule, plain[0], plain[2])
 
 
-def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
-    """Return an array over a plain capsule (see `Backend.borrower`)."""
+def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
+    """Return an array over a plain capsule (see `FastPaths.dlpack_import`)."""
     offered, offset = dlpack.structure(capsule)
     if offset or dtype == "bool" or not shape or 0 in shape:
         return None  # MXNet reads these only after `_adapt`, or inside `numpy_shapes`
@@ -119,12 +118,15 @@ def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     return x if _form(x) == (CODES.get(dtype), _HOST, shape) else None
 
 
-class MxnetInterop(MxnetTensors):
+class MxnetDlpack(MxnetTensors):
     """The mixin for DLPack."""
 
-    viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {mx.np.ndarray: _view, mx.nd.NDArray: _view}
-    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {mx.np.ndarray: _lend, mx.nd.NDArray: _lend}
-    borrower = staticmethod(_borrow)
+    fast_paths = FastPaths(
+        host_copy={mx.np.ndarray: copy_on_host},
+        numpy_view={mx.np.ndarray: _fast_view, mx.nd.NDArray: _fast_view},
+        dlpack_export={mx.np.ndarray: _fast_export, mx.nd.NDArray: _fast_export},
+        dlpack_import=_fast_import,
+    )
     alignment = 0
     """Measured on 2.0.0b1 (x86-64, AVX-512) with 44 operators, all dtypes, 1 to 4,096 elements, at offsets of 0 to 64
     bytes: no operator ends the process because of its address.  Below the size of an element, no C++ compiler
@@ -173,7 +175,7 @@ def _taken(capsule: Any) -> Tensor:
     return mx.np.ndarray(handle)
 
 
-def _check(offered: dlpack.Offer) -> None:
+def _check(offered: dlpack.TensorInfo) -> None:
     """Refuse a capsule that MXNet cannot express."""
     if offered.dtype not in CODES:
         raise BufferError(f"MXNet {mx.__version__} has no dtype {offered.dtype}")

@@ -117,11 +117,11 @@ _KEPT: dict[str, ModuleType] = {}
 def _distutils_version() -> ModuleType:
     """Return a ``distutils.version`` whose classes do not warn: MXNet 1.9 also creates them while it computes."""
     if "distutils.version" not in _KEPT:
-        real, quiet = _real_version(), ModuleType("distutils.version")
+        real, is_suppressed = _real_version(), ModuleType("distutils.version")
         for name in ("StrictVersion", "LooseVersion"):
             base = getattr(real, name)
-            setattr(quiet, name, type(name, (base,), {"__init__": _parsed}))
-        _KEPT["distutils.version"] = quiet
+            setattr(is_suppressed, name, type(name, (base,), {"__init__": _parsed}))
+        _KEPT["distutils.version"] = is_suppressed
     return _KEPT["distutils.version"]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 
-class MxnetDraws(MxnetCreation):
+class MxnetRandom(MxnetCreation):
     """The mixin for random arrays."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:

@@ -34,7 +34,7 @@ _NO_START = re.compile(
 class MxnetRuntime(Backend):
     """The mixin for the runtime."""
 
-    never_late: ClassVar[tuple[str, ...]] = ("grow",)
+    policies_after_start: ClassVar[tuple[str, ...]] = ("grow",)
 
     def started(self) -> bool:
         return HAS_CUDA and nvml.cuda_started()
@@ -45,9 +45,9 @@ class MxnetRuntime(Backend):
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
             return host.memory()
-        if self.simulated and self.cards is not None:
+        if self.simulated and self.simulated_devices is not None:
             memory_module.settle()
-            return self.cards[device.index].info()
+            return self.simulated_devices[device.index].info()
         free, total = memory_of(device.index)
         return MemoryInfo(total=total, free=free)  # of all processes: MXNet does not report its own share
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LINES: Mapping[str, str] = MappingProxyType(
+SNIPPETS: Mapping[str, str] = MappingProxyType(
     {
         "device_count": "mx.context.num_gpus()",
         "devices": "[mx.gpu(i) for i in range(mx.context.num_gpus())]",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from ctypes import byref, c_int64
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import mxnet as mx
 import numpy as np
@@ -52,7 +52,7 @@ from devshim_backends._mxnet.tracing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from devshim.contract.backend import Tensor
 
@@ -71,7 +71,7 @@ _COPYABLE = {
 """MXNet's numbers for the dtypes that this operator has a kernel for in both releases -> bytes of one element."""
 
 
-def _copied_on_host(x: Tensor) -> Tensor | None:
+def copy_on_host(x: Tensor) -> Tensor | None:
     """Return a copy on the host of a small host array, if nothing is recorded and no gradient is attached."""
     code = dtype_code(x)
     if where(x) != _HOST or code not in _COPYABLE or is_recording() or is_deferred() or x.grad is not None:
@@ -86,8 +86,6 @@ def _copied_on_host(x: Tensor) -> Tensor | None:
 
 class MxnetTensors(MxnetDevices):
     """The mixin for arrays."""
-
-    copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {mx.np.ndarray: _copied_on_host}
 
     def __init__(self) -> None:
         self._devices: dict[int, Device] = {}
@@ -112,7 +110,7 @@ class MxnetTensors(MxnetDevices):
         return self._of_rare(x)
 
     def _met(self, devices: dict[int, Device], number: int) -> Device:
-        found = read(number, self.labelled)
+        found = read(number, self.simulated_or_removed)
         if found is None:
             raise UnsupportedError(
                 "this MXNet array holds no data, so it is on no device", "give it values first: mx.np.zeros(x.shape)"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from devshim.devices.device import Device
 from devshim_backends._numpy.capabilities import GAPS, LIMITS
-from devshim_backends._numpy.collectives import NumpySeveral
-from devshim_backends._numpy.dlpack import NumpyInterop
-from devshim_backends._numpy.random import NumpyDraws
-from devshim_backends._numpy.snippets import LINES
-from devshim_backends._numpy.transfers.implicit import NumpyHidden
+from devshim_backends._numpy.collectives import NumpyCollectives
+from devshim_backends._numpy.dlpack import NumpyDlpack
+from devshim_backends._numpy.random import NumpyRandom
+from devshim_backends._numpy.snippets import SNIPPETS
+from devshim_backends._numpy.transfers.implicit import NumpyTransferHooks
 
 from .creation import NumpyCreation
 from .devices import NumpyDevices
@@ -17,7 +17,14 @@ from .scopes import NumpyScopes
 
 
 class NumpyBackend(
-    NumpyDevices, NumpyCreation, NumpyDraws, NumpyScopes, NumpyRuntime, NumpyHidden, NumpyInterop, NumpySeveral
+    NumpyDevices,
+    NumpyCreation,
+    NumpyRandom,
+    NumpyScopes,
+    NumpyRuntime,
+    NumpyTransferHooks,
+    NumpyDlpack,
+    NumpyCollectives,
 ):
     """The adapter for NumPy: the host, and simulated GPUs for users who have no other framework installed."""
 
@@ -25,7 +32,7 @@ class NumpyBackend(
     title = "NumPy"
     gaps = GAPS
     limits = LIMITS
-    lines = LINES
+    snippets = SNIPPETS
 
     def native_text(self, device: Device) -> str:
         return f'"{device}"'

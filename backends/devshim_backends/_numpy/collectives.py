@@ -20,7 +20,7 @@ from devshim_backends._numpy.tensors import NumpyTensors, is_masked
 _OPS: dict[str, np.ufunc] = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
 
 
-class NumpySeveral(NumpyTensors):
+class NumpyCollectives(NumpyTensors):
     """The mixin for collectives. It returns views where NumPy does, and new memory otherwise."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
@@ -41,7 +41,7 @@ class NumpySeveral(NumpyTensors):
             made = np.divide(made, xs[0].dtype.type(len(xs)))
         return np.asanyarray(made)  # NumPy returns a scalar for 0-d arrays
 
-    def snapshot(self, x: Tensor) -> Tensor:
+    def detached_copy(self, x: Tensor) -> Tensor:
         if is_masked(x):
             raise messages.masked()
         return x.copy()
@@ -57,13 +57,13 @@ class NumpySeveral(NumpyTensors):
 
         return read, dtype
 
-    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+    def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         dtype = np.dtype(widest({self.dtype_name(x) for x in xs}))
         return np.concatenate([x.reshape(1) if x.dtype == dtype else x.reshape(1).astype(dtype) for x in xs])
 
     def assign(self, x: Tensor, value: Tensor) -> None:
         x[...] = value
 
-    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+    def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         errors: Any = np.geterr()  # it is thread-local before NumPy 2
         return lambda: np.errstate(**errors)

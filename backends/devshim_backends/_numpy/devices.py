@@ -22,7 +22,7 @@ class NumpyDevices(NumpySimulation):
     def count(self, kind: str) -> int:
         return {"cpu": 1, "gpu": self.simulated}.get(kind, 0)
 
-    def absence(self, kind: str) -> str:
+    def why_unavailable(self, kind: str) -> str:
         return "NumPy computes on the CPU alone"
 
     def to_native(self, device: Device) -> str:

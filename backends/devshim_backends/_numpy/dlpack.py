@@ -18,18 +18,19 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from devshim.contract.backend import Tensor
+from devshim.contract.fast_paths import FastPaths
 from devshim.devices.dtypes import numpy_dtype
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
 from devshim_backends._numpy.tensors import NumpyTensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    pass
 
 _STRANGE = {"bfloat16": "uint16"}
 """Maps a dtype that NumPy's DLPack does not support to the dtype under which NumPy exports its bytes."""
@@ -61,8 +62,8 @@ _QUICK = sys.implementation.name == "cpython" and _lies_first(np.empty(3)) and _
 """True if an array's address is the first field of its object in this interpreter."""
 
 
-def _lend(x: np.ndarray, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """Return a plain array's capsule, dtype name and shape, or None for other arrays (see `Backend.lenders`)."""
+def _fast_export(x: np.ndarray, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
+    """Return a plain array's capsule, dtype name and shape, or None for other arrays (`FastPaths.dlpack_export`)."""
     kinds = _PLAIN.get(x.dtype)
     if kinds is None or x.flags.num & _FLAGS != _PLAIN_FLAGS:
         return None
@@ -72,13 +73,13 @@ def _lend(x: np.ndarray, alignment: int) -> tuple[Any, str, tuple[int, ...]] | N
     return x.__dlpack__(), kinds[0], x.shape
 
 
-class NumpyInterop(NumpyTensors):
+class NumpyDlpack(NumpyTensors):
     """The mixin for DLPack. It exports arrays, and imports what `numpy.from_dlpack` can read."""
 
-    freezes = True
+    has_readonly_tensors = True
     alignment = 1
     """An array knows whether it is aligned, and NumPy's loops respect that (2.4: all dtypes, at 0 to 64 bytes)."""
-    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {np.ndarray: _lend}
+    fast_paths = FastPaths(host_copy={np.ndarray: np.ndarray.__copy__}, dlpack_export={np.ndarray: _fast_export})
 
     def to_dlpack(self, x: Tensor) -> Any:
         if isinstance(x, np.ma.MaskedArray):
@@ -125,7 +126,7 @@ class _Readable:
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        self.offered: dlpack.Offer | None = None
+        self.offered: dlpack.TensorInfo | None = None
 
     def __dlpack_device__(self) -> Any:
         kind, index = self._source.__dlpack_device__()

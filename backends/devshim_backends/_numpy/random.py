@@ -11,7 +11,7 @@ from devshim.devices.device import Device
 from devshim_backends._numpy.tensors import NumpyTensors
 
 
-class NumpyDraws(NumpyTensors):
+class NumpyRandom(NumpyTensors):
     """The mixin for random arrays. NumPy's global generator draws them, so both libraries' `seed` restarts it."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:

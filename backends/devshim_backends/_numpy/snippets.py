@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-LINES: Mapping[str, str] = {
+SNIPPETS: Mapping[str, str] = {
     "dtype": "np.{name}",
     "device_count": "0  # NumPy computes on the CPU alone",
     "try_gpu": '"cpu"',

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +16,6 @@ from devshim_backends._numpy.simulation.simulate import SimulatedArray, on_card
 
 class NumpyTensors(Backend):
     """The mixin for tensors. Plain arrays are on the host, a `SimulatedArray` is on its simulated GPU."""
-
-    copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {np.ndarray: np.ndarray.__copy__}
 
     def is_tensor(self, cls: type) -> bool:
         return issubclass(cls, np.ndarray)

@@ -8,21 +8,21 @@ import paddle
 
 from devshim_backends._paddle import current_card
 from devshim_backends._paddle.capabilities import GAPS, LIMITS
-from devshim_backends._paddle.collectives import PaddleSeveral
+from devshim_backends._paddle.collectives import PaddleCollectives
 from devshim_backends._paddle.creation import PaddleCreation
 from devshim_backends._paddle.devices import PaddleDevices, core
-from devshim_backends._paddle.dlpack import PaddleInterop
+from devshim_backends._paddle.dlpack import PaddleDlpack
 from devshim_backends._paddle.import_hooks import keep_compilers_out
-from devshim_backends._paddle.models.blocks import PaddleLayers
-from devshim_backends._paddle.models.extra_state import PaddleResuming
+from devshim_backends._paddle.models.blocks import PaddleBlocks
+from devshim_backends._paddle.models.extra_state import PaddleExtraState
 from devshim_backends._paddle.models.models import PaddleModels
-from devshim_backends._paddle.random import PaddleDraws
+from devshim_backends._paddle.random import PaddleRandom
 from devshim_backends._paddle.runtime import PaddleRuntime
 from devshim_backends._paddle.scopes import PaddleScopes
-from devshim_backends._paddle.simulation.removed_gpus import PaddleTaken
+from devshim_backends._paddle.simulation.removed_gpus import PaddleRemovedGpus
 from devshim_backends._paddle.simulation.simulate import PaddleSimulation
-from devshim_backends._paddle.snippets import LINES
-from devshim_backends._paddle.transfers.implicit import PaddleHidden
+from devshim_backends._paddle.snippets import SNIPPETS
+from devshim_backends._paddle.transfers.implicit import PaddleTransferHooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 
 class PaddleBackend(
-    PaddleHidden,
-    PaddleTaken,
+    PaddleTransferHooks,
+    PaddleRemovedGpus,
     PaddleDevices,
     PaddleCreation,
-    PaddleDraws,
+    PaddleRandom,
     PaddleScopes,
     PaddleRuntime,
     PaddleSimulation,
     PaddleModels,
-    PaddleResuming,
-    PaddleLayers,
-    PaddleSeveral,
-    PaddleInterop,  # brings PaddleTensors, on which it builds
+    PaddleExtraState,
+    PaddleBlocks,
+    PaddleCollectives,
+    PaddleDlpack,  # brings PaddleTensors, on which it builds
 ):
     """PaddlePaddle 2.6 and newer: CUDA and ROCm cards as ``gpu``, XPUs, and plug-in devices by their kinds' names."""
 
@@ -51,7 +51,7 @@ class PaddleBackend(
     title: ClassVar[str] = "PaddlePaddle"
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
     limits: ClassVar[Mapping[str, str]] = LIMITS
-    lines: ClassVar[Mapping[str, str]] = LINES
+    snippets: ClassVar[Mapping[str, str]] = SNIPPETS
 
 
 keep_compilers_out(paddle)  # again, in case Paddle was imported before devshim

@@ -31,7 +31,7 @@ _WIDE = {paddle.int8: paddle.int32, paddle.uint8: paddle.int32, paddle.int16: pa
 """Wider dtypes for the smaller integers, for which PaddlePaddle (3.3) has no kernels."""
 
 
-class PaddleSeveral(PaddleTensors):
+class PaddleCollectives(PaddleTensors):
     """The mixin for work on several devices."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
@@ -53,11 +53,11 @@ class PaddleSeveral(PaddleTensors):
     def combine(self, xs: Sequence[Tensor], op: Literal["sum", "mean", "max", "min"]) -> Tensor:
         dtype = xs[0].dtype
         with paddle.no_grad(), self._beside(xs[0]):
-            values = [self.snapshot(x).astype(_WIDE.get(dtype, dtype)) for x in xs]
+            values = [self.detached_copy(x).astype(_WIDE.get(dtype, dtype)) for x in xs]
             made = reduce(_OPS[op], values)
             return (made / len(xs) if op == "mean" else made).astype(dtype)
 
-    def snapshot(self, x: Tensor) -> Tensor:
+    def detached_copy(self, x: Tensor) -> Tensor:
         return self.copy_to(x.detach(), self.device_of(x))
 
     def scalar_reader(self, x: Tensor) -> tuple[Callable[[Tensor], Any], np.dtype] | None:
@@ -74,7 +74,7 @@ class PaddleSeveral(PaddleTensors):
 
         return read, dtype
 
-    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+    def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         if not devices.only_host:  # each snapshot was taken on the stream and in the thread that were current then
             self.synchronize(self.device_of(xs[0]))
         with paddle.no_grad(), self._beside(xs[0]):
@@ -91,7 +91,7 @@ class PaddleSeveral(PaddleTensors):
     def _beside(self, x: Tensor) -> AbstractContextManager[object]:
         return nullcontext() if devices.only_host or self.is_tracer(x) else scopes.beside(x.place)
 
-    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+    def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         return partial(_modes, paddle.is_grad_enabled())
 
 

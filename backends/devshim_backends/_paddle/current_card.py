@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CALLS = (
     *("copy_to", "to_numpy", "from_numpy", "cast", "synchronize", "empty_cache"),
     *("asarray", "empty", "full", "zeros", "ones", "arange", "linspace", "eye", "uniform", "normal"),
-    *("narrow", "concatenate", "stack_tensors", "combine", "snapshot", "stack", "assign"),
+    *("narrow", "concatenate", "stack_tensors", "combine", "detached_copy", "stack_scalars", "assign"),
 )
 """The adapter's methods in which Paddle uses a card."""
 

@@ -65,7 +65,7 @@ class PaddleDevices(Backend):
         name = _custom_types().get(kind)
         return 0 if name is None else int(core.get_custom_device_count(name))
 
-    def absence(self, kind: str) -> str:
+    def why_unavailable(self, kind: str) -> str:
         name = _custom_types().get(kind)
         if name is not None and not self.simulated and not (kind == "gpu" and _has_cuda()):
             return f"its plug-in {name!r} shows no more"
@@ -94,8 +94,8 @@ class PaddleDevices(Backend):
     def describe(self, device: Device) -> DeviceInfo:
         if device is CPU:
             return host.describe(self.name)
-        if self.cards is not None and device.kind == "gpu":
-            return host.describe_simulated(self.name, device, self.cards[device.index].limit)
+        if self.simulated_devices is not None and device.kind == "gpu":
+            return host.describe_simulated(self.name, device, self.simulated_devices[device.index].limit)
         if device.kind == "gpu" and _has_cuda():
             found = paddle.device.cuda.get_device_properties(device.index)
             capability = None if paddle.is_compiled_with_rocm() else (int(found.major), int(found.minor))

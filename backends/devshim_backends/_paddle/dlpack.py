@@ -15,21 +15,28 @@ Requirements that this module meets:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle
 from paddle.utils import dlpack
 
+from devshim.contract.fast_paths import FastPaths
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack as dlpack_module
 from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, PADDLE, SMALL
 from devshim_backends._paddle.devices import HOST, core
-from devshim_backends._paddle.tensors import HOST_PLACE, MOST_AXES, STRIDED, Memory, PaddleTensors, too_many_axes
+from devshim_backends._paddle.tensors import (
+    HOST_PLACE,
+    MOST_AXES,
+    STRIDED,
+    Memory,
+    PaddleTensors,
+    copy_to_host,
+    too_many_axes,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from devshim.contract.backend import Tensor
 
 _KINDS = {"cpu": dlpack_module.CPU, "gpu": dlpack_module.CUDA}
@@ -69,8 +76,8 @@ class _Once:
         return self._capsule
 
 
-def _view(x: Tensor) -> np.ndarray | None:
-    """Return a NumPy view of a plain tensor (see `Backend.viewers`)."""
+def _fast_view(x: Tensor) -> np.ndarray | None:
+    """Return a NumPy view of a plain tensor (see `FastPaths.numpy_view`)."""
     kind = NUMPY.get(NAMES.get(x.dtype, ""))
     if kind is None or not _is_plain(x):
         return None
@@ -78,8 +85,8 @@ def _view(x: Tensor) -> np.ndarray | None:
     return array if array.flags.writeable and array.dtype is kind and [*array.shape] == x.shape else None
 
 
-def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """Return the capsule of a plain tensor (see `Backend.lenders`)."""
+def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
+    """Return the capsule of a plain tensor (see `FastPaths.dlpack_export`)."""
     name = NAMES.get(x.dtype)
     if name is None or name == "bfloat16" or not _is_plain(x):
         return None
@@ -105,7 +112,7 @@ def _held(array: np.ndarray) -> Tensor:
     return EAGER(value=array, place=HOST_PLACE, zero_copy=True, **NEW)
 
 
-def _strided(capsule: Any, offered: dlpack_module.Offer) -> Tensor:
+def _strided(capsule: Any, offered: dlpack_module.TensorInfo) -> Tensor:
     """Return a tensor over a capsule's memory, with any strides."""
     if offered.dtype == "bfloat16":
         dlpack_module.label(capsule, "uint16")  # the dtype from which Paddle reads bfloat16
@@ -117,8 +124,8 @@ def _strided(capsule: Any, offered: dlpack_module.Offer) -> Tensor:
     return paddle.as_strided(_held(flat), list(offered.shape), list(offered.strides))
 
 
-def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a tensor over a plain capsule (see `Backend.borrower`)."""
+def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
+    """Return a tensor over a plain capsule (see `FastPaths.dlpack_import`)."""
     native, address = PADDLE.get(dtype), dlpack_module.address(capsule)
     if native is None or not address or not paddle.in_dynamic_mode():
         return None
@@ -127,14 +134,15 @@ def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     return x if faithful and x.is_contiguous() and x.place._type() in HOST else None
 
 
-class PaddleInterop(PaddleTensors):
+class PaddleDlpack(PaddleTensors):
     """The mixin for DLPack."""
 
-    viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = dict.fromkeys(
-        _TENSORS if _TELLS_ITS_VERSION else (), _view
+    fast_paths = FastPaths(
+        host_copy={EAGER: copy_to_host},
+        numpy_view=dict.fromkeys(_TENSORS if _TELLS_ITS_VERSION else (), _fast_view),
+        dlpack_export=dict.fromkeys(_TENSORS, _fast_export),
+        dlpack_import=_fast_import if _SHARES else None,
     )
-    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = dict.fromkeys(_TENSORS, _lend)
-    borrower = staticmethod(_borrow) if _SHARES else None
     alignment = 0
     """Measured on 3.3.1 (x86-64, AVX-512) with 45 operators, all dtypes, 1 to 4,096 elements, at offsets of 0 to 64 B.
 
@@ -190,7 +198,7 @@ class PaddleInterop(PaddleTensors):
             raise BufferError("PaddlePaddle took it for another dtype, shape or order of values")
         return made
 
-    def _is_same(self, offered: dlpack_module.Offer, x: Tensor) -> bool:
+    def _is_same(self, offered: dlpack_module.TensorInfo, x: Tensor) -> bool:
         """Return True if a tensor has the offered dtype and shape, and reads the same values at the same address."""
         if (offered.dtype, offered.shape) != (self.dtype_name(x), tuple(x.shape)):
             return False
@@ -200,7 +208,7 @@ class PaddleInterop(PaddleTensors):
         return offered.address == x.data_ptr() and all(size == 1 or step == own for size, step, own in steps)
 
 
-def _look(capsule: Any) -> dlpack_module.Offer:
+def _look(capsule: Any) -> dlpack_module.TensorInfo:
     """Return the contents of a capsule, or refuse it if Paddle cannot read it."""
     offered = dlpack_module.read(capsule)
     if len(offered.shape) > MOST_AXES:

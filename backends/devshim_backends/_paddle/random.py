@@ -30,7 +30,7 @@ _GLOBAL = 0
 """The seed that means "use the device's own generator"."""
 
 
-class PaddleDraws(Backend):
+class PaddleRandom(Backend):
     """The mixin for random tensors."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:

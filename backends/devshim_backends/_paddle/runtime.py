@@ -30,7 +30,7 @@ _NO_START = re.compile(r"CUDA error\((3|34|35|46|100|101|800|803|804|999)\)[^\n]
 class PaddleRuntime(Backend):
     """The mixin for the runtime."""
 
-    never_late: ClassVar[tuple[str, ...]] = ("grow",)
+    policies_after_start: ClassVar[tuple[str, ...]] = ("grow",)
 
     def started(self) -> bool:
         # Reserved memory shows it: Paddle looks for cards when it is imported, but uses one much later.
@@ -46,8 +46,8 @@ class PaddleRuntime(Backend):
     def memory(self, device: Device) -> MemoryInfo:
         if device is CPU:
             return host.memory()
-        if self.cards is not None and device.kind == "gpu":
-            return self.cards[device.index].info()
+        if self.simulated_devices is not None and device.kind == "gpu":
+            return self.simulated_devices[device.index].info()
         # Paddle counts by index only, for all kinds of card together.
         used = int(core.device_memory_stat_current_value("Allocated", device.index))
         peak = int(core.device_memory_stat_peak_value("Allocated", device.index))

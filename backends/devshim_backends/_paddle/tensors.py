@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle
@@ -35,8 +35,6 @@ from devshim_backends._paddle.creation import EAGER, NAMES, NEW, NUMPY, SMALL, s
 from devshim_backends._paddle.devices import HOST, KINDS_OF_MEMORY, device_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
@@ -63,7 +61,7 @@ MOST_AXES = 9
 _OUTSIDE = "call it before or after the compiled function, or compile with to_static(full_graph=False)"
 
 
-def _copied_to_host(x: Tensor) -> Tensor | None:
+def copy_to_host(x: Tensor) -> Tensor | None:
     """Return a host copy of a plain tensor that needs no gradient: the same as `copy_to`, in a third of the time."""
     only_host = devices.only_host
     if not x.stop_gradient or not x.is_dense() or not (only_host or x.place._type() in HOST):
@@ -78,8 +76,6 @@ def _copied_to_host(x: Tensor) -> Tensor | None:
 
 class PaddleTensors(Backend):
     """The mixin for tensors."""
-
-    copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {EAGER: _copied_to_host}
 
     def is_tensor(self, cls: type) -> bool:
         return issubclass(cls, (paddle.Tensor, *SYMBOLS))
@@ -196,7 +192,7 @@ class PaddleTensors(Backend):
         made = from_dlpack(capsule)
         return made if device is CPU else made._copy_to(self.to_native(device), True)
 
-    def detached(self, x: Tensor) -> Tensor:
+    def detach(self, x: Tensor) -> Tensor:
         return x if x.stop_gradient else x.detach()
 
     def dtype_name(self, x: Tensor) -> str:

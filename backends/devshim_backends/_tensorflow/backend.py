@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from devshim_backends._tensorflow.capabilities import GAPS, LIMITS
-from devshim_backends._tensorflow.collectives import TensorflowSeveral
+from devshim_backends._tensorflow.collectives import TensorflowCollectives
 from devshim_backends._tensorflow.containers import TensorflowContainers
 from devshim_backends._tensorflow.creation import TensorflowCreation
-from devshim_backends._tensorflow.dlpack import TensorflowInterop
-from devshim_backends._tensorflow.models.blocks import TensorflowLayers
-from devshim_backends._tensorflow.models.extra_state import TensorflowResuming
+from devshim_backends._tensorflow.dlpack import TensorflowDlpack
+from devshim_backends._tensorflow.models.blocks import TensorflowBlocks
+from devshim_backends._tensorflow.models.extra_state import TensorflowExtraState
 from devshim_backends._tensorflow.models.models import TensorflowModels
-from devshim_backends._tensorflow.random import TensorflowDraws
-from devshim_backends._tensorflow.simulation.removed_gpus import TensorflowTaken
+from devshim_backends._tensorflow.random import TensorflowRandom
+from devshim_backends._tensorflow.simulation.removed_gpus import TensorflowRemovedGpus
 from devshim_backends._tensorflow.simulation.simulate import TensorflowSimulation
-from devshim_backends._tensorflow.snippets import LINES
-from devshim_backends._tensorflow.transfers.implicit import TensorflowHidden
+from devshim_backends._tensorflow.snippets import SNIPPETS
+from devshim_backends._tensorflow.transfers.implicit import TensorflowTransferHooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class TensorflowBackend(
-    TensorflowHidden,
-    TensorflowTaken,
+    TensorflowTransferHooks,
+    TensorflowRemovedGpus,
     TensorflowModels,
-    TensorflowResuming,
-    TensorflowLayers,
-    TensorflowSeveral,
+    TensorflowExtraState,
+    TensorflowBlocks,
+    TensorflowCollectives,
     TensorflowCreation,  # includes TensorflowTensors, TensorflowDevices and TensorflowScopes, on which it builds
-    TensorflowDraws,
+    TensorflowRandom,
     TensorflowSimulation,  # includes TensorflowRuntime
-    TensorflowInterop,
+    TensorflowDlpack,
     TensorflowContainers,
 ):
     """The adapter for TensorFlow 2.16 to 2.21 and Keras 3 with its TensorFlow backend."""
@@ -43,4 +43,4 @@ class TensorflowBackend(
     title: ClassVar[str] = "TensorFlow"
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
     limits: ClassVar[Mapping[str, str]] = LIMITS
-    lines: ClassVar[Mapping[str, str]] = LINES
+    snippets: ClassVar[Mapping[str, str]] = SNIPPETS

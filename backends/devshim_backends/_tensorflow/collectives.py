@@ -33,7 +33,7 @@ _UNPACKED = {"int8", "uint8", "uint16"}
 """The dtypes for which a GPU has the operator Concat but not Pack (2.21)."""
 
 
-class TensorflowSeveral(TensorflowTensors):
+class TensorflowCollectives(TensorflowTensors):
     """The mixin for collectives."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
@@ -45,8 +45,8 @@ class TensorflowSeveral(TensorflowTensors):
         with self._at(xs[0]):
             if len(xs) == 1:  # TensorFlow would return the tensor itself
                 return self.copy_to(xs[0], self.device_of(xs[0]))
-            whole = self._as_bits(lambda xs: tf.concat(xs, axis), [tf.convert_to_tensor(x) for x in xs])
-            return self._brought(whole, xs[0])
+            joined = self._as_bits(lambda xs: tf.concat(xs, axis), [tf.convert_to_tensor(x) for x in xs])
+            return self._brought(joined, xs[0])
 
     def stack_tensors(self, xs: Sequence[Tensor]) -> Tensor:
         with self._at(xs[0]):
@@ -60,7 +60,7 @@ class TensorflowSeveral(TensorflowTensors):
             made = reduce(_OPS[op], values)
             return self._brought(made / tf.cast(len(xs), made.dtype) if op == "mean" else made, xs[0])
 
-    def snapshot(self, x: Tensor) -> Tensor:
+    def detached_copy(self, x: Tensor) -> Tensor:
         if type(x) is EAGER:
             return x  # it cannot change, and tapes refer to the tensors that they need
         with self._at(x):
@@ -80,7 +80,7 @@ class TensorflowSeveral(TensorflowTensors):
 
         return read, np.dtype(dtype.as_numpy_dtype)
 
-    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+    def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         with self._at(xs[0]):
             names = {self.dtype_name(x) for x in xs}
             name = widest(names)
@@ -120,5 +120,5 @@ class TensorflowSeveral(TensorflowTensors):
         entered: AbstractContextManager[object] = tf.device(self.to_native(self.device_of(x)))
         return entered
 
-    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+    def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         return nullcontext  # a tape records only the operators of its own thread

@@ -24,7 +24,7 @@ _HANDLES = (tf.resource, tf.variant)
 class TensorflowContainers(Backend):
     """The mixin for containers."""
 
-    def flatten_once(self, node: object) -> Flat | None:
+    def tree_flatten_one_level(self, node: object) -> Flat | None:
         if isinstance(node, _COMPOSITE):
             return _of_composite(node)
         cls: Any = type(node)

@@ -98,11 +98,11 @@ class TensorflowCreation(TensorflowTensors, TensorflowScopes):
             return make()
 
     def arange(self, start: float, stop: float, step: float, dtype: Any | None, device: Device) -> Tensor:
-        whole = all(isinstance(value, int) for value in (start, stop, step))
-        wide = _default_integer(start, stop) if whole else tf.float32
+        integers = all(isinstance(value, int) for value in (start, stop, step))
+        wide = _default_integer(start, stop) if integers else tf.float32
         end = max(start, stop) if step > 0 else min(start, stop)  # tf.range refuses a stop on the wrong side
         with self.making(device), LOCAL.aside:
-            made = tf.cast(tf.range(start, end, step, tf.int64 if whole else tf.float64), dtype or wide)
+            made = tf.cast(tf.range(start, end, step, tf.int64 if integers else tf.float64), dtype or wide)
             return self.made(made, device)
 
     def linspace(

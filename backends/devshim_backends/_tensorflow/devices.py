@@ -20,7 +20,7 @@ from devshim.contract.backend import Backend
 from devshim.devices import cuda, host, nvml, startup
 from devshim.devices.device import ALIASES, CPU, KINDS, Device
 from devshim.devices.info import DeviceInfo
-from devshim_backends._tensorflow.simulation.devices import CARDS
+from devshim_backends._tensorflow.simulation.devices import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class TensorflowDevices(Backend):
             return self.simulated if kind == "gpu" else 0
         return 0 if startup.reason(self.name, kind) else len(logical_cards(kind))
 
-    def absence(self, kind: str) -> str:
+    def why_unavailable(self, kind: str) -> str:
         if kind != "gpu":
             return f"TensorFlow shows no {kind.upper()} among its physical devices"
         physical, visible = tf.config.list_physical_devices("GPU"), tf.config.get_visible_devices("GPU")
@@ -91,7 +91,7 @@ class TensorflowDevices(Backend):
             if kind != "CPU":
                 found = Device(ALIASES[kind.lower()], index)
             else:
-                found = Device("gpu", index - 1) if 0 < index <= self.labelled else CPU
+                found = Device("gpu", index - 1) if 0 < index <= self.simulated_or_removed else CPU
             PLACES[name] = found
         return found
 
@@ -103,7 +103,7 @@ class TensorflowDevices(Backend):
         if device is CPU:
             return host.describe(self.name)
         if self.simulated:
-            return host.describe_simulated(self.name, device, CARDS[device.index].limit)
+            return host.describe_simulated(self.name, device, SIMULATED[device.index].limit)
         details = tf.config.experimental.get_device_details(logical_cards(device.kind)[device.index])
         model = details.get("device_name") or device.kind.upper()
         return DeviceInfo(

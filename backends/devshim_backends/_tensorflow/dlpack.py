@@ -12,7 +12,7 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,16 +20,15 @@ from tensorflow.experimental.dlpack import to_dlpack
 from tensorflow.python.eager.context import context
 from tensorflow.python.pywrap_tfe import TFE_FromDlpackCapsule
 
+from devshim.contract.fast_paths import FastPaths
 from devshim.devices.device import CPU
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
 from devshim_backends._tensorflow.devices import PLACES, logical_cards
 from devshim_backends._tensorflow.locations import EAGER
-from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors
+from devshim_backends._tensorflow.tensors import NAMES, TensorflowTensors, copy_on_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from devshim.contract.backend import Tensor
     from devshim.devices.device import Device
 
@@ -38,8 +37,8 @@ _PLAIN = {tf.as_dtype(name).as_datatype_enum: (name, np.dtype(name)) for name in
 _NUMBERS = {name: number for number, (name, _) in _PLAIN.items()}
 
 
-def _view(x: Tensor) -> np.ndarray | None:
-    """Return a NumPy view of a plain tensor (see `Backend.viewers`). ``x.numpy()`` makes the same view, then copies."""
+def _fast_view(x: Tensor) -> np.ndarray | None:
+    """Return a NumPy view of a plain tensor (`FastPaths.numpy_view`). ``x.numpy()`` would also copy it."""
     kinds = _PLAIN.get(x._datatype_enum())
     if kinds is None or PLACES.get(x.backing_device) is not CPU:
         return None
@@ -50,8 +49,8 @@ def _view(x: Tensor) -> np.ndarray | None:
     return array
 
 
-def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """Return a plain tensor's capsule, dtype name and shape, or None for other tensors (see `Backend.lenders`)."""
+def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
+    """Return a plain tensor's capsule, dtype name and shape, or None for other tensors (`FastPaths.dlpack_export`)."""
     kinds, where = _PLAIN.get(x._datatype_enum()), x.backing_device
     if kinds is None or PLACES.get(where) is not CPU or not where.endswith("CPU:0"):
         return None
@@ -59,8 +58,8 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     return None if dlpack.address(capsule) % (alignment or kinds[1].itemsize) else (capsule, kinds[0], x._shape_tuple())
 
 
-def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a tensor over a plain capsule (see `Backend.borrower`)."""
+def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
+    """Return a tensor over a plain capsule (`FastPaths.dlpack_import`)."""
     handle = context()._context_handle
     if handle is None:  # TensorFlow has not started yet; the function below ends the process on None
         return None
@@ -79,12 +78,15 @@ def _has_cuda_number(index: int) -> bool:
     return bool(shown == tf.config.list_physical_devices("GPU")[: index + 1])
 
 
-class TensorflowInterop(TensorflowTensors):
+class TensorflowDlpack(TensorflowTensors):
     """The mixin for DLPack."""
 
-    viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {EAGER: _view}
-    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {EAGER: _lend}
-    borrower = staticmethod(_borrow)
+    fast_paths = FastPaths(
+        host_copy={EAGER: copy_on_host},
+        numpy_view={EAGER: _fast_view},
+        dlpack_export={EAGER: _fast_export},
+        dlpack_import=_fast_import,
+    )
     alignment = 64
     """The alignment that TensorFlow's operators check (``IsAligned``): Eigen's largest, for AVX-512 (2.16 to 2.21)."""
 
@@ -130,7 +132,7 @@ class TensorflowInterop(TensorflowTensors):
             raise BufferError(f"its {offered.dtype} would be read as {made.dtype.name}")
         return made
 
-    def _check(self, offered: dlpack.Offer) -> None:
+    def _check(self, offered: dlpack.TensorInfo) -> None:
         """Refuse memory that TensorFlow cannot use."""
         if offered.dtype not in NAMES:
             raise BufferError(f"TensorFlow has no dtype {offered.dtype}")

@@ -13,14 +13,14 @@ from tensorflow.python.eager import core
 
 from devshim.errors import DeviceMismatchError, DevshimError, OutOfMemoryError, joined
 
-__all__ = ["FAILURES", "FullCardError", "MixedDevicesError"]
+__all__ = ["FAILURES", "FullDeviceError", "MixedDevicesError"]
 
 FAILURES: tuple[type[Exception], ...] = (core._NotOkStatusException, tf.errors.OpError)
 """The types of an operator's error: the fast path raises the status, and the slow path raises the error."""
 
 
 @joined
-class FullCardError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type: ignore[misc]  # TensorFlow is Any
+class FullDeviceError(OutOfMemoryError, tf.errors.ResourceExhaustedError):  # type: ignore[misc]  # TensorFlow is Any
     """The error for a full simulated GPU."""
 
     def __init__(self, *args: Any) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 
-class TensorflowDraws(TensorflowTensors, TensorflowScopes):
+class TensorflowRandom(TensorflowTensors, TensorflowScopes):
     """The mixin for random tensors."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:

@@ -17,7 +17,7 @@ from devshim.devices import host
 from devshim.devices.device import CPU
 from devshim.devices.info import MemoryInfo
 from devshim_backends._tensorflow.devices import TensorflowDevices
-from devshim_backends._tensorflow.simulation.devices import CARDS
+from devshim_backends._tensorflow.simulation.devices import SIMULATED
 from devshim_backends._tensorflow.simulation.memory import refresh
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class TensorflowRuntime(TensorflowDevices):
         if device is CPU:
             return host.memory()
         if self.simulated:
-            refresh(CARDS[device.index])
-            return CARDS[device.index].info()
+            refresh(SIMULATED[device.index])
+            return SIMULATED[device.index].info()
         if device.kind != "gpu":
             return MemoryInfo()
         known = tf.config.experimental.get_memory_info(f"GPU:{device.index}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LINES: Mapping[str, str] = MappingProxyType(
+SNIPPETS: Mapping[str, str] = MappingProxyType(
     {
         "device_count": 'len(tf.config.get_visible_devices("GPU"))',
         "devices": 'tf.config.list_logical_devices("GPU")',

@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,7 +30,7 @@ from devshim_backends._tensorflow.simulation.memory import BUFFERED, LOCAL, over
 from devshim_backends._tensorflow.transfers import duplicate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from devshim.contract.backend import Tensor
@@ -57,7 +57,7 @@ _NUMBERS = frozenset(tf.as_dtype(name).as_datatype_enum for name in NAMES if has
 """TensorFlow's numbers for those dtypes. Reading a tensor's number takes a sixth of the time of reading the name."""
 
 
-def _copied_on_host(x: Tensor) -> Tensor | None:
+def copy_on_host(x: Tensor) -> Tensor | None:
     """Copy a tensor of numbers within host memory, outside compiled functions; return None for other tensors."""
     if PLACES.get(x.backing_device) is not CPU or x._datatype_enum() not in _NUMBERS or not tf.executing_eagerly():
         return None
@@ -69,7 +69,6 @@ def _copied_on_host(x: Tensor) -> Tensor | None:
 class TensorflowTensors(TensorflowPlaces):
     """The mixin for tensors."""
 
-    copiers: ClassVar[Mapping[type, Callable[[Tensor], Tensor | None]]] = {EAGER: _copied_on_host}
     immutable = True
 
     def copy_to(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 from devshim.registry import import_hooks
 from devshim_backends._torch.capabilities import GAPS, LIMITS
-from devshim_backends._torch.collectives import TorchSeveral
+from devshim_backends._torch.collectives import TorchCollectives
 from devshim_backends._torch.containers import TorchContainers
 from devshim_backends._torch.creation import TorchCreation
 from devshim_backends._torch.devices import TorchDevices
-from devshim_backends._torch.dlpack import TorchInterop
+from devshim_backends._torch.dlpack import TorchDlpack
 from devshim_backends._torch.models import keras_dispatch
-from devshim_backends._torch.models.blocks import TorchLayers
-from devshim_backends._torch.models.extra_state import TorchResuming
+from devshim_backends._torch.models.blocks import TorchBlocks
+from devshim_backends._torch.models.extra_state import TorchExtraState
 from devshim_backends._torch.models.models import TorchModels
-from devshim_backends._torch.random import TorchDraws
+from devshim_backends._torch.random import TorchRandom
 from devshim_backends._torch.runtime import TorchRuntime
 from devshim_backends._torch.scopes import TorchScopes
 from devshim_backends._torch.simulation.simulate import TorchSimulation
-from devshim_backends._torch.snippets import LINES
-from devshim_backends._torch.transfers.implicit import TorchHidden
+from devshim_backends._torch.snippets import SNIPPETS
+from devshim_backends._torch.transfers.implicit import TorchTransferHooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 class TorchBackend(
-    TorchHidden,
+    TorchTransferHooks,
     TorchDevices,
     TorchCreation,
-    TorchDraws,
+    TorchRandom,
     TorchScopes,
     TorchRuntime,
     TorchSimulation,
     TorchModels,
-    TorchResuming,
-    TorchLayers,
-    TorchSeveral,
+    TorchExtraState,
+    TorchBlocks,
+    TorchCollectives,
     TorchContainers,
-    TorchInterop,  # inherits TorchTensors
+    TorchDlpack,  # inherits TorchTensors
 ):
     """PyTorch 2.10 and newer: CUDA and ROCm cards are ``gpu``; ``mps``, ``xpu`` and plug-ins have their own names."""
 
@@ -49,7 +49,7 @@ class TorchBackend(
     title: ClassVar[str] = "PyTorch"
     gaps: ClassVar[Mapping[str, Gap]] = GAPS
     limits: ClassVar[Mapping[str, str]] = LIMITS
-    lines: ClassVar[Mapping[str, str]] = LINES
+    snippets: ClassVar[Mapping[str, str]] = SNIPPETS
 
     def __init__(self) -> None:
-        import_hooks.behind("keras", lambda: keras_dispatch.watch(self))
+        import_hooks.behind("keras", lambda: keras_dispatch.install(self))

@@ -40,7 +40,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _OPS = {"sum": torch.Tensor.add_, "mean": torch.Tensor.add_, "max": torch.maximum, "min": torch.minimum}
 
 
-class TorchSeveral(TorchTensors):
+class TorchCollectives(TorchTensors):
     """Mixin for collective operations."""
 
     def narrow(self, x: Tensor, axis: int, start: int, stop: int) -> Tensor:
@@ -59,7 +59,7 @@ class TorchSeveral(TorchTensors):
                 return _combined_uint64(xs, op)
             return _combined([x.to(_WIDE.get(dtype, dtype)) for x in xs], op).to(dtype)
 
-    def snapshot(self, x: Tensor) -> Tensor:
+    def detached_copy(self, x: Tensor) -> Tensor:
         self._require_dense(x, "NumPy")
         return x.detach().clone()
 
@@ -82,7 +82,7 @@ class TorchSeveral(TorchTensors):
         size = dtype.itemsize
         return look, np.dtype(name)  # a simulated GPU finishes before a call returns, and its memory is the host's
 
-    def stack(self, xs: Sequence[Tensor]) -> Tensor:
+    def stack_scalars(self, xs: Sequence[Tensor]) -> Tensor:
         if xs[0].is_cpu is not True:  # the scalars may have been computed on any stream, in any thread
             self.synchronize(self.device_of(xs[0]))
         with torch.no_grad():
@@ -121,10 +121,10 @@ class TorchSeveral(TorchTensors):
                 made[i] = [result.view(groups[i][0].shape) for result in results]
         return [self.all_reduce(xs, op) if each is None else each for xs, each in zip(groups, made, strict=True)]
 
-    def assignable(self, x: Tensor) -> bool:
+    def supports_inplace(self, x: Tensor) -> bool:
         return torch.is_inference_mode_enabled() or not x.is_inference()
 
-    def modes(self) -> Callable[[], AbstractContextManager[object]]:
+    def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         accelerator = torch.accelerator.current_accelerator()
         kinds = ["cpu"] if accelerator is None else ["cpu", accelerator.type]

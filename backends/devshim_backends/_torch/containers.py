@@ -25,7 +25,7 @@ _NAMES = ("name", "key", "idx")
 class TorchContainers(Backend):
     """Mixin for containers."""
 
-    def flatten_once(self, node: object) -> Flat | None:
+    def tree_flatten_one_level(self, node: object) -> Flat | None:
         if isinstance(node, PackedSequence):
             return _of_packed(node)
         registered = SUPPORTED_NODES.get(type(node))

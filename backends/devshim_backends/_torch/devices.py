@@ -131,7 +131,7 @@ class TorchDevices(Backend):
     def count(self, kind: str) -> int:
         return 1 if kind == "cpu" else cards(kind)
 
-    def absence(self, kind: str) -> str:
+    def why_unavailable(self, kind: str) -> str:
         if kind == "gpu":
             return _no_more_cards(cards(kind))
         if kind not in self.kinds():
@@ -165,8 +165,8 @@ class TorchDevices(Backend):
             return host.describe(self.name)
         if device.kind == "mps":
             return _describe_mps(self.name, device)
-        if self.cards is not None and self.simulated and device.kind == "gpu":
-            return host.describe_simulated(self.name, device, self.cards[device.index].limit)
+        if self.simulated_devices is not None and self.simulated and device.kind == "gpu":
+            return host.describe_simulated(self.name, device, self.simulated_devices[device.index].limit)
         found = module(device.kind).get_device_properties(device.index)
         return DeviceInfo(
             device=device,

@@ -12,30 +12,30 @@ Requirements this module answers:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
+from devshim.contract.fast_paths import FastPaths
 from devshim.devices.device import CPU
 from devshim.errors import ConversionError, messages
 from devshim.transfers import dlpack
 from devshim_backends._torch.creation import NUMPY, TORCH
-from devshim_backends._torch.tensors import TorchTensors
+from devshim_backends._torch.tensors import TorchTensors, copy_on_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import numpy as np
 
     from devshim.contract.backend import Tensor
 
 _PLAIN = {TORCH[name]: (name, kind) for name, kind in NUMPY.items() if not name.startswith("complex")}
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 """The dtypes of plain tensors -> name and NumPy dtype. Complex ones are left out: a conjugation may be pending."""
 
 
-def _view(x: Tensor) -> np.ndarray | None:
-    """Return a NumPy view of a plain tensor (see `Backend.viewers`); a sparse, nested or wrapped tensor raises."""
+def _fast_view(x: Tensor) -> np.ndarray | None:
+    """Return a NumPy view of a plain tensor (see `FastPaths.numpy_view`); a sparse, nested or wrapped tensor raises."""
     kinds = _PLAIN.get(x.dtype)
     if kinds is None or not x.is_cpu or x.is_neg() or not x.data_ptr():
         return None
@@ -43,8 +43,8 @@ def _view(x: Tensor) -> np.ndarray | None:
     return array if array.dtype is kinds[1] and array.shape == x.shape else None
 
 
-def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
-    """Return a plain tensor's capsule (see `Backend.lenders`)."""
+def _fast_export(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
+    """Return a plain tensor's capsule (see `FastPaths.dlpack_export`)."""
     kinds = _PLAIN.get(x.dtype)
     if kinds is None or not x.is_cpu or x.is_neg() or not x.is_contiguous():
         return None
@@ -54,19 +54,23 @@ def _lend(x: Tensor, alignment: int) -> tuple[Any, str, tuple[int, ...]] | None:
     return to_dlpack(x.detach() if x.requires_grad else x), kinds[0], x.shape
 
 
-def _borrow(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a tensor over a plain capsule (see `Backend.borrower`)."""
+def _fast_import(capsule: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
+    """Return a tensor over a plain capsule (see `FastPaths.dlpack_import`)."""
     x = from_dlpack(capsule)
     faithful = type(x) is torch.Tensor and x.is_cpu and x.dtype is TORCH.get(dtype) and x.shape == shape
     return x if faithful else None
 
 
-class TorchInterop(TorchTensors):
+class TorchDlpack(TorchTensors):
     """Mixin for DLPack."""
 
-    viewers: ClassVar[Mapping[type, Callable[[Any], Any]]] = {torch.Tensor: _view, torch.nn.Parameter: _view}
-    lenders: ClassVar[Mapping[type, Callable[[Any, int], Any]]] = {torch.Tensor: _lend, torch.nn.Parameter: _lend}
-    borrower = staticmethod(_borrow)
+    fast_paths = FastPaths(
+        host_flag="is_cpu",
+        host_copy=dict.fromkeys(_PLAIN_TYPES, copy_on_host),
+        numpy_view=dict.fromkeys(_PLAIN_TYPES, _fast_view),
+        dlpack_export=dict.fromkeys(_PLAIN_TYPES, _fast_export),
+        dlpack_import=_fast_import,
+    )
     alignment = 0
     """Alignment to the size of an element is enough for every operator.
 
@@ -88,7 +92,7 @@ class TorchInterop(TorchTensors):
 
     def from_dlpack(self, source: Any) -> Tensor:
         try:
-            return torch.from_dlpack(dlpack.Checked(source, _check))
+            return torch.from_dlpack(dlpack.ValidatingExporter(source, _check))
         except Exception as error:  # producers and PyTorch raise BufferError, RuntimeError, ValueError, TypeError, ...
             raise messages.not_taken(self, source, error) from error
 
@@ -107,7 +111,7 @@ class _OnItsCard:
             return self._x.__dlpack__(**options)
 
 
-def _check(offered: dlpack.Offer) -> None:
+def _check(offered: dlpack.TensorInfo) -> None:
     """Refuse a tensor on which PyTorch would abort, or that it would write to although the owner forbids it."""
     if offered.read_only:
         raise BufferError("it is read-only, and PyTorch has no read-only tensors")

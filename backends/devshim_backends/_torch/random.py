@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 
-class TorchDraws(Backend):
+class TorchRandom(Backend):
     """Mixin for random numbers."""
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...], dtype: Any | None, device: Device) -> Tensor:

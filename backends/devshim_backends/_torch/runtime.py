@@ -39,8 +39,8 @@ _FULL = (
 class TorchRuntime(Backend):
     """Mixin for the runtime."""
 
-    never_late: ClassVar[tuple[str, ...]] = ("grow", "fraction")
-    full_error: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
+    policies_after_start: ClassVar[tuple[str, ...]] = ("grow", "fraction")
+    out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def started(self) -> bool:
         return bool(torch.cuda.is_initialized() or torch.xpu.is_initialized() or nvml.cuda_started())
@@ -55,8 +55,8 @@ class TorchRuntime(Backend):
             return host.memory()
         if device.kind == "mps":
             return _memory_mps()
-        if self.cards is not None and self.simulated and device.kind == "gpu":
-            return self.cards[device.index].info()
+        if self.simulated_devices is not None and self.simulated and device.kind == "gpu":
+            return self.simulated_devices[device.index].info()
         served = module(device.kind)
         unused = _memory_unused(device.index) if served is torch.cuda else None
         if unused is not None:

@@ -115,7 +115,7 @@ def _skip(code: CodeType) -> None:
 class TorchScopes(Backend):
     """Mixin for scopes."""
 
-    reads_code = True
+    traces_bytecode = True
 
     def scope(self, device: Device) -> AbstractContextManager[object]:
         if _unmended:
@@ -138,7 +138,7 @@ class TorchScopes(Backend):
             return True
         return bool(torch.compiler._is_compiling_flag or _is_traced())
 
-    def untraceable(self, error: DevshimError) -> DevshimError:
+    def as_trace_error(self, error: DevshimError) -> DevshimError:
         if torch._guards.TracingContext.try_get() is None:
             return error
         leave_alone()

@@ -38,7 +38,7 @@ class Channel:
         Raises:
             EOFError: The other end is closed, and has sent nothing more.
         """
-        while (message := self._whole()) is None:
+        while (message := self._complete_message()) is None:
             if not select.select([self._end], [], [], seconds)[0]:
                 return None
             try:
@@ -54,7 +54,7 @@ class Channel:
         """Close this end."""
         self._end.close()
 
-    def _whole(self) -> tuple[Any, ...] | None:
+    def _complete_message(self) -> tuple[Any, ...] | None:
         """Return the first message, if all of it has arrived."""
         if len(self._received) < _LENGTH.size:
             return None

@@ -26,7 +26,7 @@ def _learned():
     ds.simulate(gpus=2)
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "jax"), "numpy")
-    assert len({*convert._SHORT_CUTS} & {(np.ndarray, "jax"), (type(jnp.ones(1)), "numpy")}) == 2
+    assert len({*convert._FAST_PATHS} & {(np.ndarray, "jax"), (type(jnp.ones(1)), "numpy")}) == 2
     yield
     ds.use(None)
 
@@ -121,7 +121,7 @@ def test_inside_a_compiled_function_both_ways_are_refused():
 
 def test_arrays_on_several_or_simulated_devices_are_not_viewed():
     x = ds.asarray([1.0, 2.0], device=1)
-    assert interop._view(x) is None
+    assert interop._fast_view(x) is None
     with pytest.raises(ds.CopyNeededError):
         ds.convert(x, "numpy", "cpu", copy=False)
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:2]), "i")

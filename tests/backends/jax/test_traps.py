@@ -611,7 +611,7 @@ def test_cards_are_counted_without_starting_jax(two_cards, monkeypatch, visible,
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert two_cards.count("gpu") == count
     if count < 2:
-        assert "CUDA_VISIBLE_DEVICES" in two_cards.absence("gpu")
+        assert "CUDA_VISIBLE_DEVICES" in two_cards.why_unavailable("gpu")
 
 
 def test_slices_of_cards_are_counted_without_starting_jax(two_cards, monkeypatch):
@@ -725,7 +725,7 @@ def test_jax_platforms_hides_cards(two_cards):
     jax.config.update("jax_platforms", "cpu")
     try:
         assert two_cards.count("gpu") == 0
-        assert "JAX_PLATFORMS" in two_cards.absence("gpu")
+        assert "JAX_PLATFORMS" in two_cards.why_unavailable("gpu")
     finally:
         jax.config.update("jax_platforms", before)
 
@@ -801,7 +801,7 @@ def test_values_are_waited_for_without_looking_at_all_arrays(monkeypatch):
 
     monkeypatch.setattr(tensors, "alive", lambda native: pytest.fail("it waits for all arrays"))
     x = jax.jit(lambda t: (t @ t).sum())(jnp.ones((900, 900)))
-    registry.load("jax").await_values(x, CPU)
+    registry.load("jax").wait_for_values(x, CPU)
     assert x.is_ready()
 
 
@@ -812,7 +812,7 @@ def test_the_short_way_over_dlpack_is_open():
 
     x = ds.asarray([[0, 1, 2], [3, 4, 5]], dtype="float32")
     assert ds.device_of(x) is CPU
-    y = dlpack._borrow(*dlpack._lend(x, 64))
+    y = dlpack._fast_import(*dlpack._fast_export(x, 64))
     assert y is not None
     assert y is not x
     assert addresses.address_of(y) == addresses.address_of(x)

@@ -27,7 +27,7 @@ def _learned():
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "mxnet"), "numpy")
     ds.convert(mx.nd.array(PLAIN), "numpy")
-    assert {(np.ndarray, "mxnet"), (mx.np.ndarray, "numpy"), (mx.nd.NDArray, "numpy")} <= {*convert._SHORT_CUTS}
+    assert {(np.ndarray, "mxnet"), (mx.np.ndarray, "numpy"), (mx.nd.NDArray, "numpy")} <= {*convert._FAST_PATHS}
     yield
     ds.use(None)
 

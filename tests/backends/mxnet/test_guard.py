@@ -170,6 +170,6 @@ def test_operands_of_real_cards(backend, x, monkeypatch):
     assert backend._carried(ds.ones(3)) is None, "MXNet refuses the host's by itself"
     assert backend._carried(2.0) is None
     told = []
-    with backend.watch(lambda *what: told.append(what)), pytest.raises(ds.DeviceMismatchError):
+    with backend.report_implicit_transfers(lambda *what: told.append(what)), pytest.raises(ds.DeviceMismatchError):
         x + y
     assert told == [(ds.gpu(0), ds.gpu(1), "an operand of +")]

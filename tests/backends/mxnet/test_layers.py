@@ -64,7 +64,7 @@ def test_chains_are_opened_and_blocks_of_the_users_are_not(backend):
     model = built(nn.Dense(4), chain, residual)
     blocks = backend.blocks(model)
     assert paths(blocks) == ["0", "1.0", "1.2", "2"]
-    assert paths(blocks[-1].inside) == ["2.0", "2.1"]
+    assert paths(blocks[-1].children) == ["2.0", "2.1"]
     listed = [leaf.path for leaf in backend.leaves(model) if leaf.kind in ("parameter", "buffer")]
     assert [path for block in blocks for path in block.leaves] == listed
     assert paths(backend.blocks(nn.Dense(2, in_units=2))) == [""]
@@ -73,7 +73,7 @@ def test_chains_are_opened_and_blocks_of_the_users_are_not(backend):
 def test_a_hybridized_chain_is_opened_too_and_recurrent_layers_never(backend):
     model = built(rnn.LSTM(3, 2, layout="NTC"), nn.Dense(2), shape=(2, 5, 4))
     model.hybridize()
-    assert [(block.path, block.inside) for block in backend.blocks(model)] == [("0", ()), ("1", ())]
+    assert [(block.path, block.children) for block in backend.blocks(model)] == [("0", ()), ("1", ())]
 
 
 # ---------------------------------------------------------------- layers
@@ -107,12 +107,12 @@ if IS_2:  # 1.9 has neither for NumPy-interface arrays
 
 @pytest.mark.parametrize("name", KINDS)
 def test_layers(backend, name):
-    make, shape, roles, facts = KINDS[name]
+    make, shape, roles, settings = KINDS[name]
     model = built(make(), shape=shape)
     (layer,) = backend.layers(model)
     assert (layer.kind, layer.path) == (name.partition(" ")[0], "0")
     assert sorted(layer.weights) == roles.split()
-    assert dict(layer.facts) == facts
+    assert dict(layer.settings) == settings
     held = {leaf.path for leaf in backend.leaves(model) if leaf.kind in ("parameter", "buffer")}
     assert {weight.path for weight in layer.weights.values()} | {*layer.unused} == held
 
@@ -131,7 +131,7 @@ def test_each_layer_and_direction_of_a_recurrent_block_is_one(backend, kind):
     model = built(getattr(rnn, kind)(3, 2, bidirectional=True), shape=(5, 2, 4))
     layers = backend.layers(model)
     assert [layer.path for layer in layers] == ["0.l0", "0.r0", "0.l1", "0.r1"]
-    assert [layer.facts.get("reverse", False) for layer in layers] == [False, True, False, True]
+    assert [layer.settings.get("reverse", False) for layer in layers] == [False, True, False, True]
     if not IS_2:
         assert layers[1].weights["bias_hh"] == Weight("0.r0_h2h_bias")
         return

@@ -285,7 +285,7 @@ def test_states_are_told_by_their_parameters_number(tmp_path):
         assert leaf.read().asnumpy().tobytes() == states[path].tobytes(), path
     ds.load(tmp_path / "a.safetensors", into=made[1])
     by_weight = [
-        {id(leaf.beside): leaf.read().asnumpy().tobytes() for leaf in leaves(trainer).values()} for _, trainer in made
+        {id(leaf.follows): leaf.read().asnumpy().tobytes() for leaf in leaves(trainer).values()} for _, trainer in made
     ]
     order = [list(net._collect_params_with_prefix().values()) for net, _ in made]
     assert [by_weight[0][id(p)] for p in order[0]] == [by_weight[1][id(p)] for p in order[1]]

@@ -208,12 +208,12 @@ def test_between_a_plug_ins_devices_a_copy_waits_for_the_source_as_well(monkeypa
 def test_a_metric_log_waits_for_every_stream(cuda: Cuda, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Values are stored on the stream that is current at that time; Paddle's streams do not wait for one another."""
     adapter = import_module("devshim.registry.registry").load("paddle")
-    several = import_module("devshim_backends._paddle.collectives").PaddleSeveral
+    several = import_module("devshim_backends._paddle.collectives").PaddleCollectives
     order: list[str] = []
     own = several._beside
     monkeypatch.setattr(type(adapter), "synchronize", lambda self, device: order.append(str(device)))
     monkeypatch.setattr(several, "_beside", lambda self, x: order.append("computes") or own(self, x))
-    adapter.stack([ds.ones((), device=place), ds.ones((), device=place)])
+    adapter.stack_scalars([ds.ones((), device=place), ds.ones((), device=place)])
     assert order[:2] == [place, "computes"]
 
 

@@ -29,8 +29,8 @@ def _learned():
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "paddle"), "numpy")
     ds.convert(paddle.create_parameter([1], "float32"), "numpy")
-    assert ((np.ndarray, "paddle") in convert._SHORT_CUTS) is interop._SHARES
-    assert ((type(paddle.ones([1])), "numpy") in convert._SHORT_CUTS) is interop._TELLS_ITS_VERSION
+    assert ((np.ndarray, "paddle") in convert._FAST_PATHS) is interop._SHARES
+    assert ((type(paddle.ones([1])), "numpy") in convert._FAST_PATHS) is interop._TELLS_ITS_VERSION
     yield
     ds.use(None)
 

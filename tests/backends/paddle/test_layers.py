@@ -55,8 +55,8 @@ def test_chains_are_opened_and_layers_of_the_users_are_not(backend):
     )
     blocks = backend.blocks(model)
     assert paths(blocks) == ["0", "1.0", "1.2", "2", "3", "4"]
-    assert paths(blocks[3].inside) == ["2.gain", "2.norm", "2.layers.0", "2.layers.1"]
-    assert blocks[4].inside == blocks[5].inside == ()
+    assert paths(blocks[3].children) == ["2.gain", "2.norm", "2.layers.0", "2.layers.1"]
+    assert blocks[4].children == blocks[5].children == ()
     listed = {leaf.path for leaf in backend.leaves(model) if leaf.kind in ("parameter", "buffer")}
     assert {path for block in blocks for path in block.leaves} == listed
     assert paths(backend.blocks(nn.Linear(2, 2))) == [""]
@@ -90,13 +90,13 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_layers(backend, name):
-    make, roles, facts = KINDS[name]
+    make, roles, settings = KINDS[name]
     model = nn.LayerDict({"x": make()})
     (layer,) = backend.layers(model)
     assert layer.kind == name.partition(" ")[0]
     assert layer.path.split(".")[0] == "x"
     assert sorted(layer.weights) == roles.split()
-    assert dict(layer.facts) == facts
+    assert dict(layer.settings) == settings
     owners = {leaf.path: id(leaf.owner) for leaf in backend.leaves(model) if leaf.kind in ("parameter", "buffer")}
     named = {owners[weight.path] for weight in layer.weights.values()} | {owners[path] for path in layer.unused}
     assert named == set(owners.values())
@@ -111,7 +111,7 @@ def test_linear_weights_alone_are_turned(backend):
 def test_each_layer_and_direction_of_a_recurrent_layer_is_one(backend):
     layers = backend.layers(nn.LSTM(2, 3, 2, direction="bidirect"))
     assert [layer.path for layer in layers] == ["0.cell_fw", "0.cell_bw", "1.cell_fw", "1.cell_bw"]
-    assert [layer.facts.get("reverse", False) for layer in layers] == [False, True, False, True]
+    assert [layer.settings.get("reverse", False) for layer in layers] == [False, True, False, True]
 
 
 def test_channels_last(backend):

@@ -26,7 +26,7 @@ pytestmark = [
 
 X = np.random.default_rng(0).standard_normal((3, 5, 4)).astype("float32")
 X4 = np.tile(X, (1, 1, 4))
-CARDS = [ds.gpu(i) for i in range(3)]
+SIMULATED = [ds.gpu(i) for i in range(3)]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_kinds_of_layers(paddle: Any, kind: str) -> None:
 
     Nothing is left on the GPU.
     """
-    used = [ds.memory(card).used for card in CARDS]
+    used = [ds.memory(card).used for card in SIMULATED]
     model = KINDS[kind](paddle.nn)
     names, objects = list(model.state_dict()), [id(p) for p in model.parameters()]
     if kind == "spectral_norm":
@@ -89,7 +89,7 @@ def test_kinds_of_layers(paddle: Any, kind: str) -> None:
     assert [id(p) for p in model.parameters()] == objects
     del made
     gc.collect()
-    assert [ds.memory(card).used for card in CARDS] == used
+    assert [ds.memory(card).used for card in SIMULATED] == used
 
 
 def test_whatever_the_current_place_is(paddle: Any) -> None:
@@ -282,10 +282,10 @@ def test_recurrent_weights_are_there_once(paddle: Any) -> None:
     """The block from which they were cut stays neither at its old place nor beside those of a copy."""
     model = paddle.nn.LSTM(16, 16)
     held = sum(512 * -(-p.numel().item() * 4 // 512) for p in model.parameters())
-    before = [ds.memory(card).used or 0 for card in CARDS]
+    before = [ds.memory(card).used or 0 for card in SIMULATED]
     ds.place(model, "gpu:1")
     twin = ds.copy(ds.place(model, "gpu:2"), "gpu:0")
-    used = [(ds.memory(card).used or 0) - start for card, start in zip(CARDS, before, strict=True)]
+    used = [(ds.memory(card).used or 0) - start for card, start in zip(SIMULATED, before, strict=True)]
     assert used == [held, 0, held]
     assert twin._flat_weight[0].size == twin.weight_ih_l0.size
     ds.place([model, twin], "cpu")

@@ -383,7 +383,7 @@ def test_a_card_that_fails_changes_nothing(paddle: Any) -> None:
     step(paddle, *pair)
     gc.collect()
     used = ds.memory("gpu:1").used
-    for at in range(1, sum(len(leaves(whole)) for whole in pair), 5):
+    for at in range(1, sum(len(leaves(obj)) for obj in pair), 5):
         with ds.simulate(gpus=3, faults=ds.Fault("gpu:1", "allocation", at=at)):
             with pytest.raises(ds.OutOfMemoryError, match="at the leaf"):
                 ds.place(pair, "gpu:1")

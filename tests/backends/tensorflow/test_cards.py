@@ -315,7 +315,7 @@ def test_cards_are_exchanged_under_cudas_numbers(
     monkeypatch.setattr(dlpack_module, "logical_cards", lambda kind: list(shown))
     monkeypatch.setattr(type(adapter), "is_card", lambda self, device: True)
     monkeypatch.setattr(type(adapter), "device_of", lambda self, x: ds.gpu(index))
-    offered = dlpack.Offer(
+    offered = dlpack.TensorInfo(
         device=(dlpack.CUDA, index), dtype="float32", shape=(64,), strides=(1,), address=64, read_only=False
     )
     monkeypatch.setattr(adapter, "simulated", 0)

@@ -28,7 +28,7 @@ def _learned():
     ds.use("tensorflow")
     for _ in range(2):
         ds.convert(ds.convert(PLAIN, "tensorflow"), "numpy")
-    assert len({*convert._SHORT_CUTS} & {(np.ndarray, "tensorflow"), (type(tf.zeros(1)), "numpy")}) == 2
+    assert len({*convert._FAST_PATHS} & {(np.ndarray, "tensorflow"), (type(tf.zeros(1)), "numpy")}) == 2
     yield
     ds.use(None)
 
@@ -178,5 +178,5 @@ def test_a_view_that_is_something_else_is_not_believed(monkeypatch):
             def _numpy_internal(self):
                 return self._lie(right)
 
-        assert interop._view(Lying(lie)) is None
-    assert interop._view(x) is not None
+        assert interop._fast_view(Lying(lie)) is None
+    assert interop._fast_view(x) is not None

@@ -67,7 +67,7 @@ def test_chains_are_opened_and_layers_of_the_users_are_not(backend):
     model = chain(kl.Dense(4), inner, residual(), shape=(4,))
     blocks = backend.blocks(model)
     assert [len(block.leaves) for block in blocks] == [2, 2, 1, 2, 4]  # the state of a dropout's generator is one
-    assert [len(block.inside) for block in blocks] == [0, 0, 0, 0, 2]
+    assert [len(block.children) for block in blocks] == [0, 0, 0, 0, 2]
     listed = [leaf.path for leaf in backend.leaves(model) if leaf.kind in ("parameter", "buffer")]
     assert [path for block in blocks for path in block.leaves] == listed
     for block in blocks:
@@ -77,7 +77,7 @@ def test_chains_are_opened_and_layers_of_the_users_are_not(backend):
 def test_what_keras_calls_by_itself_is_never_cut(backend):
     x = kl.Input((3, 4))
     model = keras.Model(x, kl.Bidirectional(kl.LSTM(2))(kl.MultiHeadAttention(2, 2)(x, x)))
-    assert [block.inside for block in backend.blocks(model)] == [(), ()]
+    assert [block.children for block in backend.blocks(model)] == [(), ()]
     dense = kl.Dense(2)
     dense.build((2, 2))
     assert paths(backend.blocks(dense)) == [""]
@@ -118,26 +118,26 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_layers(backend, name):
-    make, shape, roles, facts = KINDS[name]
+    make, shape, roles, settings = KINDS[name]
     model = chain(make(), shape=shape)
     layers = backend.layers(model)
     assert {layer.kind for layer in layers} == {name.partition(" ")[0]}
     (layer,) = layers
     assert sorted(layer.weights) == roles.split()
-    assert dict(layer.facts) == pytest.approx(facts)
+    assert dict(layer.settings) == pytest.approx(settings)
     held = {leaf.path for leaf in backend.leaves(model) if leaf.kind in ("parameter", "buffer")}
     assert {weight.path for weight in layer.weights.values()} == {path for path in held if "seed" not in path}
 
 
 def test_a_separable_convolution_is_two(backend):
     first, second = backend.layers(chain(kl.SeparableConv2D(3, 2, depth_multiplier=2), shape=(5, 5, 4)))
-    assert (first.kind, list(first.weights), first.facts) == ("conv", ["weight"], {"groups": 4})
-    assert (second.kind, sorted(second.weights), second.facts) == ("conv", ["bias", "weight"], {"groups": 1})
+    assert (first.kind, list(first.weights), first.settings) == ("conv", ["weight"], {"groups": 4})
+    assert (second.kind, sorted(second.weights), second.settings) == ("conv", ["bias", "weight"], {"groups": 1})
 
 
 def test_each_direction_of_a_recurrent_layer_is_one(backend):
     layers = backend.layers(chain(kl.Bidirectional(kl.GRU(3)), shape=(2, 4)))
-    assert [(layer.kind, layer.facts.get("reverse", False)) for layer in layers] == [("gru", False), ("gru", True)]
+    assert [(layer.kind, layer.settings.get("reverse", False)) for layer in layers] == [("gru", False), ("gru", True)]
 
 
 def test_a_dense_layer_with_more_weights_than_its_class_makes_is_none(backend):

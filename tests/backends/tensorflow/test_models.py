@@ -261,15 +261,15 @@ def test_a_compiled_model_within_a_model_keeps_training():
 
     def run(moves):
         half = network(run_eagerly=True)
-        whole = keras.Sequential([layers.Dense(4, kernel_initializer="ones"), half])
-        whole.build((None, 4))
-        whole.compile(optimizer="sgd", loss="mse", run_eagerly=True)
+        model = keras.Sequential([layers.Dense(4, kernel_initializer="ones"), half])
+        model.build((None, 4))
+        model.compile(optimizer="sgd", loss="mse", run_eagerly=True)
         for device in moves:
-            ds.place(whole, device)
+            ds.place(model, device)
             fit(half)
-            fit(whole)
-        assert devices(half.optimizer) == devices(whole.optimizer) == {ds.device(moves[-1])}
-        return whole.get_weights()
+            fit(model)
+        assert devices(half.optimizer) == devices(model.optimizer) == {ds.device(moves[-1])}
+        return model.get_weights()
 
     same(run(["gpu:0", "gpu:1"]), run(["cpu"] * 2))
 

@@ -92,7 +92,7 @@ def test_a_metric_log_waits_for_every_stream(backend, monkeypatch):
         is_cpu, shape, dtype, device = False, (), torch.float32, torch.device("cuda", 1)
 
     monkeypatch.setattr(torch, "stack", lambda xs: asked.append("stack") or stack([torch.ones(())]))
-    backend.stack([OnACard(), OnACard()])
+    backend.stack_scalars([OnACard(), OnACard()])
     assert asked == [ds.gpu(1), "stack"]
 
 

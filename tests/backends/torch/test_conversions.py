@@ -71,7 +71,7 @@ def _learned():
         x = ds.convert(PLAIN, "torch")
         ds.convert(x, "numpy")
     ds.convert(torch.nn.Parameter(x), "numpy")
-    assert {(np.ndarray, "torch"), (torch.Tensor, "numpy"), (torch.nn.Parameter, "numpy")} <= {*convert._SHORT_CUTS}
+    assert {(np.ndarray, "torch"), (torch.Tensor, "numpy"), (torch.nn.Parameter, "numpy")} <= {*convert._FAST_PATHS}
     yield
     ds.use(None)
 
@@ -109,7 +109,7 @@ def test_what_has_no_values_is_refused(odd):
         with pytest.raises(ds.ConversionError) as caught:
             ds.convert(x, "numpy", copy=copy)
         assert caught.value.hint
-    for short in (interop._view, lambda x: interop._lend(x, 1)):
+    for short in (interop._fast_view, lambda x: interop._fast_export(x, 1)):
         with contextlib.suppress(
             RuntimeError, TypeError, ValueError, NotImplementedError
         ):  # also correct: the slow path is next

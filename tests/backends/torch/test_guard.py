@@ -190,7 +190,9 @@ def test_a_card_is_named_where_it_is_the_only_one_used(monkeypatch):
     from devshim.registry.registry import load
 
     cuda, backend = Cuda(monkeypatch), load("torch")
-    monkeypatch.setattr(type(backend), "watch", lambda self, report: operators.waits_told(lambda x: None, report))
+    monkeypatch.setattr(
+        type(backend), "report_implicit_transfers", lambda self, report: operators.waits_told(lambda x: None, report)
+    )
     for used, said in (({1}, "copies from gpu:1 to cpu"), ({1, 3}, "copies from a GPU to cpu")):
         cuda.used = used
         with ds.guard("error"), pytest.raises(ds.TransferError, match=said):
@@ -313,7 +315,9 @@ def test_the_guard_raises_where_cuda_warns(monkeypatch):
 
     cuda = Cuda(monkeypatch)
     backend = load("torch")
-    monkeypatch.setattr(type(backend), "watch", lambda self, report: operators.waits_told(lambda x: None, report))
+    monkeypatch.setattr(
+        type(backend), "report_implicit_transfers", lambda self, report: operators.waits_told(lambda x: None, report)
+    )
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         cuda.wait()
     assert " copies from gpu:1 to cpu for an operator that waits for the card, " in caught.value.problem

@@ -36,17 +36,17 @@ def net():
 
 @pytest.mark.parametrize("optimizer", ["adam", "nadam", "sgd", "rmsprop", "lion", "adafactor"])
 def test_a_model_over_two_cards_trains_as_on_one(optimizer):
-    split, whole = net(), net()
-    split.set_weights(whole.get_weights())
-    for model in (split, whole):
+    split, single = net(), net()
+    split.set_weights(single.get_weights())
+    for model in (split, single):
         model.compile(optimizer, "mse", metrics=["mae"])
     ds.place(split, ds.Placement({"dense": "gpu:0"}, default="gpu:1"))
-    ds.place(whole, GPU)
-    for model in (split, whole):
+    ds.place(single, GPU)
+    for model in (split, single):
         model.fit(X, Y, epochs=3, shuffle=False, verbose=0)
     assert ds.placement_of(split).devices == {ds.gpu(0), GPU}
     assert ds.device_of(split(ds.from_numpy(X))) is GPU
-    for a, b in zip(split.get_weights(), whole.get_weights(), strict=True):
+    for a, b in zip(split.get_weights(), single.get_weights(), strict=True):
         assert np.allclose(a, b, atol=1e-6)
 
 

@@ -59,10 +59,10 @@ def test_chains_are_opened_and_modules_of_the_users_are_not(backend):
     by_path = {block.path: block for block in blocks}
     assert by_path["position"].leaves == ("position", "mask")
     assert by_path["blocks.a"].leaves == tuple(f"blocks.a.{name}" for name in Block().state_dict())
-    inside = by_path["blocks.a"].inside
+    inside = by_path["blocks.a"].children
     assert paths(inside) == ["blocks.a.gain", "blocks.a.norm", "blocks.a.layers.0", "blocks.a.layers.1"]
-    assert by_path["attention"].inside == ()  # it uses its last layer's weight without calling it
-    assert by_path["stem.0"].inside == ()
+    assert by_path["attention"].children == ()  # it uses its last layer's weight without calling it
+    assert by_path["stem.0"].children == ()
 
 
 def test_every_leaf_is_in_one_block(backend):
@@ -79,7 +79,7 @@ def test_every_leaf_is_in_one_block(backend):
         assert set(of(backend.blocks(model))) == listed
         assert len(of(backend.blocks(model))) == len(listed)
         for block in backend.blocks(model):
-            assert not block.inside or sorted(of(block.inside)) == sorted(block.leaves)
+            assert not block.children or sorted(of(block.children)) == sorted(block.leaves)
 
 
 def test_wrappers_are_opened(backend):
@@ -123,11 +123,11 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_layers(backend, name):
-    module, roles, facts = KINDS[name]
+    module, roles, settings = KINDS[name]
     layer = backend.layers(nn.ModuleDict({"x": module}))[0]
     assert (layer.kind, layer.path) == (name.partition(" ")[0], "x")
     assert list(layer.weights) == roles.split()
-    assert dict(layer.facts) == facts
+    assert dict(layer.settings) == settings
     listed = {leaf.path for leaf in backend.leaves(nn.ModuleDict({"x": module}))}
     assert {weight.path for weight in layer.weights.values()} <= listed
     assert all(weight.axes is None for weight in layer.weights.values())
@@ -135,7 +135,7 @@ def test_layers(backend, name):
 
 def test_each_layer_and_direction_of_a_recurrent_module_is_one(backend):
     layers = backend.layers(nn.ModuleDict({"x": nn.LSTM(2, 3, 2, bidirectional=True)}))
-    assert [(layer.kind, layer.path, dict(layer.facts)) for layer in layers] == [
+    assert [(layer.kind, layer.path, dict(layer.settings)) for layer in layers] == [
         ("lstm", "x.l0", {}),
         ("lstm", "x.l0_reverse", {"reverse": True}),
         ("lstm", "x.l1", {}),
@@ -205,8 +205,8 @@ def test_assigning_to_a_parameter(backend):
     assert parameter.is_leaf
     with torch.inference_mode():
         frozen = torch.zeros(2)
-    assert not backend.assignable(frozen)
-    assert backend.assignable(parameter)
+    assert not backend.supports_inplace(frozen)
+    assert backend.supports_inplace(parameter)
 
 
 def test_sums_over_real_cards_are_nccls(backend, monkeypatch):
@@ -257,5 +257,5 @@ def test_modes_hold_in_other_threads(backend):
 
     for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
         with mode(), torch.autocast("cpu", dtype=torch.float16):
-            assert elsewhere(backend.modes()) == (*seen(), torch.float16)
-    assert elsewhere(backend.modes())[:3] == seen() == (True, False, False)
+            assert elsewhere(backend.capture_thread_state()) == (*seen(), torch.float16)
+    assert elsewhere(backend.capture_thread_state())[:3] == seen() == (True, False, False)

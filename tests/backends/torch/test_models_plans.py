@@ -22,7 +22,7 @@ from accelerate.utils import get_balanced_memory  # noqa: E402  # after accelera
 
 nn = torch.nn
 PAGE = Path(__file__).parents[3] / "docs" / "placement.md"
-CARDS = ("gpu:0", "gpu:1")
+SIMULATED = ("gpu:0", "gpu:1")
 WHO = ("devshim", "accelerate", "accelerate, balanced")
 
 
@@ -70,7 +70,7 @@ class Case:
     make: Callable[[], Any]
     budgets: tuple[float, ...]
     data: Callable[[], Any] = floats
-    whole: tuple[str, ...] = ()
+    obj: tuple[str, ...] = ()
 
     def bytes_of(self, model: Any) -> list[int]:
         total = sum(x.nbytes for x in [*model.parameters(), *model.buffers()])
@@ -81,8 +81,8 @@ CASES = {
     "MLP, ample budgets": Case(mlp, (0.9, 0.9)),
     "MLP, tight budgets": Case(mlp, (0.5, 0.5)),
     "tied embedding": Case(Tied, (0.9, 0.9), words),
-    "encoder": Case(encoder, (0.9, 0.9), whole=("TransformerEncoderLayer",)),
-    "encoder, small first card": Case(encoder, (0.45, 0.8), whole=("TransformerEncoderLayer",)),
+    "encoder": Case(encoder, (0.9, 0.9), obj=("TransformerEncoderLayer",)),
+    "encoder, small first card": Case(encoder, (0.45, 0.8), obj=("TransformerEncoderLayer",)),
     "uneven layers": Case(uneven, (0.8, 0.8)),
     "MLP, too large": Case(mlp, (0.4, 0.4)),
 }
@@ -91,7 +91,7 @@ FITS = [name for name in CASES if name != "MLP, too large"]
 
 # ---------------------------------------------------------------------- the plans
 def ours(model: Any, case: Case) -> dict[str, str]:
-    plan = ds.Placement.balanced(model, CARDS, case.bytes_of(model))
+    plan = ds.Placement.balanced(model, SIMULATED, case.bytes_of(model))
     return {path: str(device) for path, device in plan.items()}
 
 
@@ -136,12 +136,12 @@ def measured(model: Any, case: Case, plan: dict[str, str]) -> Measured:
     names: dict[int, list[str]] = {}
     for path, x in tensors.items():
         names.setdefault(id(x), []).append(path)
-    loads = dict.fromkeys((*CARDS, "disk"), 0)
+    loads = dict.fromkeys((*SIMULATED, "disk"), 0)
     for paths in names.values():
         loads[plan[paths[0]]] += tensors[paths[0]].nbytes
     ran = [plan[path] for path in order(model, case)]
     return Measured(
-        loads=tuple(loads[card] for card in CARDS),
+        loads=tuple(loads[card] for card in SIMULATED),
         elsewhere=loads["disk"],
         crossings=sum(a != b for a, b in pairwise(ran)),
         cut=sum(
@@ -216,7 +216,7 @@ def test_what_does_not_fit_is_an_error_here_and_offloaded_there() -> None:
     with pytest.raises(ds.OutOfMemoryError, match="have no room on these devices"):
         ours(model, case)
     assert measured(model, case, theirs(model, case)).elsewhere > 0
-    spilled = ds.Placement.balanced(model, [*CARDS, "cpu"], dict(zip(CARDS, case.bytes_of(model), strict=True)))
+    spilled = ds.Placement.balanced(model, [*SIMULATED, "cpu"], dict(zip(SIMULATED, case.bytes_of(model), strict=True)))
     assert ds.cpu() in spilled.devices, "a device that is named takes the rest"
 
 

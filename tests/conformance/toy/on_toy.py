@@ -13,6 +13,7 @@ import pytest
 import toyframe
 
 import devshim as ds
+from devshim.contract.fast_paths import FastPaths
 from devshim.registry import current, registry
 from devshim.tensors import placing
 from devshim.testing import Conformance
@@ -323,7 +324,7 @@ def global_state_is_changed(patch: Patch, adapter: Any) -> None:
 
 @defect
 def a_line_is_missing(patch: Patch, adapter: Any) -> None:
-    patch.setattr(adapter, "lines", {**adapter.lines, "copy": " "})
+    patch.setattr(adapter, "snippets", {**adapter.snippets, "copy": " "})
 
 
 @defect
@@ -374,8 +375,9 @@ def memory_is_shared_at_any_address(patch: Patch, adapter: Any) -> None:
 def a_short_cut_gives_another_dtype(patch: Patch, adapter: Any) -> None:
     from devshim.interop import convert as convert_module
 
-    patch.setattr(convert_module, "_SHORT_CUTS", {})
-    patch.setattr(adapter, "viewers", {toyframe.Tensor: lambda x: x.data.astype("complex128")})
+    patch.setattr(convert_module, "_FAST_PATHS", {})
+    changed = FastPaths(numpy_view={toyframe.Tensor: lambda x: x.data.astype("complex128")})
+    patch.setattr(adapter, "fast_paths", changed)
 
 
 @defect

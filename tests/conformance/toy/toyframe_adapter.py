@@ -46,7 +46,7 @@ class ToyBackend(Backend):
         **dict.fromkeys(("several", "checkpoints", "guard"), NEVER),
         **dict.fromkeys(("simulate_memory", "simulate_limit"), Gap("planned", "toyframe does not count bytes")),
     }
-    lines = {  # noqa: RUF012
+    snippets = {  # noqa: RUF012
         **{call: f"toyframe.{call}({{x}}, [{{device}}], [{{args}}]{{dtype}})" for call in LINES.split()},
         "dtype": '"{name}"',
     }
@@ -67,7 +67,7 @@ class ToyBackend(Backend):
     def count(self, kind: str) -> int:
         return {"cpu": 1, "gpu": self.simulated or toyframe.CARDS}.get(kind, 0)
 
-    def absence(self, kind: str) -> str:
+    def why_unavailable(self, kind: str) -> str:
         return "toyframe has no cards of its own"
 
     def to_native(self, device: Device) -> Card:

@@ -67,11 +67,11 @@ def retold(header: dict[str, Any], told: Any) -> dict[str, Any]:
 def test_no_bit_can_flip_unseen(path: Path) -> None:
     """Every byte with one bit flipped gives the same tree, or an error; never other values."""
     ds.save(TREE, path)
-    whole = path.read_bytes()
+    content = path.read_bytes()
     dice = random.Random(0)
     refused: list[ds.CheckpointError] = []
-    for at in range(len(whole)):
-        broken = bytearray(whole)
+    for at in range(len(content)):
+        broken = bytearray(content)
         broken[at] ^= 1 << dice.randrange(8)
         path.write_bytes(broken)
         try:
@@ -80,20 +80,20 @@ def test_no_bit_can_flip_unseen(path: Path) -> None:
             refused.append(error)
         else:
             assert is_tree(back), f"byte {at}"
-    assert len(refused) > 0.9 * len(whole)
+    assert len(refused) > 0.9 * len(content)
     assert all(str(path) in str(error) and error.hint for error in refused)
 
 
 def test_no_cut_goes_unseen(path: Path) -> None:
     ds.save(TREE, path)
-    whole = path.read_bytes()
+    content = path.read_bytes()
     into = {"w": np.zeros((2, 3), "f4"), "half": None, "list": None}
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
         for call in (lambda: ds.load(path), lambda: ds.load(path, into=into)):
             with pytest.raises(ds.CheckpointError):
                 call()
-    path.write_bytes(whole + b"\0")
+    path.write_bytes(content + b"\0")
     with pytest.raises(ds.CheckpointError):
         ds.load(path)
     assert not into["w"].any()
@@ -101,10 +101,10 @@ def test_no_cut_goes_unseen(path: Path) -> None:
 
 def test_damaged_values_are_named(path: Path) -> None:
     ds.save(TREE, path)
-    whole = bytearray(path.read_bytes())
-    start = whole.index(TREE["w"].tobytes())
-    whole[start + 5] ^= 4
-    path.write_bytes(whole)
+    content = bytearray(path.read_bytes())
+    start = content.index(TREE["w"].tobytes())
+    content[start + 5] ^= 4
+    path.write_bytes(content)
     with pytest.raises(ds.CheckpointError, match=r"the values of the tensor 'w' are damaged"):
         ds.load(path)
     assert ds.load(path, into={"w": None, "half": np.zeros(3, "f2"), "list": None})["half"].all(), "the rest can be had"
@@ -174,8 +174,8 @@ def linear(*weight: Any) -> Callable[[Any], Any]:
     """Describe a model of one linear layer."""
     layer = {"kind": "linear", "path": "w", "weights": {"weight": list(weight)}, "facts": {}}
     leaves = [["w", "parameter", 0]]
-    whole = {"framework": "numpy", "title": "", "class": "", "leaves": leaves, "layers": [layer], "facts": None}
-    return nodes(["whole", whole])
+    entry = {"framework": "numpy", "title": "", "class": "", "leaves": leaves, "layers": [layer], "facts": None}
+    return nodes(["whole", entry])
 
 
 LEAF = ["value", 1]

@@ -23,7 +23,7 @@ G0, G1 = ds.gpu(0), ds.gpu(1)
 @pytest.fixture
 def first(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a fictitious framework with models, whose layouts are the canonical ones."""
-    for name in ("is_model", "leaves", "access", "rewire", "layers", "facts", "restore"):
+    for name in ("is_model", "leaves", "access", "install_hooks", "layers", "get_extra_state", "set_extra_state"):
         monkeypatch.setattr(type(fake), name, getattr(Toys, name), raising=False)
     monkeypatch.setattr(type(fake), "refuses", None, raising=False)
     monkeypatch.setattr(type(fake), "gaps", {name: gap for name, gap in fake.gaps.items() if name != "models"})
@@ -107,13 +107,13 @@ def turned_net(frame: Any, device: ds.Device = CPU, **facts: Any) -> Any:
     return model
 
 
-def state(whole: Any) -> dict[str, tuple[bytes, ds.Device]]:
-    held = whole.parameters if isinstance(whole, Model) else whole.momentum
+def state(obj: Any) -> dict[str, tuple[bytes, ds.Device]]:
+    held = obj.parameters if isinstance(obj, Model) else obj.momentum
     return {name: (np.asarray(each.data).tobytes(), ds.device_of(each.data)) for name, each in held.items()}
 
 
-def values(whole: Any) -> dict[str, bytes]:
-    return {name: data for name, (data, _) in state(whole).items()}
+def values(obj: Any) -> dict[str, bytes]:
+    return {name: data for name, (data, _) in state(obj).items()}
 
 
 # ---------------------------------------------------------------------- by name
@@ -277,9 +277,9 @@ def test_a_load_that_fails_in_the_middle_changes_nothing(
 
 def test_damage_found_on_the_way_changes_nothing(first: Any, path: Path) -> None:
     saved, model, optimizer = failing(first, path)
-    whole = bytearray(path.read_bytes())
-    whole[whole.index(np.asarray(saved.parameters["0.weight"].data).tobytes()) + 2] ^= 1
-    path.write_bytes(whole)
+    content = bytearray(path.read_bytes())
+    content[content.index(np.asarray(saved.parameters["0.weight"].data).tobytes()) + 2] ^= 1
+    path.write_bytes(content)
     before = state(model)
     with pytest.raises(ds.CheckpointError, match=r"the tensor '0.0.weight' are damaged"):
         ds.load(path, into=[model, optimizer])

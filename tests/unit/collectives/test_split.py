@@ -96,10 +96,10 @@ def test_gather_is_the_inverse_of_split(shape: Any, devices: list[ds.Device], ta
     assert max(sizes) - min(sizes) <= 1
     assert sizes == sorted(sizes, reverse=True)
     assert [ds.device_of(part) for part in parts] == devices
-    whole = ds.gather(parts, target, axis)
-    assert ds.device_of(whole) is target
-    assert whole.dtype == x.dtype
-    assert np.array_equal(ds.to_numpy(whole), ds.to_numpy(x))
+    gathered = ds.gather(parts, target, axis)
+    assert ds.device_of(gathered) is target
+    assert gathered.dtype == x.dtype
+    assert np.array_equal(ds.to_numpy(gathered), ds.to_numpy(x))
 
 
 def test_a_tree_keeps_its_types_order_and_what_is_no_tensor() -> None:
@@ -114,10 +114,10 @@ def test_a_tree_keeps_its_types_order_and_what_is_no_tensor() -> None:
         assert part["a"].y[0] is part["z"].inputs, "a tensor that stands in two places is split once"
         assert ds.device_of(part["z"].inputs) is device
         assert len(part["a"].x[0]) == size
-    whole = ds.gather(parts, 2)
-    assert type(whole["z"]) is Batch
-    assert np.array_equal(ds.to_numpy(whole["a"].x[0]), x[:, 0])
-    assert whole["a"].y[0] is whole["z"].inputs
+    gathered = ds.gather(parts, 2)
+    assert type(gathered["z"]) is Batch
+    assert np.array_equal(ds.to_numpy(gathered["a"].x[0]), x[:, 0])
+    assert gathered["a"].y[0] is gathered["z"].inputs
     assert np.array_equal(tree["z"].inputs, rows(5)), "what went in is as it was"
 
 
@@ -206,8 +206,8 @@ def test_what_makes_no_sense_is_refused_and_named(name: str) -> None:
 
 
 def test_the_same_values_beside_the_tensors_are_kept_nan_among_them() -> None:
-    whole = ds.gather([{"x": rows(1), "n": float("nan")}, {"x": rows(1), "n": float("nan")}], "cpu")
-    assert whole["n"] != whole["n"]
+    gathered = ds.gather([{"x": rows(1), "n": float("nan")}, {"x": rows(1), "n": float("nan")}], "cpu")
+    assert gathered["n"] != gathered["n"]
 
 
 def test_a_cycle_is_refused() -> None:
@@ -222,10 +222,10 @@ def test_a_deep_tree_is_no_trouble() -> None:
     tree: Any = rows(2)
     for _ in range(3000):
         tree = [tree]
-    whole = ds.gather(ds.split(tree, [0, 1]), 0)
+    gathered = ds.gather(ds.split(tree, [0, 1]), 0)
     for _ in range(3000):
-        (whole,) = whole
-    assert values(whole) == rows(2).tolist()
+        (gathered,) = gathered
+    assert values(gathered) == rows(2).tolist()
 
 
 def test_two_frameworks_in_one_tree(fake: Any) -> None:
@@ -475,7 +475,7 @@ def test_a_modes_context_is_entered_in_each_thread(monkeypatch: pytest.MonkeyPat
         yield
         seen.append(threading.current_thread())
 
-    monkeypatch.setattr(type(registry.load("numpy")), "modes", lambda self: mode)
+    monkeypatch.setattr(type(registry.load("numpy")), "capture_thread_state", lambda self: mode)
     threads = ds.parallel([lambda given: threading.current_thread()] * 2, [1, 2])
     assert sorted(map(id, seen)) == sorted(map(id, threads * 2))
 

@@ -191,7 +191,7 @@ def test_the_hint_does_not_repeat_the_message(name: str, cards: object) -> None:
 # ---------------------------------------------------------------------- an adapter's errors
 def of_an_adapter(module: str) -> type[ds.DevshimError]:
     """Return a class that is both devshim's error and a framework's own."""
-    return errors.joined(type("FullCardError", (ds.OutOfMemoryError, RuntimeError), {"__module__": module}))
+    return errors.joined(type("FullDeviceError", (ds.OutOfMemoryError, RuntimeError), {"__module__": module}))
 
 
 def test_an_adapters_error_has_devshims_name() -> None:
@@ -216,7 +216,7 @@ def test_an_adapters_error_survives_pickling(module: str, framework: str, monkey
             made = ModuleType(name)
             made.__path__ = []
             monkeypatch.setitem(sys.modules, name, made)
-    sys.modules[module].FullCardError = cls  # type: ignore[attr-defined]
+    sys.modules[module].FullDeviceError = cls  # type: ignore[attr-defined]
     monkeypatch.setitem(
         sys.modules, framework, ModuleType(framework) if framework not in parts else sys.modules[parts[0]]
     )

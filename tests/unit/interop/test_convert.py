@@ -69,7 +69,7 @@ def test_memory_that_must_not_be_written_is_shared_read_only_or_not_at_all(
         y = ds.convert(x, "fakeframe", copy=copy)
         assert np.shares_memory(x, y)
         assert not y.flags.writeable
-    monkeypatch.setattr(type(fake), "freezes", False)
+    monkeypatch.setattr(type(fake), "has_readonly_tensors", False)
     y = ds.convert(x, "fakeframe")
     y[...] = 9
     assert x.tolist() == [0, 1, 2, 3]
@@ -219,7 +219,7 @@ def test_frozen_memory_of_a_real_card_is_copied_there(
         return made
 
     monkeypatch.setattr(numpy, "count", lambda kind: 2)
-    monkeypatch.setattr(type(numpy), "freezes", False)
+    monkeypatch.setattr(type(numpy), "has_readonly_tensors", False)
     monkeypatch.setattr(numpy, "from_dlpack", lambda source: lent)
     monkeypatch.setattr(numpy, "copy_to", copy_to)
     monkeypatch.setattr(numpy, "synchronize", lambda device: done.append(f"waited for {device}"))
@@ -309,7 +309,7 @@ def test_a_consumer_that_names_no_stream_waits_for_the_tensor_alone(monkeypatch:
             return (2, 0)
 
     source = SimpleNamespace(simulated=0, is_writable=lambda x: True, to_dlpack=lambda x: Lent())
-    source.await_values = lambda x, device: asked.append((x, device))
+    source.wait_for_values = lambda x, device: asked.append((x, device))
     target = SimpleNamespace(simulated=0, alignment=1, device_of=lambda x: card)
     target.from_dlpack = lambda lent: (lent.__dlpack__(stream=7), list(asked), lent.__dlpack__(), x)[-1]
     monkeypatch.setattr(convert, "_same_form", lambda *given: True)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
+from devshim.contract.fast_paths import FastPaths
 from devshim.devices.device import CPU
 from devshim.interop import convert
 from devshim.registry import registry
@@ -42,10 +43,9 @@ def made(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
     """Return the fictitious framework with fast paths to and from NumPy, none of them learned yet."""
     found = Made(fake)
     kind = type(fake.settle(PLAIN, CPU))
-    monkeypatch.setattr(convert, "_SHORT_CUTS", {})
-    monkeypatch.setattr(type(fake), "lenders", {})
-    monkeypatch.setattr(type(fake), "viewers", {kind: found.view})
-    monkeypatch.setattr(type(fake), "borrower", found.borrow)
+    monkeypatch.setattr(convert, "_FAST_PATHS", {})
+    paths = FastPaths(numpy_view={kind: found.view}, dlpack_import=found.borrow)
+    monkeypatch.setattr(fake, "fast_paths", paths)
     return found
 
 
@@ -53,13 +53,13 @@ def made(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
 def long_ways(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return the list of objects that took the slow path."""
     gone: list[object] = []
-    way = convert._the_long_way
+    way = convert._convert_general
 
     def noted(*args: Any) -> Any:
         gone.append(args[2])
         return way(*args)
 
-    monkeypatch.setattr(convert, "_the_long_way", noted)
+    monkeypatch.setattr(convert, "_convert_general", noted)
     return gone
 
 
@@ -152,7 +152,7 @@ def test_nothing_immutable_is_lent_to_who_would_write(made: Made, monkeypatch: p
     for _ in range(2):
         ds.convert(PLAIN, "fakeframe")
     assert made.borrowed == 0
-    assert not convert._SHORT_CUTS
+    assert not convert._FAST_PATHS
     monkeypatch.setattr(type(made.fake), "immutable", True)
     for _ in range(2):
         ds.convert(PLAIN, "fakeframe")
@@ -178,7 +178,7 @@ ODD: dict[str, Callable[[np.ndarray], Any]] = {
 @pytest.mark.parametrize("odd", ODD)
 def test_what_is_not_plain_is_not_lent(odd: str, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was shared before, only the array itself decides."""
-    lend = registry.load("numpy").lenders[np.ndarray]
+    lend = registry.load("numpy").fast_paths.dlpack_export[np.ndarray]
     for _ in range(2):
         ds.convert(PLAIN, "fakeframe")
     made.borrowed = 0
@@ -210,7 +210,7 @@ def test_an_array_on_a_card_is_not_lent(made: Made, cards: object) -> None:
 @pytest.mark.parametrize("name", sorted(set(dlpack.FORMS) - {"bfloat16", "bool"}))
 def test_a_plain_arrays_capsule_says_what_it_is(name: str) -> None:
     array = np.zeros((2, 3), name)
-    capsule, dtype, shape = registry.load("numpy").lenders[np.ndarray](array, 1)
+    capsule, dtype, shape = registry.load("numpy").fast_paths.dlpack_export[np.ndarray](array, 1)
     offered = dlpack.read(capsule)
     assert (dtype, shape) == (offered.dtype, offered.shape) == (name, (2, 3))
     assert offered.address == array.ctypes.data == dlpack.address(capsule)
@@ -218,7 +218,7 @@ def test_a_plain_arrays_capsule_says_what_it_is(name: str) -> None:
 
 
 def test_memory_is_aligned_as_was_asked() -> None:
-    lend = registry.load("numpy").lenders[np.ndarray]
+    lend = registry.load("numpy").fast_paths.dlpack_export[np.ndarray]
     raw = np.zeros(192, np.uint8)
     start = -raw.ctypes.data % 64
     for offset in (0, 1, 4, 16, 32, 63):

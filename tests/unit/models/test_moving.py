@@ -28,11 +28,11 @@ LINES = {
 
 @pytest.fixture
 def frame(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    for name in ("is_model", "leaves", "access", "rewire"):
+    for name in ("is_model", "leaves", "access", "install_hooks"):
         monkeypatch.setattr(type(fake), name, getattr(Toys, name), raising=False)
     monkeypatch.setattr(type(fake), "refuses", None, raising=False)
     monkeypatch.setattr(type(fake), "gaps", {name: gap for name, gap in fake.gaps.items() if name != "models"})
-    monkeypatch.setattr(type(fake), "lines", LINES)
+    monkeypatch.setattr(type(fake), "snippets", LINES)
     monkeypatch.setattr(type(fake), "blocks", lambda self, model: model.blocks, raising=False)
     monkeypatch.setattr(type(fake), "clone", lambda self, model: cloned(self, model), raising=False)
     return SimpleNamespace(backend=fake, **vars(classes_of("fakeframe")))
@@ -65,8 +65,8 @@ def model(frame: Any) -> Any:
     return made
 
 
-def devices(whole: Any) -> dict[str, str]:
-    return {path: str(device) for path, device in ds.placement_of(whole).items()}
+def devices(obj: Any) -> dict[str, str]:
+    return {path: str(device) for path, device in ds.placement_of(obj).items()}
 
 
 # ---------------------------------------------------------------------- placing
@@ -255,8 +255,8 @@ def test_the_plan_of_a_tree_names_models_and_leaves_optimizers_to_follow(frame: 
 
 def test_a_block_that_cannot_be_cut_is_not_inside_itself() -> None:
     leaf, other = Block("a.0", ("w",)), Block("a.1", ("v",))
-    assert Block.of("a", ("w",), ()).inside == ()
-    assert Block.of("a", ("w",), (leaf,)).inside == ()
-    assert Block.of("a", ("w", "v"), (leaf, other)).inside == (leaf, other)
+    assert Block.of("a", ("w",), ()).children == ()
+    assert Block.of("a", ("w",), (leaf,)).children == ()
+    assert Block.of("a", ("w", "v"), (leaf, other)).children == (leaf, other)
     nested = Block("a.0", ("w", "v"), (leaf, other))
-    assert Block.of("a", ("w", "v"), (nested,)).inside == (nested,)
+    assert Block.of("a", ("w", "v"), (nested,)).children == (nested,)

@@ -247,7 +247,7 @@ def test_a_framework_loaded_under_the_guard_is_watched(x: Any, monkeypatch: pyte
     monkeypatch.setattr(registry, "_LOADED", {})
     with ds.guard("error"):
         float(x)
-        registry._adopt(backend)
+        registry._on_loaded(backend)
         with pytest.raises(ds.TransferError):
             float(x)
 
@@ -341,7 +341,7 @@ def test_a_guard_that_cannot_be_entered_leaves_nothing(x: Any, monkeypatch: pyte
     def watch(report: object) -> Any:
         raise RuntimeError
 
-    monkeypatch.setattr(backend, "watch", watch, raising=False)
+    monkeypatch.setattr(backend, "report_implicit_transfers", watch, raising=False)
     with pytest.raises(RuntimeError), ds.guard("error"):
         raise AssertionError("not entered")
     monkeypatch.undo()

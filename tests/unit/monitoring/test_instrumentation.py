@@ -71,13 +71,13 @@ def carried(x: Any) -> Any:
 
 @pytest.fixture
 def reads(report: Any) -> Any:
-    with instrumentation.reads_told(Tensor, where, report, [("value", "value")]):
+    with instrumentation.instrument_reads(Tensor, where, report, [("value", "value")]):
         yield
 
 
 @pytest.fixture
 def meetings(report: Any) -> Any:
-    with instrumentation.meetings_told(Tensor, where, report, carried):
+    with instrumentation.instrument_operands(Tensor, where, report, carried):
         yield
 
 
@@ -103,15 +103,15 @@ def test_a_read_is_reported_once_and_gives_what_it_gave(
 
 def test_what_is_known_already_is_not_reported(reads: None, heard: list[Any]) -> None:
     x = Tensor(G1, [1])
-    assert not instrumentation.quiet()
-    with instrumentation.said():
-        assert instrumentation.quiet()
+    assert not instrumentation.is_suppressed()
+    with instrumentation.suppressed():
+        assert instrumentation.is_suppressed()
         assert x.item() == 1.0
         assert x.value == [1.0]
-        with instrumentation.said():
+        with instrumentation.suppressed():
             pass
-        assert instrumentation.quiet()
-    assert not instrumentation.quiet()
+        assert instrumentation.is_suppressed()
+    assert not instrumentation.is_suppressed()
     assert heard == []
     x.item()
     assert len(heard) == 1
@@ -123,7 +123,7 @@ def test_a_report_that_raises_stops_the_read_and_the_next_is_reported(heard: lis
         raise RuntimeError("guarded")
 
     x = Tensor(G1, [1])
-    with instrumentation.reads_told(Tensor, where, refuse):
+    with instrumentation.instrument_reads(Tensor, where, refuse):
         for _ in range(2):
             with pytest.raises(RuntimeError, match="guarded"):
                 x.item()
@@ -134,8 +134,8 @@ def test_a_report_that_raises_stops_the_read_and_the_next_is_reported(heard: lis
 def test_the_class_is_as_it_was(report: Any) -> None:
     before = dict(vars(Tensor))
     with (
-        instrumentation.reads_told(Tensor, where, report, [("value", "value")]),
-        instrumentation.meetings_told(Tensor, where, report),
+        instrumentation.instrument_reads(Tensor, where, report, [("value", "value")]),
+        instrumentation.instrument_operands(Tensor, where, report),
     ):
         assert dict(vars(Tensor)) != before
         assert Tensor.item.__name__ == "item"
@@ -149,7 +149,7 @@ def test_what_somebody_else_put_there_meanwhile_stays(report: Any) -> None:
     class Own(Tensor):
         pass
 
-    with instrumentation.replaced(Own, {"item": lambda self: 1, "new": lambda self: 2}):
+    with instrumentation.patched(Own, {"item": lambda self: 1, "new": lambda self: 2}):
         assert (Own(CPU).item(), Own(CPU).new()) == (1, 2)  # type: ignore[attr-defined]
         Own.item = lambda self: 3  # type: ignore[method-assign]
     assert Own(CPU).item() == 3
@@ -212,14 +212,14 @@ def test_the_operator_does_what_it_did(meetings: None, heard: list[Any]) -> None
     assert x[ARRAY] == "items"
     x[0] = ARRAY
     assert x.written == (0, ARRAY)
-    with instrumentation.said():
+    with instrumentation.suppressed():
         assert x + ARRAY == "sum"
         assert x[ARRAY] == "items"
     assert len(heard) == 3
 
 
 def test_an_index_that_the_framework_refuses_is_not_carried(report: Any, heard: list[Any]) -> None:
-    with instrumentation.meetings_told(Tensor, where, report, names=["__getitem__"], indices=False):
+    with instrumentation.instrument_operands(Tensor, where, report, names=["__getitem__"], indices=False):
         x = Tensor(G1)
         x[Tensor(CPU, [0, 1], "int64")]
         x + ARRAY

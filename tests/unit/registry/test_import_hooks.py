@@ -42,7 +42,7 @@ def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Around]:
     monkeypatch.setattr(import_hooks, "importing", lambda name: room)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.syspath_prepend(str(tmp_path / "fakes"))
-    import_hooks.watch("needyframe")
+    import_hooks.install("needyframe")
     yield found
     del import_hooks._WATCHED["needyframe"]
     for name in [name for name in sys.modules if name.partition(".")[0] == "needyframe"]:
@@ -134,10 +134,10 @@ def test_other_imports_are_left_alone(around: Around) -> None:
 
 def test_what_is_imported_already_is_not_watched(around: Around, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "anotherframe", ModuleType("anotherframe"))
-    import_hooks.watch("anotherframe")
+    import_hooks.install("anotherframe")
     assert "anotherframe" not in import_hooks._WATCHED
     before = list(sys.meta_path)
-    import_hooks.watch("needyframe")
+    import_hooks.install("needyframe")
     assert sys.meta_path == before
 
 

@@ -212,7 +212,7 @@ def test_a_tensor_is_recognised_by_its_type_once(fake: Any, monkeypatch: pytest.
     x = fake.settle(np.zeros(2), ds.gpu(1))
     assert ds.device_of(x) is ds.gpu(1)
     assert registry.TENSORS[type(x)] is fake
-    monkeypatch.setattr(registry, "owner", None)  # not queried again
+    monkeypatch.setattr(registry, "backend_of_type", None)  # not queried again
     assert ds.device_of(fake.settle(np.zeros(1), ds.gpu(0))) is ds.gpu(0)
 
 
@@ -221,8 +221,8 @@ def test_the_nearest_base_class_decides(fake: Any) -> None:
     theirs = type(fake.settle(np.zeros(1), ds.cpu()))
     mine = type("Mine", (theirs,), {"__module__": "my_program"})
     plain = type("Plain", (np.ndarray,), {"__module__": "my_program"})
-    assert registry.serving(np.zeros(1).view(mine)) is fake
-    assert registry.serving(np.zeros(1).view(plain)) is registry.load("numpy")
+    assert registry.backend_for(np.zeros(1).view(mine)) is fake
+    assert registry.backend_for(np.zeros(1).view(plain)) is registry.load("numpy")
     del registry.TENSORS[mine], registry.TENSORS[plain]
 
 
@@ -237,7 +237,7 @@ def test_its_own_framework_serves_a_tensor_whatever_is_current(fake: Any) -> Non
 
 def test_types_made_in_a_loop_are_not_kept_for_ever() -> None:
     for _ in range(5000):
-        assert registry.serving(type("T", (), {})()) is None
+        assert registry.backend_for(type("T", (), {})()) is None
     assert len(registry._OTHERS) <= 4096
 
 
@@ -291,9 +291,9 @@ def test_a_framework_that_is_imported_is_present(python: Callable[..., str]) -> 
         """
         import devshim as ds
         from devshim.registry import registry
-        assert [each.name for each in registry.present()] == []
+        assert [each.name for each in registry.imported_backends()] == []
         import numpy
-        assert [each.name for each in registry.present()] == ["numpy"]
-        assert registry.present() == registry.loaded()
+        assert [each.name for each in registry.imported_backends()] == ["numpy"]
+        assert registry.imported_backends() == registry.loaded()
         """
     )

@@ -265,7 +265,7 @@ class Other:
     """A framework that is imported, and takes whole GPUs at first use unless configured otherwise."""
 
     gaps: ClassVar[dict[str, object]] = {}
-    title, name, simulated, never_late = "Otherframe", "otherframe", 0, ()
+    title, name, simulated, policies_after_start = "Otherframe", "otherframe", 0, ()
 
     def __init__(self, cards: int = 1, started: bool = False) -> None:
         self.cards, self.has_started = cards, started
@@ -293,7 +293,7 @@ def beside(fake: Any) -> Iterator[Callable[..., Other]]:
 
         def imports(**facts: Any) -> Other:
             other = Other(**facts)
-            patched.setattr(registry, "present", lambda: [fake, other])
+            patched.setattr(registry, "imported_backends", lambda: [fake, other])
             return other
 
         yield imports
@@ -323,11 +323,11 @@ def test_a_policy_that_is_never_late(fake: Any, beside: Callable[..., Other], mo
     """PyTorch takes memory as it needs it, and a limit at any time; Paddle and MXNet grow without being configured."""
     beside(cards=0)
     fake.has_started = True
-    monkeypatch.setattr(type(fake), "never_late", ("grow",), raising=False)
+    monkeypatch.setattr(type(fake), "policies_after_start", ("grow",), raising=False)
     ds.memory_policy("grow")
     with pytest.raises(ds.AlreadyStartedError):
         ds.memory_policy(0.5)
-    monkeypatch.setattr(type(fake), "never_late", ("grow", "fraction"))
+    monkeypatch.setattr(type(fake), "policies_after_start", ("grow", "fraction"))
     ds.memory_policy(0.5)
     assert fake.policies == ["grow", 0.5]
 

@@ -17,7 +17,7 @@ import pytest
 import devshim as ds
 from devshim.registry import registry
 from devshim.simulation import memory
-from devshim.simulation.memory import ROUND, Card, Cards
+from devshim.simulation.memory import ROUND, SimulatedDevice, SimulatedDevices
 from devshim.transfers import engine
 
 GIB = 2**30
@@ -41,13 +41,13 @@ class Owner:
     """An object that takes memory."""
 
 
-def card(limit: int | None = None, *faults: ds.Fault) -> Card:
-    cards = Cards(FullError)
+def card(limit: int | None = None, *faults: ds.Fault) -> SimulatedDevice:
+    cards = SimulatedDevices(FullError)
     cards.begin(2, limit, faults)
     return cards[1]
 
 
-def used(one: Card) -> int | None:
+def used(one: SimulatedDevice) -> int | None:
     return one.info().used
 
 
@@ -77,7 +77,7 @@ def test_a_full_card_says_what_was_asked_and_what_is_free() -> None:
 
 
 def test_begin_keeps_what_is_there() -> None:
-    cards, owner = Cards(), Owner()
+    cards, owner = SimulatedDevices(), Owner()
     cards.begin(2, None)
     cards[0].hold(owner, ROUND)
     cards[0].hold(Owner(), 8 * ROUND)
@@ -241,7 +241,7 @@ def interrupted_at(step: int, work: Callable[[], object]) -> bool:
     return False
 
 
-def take_and_free(one: Card) -> None:
+def take_and_free(one: SimulatedDevice) -> None:
     """Allocate and free memory of a GPU, and query it."""
     owner = Owner()
     one.hold(owner, 3 * ROUND)

@@ -40,8 +40,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return the list of objects that took the fast path."""
     ds.copy(np.ones(1), "cpu")
     seen: list[Any] = []
-    copier = registry.COPIERS[np.ndarray]
-    monkeypatch.setitem(registry.COPIERS, np.ndarray, lambda x: (seen.append(x), copier(x))[1])
+    copier = registry.HOST_COPIES[np.ndarray]
+    monkeypatch.setitem(registry.HOST_COPIES, np.ndarray, lambda x: (seen.append(x), copier(x))[1])
     return seen
 
 
@@ -124,7 +124,7 @@ def test_a_full_host_is_told_as_ever(way: str, monkeypatch: pytest.MonkeyPatch) 
         raise MemoryError("no room")
 
     ds.copy(BASE, "cpu")
-    monkeypatch.setitem(registry.COPIERS, np.ndarray, full)
+    monkeypatch.setitem(registry.HOST_COPIES, np.ndarray, full)
     with pytest.raises(ds.OutOfMemoryError, match="192 bytes") as caught:
         WAYS[way](BASE, ds.cpu())
     assert isinstance(caught.value.__cause__, MemoryError)
@@ -136,7 +136,7 @@ def test_other_failures_are_their_own(way: str, monkeypatch: pytest.MonkeyPatch)
         raise ZeroDivisionError
 
     ds.copy(BASE, "cpu")
-    monkeypatch.setitem(registry.COPIERS, np.ndarray, fail)
+    monkeypatch.setitem(registry.HOST_COPIES, np.ndarray, fail)
     with pytest.raises(ZeroDivisionError):
         WAYS[way](BASE, ds.cpu())
 
@@ -144,7 +144,7 @@ def test_other_failures_are_their_own(way: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_short_way_is_not_for_goes_the_long_one(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ds.copy(BASE, "cpu")
-    monkeypatch.setitem(registry.COPIERS, np.ndarray, lambda x: None)
+    monkeypatch.setitem(registry.HOST_COPIES, np.ndarray, lambda x: None)
     made = WAYS[way](BASE, ds.cpu())
     assert made is not BASE
     assert made.tobytes() == BASE.tobytes()

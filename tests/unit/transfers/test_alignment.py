@@ -9,7 +9,7 @@ import pytest
 
 import devshim as ds
 from devshim.transfers import alignment, dlpack
-from devshim.transfers.dlpack import Offer
+from devshim.transfers.dlpack import TensorInfo
 
 ADDRESS = 1 << 20
 
@@ -20,14 +20,14 @@ def backend(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return fake
 
 
-def offer(address: int, dtype: str = "float64", device: int = dlpack.CPU, shape: tuple[int, ...] = (3,)) -> Offer:
-    return Offer((device, 0), dtype, shape, (1,) * len(shape), address, False)
+def offer(address: int, dtype: str = "float64", device: int = dlpack.CPU, shape: tuple[int, ...] = (3,)) -> TensorInfo:
+    return TensorInfo((device, 0), dtype, shape, (1,) * len(shape), address, False)
 
 
 @pytest.fixture
 def check(backend: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what is asked about each capsule that the framework gets."""
-    monkeypatch.setattr(dlpack, "Checked", lambda source, check: check)
+    monkeypatch.setattr(dlpack, "ValidatingExporter", lambda source, check: check)
     return alignment.checked(backend, object())
 
 

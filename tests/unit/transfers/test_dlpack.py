@@ -46,7 +46,7 @@ class Made:
         self.name = name or (b"dltensor_versioned" if self.versioned else b"dltensor")  # a capsule does not copy it
         return PYTHON.PyCapsule_New(ctypes.addressof(self.managed), self.name, None)
 
-    def read(self) -> dlpack.Offer:
+    def read(self) -> dlpack.TensorInfo:
         return dlpack.read(self.capsule(), versioned=True)
 
 
@@ -54,7 +54,7 @@ def steps(array: np.ndarray) -> tuple[int, ...]:
     return tuple(step // array.itemsize for step in array.strides)
 
 
-def said(offered: dlpack.Offer) -> tuple[object, ...]:
+def said(offered: dlpack.TensorInfo) -> tuple[object, ...]:
     return (offered.device, offered.dtype, offered.shape, offered.strides, offered.address)
 
 
@@ -131,7 +131,7 @@ STANDARD = {
 @pytest.mark.parametrize("name", STANDARD)
 def test_the_numbers_are_dlpacks_own(name: str) -> None:
     assert {**dlpack.FORMS, **dlpack.SMALL}[name] == STANDARD[name]
-    offered = dlpack.Offer((1, 0), name, (2,), (1,), 4096, False)
+    offered = dlpack.TensorInfo((1, 0), name, (2,), (1,), 4096, False)
     assert offered.itemsize == STANDARD[name][1] // 8
 
 
@@ -255,8 +255,8 @@ class Older:
 
 def test_a_checked_producer_shows_its_capsules_first() -> None:
     array = np.arange(3.0)
-    seen: list[dlpack.Offer] = []
-    checked = dlpack.Checked(Older(array), seen.append)
+    seen: list[dlpack.TensorInfo] = []
+    checked = dlpack.ValidatingExporter(Older(array), seen.append)
     assert checked.__dlpack_device__() == (1, 0)
     shared = np.from_dlpack(dlpack.Exporter((1, 0), lambda stream: checked.__dlpack__(stream=stream)))
     array[0] = 7
@@ -267,11 +267,11 @@ def test_a_checked_producer_shows_its_capsules_first() -> None:
 
 
 def test_what_the_check_refuses_the_consumer_never_gets() -> None:
-    def refuse(offered: dlpack.Offer) -> None:
+    def refuse(offered: dlpack.TensorInfo) -> None:
         raise BufferError(f"no {offered.dtype}")
 
     with pytest.raises(BufferError, match="no float64"):
-        np.from_dlpack(dlpack.Checked(np.arange(3.0), refuse))
+        np.from_dlpack(dlpack.ValidatingExporter(np.arange(3.0), refuse))
 
 
 @pytest.mark.parametrize(

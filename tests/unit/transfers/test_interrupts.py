@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from devshim.transfers.interrupts import uninterrupted
+from devshim.transfers.interrupts import defer_sigint
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +24,8 @@ def test_an_interrupt_waits_for_the_end() -> None:
     ended = []
 
     def work() -> None:
-        with uninterrupted():
-            with uninterrupted():
+        with defer_sigint():
+            with defer_sigint():
                 signal.raise_signal(signal.SIGINT)
                 ended.append("inner")
             ended.append("outer")
@@ -39,9 +39,9 @@ def test_an_interrupt_waits_for_the_end() -> None:
 
 CODE = """
 import signal
-from devshim.transfers.interrupts import uninterrupted
+from devshim.transfers.interrupts import defer_sigint
 signal.signal(signal.SIGINT, signal.{handler})
-with uninterrupted():
+with defer_sigint():
     signal.raise_signal(signal.SIGINT)
     print("inside")
 print("after")

@@ -47,7 +47,7 @@ class Opaque:
 def framework(fake: Any, cards: object, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a framework with a registry of containers, like PyTorch, JAX and TensorFlow."""
 
-    def flatten_once(node: Any) -> Any:
+    def tree_flatten_one_level(node: Any) -> Any:
         if type(node) is Batch:
             return ["x"], [node.x], lambda new: Batch(*new)
         if type(node) is Hidden:
@@ -58,7 +58,7 @@ def framework(fake: Any, cards: object, monkeypatch: pytest.MonkeyPatch) -> Any:
             return ["x"], [node.x], lambda new: Opaque(*new)
         return None
 
-    monkeypatch.setattr(fake, "flatten_once", flatten_once, raising=False)
+    monkeypatch.setattr(fake, "tree_flatten_one_level", tree_flatten_one_level, raising=False)
     monkeypatch.setattr(registry, "_CONTAINERS", [fake])
     return fake
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import devshim as ds
+from devshim.contract.fast_paths import FastPaths
 from devshim.errors.messages import tracing
 from devshim.trees import fast_check, trees
 
@@ -35,7 +36,7 @@ def asked(fake: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return x.card  # type: ignore[no-any-return]
 
     monkeypatch.setattr(type(fake), "device_of", device_of)
-    monkeypatch.setattr(fake, "hosted", "hosted")
+    monkeypatch.setattr(fake, "fast_paths", FastPaths(host_flag="hosted"))
     monkeypatch.setattr(type(fake.settle(np.ones(1), GPU)), "hosted", False, raising=False)
     return found
 
@@ -138,9 +139,9 @@ def test_what_may_be_a_model_or_a_container_is_never_settled_at_a_glance() -> No
     class Model:
         pass
 
-    assert not fast_check.settled([Model()], ds.cpu())
-    assert not fast_check.settled(Model(), ds.cpu())
-    assert fast_check.settled([1, "a", None, 2.5], GPU)
+    assert not fast_check.all_on_target([Model()], ds.cpu())
+    assert not fast_check.all_on_target(Model(), ds.cpu())
+    assert fast_check.all_on_target([1, "a", None, 2.5], GPU)
 
 
 def test_what_is_not_plain_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,9 +173,9 @@ def test_a_glance_says_what_a_closer_look_says(seed: int, monkeypatch: pytest.Mo
     """It never returns the tree if a tensor must move, and always recognises a plain tree in which none must."""
     here, away = ds.ones(2, device=GPU), ds.ones(2)
     tree = [a_tree(random.Random(seed), here, away)]  # a number alone is refused
-    glance = fast_check.settled(tree, GPU)
+    glance = fast_check.all_on_target(tree, GPU)
     placed = ds.place(tree, GPU)
-    monkeypatch.setattr(trees, "settled", lambda *_: False)
+    monkeypatch.setattr(trees, "all_on_target", lambda *_: False)
     looked = ds.place(tree, GPU)
     assert (placed is tree) == (looked is tree)
     if glance:

@@ -12,21 +12,25 @@ import cupy
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import Device
-from devshim.monitoring.instrumentation import meetings_told, reads_told, replaced
+from devshim.monitoring.instrumentation import instrument_operands, instrument_reads, patched
 from devshim_backends._cupy.devices import card
 
 _MORE = (("get", "get()"), *((name, f"{name}()") for name in ("tobytes", "tofile", "dump", "dumps")))
 _MORE += (("__reduce__", "pickle"),)
 
 
-class CupyHidden(Backend):
+class CupyTransferHooks(Backend):
     """The mixin for implicit transfers."""
 
     @contextmanager
-    def watch(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
+    def report_implicit_transfers(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
         refusal = cupy.ndarray.__array__
-        indexing = meetings_told(cupy.ndarray, _card, report, names=("__getitem__", "__setitem__"))
-        with reads_told(cupy.ndarray, _card, report, _MORE), indexing, replaced(cupy.ndarray, {"__array__": refusal}):
+        indexing = instrument_operands(cupy.ndarray, _card, report, names=("__getitem__", "__setitem__"))
+        with (
+            instrument_reads(cupy.ndarray, _card, report, _MORE),
+            indexing,
+            patched(cupy.ndarray, {"__array__": refusal}),
+        ):
             yield
 
 

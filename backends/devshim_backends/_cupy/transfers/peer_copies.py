@@ -49,11 +49,11 @@ def across(x: Any, source: Device, target: Device) -> Any:
         with on_card(source):
             return x.copy()
     with on_card(source):
-        whole = x.astype(x.dtype, order="C", copy=False)  # from GPU to GPU, CuPy copies only contiguous arrays
+        contiguous = x.astype(x.dtype, order="C", copy=False)  # from GPU to GPU, CuPy copies only contiguous arrays
         asked = _now()
     with on_card(target):
         cupy.cuda.get_current_stream().wait_event(asked)
-        made = whole.copy()
+        made = contiguous.copy()
         done = _now()
     with on_card(source):
         cupy.cuda.get_current_stream().wait_event(done)

@@ -69,9 +69,9 @@ def _built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _added(theirs: Call, whole: Any, args: Any, kwargs: Any) -> Any:
+def _added(theirs: Call, obj: Any, args: Any, kwargs: Any) -> Any:
     """Create a weight or layer on the device of the existing ones."""
-    return add_beside(_BACKEND[0], CONTENTS, whole, lambda: theirs(whole, *args, **kwargs))
+    return add_beside(_BACKEND[0], CONTENTS, obj, lambda: theirs(obj, *args, **kwargs))
 
 
 def _compiled(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
@@ -98,9 +98,9 @@ def _optimizer_built(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> An
     return result
 
 
-def _keep_states(whole: Any) -> None:
+def _keep_states(obj: Any) -> None:
     """Pin optimizer states to their device if the weights that they belong to were placed."""
-    keep(leaf for leaf in _BACKEND[0].leaves(whole) if leaf.beside is not None and hasattr(leaf.beside, HOME))
+    keep(leaf for leaf in _BACKEND[0].leaves(obj) if leaf.follows is not None and hasattr(leaf.follows, HOME))
 
 
 def _applied(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
@@ -108,8 +108,8 @@ def _applied(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
     gradients = args[0] if args else kwargs["grads"]
     variables = args[1] if len(args) > 1 else kwargs.get("trainable_variables")
     variables = optimizer._trainable_variables if variables is None else list(variables)
-    beside = [_beside(*pair) for pair in zip(gradients, variables, strict=False)]
-    return theirs(optimizer, beside, variables)
+    follows = [_beside(*pair) for pair in zip(gradients, variables, strict=False)]
+    return theirs(optimizer, follows, variables)
 
 
 def _beside(gradient: Any, variable: Any) -> Any:

@@ -20,13 +20,13 @@ import jax
 
 from devshim.contract.models import Leaf
 from devshim.errors import UnsupportedError
-from devshim_backends._jax.dlpack import JaxInterop
+from devshim_backends._jax.dlpack import JaxDlpack
 from devshim_backends._keras import extra_state
 from devshim_backends._keras.blocks import blocks_of, layers_of
 from devshim_backends._keras.building import settle
 from devshim_backends._keras.cloning import clones, remade
 from devshim_backends._keras.models import leaves_of
-from devshim_backends._keras.traversal import Contents, is_layer, is_metric, is_whole
+from devshim_backends._keras.traversal import Contents, is_layer, is_metric, is_model_or_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,30 +51,30 @@ class JaxContents(Contents):
 CONTENTS = JaxContents()
 
 
-class JaxModels(JaxInterop):
+class JaxModels(JaxDlpack):
     """The mixin for Keras models, layers and checkpoints."""
 
     def is_model(self, cls: type) -> bool:
-        return is_whole(cls)
+        return is_model_or_optimizer(cls)
 
-    def leaves(self, whole: Any) -> list[Leaf]:
-        _synchronized(whole)
-        return leaves_of(CONTENTS, self._leaves_of, whole)
+    def leaves(self, obj: Any) -> list[Leaf]:
+        _synchronized(obj)
+        return leaves_of(CONTENTS, self._leaves_of, obj)
 
-    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+    def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
         from devshim_backends._jax.models import keras_calls
 
         keras_calls.serve(self)
-        if is_layer(whole):
-            self._require_one_device(whole)
-        keep(self.leaves(whole))
-        return settle(CONTENTS, whole, where) if is_layer(whole) or is_metric(whole) else _nothing
+        if is_layer(obj):
+            self._require_one_device(obj)
+        keep(self.leaves(obj))
+        return settle(CONTENTS, obj, where) if is_layer(obj) or is_metric(obj) else _nothing
 
-    def clone(self, whole: Any) -> Any:
-        return self.clones([whole])[0]
+    def clone(self, obj: Any) -> Any:
+        return self.clones([obj])[0]
 
-    def clones(self, wholes: Sequence[Any]) -> list[Any]:
-        return clones(self, CONTENTS, wholes, lambda layer: remade(CONTENTS, layer))
+    def clones(self, objects: Sequence[Any]) -> list[Any]:
+        return clones(self, CONTENTS, objects, lambda layer: remade(CONTENTS, layer))
 
     def blocks(self, model: Any) -> list[Block]:
         return blocks_of(self, CONTENTS, model)
@@ -82,22 +82,22 @@ class JaxModels(JaxInterop):
     def layers(self, model: Any) -> list[Layer]:
         return layers_of(self, CONTENTS, model)
 
-    def library(self, whole: Any) -> str:
-        return extra_state.library_of(self, whole)
+    def library(self, obj: Any) -> str:
+        return extra_state.library_of(self, obj)
 
-    def facts(self, whole: Any) -> Any:
-        return extra_state.facts_of(whole)
+    def get_extra_state(self, obj: Any) -> Any:
+        return extra_state.extra_state_of(obj)
 
-    def begin_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
-        return extra_state.begin_state(optimizer, models, forms)
+    def create_optimizer_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
+        return extra_state.create_optimizer_state(optimizer, models, forms)
 
-    def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
-        return extra_state.restore(whole, facts, forms)
+    def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
+        return extra_state.set_extra_state(obj, state, forms)
 
-    def _leaves_of(self, path: str, kind: Any, variable: Any, beside: Any) -> Iterator[Leaf]:
+    def _leaves_of(self, path: str, kind: Any, variable: Any, follows: Any) -> Iterator[Leaf]:
         if variable._value is not None:
             exchange = _Exchange(variable)
-            yield Leaf(path, kind, exchange.read, exchange.write, variable, beside)
+            yield Leaf(path, kind, exchange.read, exchange.write, variable, follows)
 
     def _require_one_device(self, model: Any) -> None:
         """Refuse a model on several devices: JAX computes on one device, and Keras does not copy between devices."""
@@ -142,10 +142,10 @@ def keep(leaves: Iterable[Leaf]) -> None:
         setattr(leaf.owner, HOME, x.sharding)
 
 
-def _synchronized(whole: Any) -> None:
+def _synchronized(obj: Any) -> None:
     """Make Keras restore the arrays that ``fit`` has taken out of a model's variables."""
-    if is_layer(whole):
-        for _, model in CONTENTS.compiled_parts(whole):
+    if is_layer(obj):
+        for _, model in CONTENTS.compiled_parts(obj):
             synchronize = getattr(model, "jax_state_sync", None)
             if synchronize is not None:
                 synchronize()

@@ -38,19 +38,19 @@ class JaxNnx(Backend):
     def is_model(self, cls: type) -> bool:
         return is_nnx(cls) or super().is_model(cls)
 
-    def leaves(self, whole: Any) -> list[Leaf]:
-        return list(_leaves(whole)) if self._is_mine(whole) else super().leaves(whole)
+    def leaves(self, obj: Any) -> list[Leaf]:
+        return list(_leaves(obj)) if self._is_mine(obj) else super().leaves(obj)
 
-    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-        return _nothing if self._is_mine(whole) else super().rewire(whole, where)
+    def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        return _nothing if self._is_mine(obj) else super().install_hooks(obj, where)
 
-    def clone(self, whole: Any) -> Any:
-        return self.clones([whole])[0]
+    def clone(self, obj: Any) -> Any:
+        return self.clones([obj])[0]
 
-    def clones(self, wholes: Sequence[Any]) -> list[Any]:
-        others = [each for each in wholes if not self._is_mine(each)]
+    def clones(self, objects: Sequence[Any]) -> list[Any]:
+        others = [each for each in objects if not self._is_mine(each)]
         rest = iter(super().clones(others) if others else ())
-        return [_clone(each) if self._is_mine(each) else next(rest) for each in wholes]
+        return [_clone(each) if self._is_mine(each) else next(rest) for each in objects]
 
     def blocks(self, model: Any) -> list[Block]:
         if not self._is_mine(model):
@@ -63,17 +63,17 @@ class JaxNnx(Backend):
     def layers(self, model: Any) -> list[Layer]:
         return [] if self._is_mine(model) else super().layers(model)
 
-    def facts(self, whole: Any) -> Any:
-        return None if self._is_mine(whole) else super().facts(whole)
+    def get_extra_state(self, obj: Any) -> Any:
+        return None if self._is_mine(obj) else super().get_extra_state(obj)
 
-    def begin_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
-        return _nothing if self._is_mine(optimizer) else super().begin_state(optimizer, models, forms)
+    def create_optimizer_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
+        return _nothing if self._is_mine(optimizer) else super().create_optimizer_state(optimizer, models, forms)
 
-    def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
-        return _nothing if self._is_mine(whole) else super().restore(whole, facts, forms)
+    def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
+        return _nothing if self._is_mine(obj) else super().set_extra_state(obj, state, forms)
 
-    def _is_mine(self, whole: Any) -> bool:
-        cls = type(whole)
+    def _is_mine(self, obj: Any) -> bool:
+        cls = type(obj)
         return is_nnx(cls) and not super().is_model(cls)
 
 
@@ -81,11 +81,11 @@ def _nothing() -> None:
     """Undo nothing."""
 
 
-def _leaves(whole: Any) -> Iterator[Leaf]:
+def _leaves(obj: Any) -> Iterator[Leaf]:
     """Yield the arrays of all variables and attributes. One that appears twice is named after its first key path."""
     nnx: Any = sys.modules["flax.nnx"]
-    is_optimizer = isinstance(whole, nnx.Optimizer)
-    for path, node in nnx.iter_graph(whole):
+    is_optimizer = isinstance(obj, nnx.Optimizer)
+    for path, node in nnx.iter_graph(obj):
         name = ".".join(map(str, path))
         if isinstance(node, nnx.Variable):
             yield from _of_variable(nnx, name, node, is_optimizer)
@@ -123,10 +123,10 @@ def _attribute(node: Any, key: str) -> tuple[Callable[[], Any], Callable[[Any], 
     return lambda: vars(node)[key], lambda new: vars(node).__setitem__(key, new)
 
 
-def _clone(whole: Any) -> Any:
+def _clone(obj: Any) -> Any:
     """Return a clone of an NNX object whose arrays are copies on the same devices."""
     nnx: Any = sys.modules["flax.nnx"]
-    new = nnx.clone(whole)
+    new = nnx.clone(obj)
     for leaf in _leaves(new):
         leaf.write(jax.lax.copy_p.bind(leaf.read()))
     return new

@@ -28,8 +28,8 @@ from devshim_backends._jax.simulation import memory
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devshim.simulation.memory import Card
-    from devshim_backends._jax.simulation.memory import JaxCards
+    from devshim.simulation.memory import SimulatedDevice
+    from devshim_backends._jax.simulation.memory import JaxSimulatedDevices
 
 _fastpath = pjit._get_fastpath_data
 _execute = pxla.ExecuteReplicated.__call__
@@ -43,26 +43,26 @@ _mixed = [(module, getattr(module, _SAYS_MIXED)) for module in (pjit, stages) if
 """The functions that write the text of the JAX error for arrays on several devices, just before JAX raises it."""
 
 _moving = threading.local()
-_cards: Mapping[Any, Card] = {}
-_all: JaxCards | None = None
+_cards: Mapping[Any, SimulatedDevice] = {}
+_all: JaxSimulatedDevices | None = None
 
 
-def watch(cards: JaxCards, by_native: Mapping[Any, Card]) -> None:
+def install(cards: JaxSimulatedDevices, by_native: Mapping[Any, SimulatedDevice]) -> None:
     """Install the hooks, which count and check what is made on simulated GPUs. The mapping's keys are JAX devices."""
     global _cards, _all
     if any(native not in _cards for native in by_native):  # earlier operators there may use the fast path
         forget_short_cuts()
     _cards, _all = by_native, cards
-    pjit._get_fastpath_data = _watched_fastpath
-    pxla.ExecuteReplicated.__call__ = _watched_execute
-    dispatch.device_put_p.def_impl(_watched_put_impl)
-    dispatch._batched_device_put_impl = _watched_put_many
-    pxla.batched_device_put = _watched_put_parts
+    pjit._get_fastpath_data = _recording_fastpath
+    pxla.ExecuteReplicated.__call__ = _recording_execute
+    dispatch.device_put_p.def_impl(_recording_put_impl)
+    dispatch._batched_device_put_impl = _recording_put_many
+    pxla.batched_device_put = _recording_put_parts
     for module, says in _mixed:
         setattr(module, _SAYS_MIXED, _refusing(says))
 
 
-def unwatch() -> None:
+def uninstall() -> None:
     """Uninstall the hooks."""
     global _cards
     _cards = {}
@@ -103,20 +103,20 @@ def _named(found: re.Match[str]) -> str:
     return f"on gpu:{index} (simulated)" if index >= 0 else "on cpu"
 
 
-def _watched_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
+def _recording_fastpath(executable: Any, *args: Any, **kwargs: Any) -> Any:
     natives = executable.unsafe_call._local_devices if hasattr(executable, "unsafe_call") else ()
     return None if any(native in _cards for native in natives) else _fastpath(executable, *args, **kwargs)
 
 
-def _watched_put_impl(*xs: Any, **params: Any) -> Any:
+def _recording_put_impl(*xs: Any, **params: Any) -> Any:
     return _outermost(lambda: _put_impl(*xs, **params), xs)
 
 
-def _watched_put_many(*xs: Any, **params: Any) -> Any:
+def _recording_put_many(*xs: Any, **params: Any) -> Any:
     return _outermost(lambda: _put_many(*xs, **params), xs)
 
 
-def _watched_put_parts(aval: Any, sharding: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+def _recording_put_parts(aval: Any, sharding: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
     return _outermost(lambda: [_put_parts(aval, sharding, xs, *args, **kwargs)], xs)[0]
 
 
@@ -162,13 +162,13 @@ def _unseen(work: Callable[[], Any]) -> Any:
         _moving.now = before
 
 
-def _watched_execute(executable: Any, *args: Any) -> Any:
+def _recording_execute(executable: Any, *args: Any) -> Any:
     by_native = _cards  # read once, because another thread may uninstall the hooks
     cards = [(native, by_native[native]) for native in executable._local_devices if native in by_native]
     if not cards:
         return _execute(executable, *args)
     for _, card in cards:
-        card.answer("an operator")
+        card.check_alive("an operator")
         if card.limit is not None:
             _refuse_hopeless(executable, card, args)
     results = _unseen(lambda: _execute(executable, *args))
@@ -183,7 +183,7 @@ def _watched_execute(executable: Any, *args: Any) -> Any:
     return results
 
 
-def _refuse_hopeless(executable: Any, card: Card, args: Any) -> None:
+def _refuse_hopeless(executable: Any, card: SimulatedDevice, args: Any) -> None:
     """Raise if the results cannot fit, even if they reuse the memory of all arguments."""
     sizes = [_result_bytes(*each) for each in zip(*_results(executable), strict=True)]
     wanted = sum(-(-size // ROUND) * ROUND for size in sizes)

@@ -22,7 +22,7 @@ from weakref import ref
 
 import jax
 
-from devshim.simulation.memory import Card, Cards
+from devshim.simulation.memory import SimulatedDevice, SimulatedDevices
 from devshim_backends._jax.transfers.addresses import addresses_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from devshim.errors import OutOfMemoryError
 
 
-class JaxCards(Cards):
+class JaxSimulatedDevices(SimulatedDevices):
     """The memory counts of simulated GPUs for JAX."""
 
     def settle(self) -> None:
@@ -49,12 +49,12 @@ class _Buffer:
         native: JAX's device.
         card: The simulated GPU.
         nbytes: The size in bytes.
-        there: As for `Card.hold`, which raises the same errors.
+        there: As for `SimulatedDevice.track`, which raises the same errors.
     """
 
     __slots__ = ("__weakref__", "card", "native")
 
-    def __init__(self, native: Any, card: Card, nbytes: int, there: bool = False) -> None:
+    def __init__(self, native: Any, card: SimulatedDevice, nbytes: int, there: bool = False) -> None:
         self.native, self.card = native, card
         card.hold(self, nbytes, there=there)
 
@@ -69,7 +69,7 @@ class _Counted(ref):  # type: ignore[type-arg]  # generic for the type checker o
 
 
 _lock = allocate_lock()
-_cards: dict[Any, Card] = {}
+_cards: dict[Any, SimulatedDevice] = {}
 """Maps JAX devices to simulated GPUs."""
 _arrays: dict[int, _Counted] = {}
 """Maps the address of an array to its entry. By now another array may have the address: see `_counted_of`."""
@@ -77,7 +77,7 @@ _dropped: deque[_Counted] = deque()
 """Entries of arrays that are gone. The garbage collector adds them without a lock; `_drain` removes them."""
 
 
-def begin(cards: Mapping[Any, Card]) -> None:
+def begin(cards: Mapping[Any, SimulatedDevice]) -> None:
     """Count arrays on these devices, both existing and new ones, and stop counting on all other devices."""
     global _cards
     with _lock:
@@ -89,7 +89,7 @@ def begin(cards: Mapping[Any, Card]) -> None:
     settle()
 
 
-def cards_of(x: Any) -> list[tuple[Any, Card]]:
+def cards_of(x: Any) -> list[tuple[Any, SimulatedDevice]]:
     """Return the simulated GPUs that an array has parts on, with JAX's devices for them."""
     by_native = _cards
     return [(native, by_native[native]) for native in x.sharding.device_set if native in by_native]
@@ -115,7 +115,7 @@ def made(xs: Iterable[Any], *, sources: Iterable[Any] = ()) -> None:
             _make(x, places, known.shared_with(x, [native for native, _ in places]))
 
 
-def _make(x: Any, places: list[tuple[Any, Card]], shared: Mapping[Any, _Buffer]) -> None:
+def _make(x: Any, places: list[tuple[Any, SimulatedDevice]], shared: Mapping[Any, _Buffer]) -> None:
     size = part_bytes(x)
     taken: list[_Buffer] = []
     with _lock:

@@ -19,10 +19,10 @@ from jax._src import xla_bridge
 from devshim.contract.backend import Backend
 from devshim.errors import OutOfMemoryError, joined, messages
 from devshim_backends._jax import devices
-from devshim_backends._jax.dlpack import JaxInterop
+from devshim_backends._jax.dlpack import JaxDlpack
 from devshim_backends._jax.simulation import hooks
 from devshim_backends._jax.simulation import memory as memory_module
-from devshim_backends._jax.simulation.memory import JaxCards
+from devshim_backends._jax.simulation.memory import JaxSimulatedDevices
 from devshim_backends._jax.transfers.addresses import JaxError
 
 _FLAG = "--xla_force_host_platform_device_count"
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 
 @joined
-class FullCardError(OutOfMemoryError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
+class FullDeviceError(OutOfMemoryError, JaxError):  # type: ignore[misc,valid-type]  # JAX is Any to the type checker
     """The error for a full simulated GPU, which is also JAX's."""
 
 
-CARDS = JaxCards(FullCardError)
+SIMULATED = JaxSimulatedDevices(FullDeviceError)
 
 
-class JaxSimulation(JaxInterop, Backend):
+class JaxSimulation(JaxDlpack, Backend):
     """The mixin for simulation."""
 
-    full_error: ClassVar[type[OutOfMemoryError] | None] = FullCardError
+    out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         real = 0 if self.simulated else self.count("gpu")
@@ -60,15 +60,15 @@ class JaxSimulation(JaxInterop, Backend):
 
     def _count(self, gpus: int, memory: int | None, faults: Sequence[Fault]) -> None:
         """Make simulated GPUs count their arrays, and raise if these take more than ``memory`` bytes."""
-        CARDS.begin(gpus, memory, faults)
-        self.cards = CARDS
-        labelled = self.labelled  # arrays on devices that were taken away are still counted, and refused
+        SIMULATED.begin(gpus, memory, faults)
+        self.simulated_devices = SIMULATED
+        labelled = self.simulated_or_removed  # arrays on devices that were taken away are still counted, and refused
         natives = jax.local_devices(backend="cpu")[1 : labelled + 1] if labelled else ()
-        by_native = {native: CARDS[i] for i, native in enumerate(natives)}
+        by_native = {native: SIMULATED[i] for i, native in enumerate(natives)}
         if labelled:
-            hooks.watch(CARDS, by_native)
+            hooks.install(SIMULATED, by_native)
         else:
-            hooks.unwatch()
+            hooks.uninstall()
         memory_module.begin(by_native)
 
     def _provide(self, wanted: int) -> None:

@@ -9,7 +9,7 @@ from jax._src.array import ArrayImpl
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
-from devshim.monitoring.instrumentation import meetings_told, reads_told
+from devshim.monitoring.instrumentation import instrument_operands, instrument_reads
 from devshim.monitoring.use_checks import uses_checked
 from devshim_backends._jax.transfers.operators import arguments_told, asked_for, updates_told
 
@@ -22,19 +22,19 @@ _MORE = (("_value", "NumPy"), ("tobytes", "tobytes()"))
 """The methods that read an array. All reads use the first: pickling, ``hex``, and JAX's own."""
 
 
-class JaxHidden(Backend):
+class JaxTransferHooks(Backend):
     """The mixin for implicit transfers, by methods and arguments. JAX refuses to mix committed arrays itself."""
 
     @contextmanager
-    def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
-        reads = reads_told(ArrayImpl, self._where, report, _MORE, buffers=True)
-        meetings = meetings_told(ArrayImpl, self._where, report, self._carried, indices=False)
+    def report_implicit_transfers(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
+        reads = instrument_reads(ArrayImpl, self._where, report, _MORE, buffers=True)
+        meetings = instrument_operands(ArrayImpl, self._where, report, self._carried, indices=False)
         updates = updates_told(self._where, self._carried, report)
         with reads, meetings, updates, arguments_told(self._where, self.from_native, report):
             yield
 
     @contextmanager
-    def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
+    def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> Iterator[None]:
         def check_all(x: Any) -> None:
             for native in x.sharding.device_set:
                 check(self.from_native(native))

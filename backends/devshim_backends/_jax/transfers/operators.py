@@ -24,7 +24,7 @@ from jax._src.interpreters import pxla
 from jax._src.numpy.array_methods import _IndexUpdateRef
 
 from devshim.devices.device import CPU
-from devshim.monitoring.instrumentation import quiet, replaced, said
+from devshim.monitoring.instrumentation import is_suppressed, patched, suppressed
 from devshim_backends._jax.devices import started
 from devshim_backends._jax.simulation.hooks import forget_short_cuts
 
@@ -68,7 +68,7 @@ def arguments_told(
     theirs = pxla.InputsHandler.__call__
 
     def call(handler: Any, args: Any) -> Any:
-        if not quiet():
+        if not is_suppressed():
             for x, sharding in zip(args, handler.in_shardings, strict=False):
                 source = where_from(x)
                 if source is not None:
@@ -86,7 +86,7 @@ def arguments_told(
             for target in sorted(each for each in targets if each is not None):
                 report(source, target, "an argument of a compiled function")
 
-    with _no_short_cuts(), replaced(pxla.InputsHandler, {"__call__": call}):
+    with _no_short_cuts(), patched(pxla.InputsHandler, {"__call__": call}):
         yield
 
 
@@ -147,7 +147,7 @@ def updates_told(
     def telling(theirs: Any) -> Any:
         def method(update: Any, *args: Any, **kwargs: Any) -> Any:
             x, index = update.array, update.index
-            target = where(x) if type(x) is ArrayImpl and not quiet() else None
+            target = where(x) if type(x) is ArrayImpl and not is_suppressed() else None
             if target is None or target is CPU:
                 return theirs(update, *args, **kwargs)
             found = [*(index if isinstance(index, tuple) else (index,)), *args[:1], kwargs.get("values")]
@@ -157,13 +157,13 @@ def updates_told(
             for source in sources:
                 if source is not None and source is not target and _is_the_users():
                     report(source, target, "an index or a value")
-            with said():
+            with suppressed():
                 return theirs(update, *args, **kwargs)
 
         return method
 
     names = [name for name in _UPDATES if hasattr(_IndexUpdateRef, name)]
-    with replaced(_IndexUpdateRef, {name: telling(getattr(_IndexUpdateRef, name)) for name in names}):
+    with patched(_IndexUpdateRef, {name: telling(getattr(_IndexUpdateRef, name)) for name in names}):
         yield
 
 

@@ -42,7 +42,7 @@ _UNCLEAR = (
 )
 
 
-class MxnetLayers(Backend):
+class MxnetBlocks(Backend):
     """The mixin for layers."""
 
     def blocks(self, model: Any) -> list[Block]:
@@ -119,7 +119,7 @@ def _told(path: str, block: Any, unclear: str) -> Iterator[Layer]:
     if isinstance(block, (rnn.LSTMCell, rnn.GRUCell, rnn.RNNCell)):
         yield told_of_cells(path, block)
         return
-    kind, roles, facts = _known(block)
+    kind, roles, settings = _known(block)
     unused = {name for name in names if _is_constant(block, kind, name)}
     if kind == "other" or not set(names) <= roles.keys():
         yield Layer("other", path, {name: Weight(_joined(path, name)) for name in names})
@@ -131,7 +131,7 @@ def _told(path: str, block: Any, unclear: str) -> Iterator[Layer]:
         why = unclear if kind in ("linear", "batch_norm", "layer_norm") else ""
         if name not in unused:
             weights[roles[name]] = Weight(_joined(path, name), axes, unclear=why)
-    yield Layer(kind, path, weights, facts, tuple(_joined(path, name) for name in sorted(unused)))
+    yield Layer(kind, path, weights, settings, tuple(_joined(path, name) for name in sorted(unused)))
 
 
 def _known(block: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
@@ -139,16 +139,16 @@ def _known(block: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
     for cls, (kind, roles) in _KINDS.items():
         if isinstance(block, cls):
             kwargs = getattr(block, "_kwargs", {})
-            facts = {}
+            settings = {}
             if kind.startswith("conv"):
-                facts["groups"] = kwargs["num_group"]
+                settings["groups"] = kwargs["num_group"]
             elif kind.endswith("norm"):
-                facts["epsilon"] = kwargs["eps"]
+                settings["epsilon"] = kwargs["eps"]
             if kind == "group_norm":
-                facts["groups"] = kwargs.get("num_groups", block.gamma.shape[0])
+                settings["groups"] = kwargs.get("num_groups", block.gamma.shape[0])
             elif kind == "layer_norm" and kwargs["axis"] != -1:
                 break
-            return kind, roles, facts
+            return kind, roles, settings
     return "other", {}, {}
 
 

@@ -40,22 +40,22 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend
 
 
-def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
+def clones(backend: Backend, objects: Sequence[Any]) -> list[Any]:
     """Copy blocks and trainers in one call: a trainer's parameters are those of the copied model."""
-    blocks = [block for whole in wholes if isinstance(whole, mx.gluon.Block) for block in blocks_in(whole)]
-    models = [whole for whole in wholes if isinstance(whole, MODELS)]
+    blocks = [block for obj in objects if isinstance(obj, mx.gluon.Block) for block in blocks_in(obj)]
+    models = [obj for obj in objects if isinstance(obj, MODELS)]
     parameters = {id(each): each for model in models for _, each in parameters_of(model)}
-    _require_together(wholes, parameters)
+    _require_together(objects, parameters)
     memo: dict[int, Any] = {}
     try:
-        _prepare(backend, wholes, blocks, list(parameters.values()), memo)
+        _prepare(backend, objects, blocks, list(parameters.values()), memo)
         with numpy_shapes():
-            made: list[Any] = copy.deepcopy(list(wholes), memo)
+            made: list[Any] = copy.deepcopy(list(objects), memo)
     except (RuntimeError, TypeError) as error:
         if isinstance(error, DevshimError):
             raise
         if backend.is_out_of_memory(error):
-            raise messages.no_room_for_clones(backend, wholes) from error
+            raise messages.no_room_for_clones(backend, objects) from error
         raise UnsupportedError(
             f"a copy of this cannot be made: {error}", "make another one and load the parameters of the first"
         ) from error
@@ -69,39 +69,39 @@ def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
     return made
 
 
-def _require_together(wholes: Sequence[Any], copied: Mapping[int, Any]) -> None:
+def _require_together(objects: Sequence[Any], copied: Mapping[int, Any]) -> None:
     """Refuse to copy a trainer without its model.
 
     Raises:
         UnsupportedError: The copy would train parameters that no model has.
     """
-    for whole in wholes:
-        trained = {} if isinstance(whole, MODELS) else parameters_by_index(whole)
+    for obj in objects:
+        trained = {} if isinstance(obj, MODELS) else parameters_by_index(obj)
         if any(id(each) not in copied for each in trained.values()):
             raise UnsupportedError(
-                f"a copy of this {type(whole).__name__} alone would train copies of parameters that no model has",
+                f"a copy of this {type(obj).__name__} alone would train copies of parameters that no model has",
                 "copy it together with its model: ds.copy([model, trainer], device)",
             )
 
 
 def _prepare(
-    backend: Backend, wholes: Sequence[Any], blocks: list[Any], parameters: list[Any], memo: dict[int, Any]
+    backend: Backend, objects: Sequence[Any], blocks: list[Any], parameters: list[Any], memo: dict[int, Any]
 ) -> None:
     """Fill the memo of ``deepcopy`` with replacements for objects that Python cannot copy correctly."""
     for parameter in parameters:
         trainer = parameter._trainer
-        if not IS_2 and trainer is not None and all(trainer is not whole for whole in wholes):
+        if not IS_2 and trainer is not None and all(trainer is not obj for obj in objects):
             memo[id(trainer)] = None
-    for whole in wholes:
-        wait_for_compiled(whole)
+    for obj in objects:
+        wait_for_compiled(obj)
     for block in blocks:
         if isinstance(block, mx.gluon.HybridBlock):
             memo[id(block._cached_op)] = None
             if not isinstance(block, mx.gluon.SymbolBlock):
                 memo[id(block._cached_graph)] = ()
     held = [vars(each) for each in (*blocks, *parameters)]
-    held += [updater.states for whole in wholes for updater in updaters_of(whole)]
-    held += [settings_of(optimizer_of(each)) for each in wholes if not isinstance(each, MODELS)]
+    held += [updater.states for obj in objects for updater in updaters_of(obj)]
+    held += [settings_of(optimizer_of(each)) for each in objects if not isinstance(each, MODELS)]
     for each in held:  # copied on their devices; ``deepcopy`` of an array would go through the host, and stay there
         for _, array in arrays_in("", each):
             if id(array) not in memo:

@@ -41,8 +41,8 @@ _SEEN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """The last move for which a block was checked for graphs to compile again; see `storage_swap.MOVED`."""
 
 
-def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
-    """Make a block compute where its parameters are; see `devshim.contract.models.Wholes.rewire`."""
+def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
+    """Make a block compute where its parameters are; see `devshim.contract.models.ModelBackend.install_hooks`."""
     undo: list[Undo] = [_put_back(block) for block in blocks_in(model)]
 
     def take_back() -> None:

@@ -36,29 +36,29 @@ _LEAF = {"nd": "(a leaf of mx.nd)", "np": "(a leaf of mx.np)"}
 _NO_VALUE = object()
 
 
-class MxnetResuming(MxnetCreation):
+class MxnetExtraState(MxnetCreation):
     """The mixin for settings, counts, and the state of a trainer that has not started yet."""
 
-    def facts(self, whole: Any) -> Any:
-        if isinstance(whole, MODELS):
+    def get_extra_state(self, obj: Any) -> Any:
+        if isinstance(obj, MODELS):
             return None
-        numbers, optimizer = numbers_by_index(whole), optimizer_of(whole)
-        states = {index: state for updater in updaters_of(whole) for index, state in updater.states.items()}
+        numbers, optimizer = numbers_by_index(obj), optimizer_of(obj)
+        states = {index: state for updater in updaters_of(obj) for index, state in updater.states.items()}
         return {
             "class": type(optimizer).__name__,
             "settings": _outlined(settings_of(optimizer), numbers),
             "counts": _renumbered(optimizer._index_update_count, numbers),
             "states": _outlined(states, numbers),
-            "beside": {name: _outlined(vars(each), {}) for name, each in _beside(whole).items()},
-            "scale": getattr(whole, "_scale", None),
+            "beside": {name: _outlined(vars(each), {}) for name, each in _beside(obj).items()},
+            "scale": getattr(obj, "_scale", None),
         }
 
-    def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
-        optimizer, undo = optimizer_of(whole), _remember(whole)
+    def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
+        optimizer, undo = optimizer_of(obj), _remember(obj)
         try:
-            if type(optimizer).__name__ != facts["class"]:
-                raise ValueError(f"it is of a {facts['class']}")
-            self._restore(whole, optimizer, facts, forms)
+            if type(optimizer).__name__ != state["class"]:
+                raise ValueError(f"it is of a {state['class']}")
+            self._restore(obj, optimizer, state, forms)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             undo()
             raise CheckpointError(
@@ -67,49 +67,49 @@ class MxnetResuming(MxnetCreation):
             ) from error
         return undo
 
-    def _restore(self, whole: Any, optimizer: Any, facts: Any, forms: Forms) -> None:
-        indices = {number: index for index, number in numbers_by_index(whole).items()}
-        parameters = parameters_by_index(whole)
+    def _restore(self, obj: Any, optimizer: Any, extra_state: Any, forms: Forms) -> None:
+        indices = {number: index for index, number in numbers_by_index(obj).items()}
+        parameters = parameters_by_index(obj)
         homes = {index: self.from_native(places_of(each)[0]) for index, each in parameters.items() if places_of(each)}
 
         def filled(path: str, outline: Any) -> Any:
             return _filled(self, path, outline, forms, lambda number: homes.get(indices.get(number, number)) or CPU)
 
-        _set(optimizer, filled("", facts["settings"]), indices)
-        counts = _renumbered(facts["counts"], indices)
+        _set(optimizer, filled("", extra_state["settings"]), indices)
+        counts = _renumbered(extra_state["counts"], indices)
         optimizer._all_index_update_counts = dict.fromkeys(optimizer._all_index_update_counts, counts)
         optimizer._index_update_count = counts
-        for updater in updaters_of(whole):
-            states = _renumbered(filled("state", facts["states"]), indices)
+        for updater in updaters_of(obj):
+            states = _renumbered(filled("state", extra_state["states"]), indices)
             unknown = states.keys() - parameters.keys() if parameters else ()
             if unknown:
                 raise ValueError(f"it has state of a parameter {min(unknown)}, which is not trained here")
             updater.states, updater.states_synced = states, dict.fromkeys(states, True)
-        beside = _beside(whole)
-        for name, outline in facts["beside"].items():
+        beside = _beside(obj)
+        for name, outline in extra_state["beside"].items():
             _set(beside[name], filled(name, outline), {})
-        if hasattr(whole, "_scale"):
-            whole._scale = facts["scale"]
+        if hasattr(obj, "_scale"):
+            obj._scale = extra_state["scale"]
 
 
-def _beside(whole: Any) -> dict[str, Any]:
+def _beside(obj: Any) -> dict[str, Any]:
     """Return the objects whose numbers change during training: a schedule, and the scaler of mixed precision."""
-    found = {"scheduler": optimizer_of(whole).lr_scheduler, "scaler": getattr(whole, "_amp_loss_scaler", None)}
+    found = {"scheduler": optimizer_of(obj).lr_scheduler, "scaler": getattr(obj, "_amp_loss_scaler", None)}
     return {name: each for name, each in found.items() if each is not None}
 
 
-def _remember(whole: Any) -> Callable[[], None]:
-    """Save all that `MxnetResuming.restore` sets, and return a function that restores it; nothing changes in place."""
-    held = [optimizer_of(whole), *updaters_of(whole), *_beside(whole).values()]
+def _remember(obj: Any) -> Callable[[], None]:
+    """Save all that `MxnetExtraState.set_extra_state` sets, and return a function that restores it."""
+    held = [optimizer_of(obj), *updaters_of(obj), *_beside(obj).values()]
     before = [(vars(each), dict(vars(each))) for each in held]
-    scale = getattr(whole, "_scale", None)
+    scale = getattr(obj, "_scale", None)
 
     def take_back() -> None:
         for own, values in before:
             own.clear()
             own.update(values)
-        if hasattr(whole, "_scale"):
-            whole._scale = scale
+        if hasattr(obj, "_scale"):
+            obj._scale = scale
 
     return take_back
 

@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 class MxnetModels(Backend):
     """The mixin for models."""
 
-    def leaves(self, whole: Any) -> list[Leaf]:
-        if isinstance(whole, MODELS):
-            return list(_of_block(whole))
-        return list(optimizers.of_optimizer(whole))
+    def leaves(self, obj: Any) -> list[Leaf]:
+        if isinstance(obj, MODELS):
+            return list(_of_block(obj))
+        return list(optimizers.of_optimizer(obj))
 
-    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-        if isinstance(whole, MODELS):
-            return dispatch.rewire(self, whole, where)
+    def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        if isinstance(obj, MODELS):
+            return dispatch.install_hooks(self, obj, where)
         try:
             target = [self.to_native(where("state"))]
         except ArgumentError:  # a placement that names only parameters
             target = []
-        return optimizers.follow([whole], target)
+        return optimizers.follow([obj], target)
 
-    def clone(self, whole: Any) -> Any:
-        return self.clones([whole])[0]
+    def clone(self, obj: Any) -> Any:
+        return self.clones([obj])[0]
 
-    def clones(self, wholes: Sequence[Any]) -> list[Any]:
-        return cloning.clones(self, wholes)
+    def clones(self, objects: Sequence[Any]) -> list[Any]:
+        return cloning.clones(self, objects)
 
 
 def _of_block(block: Any) -> Iterator[Leaf]:

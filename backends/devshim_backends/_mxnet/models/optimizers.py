@@ -38,17 +38,17 @@ _COUNTS = ("_all_index_update_counts", "_index_update_count")
 
 
 # ---------------------------------------------------------------------- leaves
-def of_optimizer(whole: Any) -> Iterator[Leaf]:
+def of_optimizer(obj: Any) -> Iterator[Leaf]:
     """Yield the state by the numbers of the parameters, then the arrays among the optimizer's own attributes."""
-    if isinstance(whole, mx.gluon.Trainer):
-        _refuse_elsewhere(whole)
-    parameters, numbers = parameters_by_index(whole), numbers_by_index(whole)
+    if isinstance(obj, mx.gluon.Trainer):
+        _refuse_elsewhere(obj)
+    parameters, numbers = parameters_by_index(obj), numbers_by_index(obj)
     gradients = {id(each) for parameter in parameters.values() for each in parameter._grad or ()}
-    for updater in updaters_of(whole):
+    for updater in updaters_of(obj):
         for index in sorted(updater.states, key=lambda index: str(numbers.get(index, index)).zfill(9)):
             for path, array in arrays_in(f"state.{numbers.get(index, index)}", updater.states[index]):
                 yield _leaf(path, array, parameters.get(index))
-    for name, held in settings_of(optimizer_of(whole)).items():
+    for name, held in settings_of(optimizer_of(obj)).items():
         for index, inside in held.items() if isinstance(held, dict) else [(None, held)]:
             path = name if index is None else f"{name}.{numbers.get(index, index)}"
             for below, array in arrays_in(path, inside):
@@ -56,8 +56,8 @@ def of_optimizer(whole: Any) -> Iterator[Leaf]:
                     yield _leaf(below, array, parameters.get(index))
 
 
-def _leaf(path: str, array: Tensor, beside: Any) -> Leaf:
-    return Leaf(path, "state", array.detach, exchange(array), array, beside)
+def _leaf(path: str, array: Tensor, follows: Any) -> Leaf:
+    return Leaf(path, "state", array.detach, exchange(array), array, follows)
 
 
 def _refuse_elsewhere(trainer: Any) -> None:
@@ -79,18 +79,18 @@ def _refuse_elsewhere(trainer: Any) -> None:
         )
 
 
-def updaters_of(whole: Any) -> list[Any]:
+def updaters_of(obj: Any) -> list[Any]:
     """Return the updaters that store the states: those of a trainer, an updater itself, or an empty list."""
-    if isinstance(whole, mx.gluon.Trainer):
-        return list(whole._updaters)
-    return [whole] if isinstance(whole, mx.optimizer.Updater) else []
+    if isinstance(obj, mx.gluon.Trainer):
+        return list(obj._updaters)
+    return [obj] if isinstance(obj, mx.optimizer.Updater) else []
 
 
-def optimizer_of(whole: Any) -> Any:
+def optimizer_of(obj: Any) -> Any:
     """Return the optimizer of a trainer or an updater, which has the settings and counts, or an optimizer itself."""
-    if isinstance(whole, mx.gluon.Trainer):
-        return whole._optimizer
-    return whole.optimizer if isinstance(whole, mx.optimizer.Updater) else whole
+    if isinstance(obj, mx.gluon.Trainer):
+        return obj._optimizer
+    return obj.optimizer if isinstance(obj, mx.optimizer.Updater) else obj
 
 
 def settings_of(optimizer: Any) -> dict[str, Any]:
@@ -98,16 +98,16 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(optimizer).items() if name not in ("param_dict", *_COUNTS)}
 
 
-def parameters_by_index(whole: Any) -> dict[Any, Any]:
+def parameters_by_index(obj: Any) -> dict[Any, Any]:
     """Return the parameters that are trained, by the index under which their state is stored."""
-    if isinstance(whole, mx.gluon.Trainer):
-        return dict(enumerate(whole._params))
-    return dict(optimizer_of(whole).param_dict)
+    if isinstance(obj, mx.gluon.Trainer):
+        return dict(enumerate(obj._params))
+    return dict(optimizer_of(obj).param_dict)
 
 
-def numbers_by_index(whole: Any) -> dict[Any, int]:
+def numbers_by_index(obj: Any) -> dict[Any, int]:
     """Return each parameter's number: its index, unless 1.9 numbered the layers and then sorted the names as text."""
-    parameters = parameters_by_index(whole)
+    parameters = parameters_by_index(obj)
     names = [parameter.name for parameter in parameters.values()]
     order = list(parameters)
     if names == sorted(names):
@@ -122,22 +122,22 @@ def _counted(name: str) -> list[tuple[bool, int, str]]:
 
 
 # ---------------------------------------------------------------------- following the parameters
-def follow(wholes: Iterable[Any], places: Sequence[Any] = ()) -> Callable[[], None]:
+def follow(objects: Iterable[Any], places: Sequence[Any] = ()) -> Callable[[], None]:
     """Make trainers and optimizers continue on their parameters' devices, or on given ones; return an undo function."""
     undo: list[Callable[[], None]] = []
-    for whole in {id(each): each for each in wholes if each is not None}.values():
-        parameters = parameters_by_index(whole)
+    for obj in {id(each): each for each in objects if each is not None}.values():
+        parameters = parameters_by_index(obj)
         if any(len(places_of(parameter)) != 1 for parameter in parameters.values()):
             continue  # replicas, or nothing created yet
-        undo.append(_remember(whole))
-        if isinstance(whole, mx.gluon.Trainer) and parameters:
-            setattr(whole, _PLACES, list(places_of(parameters[0])))
-        for updater in updaters_of(whole):
+        undo.append(_remember(obj))
+        if isinstance(obj, mx.gluon.Trainer) and parameters:
+            setattr(obj, _PLACES, list(places_of(parameters[0])))
+        for updater in updaters_of(obj):
             optimizer_step.settle(updater, parameters.values())
             for index, state in updater.states.items():
                 if index in parameters and _is_elsewhere(state, parameters[index]):
                     updater.states_synced[index] = False
-        _share_counts(whole, parameters, places)
+        _share_counts(obj, parameters, places)
 
     def take_back() -> None:
         for each in undo:
@@ -146,10 +146,10 @@ def follow(wholes: Iterable[Any], places: Sequence[Any] = ()) -> Callable[[], No
     return take_back
 
 
-def _remember(whole: Any) -> Callable[[], None]:
-    held = [(whole, _PLACES)] if isinstance(whole, mx.gluon.Trainer) else []
-    held += [(each, name) for each in updaters_of(whole) for name in ("states_synced", "aggregate_updates")]
-    held += [(optimizer_of(whole), name) for name in _COUNTS]
+def _remember(obj: Any) -> Callable[[], None]:
+    held = [(obj, _PLACES)] if isinstance(obj, mx.gluon.Trainer) else []
+    held += [(each, name) for each in updaters_of(obj) for name in ("states_synced", "aggregate_updates")]
+    held += [(optimizer_of(obj), name) for name in _COUNTS]
     before = [(each, name, getattr(each, name)) for each, name in held]
     before = [(each, name, dict(old) if name in ("states_synced", _COUNTS[0]) else old) for each, name, old in before]
 
@@ -165,11 +165,11 @@ def _is_elsewhere(state: Any, parameter: Any) -> bool:
     return any(native_of_array(array) != home for _, array in arrays_in("", state))
 
 
-def _share_counts(whole: Any, parameters: dict[Any, Any], more: Sequence[Any]) -> None:
+def _share_counts(obj: Any, parameters: dict[Any, Any], more: Sequence[Any]) -> None:
     """Share one update count among all devices: each parameter is on only one of them."""
-    optimizer = optimizer_of(whole)
+    optimizer = optimizer_of(obj)
     counts = optimizer._all_index_update_counts
     places = [*more, *(place for parameter in parameters.values() for place in places_of(parameter))]
-    arrays = [array for updater in updaters_of(whole) for _, array in arrays_in("", updater.states)]
+    arrays = [array for updater in updaters_of(obj) for _, array in arrays_in("", updater.states)]
     numbers = {*counts, *(place.device_id for place in [*places, *map(native_of_array, arrays)])}
     optimizer._all_index_update_counts = dict.fromkeys(numbers, optimizer._index_update_count)

@@ -59,7 +59,7 @@ def _named(parameter: Any, arrays: Any, native: Any) -> Any:
 
 def _device(number: int) -> Device:
     backend = _backend
-    return read(number, 0 if backend is None else backend.labelled) or CPU
+    return read(number, 0 if backend is None else backend.simulated_or_removed) or CPU
 
 
 def _shown(device: Device) -> str:

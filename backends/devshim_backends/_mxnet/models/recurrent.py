@@ -24,11 +24,11 @@ def told_of_cells(path: str, cell: Any) -> Layer:
     """Return the canonical layer of a cell."""
     kind = type(cell).__name__.removesuffix("Cell").lower()
     weights = {role: Weight(_joined(path, name)) for name, role in _ROLES.items() if hasattr(cell, name)}
-    facts = {"activation": cell._activation} if kind == "rnn" else {}
+    settings = {"activation": cell._activation} if kind == "rnn" else {}
     for word, name, default in (("activation", "_activation", "tanh"), ("gates", "_recurrent_activation", "sigmoid")):
         if kind != "rnn" and getattr(cell, name, default) != default:
-            facts[word] = str(getattr(cell, name))
-    return Layer(kind if kind in _KINDS.values() else "other", path, weights, facts)
+            settings[word] = str(getattr(cell, name))
+    return Layer(kind if kind in _KINDS.values() else "other", path, weights, settings)
 
 
 def told_of_layers(path: str, layer: Any) -> Iterator[Layer]:
@@ -37,17 +37,17 @@ def told_of_layers(path: str, layer: Any) -> Iterator[Layer]:
     fused = getattr(layer, "rnn_param", None)
     found = _in_one(layer, units, _joined(path, "rnn_param")) if fused is not None else {}
     for unit in units:
-        facts: dict[str, Any] = {"reverse": True} if unit.startswith("r") else {}
+        settings: dict[str, Any] = {"reverse": True} if unit.startswith("r") else {}
         if layer._mode.startswith("rnn_"):
-            facts["activation"] = layer._mode[4:]
+            settings["activation"] = layer._mode[4:]
         if layer._lstm_state_clip_min is not None:
-            facts["clip"] = [layer._lstm_state_clip_min, layer._lstm_state_clip_max]
+            settings["clip"] = [layer._lstm_state_clip_min, layer._lstm_state_clip_max]
         weights = found.get(unit) or {
             role: Weight(_joined(path, f"{unit}_{name}"))
             for name, role in _ROLES.items()
             if hasattr(layer, f"{unit}_{name}")
         }
-        yield Layer(_KINDS[layer._mode], _joined(path, unit) if len(units) > 1 else path, weights, facts)
+        yield Layer(_KINDS[layer._mode], _joined(path, unit) if len(units) > 1 else path, weights, settings)
 
 
 def _in_one(layer: Any, units: list[str], path: str) -> dict[str, dict[str, Weight]]:

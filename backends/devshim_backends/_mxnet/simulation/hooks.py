@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from devshim.devices.device import Device
-    from devshim.simulation.memory import Cards
+    from devshim.simulation.memory import SimulatedDevices
     from devshim_backends._mxnet.tensors import MxnetTensors
 
 
@@ -55,7 +55,7 @@ _cached = _CachedOp.__call__
 _mark, _backward = _LIB.MXAutogradMarkVariables, _LIB.MXAutogradBackwardEx
 
 
-def watch(backend: MxnetTensors) -> None:
+def install(backend: MxnetTensors) -> None:
     """Install the hooks for a backend that has simulated GPUs."""
     global _backend
     _backend = backend
@@ -65,7 +65,7 @@ def watch(backend: MxnetTensors) -> None:
     set_operators(*operators())
 
 
-def unwatch() -> None:
+def uninstall() -> None:
     """Uninstall the hooks."""
     global _backend
     _backend = None
@@ -149,8 +149,8 @@ def _check(args: Iterable[Any]) -> None:
         if device is not first and not (CPU in (first, device) and _called_back()):
             raise _mixed(first, device)
     if first is not CPU:
-        cards: Cards = backend.cards  # type: ignore[assignment]  # it has some
-        cards[first.index].answer("an operator")
+        cards: SimulatedDevices = backend.simulated_devices  # type: ignore[assignment]  # it has some
+        cards[first.index].check_alive("an operator")
     if is_recording():
         memory.may_outlive(x.handle for x in found)
 
@@ -182,7 +182,7 @@ def _mixed(first: Device, second: Device) -> MixedDevicesError:
 def mixed_natives(first: Any, second: Any) -> MixedDevicesError:
     """Return the error for arrays on two native MXNet devices."""
     backend = _backend
-    labelled = 0 if backend is None else backend.labelled
+    labelled = 0 if backend is None else backend.simulated_or_removed
     return _mixed(*(read(place_number(each), labelled) or CPU for each in (first, second)))
 
 
@@ -228,7 +228,7 @@ def _check_pairs(count: int, arrays: Any, gradients: Any) -> None:
 def _where(handle: Any) -> Any:
     """Return the `Device` of an array that is only known by its handle; None without an array."""
     address, backend = _address(handle), _backend
-    return read(where(_Handle(address)), backend.labelled) if address and backend is not None else None
+    return read(where(_Handle(address)), backend.simulated_or_removed) if address and backend is not None else None
 
 
 def _address(handle: Any) -> int:

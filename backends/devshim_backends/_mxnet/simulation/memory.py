@@ -38,7 +38,7 @@ from devshim_backends._mxnet.simulation.storage import Kept
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from devshim.simulation.memory import Card, Cards
+    from devshim.simulation.memory import SimulatedDevice, SimulatedDevices
 
 _CPU = 1
 _PATIENCE = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016)
@@ -52,7 +52,7 @@ class _Counted:
 
     __slots__ = ("__weakref__", "address", "arrays", "card", "kept", "settled")
 
-    def __init__(self, address: int, card: Card) -> None:
+    def __init__(self, address: int, card: SimulatedDevice) -> None:
         self.address, self.card = address, card
         card.hold(self, storage.nbytes(address))
         self.arrays: set[int] = set()
@@ -73,7 +73,7 @@ class _Held(ref):  # type: ignore[type-arg]  # generic for the type checker only
 
 
 _lock = allocate_lock()
-_cards: Cards | None = None
+_cards: SimulatedDevices | None = None
 _labelled = 0
 _of: dict[int, _Held] = {}
 """By the handle of each Python array on a simulated GPU; another array may have the handle by now: see `_entry_of`."""
@@ -86,7 +86,7 @@ _dropped: deque[_Held] = deque()
 _look_again = _ROOM
 
 
-def begin(cards: Cards, shown: int, labelled: int) -> None:
+def begin(cards: SimulatedDevices, shown: int, labelled: int) -> None:
     """Count memory on these simulated GPUs, of existing and of future arrays; arrays on other GPUs no longer count.
 
     Args:
@@ -191,7 +191,7 @@ def settle() -> None:
                 entry.settled = _holders(entry)
 
 
-def _make_room(card: Card, nbytes: int) -> None:
+def _make_room(card: SimulatedDevice, nbytes: int) -> None:
     """Give back chunks that MXNet has released before a simulated GPU counts as full, or reaches a new peak."""
     lingering = len(_lingering)
     if not lingering and not _dropped:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 import mxnet as mx
 
 from devshim.errors import OutOfMemoryError, joined, messages
-from devshim.simulation.memory import Cards
+from devshim.simulation.memory import SimulatedDevices
 from devshim_backends._mxnet.devices import HAS_CUDA
 from devshim_backends._mxnet.models import parameters
 from devshim_backends._mxnet.simulation import hooks, storage
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 
 @joined
-class FullCardError(OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
+class FullDeviceError(OutOfMemoryError, mx.MXNetError):  # type: ignore[misc]  # MXNet is Any to the type checker
     """The error of a full simulated GPU, which replaces MXNet's."""
 
 
-class MxnetCards(Cards):
+class MxnetCards(SimulatedDevices):
     """The simulated GPUs of MXNet."""
 
     def settle(self) -> None:
         memory_module.settle()
 
 
-CARDS = MxnetCards(FullCardError)
+SIMULATED = MxnetCards(FullDeviceError)
 _LOCK = Lock()
 
 
 class MxnetSimulation(MxnetTensors):
     """The mixin for simulation."""
 
-    full_error: ClassVar[type[OutOfMemoryError] | None] = FullCardError
+    out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus and HAS_CUDA and not self.simulated and (real := self.count("gpu")):
@@ -56,15 +56,15 @@ class MxnetSimulation(MxnetTensors):
         with _LOCK:
             if gpus:
                 storage.check()
-                self.cards = CARDS
-            CARDS.begin(gpus, None)  # existing arrays already count, and are not refused
+                self.simulated_devices = SIMULATED
+            SIMULATED.begin(gpus, None)  # existing arrays already count, and are not refused
             self.simulated = gpus
             self._devices = {}
-            if self.labelled:
-                hooks.watch(self)
+            if self.simulated_or_removed:
+                hooks.install(self)
                 parameters.install(self)
-            memory_module.begin(CARDS, gpus, self.labelled)
-            if not self.labelled:
-                hooks.unwatch()
+            memory_module.begin(SIMULATED, gpus, self.simulated_or_removed)
+            if not self.simulated_or_removed:
+                hooks.uninstall()
                 parameters.uninstall()
-            CARDS.begin(gpus, memory, faults)
+            SIMULATED.begin(gpus, memory, faults)

@@ -10,7 +10,7 @@ import mxnet as mx
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
-from devshim.monitoring.instrumentation import meetings_told, quiet, reads_told, replaced, said
+from devshim.monitoring.instrumentation import instrument_operands, instrument_reads, is_suppressed, patched, suppressed
 from devshim.monitoring.use_checks import uses_checked
 
 if TYPE_CHECKING:
@@ -27,21 +27,21 @@ _WRITTEN = ("__setitem__", "__reduce__")
 """Methods that MXNet's own functions use for what their names announce."""
 
 
-class MxnetHidden(Backend):
+class MxnetTransferHooks(Backend):
     """The mixin for implicit transfers in arrays' methods; copies inside other operators are not seen."""
 
     @contextmanager
-    def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
+    def report_implicit_transfers(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
         own = {cls: {name: getattr(cls, name) for name in _WRITTEN} for cls in _ARRAYS}
         with ExitStack() as stack:
             for cls in _ARRAYS:
-                stack.enter_context(reads_told(cls, self._where, report, _MORE))
-                stack.enter_context(meetings_told(cls, self._where, report, self._carried))
+                stack.enter_context(instrument_reads(cls, self._where, report, _MORE))
+                stack.enter_context(instrument_operands(cls, self._where, report, self._carried))
             for cls in _ARRAYS:
                 written = {name: _where_written(own[cls][name], getattr(cls, name)) for name in _WRITTEN}
-                stack.enter_context(replaced(cls, written))
+                stack.enter_context(patched(cls, written))
             if not hasattr(mx.nd.NDArray, "__array__"):
-                stack.enter_context(replaced(mx.nd.NDArray, {"__array__": property(self._asked_by_numpy(report))}))
+                stack.enter_context(patched(mx.nd.NDArray, {"__array__": property(self._asked_by_numpy(report))}))
             yield
 
     def _asked_by_numpy(self, report: Callable[[Device, Device, str], None]) -> Callable[[Any], Any]:
@@ -52,7 +52,7 @@ class MxnetHidden(Backend):
         """
 
         def asked(x: Any) -> Any:
-            source = None if quiet() else self._where(x)
+            source = None if is_suppressed() else self._where(x)
             if source is not None:
                 report(source, CPU, "NumPy")
             raise AttributeError("__array__")
@@ -60,7 +60,7 @@ class MxnetHidden(Backend):
         return asked
 
     @contextmanager
-    def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
+    def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> Iterator[None]:
         more = (*(name for name, _ in _MORE), "wait_to_read", "detach", "as_nd_ndarray", "as_np_ndarray")
         with ExitStack() as stack:  # operators and new views are covered by `simulation.hooks`
             for cls in _ARRAYS:
@@ -90,7 +90,7 @@ def _where_written(own: Any, telling: Any) -> Any:
     def method(x: Any, *args: Any) -> Any:
         if not (sys._getframe(1).f_globals.get("__name__") or "").startswith("mxnet."):
             return telling(x, *args)
-        with said():
+        with suppressed():
             return own(x, *args)
 
     method.__name__ = own.__name__

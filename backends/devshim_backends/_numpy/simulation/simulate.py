@@ -23,7 +23,7 @@ from devshim.contract.backend import Backend
 from devshim.devices.device import CPU, Device
 from devshim.devices.host import describe_simulated
 from devshim.registry.mismatches import native_mismatch
-from devshim.simulation.memory import Cards
+from devshim.simulation.memory import SimulatedDevices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NumpySimulation", "SimulatedArray", "on_card"]
 
-CARDS = Cards()
+SIMULATED = SimulatedDevices()
 
 
 class SimulatedArray(np.ndarray):
@@ -46,7 +46,7 @@ class SimulatedArray(np.ndarray):
         if card is not None:
             self._card = card
             if self.flags.owndata:  # a method in C such as copy() or astype() made it; a view is not counted
-                CARDS[card.index].hold(self, self.nbytes)
+                SIMULATED[card.index].hold(self, self.nbytes)
 
     @property
     def device(self) -> str:  # type: ignore[override]
@@ -180,7 +180,7 @@ def on_card(array: np.ndarray, card: Device) -> SimulatedArray:
     while isinstance(base.base, np.ndarray):
         base = base.base
     if not isinstance(base, SimulatedArray):
-        CARDS[card.index].hold(base, base.nbytes)
+        SIMULATED[card.index].hold(base, base.nbytes)
     labelled = array.view(SimulatedArray)
     labelled._card = card
     return labelled
@@ -192,8 +192,8 @@ class NumpySimulation(Backend):
     _limit: int | None = None
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
-        CARDS.begin(gpus, memory, faults)
-        self.cards = CARDS
+        SIMULATED.begin(gpus, memory, faults)
+        self.simulated_devices = SIMULATED
         self._limit = memory
         self.simulated = gpus
 
@@ -203,4 +203,4 @@ class NumpySimulation(Backend):
 
     def card_memory(self, device: Device) -> MemoryInfo:
         """Return the memory of a simulated GPU, in bytes."""
-        return CARDS[device.index].info()
+        return SIMULATED[device.index].info()

@@ -9,7 +9,7 @@ import numpy as np
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import Device
-from devshim.monitoring.instrumentation import meetings_told, reads_told, replaced
+from devshim.monitoring.instrumentation import instrument_operands, instrument_reads, patched
 from devshim.monitoring.use_checks import uses_checked
 from devshim_backends._numpy.simulation.simulate import SimulatedArray
 
@@ -21,18 +21,18 @@ _METHODS = tuple(name for name in dir(np.ndarray) if name[0] != "_" and callable
 """The methods of arrays. If ``__array_ufunc__`` raises inside ``x.sum()``, NumPy never releases ``x`` (2.4)."""
 
 
-class NumpyHidden(Backend):
+class NumpyTransferHooks(Backend):
     """The mixin for implicit transfers."""
 
     @contextmanager
-    def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
+    def report_implicit_transfers(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
         # Indexing is the only operation to report: all others refuse operands on another device.
-        indexing = meetings_told(SimulatedArray, _card, report, names=("__getitem__", "__setitem__"))
-        with reads_told(SimulatedArray, _card, report, _MORE), indexing:
+        indexing = instrument_operands(SimulatedArray, _card, report, names=("__getitem__", "__setitem__"))
+        with instrument_reads(SimulatedArray, _card, report, _MORE), indexing:
             yield
 
     @contextmanager
-    def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
+    def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> Iterator[None]:
         own = SimulatedArray.__array_finalize__
 
         def finalize(x: SimulatedArray, origin: object) -> None:
@@ -40,7 +40,7 @@ class NumpyHidden(Backend):
             own(x, origin)
 
         more = ("__reduce_ex__", *_OPERATORS, *_METHODS)
-        with uses_checked(SimulatedArray, _card, check, more), replaced(SimulatedArray, {own.__name__: finalize}):
+        with uses_checked(SimulatedArray, _card, check, more), patched(SimulatedArray, {own.__name__: finalize}):
             yield
 
 

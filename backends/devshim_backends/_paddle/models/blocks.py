@@ -49,7 +49,7 @@ _UNCLEAR = (
 )
 
 
-class PaddleLayers(Backend):
+class PaddleBlocks(Backend):
     """The mixin for layers."""
 
     def blocks(self, model: Any) -> list[Block]:
@@ -122,30 +122,30 @@ def _told(path: str, layer: Any, unclear: str) -> Iterator[Layer]:
     names = list(_own(layer))
     if not names:
         return
-    kind, roles, facts = _known(layer)
+    kind, roles, settings = _known(layer)
     unused = tuple(name for name in names if _is_constant(layer, name)) if kind == "batch_norm" else ()
     if not set(names) <= roles.keys():
-        kind, roles, facts, unused = "other", {}, {}, ()
+        kind, roles, settings, unused = "other", {}, {}, ()
     weights = {}
     for name in names:
         axes = (1, 0) if (kind, name) in _TURNED else None
         if name not in unused:
             place = unclear if kind in ("linear", "batch_norm", "layer_norm") else ""
             weights[roles.get(name, name)] = Weight(_joined(path, name), axes, unclear=place)
-    yield Layer(kind, path, weights, facts, tuple(_joined(path, name) for name in unused))
+    yield Layer(kind, path, weights, settings, tuple(_joined(path, name) for name in unused))
 
 
 def _known(layer: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
     """Return the kind, the roles and the facts of a layer of this class."""
     for cls, (kind, roles) in _KINDS.items():
         if isinstance(layer, cls):
-            facts = {word: getattr(layer, name) for word, name in _FACTS.items() if hasattr(layer, name)}
+            settings = {word: getattr(layer, name) for word, name in _FACTS.items() if hasattr(layer, name)}
             if kind == "group_norm":
-                facts["groups"] = layer._num_groups if hasattr(layer, "_num_groups") else layer._num_features
-            return kind, roles, facts
+                settings["groups"] = layer._num_groups if hasattr(layer, "_num_groups") else layer._num_features
+            return kind, roles, settings
     kind = _CELLS.get(type(layer), "other")
-    facts = {"activation": layer.activation} if kind == "rnn" else {}
-    return kind, ({**_CELL, "weight_ho": "weight_hr"} if kind == "lstm" else _CELL if kind != "other" else {}), facts
+    settings = {"activation": layer.activation} if kind == "rnn" else {}
+    return kind, ({**_CELL, "weight_ho": "weight_hr"} if kind == "lstm" else _CELL if kind != "other" else {}), settings
 
 
 def _is_constant(layer: Any, name: str) -> bool:
@@ -163,4 +163,4 @@ def _recurrent(path: str, layer: Any, told: set[int]) -> Iterator[Layer]:
         told.add(id(cell))
         reverse = {"reverse": True} if name == "cell_bw" or getattr(layer, "is_reverse", False) else {}
         for each in _told(_joined(path, name), cell, ""):
-            yield Layer(each.kind, each.path, each.weights, {**each.facts, **reverse})
+            yield Layer(each.kind, each.path, each.weights, {**each.settings, **reverse})

@@ -34,35 +34,35 @@ if TYPE_CHECKING:
 __all__ = ["clones"]
 
 
-def clones(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
-    """Return copies of models, optimizers, schedulers and scalers; see `devshim.contract.models.Wholes.clones`."""
-    _require_together(wholes)
+def clones(backend: Backend, objects: Sequence[Any]) -> list[Any]:
+    """Return copies of models, optimizers, schedulers and scalers; see `ModelBackend.clones`."""
+    _require_together(objects)
     try:
-        return _copied(backend, wholes)
+        return _copied(backend, objects)
     except (RuntimeError, TypeError, ValueError) as error:
         if backend.is_out_of_memory(error):
-            raise messages.no_room_for_clones(backend, wholes) from error
+            raise messages.no_room_for_clones(backend, objects) from error
         raise UnsupportedError(
             f"PaddlePaddle cannot make a copy of this: {error}", "make another one and load the state of the first"
         ) from error
 
 
-def _copied(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
+def _copied(backend: Backend, objects: Sequence[Any]) -> list[Any]:
     memo: Memo = {}
     trained = []
-    for whole in wholes:
-        for leaf in backend.leaves(whole):
+    for obj in objects:
+        for leaf in backend.leaves(obj):
             if leaf.kind == "gradient":
                 trained.append(leaf)
             elif id(leaf.owner) not in memo:
                 memo[id(leaf.owner)] = _copy_of(backend, leaf.owner)
-        for each in _optimizers_in(whole):
+        for each in _optimizers_in(obj):
             memo[id(each._learning_rate_map)] = {}  # its keys are Paddle's programs
             memo[id(each.helper)] = each.helper  # it generates names, and has no state
     for leaf in {id(leaf.owner): leaf for leaf in trained}.values():
         _give_gradient(backend, leaf.owner, memo[id(leaf.owner)])
-    made = copy.deepcopy(list(wholes), memo)
-    for old, new in zip(wholes, made, strict=True):
+    made = copy.deepcopy(list(objects), memo)
+    for old, new in zip(objects, made, strict=True):
         for one, other in zip(_optimizers_in(old), _optimizers_in(new), strict=True):
             _rename(one, other)
         if isinstance(old, paddle.amp.AmpScaler) and hasattr(old, "_optimizer_states"):
@@ -77,7 +77,7 @@ def _copied(backend: Backend, wholes: Sequence[Any]) -> list[Any]:
 def _copy_of(backend: Backend, tensor: Tensor) -> Tensor:
     """Return a copy of a tensor on the same device; the copy of a parameter is another parameter."""
     device = backend.device_of(tensor)
-    made = backend.snapshot(tensor)
+    made = backend.detached_copy(tensor)
     if isinstance(tensor, paddle.base.framework.EagerParamBase):
         with open_scope(device):
             parameter = copy.deepcopy(tensor)
@@ -96,7 +96,7 @@ def _give_gradient(backend: Backend, source: Tensor, target: Tensor) -> None:
         raise UnsupportedError(
             "the gradient of a sparse embedding cannot be copied", "copy the model before backward(), or after the step"
         )
-    made = backend.snapshot(gradient)
+    made = backend.detached_copy(gradient)
     with open_scope(backend.device_of(target)):
         target.grad = made
     exchange(target.grad)[1](made)
@@ -108,25 +108,25 @@ def _new_name(name: str) -> str:
 
 
 # ---------------------------------------------------------------------- optimizers
-def _optimizers_in(whole: Any) -> list[Any]:
+def _optimizers_in(obj: Any) -> list[Any]:
     """Return an optimizer and those that it wraps; an empty list for other objects."""
-    if not isinstance(whole, paddle.optimizer.Optimizer):
+    if not isinstance(obj, paddle.optimizer.Optimizer):
         return []
-    return [whole, *(each for inner in inner_of(whole).values() for each in _optimizers_in(inner))]
+    return [obj, *(each for inner in inner_of(obj).values() for each in _optimizers_in(inner))]
 
 
-def _require_together(wholes: Sequence[Any]) -> None:
+def _require_together(objects: Sequence[Any]) -> None:
     """Refuse to copy an optimizer without its model.
 
     Raises:
         UnsupportedError: The copy would train parameters that no model has.
     """
-    layers = [whole for whole in wholes if isinstance(whole, paddle.nn.Layer)]
+    layers = [obj for obj in objects if isinstance(obj, paddle.nn.Layer)]
     copied = {id(p) for layer in layers for p in layer.parameters()}
-    for whole in wholes:
-        if any(id(p) not in copied for each in _optimizers_in(whole) for p in parameters_of(each)):
+    for obj in objects:
+        if any(id(p) not in copied for each in _optimizers_in(obj) for p in parameters_of(each)):
             raise UnsupportedError(
-                f"a copy of this {type(whole).__name__} alone would train copies of parameters that no model has",
+                f"a copy of this {type(obj).__name__} alone would train copies of parameters that no model has",
                 "copy it together with its model: ds.copy([model, optimizer], device)",
             )
 

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
     Undo = Callable[[], None]
 
-__all__ = ["rewire"]
+__all__ = ["install_hooks"]
 
 
-def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
-    """Make a model compute where its tensors are; see `devshim.contract.models.Wholes.rewire`."""
+def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
+    """Make a model compute where its tensors are; see `devshim.contract.models.ModelBackend.install_hooks`."""
     layers = model.sublayers(include_self=True)
     undo: list[Undo] = [_put_back_wires(layer) for layer in layers]
 

@@ -45,36 +45,36 @@ _COUNTS = (
 """The counts of a scaler; the flag of Rprop that it has not started; the learning rate of LBFGS."""
 
 
-class PaddleResuming(Backend):
+class PaddleExtraState(Backend):
     """The mixin for settings, counts, and the state of an optimizer that has not started yet."""
 
-    def facts(self, whole: Any) -> Any:
-        if isinstance(whole, paddle.nn.Layer):
+    def get_extra_state(self, obj: Any) -> Any:
+        if isinstance(obj, paddle.nn.Layer):
             return None
-        paths = {leaf.path for leaf in self.leaves(whole)}
-        rate = _rate_of(whole)
+        paths = {leaf.path for leaf in self.leaves(obj)}
+        rate = _rate_of(obj)
         scheduled = isinstance(rate, paddle.optimizer.lr.LRScheduler)
-        own = [] if whole is rate else [path for path in paths if not _STATE.fullmatch(path)]
-        inner = inner_of(whole)
+        own = [] if obj is rate else [path for path in paths if not _STATE.fullmatch(path)]
+        inner = inner_of(obj)
         names = {path.partition(".")[0] for path in own} - {"_learning_rate", *inner}
-        held = {name: _outline(name, vars(whole)[name], paths) for name in names if name in vars(whole)}
-        counts = [] if whole is rate else [name for name in _COUNTS if name in vars(whole)]
+        held = {name: _outline(name, vars(obj)[name], paths) for name in names if name in vars(obj)}
+        counts = [] if obj is rate else [name for name in _COUNTS if name in vars(obj)]
         return {
-            "class": type(whole).__name__,
+            "class": type(obj).__name__,
             "rate": None if scheduled or rate is None else float(rate),
             "scheduler": _plain(rate.state_dict()) if scheduled else None,
-            "counts": {name: _plain(vars(whole)[name]) for name in counts},
+            "counts": {name: _plain(vars(obj)[name]) for name in counts},
             "held": held,
-            "inner": {name: self.facts(each) for name, each in inner.items()},
+            "inner": {name: self.get_extra_state(each) for name, each in inner.items()},
         }
 
-    def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
-        if type(whole).__name__ != facts["class"]:
+    def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
+        if type(obj).__name__ != state["class"]:
             raise CheckpointError(
-                f"the file has the state of {facts['class']}, and this is {type(whole).__name__}",
+                f"the file has the state of {state['class']}, and this is {type(obj).__name__}",
                 "load it into one made in the same way, for a model with the same parameters",
             )
-        return _Restoring(self, whole, forms).apply(facts)
+        return _Restoring(self, obj, forms).apply(state)
 
 
 class _Restoring:
@@ -82,32 +82,32 @@ class _Restoring:
 
     Args:
         backend: The backend.
-        whole: The object that gets the extra state of another.
+        obj: The object that gets the extra state of another.
         forms: The shapes and dtypes of the leaves that must exist afterwards.
     """
 
-    def __init__(self, backend: Backend, whole: Any, forms: Forms) -> None:
+    def __init__(self, backend: Backend, obj: Any, forms: Forms) -> None:
         self._backend = backend
-        self._whole = whole
+        self._obj = obj
         self._forms = forms
-        self._old = {leaf.path: leaf.owner for leaf in backend.leaves(whole)}
-        self._before = [(whole, dict(vars(whole)))]
+        self._old = {leaf.path: leaf.owner for leaf in backend.leaves(obj)}
+        self._before = [(obj, dict(vars(obj)))]
         self._inner: list[Callable[[], None]] = []
 
-    def apply(self, facts: Any) -> Callable[[], None]:
-        own = vars(self._whole)
+    def apply(self, extra_state: Any) -> Callable[[], None]:
+        own = vars(self._obj)
         try:
-            if facts["scheduler"] is not None:
-                self._schedule(facts["scheduler"])
-            if isinstance(self._whole, paddle.optimizer.Optimizer):
+            if extra_state["scheduler"] is not None:
+                self._schedule(extra_state["scheduler"])
+            if isinstance(self._obj, paddle.optimizer.Optimizer):
                 self._give_state()
-                self._give_rate(facts["rate"])
-            own.update(facts["counts"])
-            own.update({name: _filled(name, held, self._make) for name, held in facts["held"].items()})
-            for name, inner in inner_of(self._whole).items():
+                self._give_rate(extra_state["rate"])
+            own.update(extra_state["counts"])
+            own.update({name: _filled(name, held, self._make) for name, held in extra_state["held"].items()})
+            for name, inner in inner_of(self._obj).items():
                 start = f"{name}."
                 forms = {path.removeprefix(start): form for path, form in self._forms.items() if path.startswith(start)}
-                self._inner.append(self._backend.restore(inner, facts["inner"][name], forms))
+                self._inner.append(self._backend.set_extra_state(inner, extra_state["inner"][name], forms))
         except BaseException:
             self._undo()
             raise
@@ -121,7 +121,7 @@ class _Restoring:
             vars(each).update(before)
 
     def _give_rate(self, rate: float | None) -> None:
-        own = vars(self._whole)
+        own = vars(self._obj)
         if rate is None:
             return
         if isinstance(own["_learning_rate"], paddle.optimizer.lr.LRScheduler):
@@ -132,7 +132,7 @@ class _Restoring:
         own["_learning_rate"], own["_learning_rate_map"] = rate, {}
 
     def _schedule(self, state: Any) -> None:
-        scheduler = _rate_of(self._whole)
+        scheduler = _rate_of(self._obj)
         if not isinstance(scheduler, paddle.optimizer.lr.LRScheduler):
             raise CheckpointError(
                 "the file has an optimizer with a scheduler, and this one's learning rate is a number",
@@ -142,7 +142,7 @@ class _Restoring:
         with warnings.catch_warnings():  # LinearWarmup warns of values that it then uses
             warnings.filterwarnings("ignore", "There are some unused values in state_dict", UserWarning)
             scheduler.set_state_dict(state)
-        prefix = "" if scheduler is self._whole else "_learning_rate."
+        prefix = "" if scheduler is self._obj else "_learning_rate."
         for path in self._forms:  # for example the best loss so far, which a scheduler stores as a tensor
             if path.startswith(prefix) and not _STATE.fullmatch(path):
                 *names, last = path[len(prefix) :].split(".")
@@ -151,7 +151,7 @@ class _Restoring:
     # ------------------------------------------------------------------ state
     def _give_state(self) -> None:
         """Give an optimizer the state whose forms are in the file, and no other state."""
-        optimizer: Any = self._whole
+        optimizer: Any = self._obj
         parameters: list[Any] = parameters_of(optimizer)
         masters: dict[str, Tensor] = {}
         accumulators = type(optimizer._accumulators)(getattr(optimizer._accumulators, "default_factory", None))
@@ -178,7 +178,7 @@ class _Restoring:
     def _make(self, path: str, mark: Any) -> Any:
         if mark != _LEAF:
             return mark
-        parameters = parameters_of(self._whole) if isinstance(self._whole, paddle.optimizer.Optimizer) else []
+        parameters = parameters_of(self._obj) if isinstance(self._obj, paddle.optimizer.Optimizer) else []
         there = [parameter for parameter in parameters if is_made(parameter)]
         device = self._backend.device_of(there[0]) if there else CPU
         return self._tensor(path, device)
@@ -192,9 +192,9 @@ class _Restoring:
         return self._backend.zeros(tuple(shape), self._backend.dtype(dtype), device)
 
 
-def _rate_of(whole: Any) -> Any:
+def _rate_of(obj: Any) -> Any:
     """Return an optimizer's learning rate, which is a number or a scheduler; a scheduler is returned unchanged."""
-    return whole if isinstance(whole, paddle.optimizer.lr.LRScheduler) else getattr(whole, "_learning_rate", None)
+    return obj if isinstance(obj, paddle.optimizer.lr.LRScheduler) else getattr(obj, "_learning_rate", None)
 
 
 def _schedulers_in(scheduler: Any) -> Iterator[Any]:

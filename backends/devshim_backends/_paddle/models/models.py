@@ -32,23 +32,23 @@ _DROPOUT = "_dropout_state"
 class PaddleModels(Backend):
     """The mixin for models."""
 
-    def leaves(self, whole: Any) -> list[Leaf]:
-        if isinstance(whole, paddle.nn.Layer):
-            return list(_of_layer("", whole))
-        return list(optimizers.leaves_of(whole))
+    def leaves(self, obj: Any) -> list[Leaf]:
+        if isinstance(obj, paddle.nn.Layer):
+            return list(_of_layer("", obj))
+        return list(optimizers.leaves_of(obj))
 
-    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-        if isinstance(whole, paddle.nn.Layer):
-            return dispatch.rewire(self, whole, where)
-        if isinstance(whole, paddle.optimizer.Optimizer):
-            return optimizer_step.rewire(self, whole)
+    def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        if isinstance(obj, paddle.nn.Layer):
+            return dispatch.install_hooks(self, obj, where)
+        if isinstance(obj, paddle.optimizer.Optimizer):
+            return optimizer_step.install_hooks(self, obj)
         return _nothing
 
-    def clone(self, whole: Any) -> Any:
-        return self.clones([whole])[0]
+    def clone(self, obj: Any) -> Any:
+        return self.clones([obj])[0]
 
-    def clones(self, wholes: Sequence[Any]) -> list[Any]:
-        return cloning.clones(self, wholes)
+    def clones(self, objects: Sequence[Any]) -> list[Any]:
+        return cloning.clones(self, objects)
 
 
 def _of_layer(prefix: str, layer: Any) -> Iterator[Leaf]:

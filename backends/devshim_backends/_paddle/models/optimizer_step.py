@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend, Tensor
     from devshim.devices.device import Device
 
-__all__ = ["attach", "methods", "rewire"]
+__all__ = ["attach", "install_hooks", "methods"]
 
 _WHOLE = ("step", "minimize")
 """Methods that compute where the first parameter is."""
@@ -40,8 +40,8 @@ _EACH = ("_append_optimize_op", "_add_accumulator")
 _attached = False
 
 
-def rewire(backend: Backend, optimizer: Any) -> Callable[[], None]:
-    """Refuse an optimizer that cannot compute where its parameters are; see `devshim.contract.models.Wholes.rewire`."""
+def install_hooks(backend: Backend, optimizer: Any) -> Callable[[], None]:
+    """Refuse an optimizer that cannot compute where its parameters are; see `ModelBackend.install_hooks`."""
     attach(backend)
     found = dict.fromkeys(backend.device_of(each) for each in parameters_of(optimizer) if each._is_initialized())
     if len(found) > 1:

@@ -36,12 +36,12 @@ _KEPT = frozenset({"_accumulators", "_accumulators_holder", "_master_weights", "
 _TRAINED = frozenset({"_parameter_list", "_param_groups", "_params", "_param_dict"})
 
 
-def leaves_of(whole: Any) -> Iterator[Leaf]:
+def leaves_of(obj: Any) -> Iterator[Leaf]:
     """Yield the leaves of an optimizer, a scheduler or a scaler."""
-    if isinstance(whole, paddle.optimizer.Optimizer):
-        yield from _of_optimizer("", whole)
+    if isinstance(obj, paddle.optimizer.Optimizer):
+        yield from _of_optimizer("", obj)
         return
-    for path, tensor in _tensors("", vars(whole), set()):
+    for path, tensor in _tensors("", vars(obj), set()):
         yield _leaf(path, tensor, None)
 
 
@@ -87,8 +87,8 @@ def _of_optimizer(prefix: str, optimizer: Any) -> Iterator[Leaf]:
         yield from _of_optimizer(f"{prefix}{name}.", inner)
 
 
-def _leaf(path: str, tensor: Tensor, beside: Any) -> Leaf:
-    return Leaf(path, "state", *exchange(tensor), tensor, beside)
+def _leaf(path: str, tensor: Tensor, follows: Any) -> Leaf:
+    return Leaf(path, "state", *exchange(tensor), tensor, follows)
 
 
 def _tensors(path: str, held: Any, seen: set[int]) -> Iterator[tuple[str, Tensor]]:

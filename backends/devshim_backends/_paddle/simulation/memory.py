@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from devshim.devices.device import Device
 from devshim.devices.info import MemoryInfo
 from devshim.errors import DevshimError, OutOfMemoryError, messages
-from devshim.simulation.memory import EVENTS, Card, Cards
+from devshim.simulation.memory import EVENTS, SimulatedDevice, SimulatedDevices
 from devshim_backends._paddle.simulation import plugin
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from devshim.simulation.memory import Fault
 
-__all__ = ["CARDS", "failure"]
+__all__ = ["SIMULATED", "failure"]
 
 _NO_LIMIT = -1
 
@@ -43,8 +43,8 @@ def _functions() -> ctypes.CDLL:
     return found
 
 
-class PaddleCard(Card):
-    """A simulated GPU whose memory Paddle's allocator counts; `hold`, `take` and `give` are not used."""
+class PaddleCard(SimulatedDevice):
+    """A simulated GPU whose memory Paddle's allocator counts; `track`, `take` and `give` are not used."""
 
     def begin(self, limit: int | None, faults: Iterable[Fault] = ()) -> None:
         self.limit, self.lost = limit, False
@@ -53,9 +53,9 @@ class PaddleCard(Card):
         given = ctypes.c_longlong(_NO_LIMIT if limit is None else limit)
         _functions().devshim_begin(self.device.index, given, told, len(mine))
 
-    def answer(self, what: str) -> None:
+    def check_alive(self, what: str) -> None:
         self._state()
-        super().answer(what)
+        super().check_alive(what)
 
     def copying(self, what: str) -> None:
         if _functions().devshim_copying(self.device.index):
@@ -76,12 +76,12 @@ class PaddleCard(Card):
         return found
 
 
-class _PaddleCards(Cards):
-    def new(self, device: Device) -> Card:
+class _PaddleCards(SimulatedDevices):
+    def new(self, device: Device) -> SimulatedDevice:
         return PaddleCard(device, self._full)
 
 
-CARDS = _PaddleCards()
+SIMULATED = _PaddleCards()
 """The GPUs simulated so far. A full one raises `OutOfMemoryError`, which is a `MemoryError` like Paddle's own error."""
 
 

@@ -77,11 +77,11 @@ def announced(package: Path) -> Iterator[None]:
         yield
         return
     # Paddle writes eight lines about loading a plug-in to standard error; its errors are still logged.
-    quiet = {} if "GLOG_minloglevel" in os.environ else {"GLOG_minloglevel": "1"}
-    with _environment({"CUSTOM_DEVICE_ROOT": str(built.parent), **FLAGS, **quiet}):
+    is_suppressed = {} if "GLOG_minloglevel" in os.environ else {"GLOG_minloglevel": "1"}
+    with _environment({"CUSTOM_DEVICE_ROOT": str(built.parent), **FLAGS, **is_suppressed}):
         yield
     _loaded = found
-    if quiet:
+    if is_suppressed:
         _loaded.devshim_log_level(os.fsencode(_core(package)), 0)
 
 

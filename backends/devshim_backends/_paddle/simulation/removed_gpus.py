@@ -29,11 +29,11 @@ def require_shown(values: Iterable[Any]) -> None:
             check(place_of(x))
 
 
-class PaddleTaken(Backend):
+class PaddleRemovedGpus(Backend):
     """The mixin for simulated GPUs that were removed."""
 
     @contextmanager
-    def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
+    def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> Iterator[None]:
         global CHECK
         CHECK = check
         try:

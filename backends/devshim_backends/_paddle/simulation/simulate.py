@@ -21,7 +21,7 @@ from devshim.errors import messages
 from devshim_backends._paddle import devices, import_hooks
 from devshim_backends._paddle.devices import core
 from devshim_backends._paddle.simulation import operators, plugin, visibility
-from devshim_backends._paddle.simulation.memory import CARDS
+from devshim_backends._paddle.simulation.memory import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,11 +44,11 @@ class PaddleSimulation(Backend):
             self._load()
         if plugin.library() is None:
             return
-        CARDS.begin(gpus, memory, faults)
-        self.cards = CARDS
+        SIMULATED.begin(gpus, memory, faults)
+        self.simulated_devices = SIMULATED
         self.simulated = gpus
         visibility.show(gpus)
-        if self.labelled:  # the wrappers also refuse tensors on GPUs that were removed
+        if self.simulated_or_removed:  # the wrappers also refuse tensors on GPUs that were removed
             operators.put_in_place()
         else:
             operators.put_back()

@@ -43,9 +43,9 @@ def methods() -> Iterator[tuple[type, str, Function]]:
     layer = paddle.nn.Layer
     yield Tensor, "set_value", following(vars(Tensor)["set_value"])  # 2.6 puts the values on the default device
     yield layer, "__call__", following(vars(layer)["__call__"])
-    whole = import_module("paddle.jit.dy2static.program_translator").ASTStaticFunction
-    if "_perform_call" in vars(whole):  # it moves its arguments to the default device
-        yield whole, "_perform_call", following(vars(whole)["_perform_call"])
+    static_function = import_module("paddle.jit.dy2static.program_translator").ASTStaticFunction
+    if "_perform_call" in vars(static_function):  # it moves its arguments to the default device
+        yield static_function, "_perform_call", following(vars(static_function)["_perform_call"])
     yield from optimizer_step.methods()
     yield paddle.amp.AmpScaler, "_unscale", unscaling(vars(paddle.amp.AmpScaler)["_unscale"])
 

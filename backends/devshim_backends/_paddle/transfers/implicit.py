@@ -9,7 +9,7 @@ import paddle
 
 from devshim.contract.backend import Backend
 from devshim.devices.device import CPU
-from devshim.monitoring.instrumentation import meetings_told, quiet, reads_told, replaced
+from devshim.monitoring.instrumentation import instrument_operands, instrument_reads, is_suppressed, patched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,22 +20,22 @@ _MORE = tuple((name, f"{name}()") for name in ("nonzero", "masked_select", "uniq
 """Methods that wait for a number from a card, because the shape of the result depends on it."""
 
 
-class PaddleHidden(Backend):
+class PaddleTransferHooks(Backend):
     """The mixin for implicit transfers in tensors' methods; copies inside other operators are not seen."""
 
     @contextmanager
-    def watch(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
-        reads = reads_told(paddle.Tensor, self._where, report, _MORE)
-        with reads, meetings_told(paddle.Tensor, self._where, report, self._carried):
+    def report_implicit_transfers(self, report: Callable[[Device, Device, str], None]) -> Iterator[None]:
+        reads = instrument_reads(paddle.Tensor, self._where, report, _MORE)
+        with reads, instrument_operands(paddle.Tensor, self._where, report, self._carried):
             own = {name: getattr(paddle.Tensor, name) for name in ("__getitem__", "__setitem__")}
-            with replaced(paddle.Tensor, {name: self._counting(each, report) for name, each in own.items()}):
+            with patched(paddle.Tensor, {name: self._counting(each, report) for name, each in own.items()}):
                 yield
 
     def _counting(self, indexed: Any, report: Callable[[Device, Device, str], None]) -> Any:
         """Return an index method that reports single numbers on a card among its indices: the host waits for those."""
 
         def method(x: Any, index: Any, *value: Any) -> Any:
-            if not quiet():
+            if not is_suppressed():
                 for source in {self._where(number) for number in _numbers(index)}:
                     if source is not None:
                         report(source, CPU, "an index")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from devshim.contract.models import Block, Layer
 
 
-class TensorflowLayers(Backend):
+class TensorflowBlocks(Backend):
     """The mixin for blocks and layers."""
 
     def blocks(self, model: Any) -> list[Block]:

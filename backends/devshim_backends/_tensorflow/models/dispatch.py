@@ -37,14 +37,14 @@ _FUNCTIONS = ("train_function", "test_function", "predict_function")
 """The attributes that store what `fit`, `evaluate` and `predict` have compiled."""
 
 
-def rewire(backend: TensorflowModels, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-    """Install hooks on a model or optimizer to compute where its variables are; see `contract.models.Wholes.rewire`."""
-    if isinstance(whole, tf.Module) or is_layer(whole):
-        wires = list(_of_model(backend, whole, where).values())
-        models = [part for _, part in compiled_parts(whole)]
+def install_hooks(backend: TensorflowModels, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+    """Install hooks on a model or optimizer to compute where its variables are; see `ModelBackend.install_hooks`."""
+    if isinstance(obj, tf.Module) or is_layer(obj):
+        wires = list(_of_model(backend, obj, where).values())
+        models = [part for _, part in compiled_parts(obj)]
         optimizers = {id(model.optimizer): model.optimizer for model in models if model.optimizer is not None}
     else:
-        wires, models, optimizers = [], [], {id(whole): whole}
+        wires, models, optimizers = [], [], {id(obj): obj}
     for optimizer in optimizers.values():
         wires += _of_optimizer(backend, optimizer)
     forget()

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
 
-class TensorflowResuming(Backend):
+class TensorflowExtraState(Backend):
     """The mixin for checkpoints."""
 
-    def library(self, whole: Any) -> str:
-        return extra_state.library_of(self, whole)
+    def library(self, obj: Any) -> str:
+        return extra_state.library_of(self, obj)
 
-    def facts(self, whole: Any) -> Any:
-        return None if isinstance(whole, tf.Module) else extra_state.facts_of(whole)
+    def get_extra_state(self, obj: Any) -> Any:
+        return None if isinstance(obj, tf.Module) else extra_state.extra_state_of(obj)
 
-    def begin_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
-        return extra_state.begin_state(optimizer, models, forms)
+    def create_optimizer_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
+        return extra_state.create_optimizer_state(optimizer, models, forms)
 
-    def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
-        if isinstance(whole, tf.Module):
-            return super().restore(whole, facts, forms)
-        return extra_state.restore(whole, facts, forms)
+    def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
+        if isinstance(obj, tf.Module):
+            return super().set_extra_state(obj, state, forms)
+        return extra_state.set_extra_state(obj, state, forms)

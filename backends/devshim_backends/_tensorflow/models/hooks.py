@@ -48,7 +48,7 @@ class Wire:
         entered: AbstractContextManager[object] = tf.device(self._backend.to_native(device))
         return entered
 
-    def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
+    def run(self, name: str, obj: Any, call: Call, args: Any, kwargs: Any) -> Any:
         """Call a method of an object that has this hook."""
         raise NotImplementedError
 
@@ -67,7 +67,7 @@ class Place(Wire):
         self._device = device
         self._carries = carries
 
-    def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
+    def run(self, name: str, obj: Any, call: Call, args: Any, kwargs: Any) -> Any:
         if (self._carries and name == "__call__") or name in _STEPS:
             args, kwargs = carried((args, kwargs), self._device)
         if self._carries:
@@ -75,14 +75,14 @@ class Place(Wire):
         with self.scope(self._device):
             result = call(*args, **kwargs)
         if name == "compile":
-            bring_beside(self._backend, whole)
+            bring_beside(self._backend, obj)
         return result
 
 
 class Floating(Wire):
     """The hook for a part without variables in a split model: it computes on the device of the part that ran last."""
 
-    def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
+    def run(self, name: str, obj: Any, call: Call, args: Any, kwargs: Any) -> Any:
         device = RUN.last if RUN.within else None
         if device is None or name != "__call__":
             return call(*args, **kwargs)
@@ -103,17 +103,17 @@ class Span(Wire):
         super().__init__(backend)
         self._devices = devices
 
-    def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
+    def run(self, name: str, obj: Any, call: Call, args: Any, kwargs: Any) -> Any:
         if name in ("build", "add_weight"):
             return call(*args, **kwargs)
         if name == "__call__":
             return call(*args, **kwargs) if RUN.within else self._whole_run(call, args, kwargs)
         if name in _STEPS and args and isinstance(args[0], tuple):  # the parts that take inputs copy them
             args = ((args[0][0], *carried(args[0][1:], self._devices[-1])), *args[1:])
-        with _running(), self.scope(self._devices[-1]), _uncompiled(whole):
+        with _running(), self.scope(self._devices[-1]), _uncompiled(obj):
             result = call(*args, **kwargs)
         if name == "compile":
-            bring_beside(self._backend, whole)
+            bring_beside(self._backend, obj)
         return result
 
     def _whole_run(self, call: Call, args: Any, kwargs: Any) -> Any:
@@ -134,11 +134,11 @@ class Apply(Wire):
         super().__init__(backend)
         self._placed = placed
 
-    def run(self, name: str, whole: Any, call: Call, args: Any, kwargs: Any) -> Any:
+    def run(self, name: str, obj: Any, call: Call, args: Any, kwargs: Any) -> Any:
         if name == "update_step":
             return self._at([args[1]], call, args, kwargs)
         given = args[1:2] if name == "apply" else args[:1] if name == "build" else ()
-        variables = (given[0] if given else kwargs.get("trainable_variables")) or whole._trainable_variables
+        variables = (given[0] if given else kwargs.get("trainable_variables")) or obj._trainable_variables
         if name == "apply" and args and (self._placed or len(self._devices(variables)) > 1):
             args = ([self._beside(*pair) for pair in zip(args[0], variables, strict=False)], *args[1:])
         return self._at(variables, call, args, kwargs)

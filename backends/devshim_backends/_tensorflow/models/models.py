@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 class TensorflowModels(TensorflowPlaces):
     """The mixin for models."""
 
-    def leaves(self, whole: Any) -> list[Leaf]:
+    def leaves(self, obj: Any) -> list[Leaf]:
         if not tf.executing_eagerly():
             raise messages.tracing(self, "place", "place models and optimizers outside the function")
-        if not isinstance(whole, tf.Module) and not is_layer(whole):
-            return list(of_optimizer(CONTENTS, self._leaves_of, whole))
-        return list(of_model(CONTENTS, self._leaves_of, whole))
+        if not isinstance(obj, tf.Module) and not is_layer(obj):
+            return list(of_optimizer(CONTENTS, self._leaves_of, obj))
+        return list(of_model(CONTENTS, self._leaves_of, obj))
 
-    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-        return dispatch.rewire(self, whole, where)
+    def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        return dispatch.install_hooks(self, obj, where)
 
-    def clone(self, whole: Any) -> Any:
-        return self.clones([whole])[0]
+    def clone(self, obj: Any) -> Any:
+        return self.clones([obj])[0]
 
-    def clones(self, wholes: Sequence[Any]) -> list[Any]:
-        return clones(self, CONTENTS, wholes, made_again)
+    def clones(self, objects: Sequence[Any]) -> list[Any]:
+        return clones(self, CONTENTS, objects, made_again)
 
-    def _leaves_of(self, path: str, kind: Any, variable: Any, beside: Any) -> Iterator[Leaf]:
+    def _leaves_of(self, path: str, kind: Any, variable: Any, follows: Any) -> Iterator[Leaf]:
         owner = native(variable)
         if owner is None or is_hosts(self, owner):
             return
         refuse(path, owner)
         exchange = Exchange(self, owner)
-        yield Leaf(path, kind, exchange.read, exchange.write, owner, beside)
+        yield Leaf(path, kind, exchange.read, exchange.write, owner, follows)

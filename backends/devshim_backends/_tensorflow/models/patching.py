@@ -134,11 +134,11 @@ class _Descriptor:
 class _Bound:
     """Such a method, bound to an object that has a hook."""
 
-    def __init__(self, name: str, wire: Wire, whole: Any, bound: Any) -> None:
-        self._name, self._wire, self._whole, self._bound = name, wire, whole, bound
+    def __init__(self, name: str, wire: Wire, obj: Any, bound: Any) -> None:
+        self._name, self._wire, self._obj, self._bound = name, wire, obj, bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._wire.run(self._name, self._whole, self._bound, args, kwargs)
+        return self._wire.run(self._name, self._obj, self._bound, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bound, name)

@@ -20,14 +20,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
-from devshim.simulation.memory import ROUND, Card, Cards
-from devshim_backends._tensorflow.failures import FullCardError
+from devshim.simulation.memory import ROUND, SimulatedDevice, SimulatedDevices
+from devshim_backends._tensorflow.failures import FullDeviceError
 
 if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim.errors import OutOfMemoryError
 
-__all__ = ["APART", "CARDS", "GONE", "LOCK", "Block", "Held", "TensorflowCard", "settle"]
+__all__ = ["APART", "GONE", "LOCK", "SIMULATED", "Block", "Held", "TensorflowCard", "settle"]
 
 
 APART = -1
@@ -79,7 +79,7 @@ class Block:
         self.tensors.add(id(held))
 
     def grow(self, end: int) -> None:
-        """Count more memory at the end of the block; raises as `Card.hold` does."""
+        """Count more memory at the end of the block; raises as `SimulatedDevice.track` does."""
         rounded = [-(-(last - self.start) // ROUND) * ROUND for last in (self.end, end)]
         more = Block(self.card, APART, APART)
         self.card.hold(more, rounded[1] - rounded[0])
@@ -95,7 +95,7 @@ class _Listed(ref):  # type: ignore[type-arg]  # generic for the type checker on
     start: int
 
 
-class TensorflowCard(Card):
+class TensorflowCard(SimulatedDevice):
     """A simulated GPU and the blocks on it. All methods are called with `LOCK` held."""
 
     def __init__(self, device: Device, full: type[OutOfMemoryError]) -> None:
@@ -132,7 +132,7 @@ class TensorflowCard(Card):
         return self.limit is None or self._used + nbytes + ROUND <= self.limit
 
     def enter(self, start: int, end: int) -> Block:
-        """Return the block for some memory, and count it if it is new; raises as `Card.hold` does."""
+        """Return the block for some memory, and count it if it is new; raises as `SimulatedDevice.track` does."""
         found = self.at(start)
         if found is None:
             found = Block(self, start, end)
@@ -146,16 +146,16 @@ class TensorflowCard(Card):
         return found
 
     def enter_apart(self, nbytes: int) -> Block:
-        """Return a new block without an address; raises as `Card.hold` does."""
+        """Return a new block without an address; raises as `SimulatedDevice.track` does."""
         made = Block(self, APART, APART)
         self.hold(made, nbytes)
         return made
 
 
-class TensorflowCards(Cards):
+class TensorflowCards(SimulatedDevices):
     """TensorFlow's simulated GPUs."""
 
-    def new(self, device: Device) -> Card:
+    def new(self, device: Device) -> SimulatedDevice:
         return TensorflowCard(device, self._full)
 
     def settle(self) -> None:
@@ -166,7 +166,7 @@ class TensorflowCards(Cards):
         return cast("TensorflowCard", super().__getitem__(index))
 
 
-CARDS = TensorflowCards(full=FullCardError)
+SIMULATED = TensorflowCards(full=FullDeviceError)
 
 LOCK = allocate_lock()
 """The lock for all changes to blocks. It is never held while an operator runs."""

@@ -34,7 +34,7 @@ from devshim_backends._tensorflow.failures import FAILURES
 from devshim_backends._tensorflow.locations import EAGER
 from devshim_backends._tensorflow.simulation import direct_operators
 from devshim_backends._tensorflow.simulation.device_rules import mended, set_policy
-from devshim_backends._tensorflow.simulation.devices import CARDS
+from devshim_backends._tensorflow.simulation.devices import SIMULATED
 from devshim_backends._tensorflow.simulation.gpu_names import NAMED
 from devshim_backends._tensorflow.simulation.memory import LOCAL, UNCOUNTED, VARIABLES, Variable, count
 
@@ -110,7 +110,7 @@ def _card_named(name: str) -> TensorflowCard | None:
     except KeyError:
         device = _backend.named(name)
         shown = device is not None and device.kind == "gpu" and device.index < _backend.simulated
-        card = CARDS[device.index] if device is not None and shown else None
+        card = SIMULATED[device.index] if device is not None and shown else None
         _CARD_OF[name] = card
         return card
 

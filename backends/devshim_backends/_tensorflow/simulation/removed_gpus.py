@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.framework import ops
 
-from devshim.monitoring.instrumentation import replaced
+from devshim.monitoring.instrumentation import patched
 from devshim.monitoring.use_checks import uses_checked
 from devshim_backends._tensorflow.locations import EAGER, TensorflowPlaces
 from devshim_backends._tensorflow.simulation.memory import LOCAL
@@ -33,11 +33,11 @@ _QUESTIONS = frozenset({"VarIsInitializedOp", "DestroyResourceOp"})
 """Operators on a variable's handle that do not access its value."""
 
 
-class TensorflowTaken(TensorflowPlaces):
+class TensorflowRemovedGpus(TensorflowPlaces):
     """The mixin for simulated GPUs that were taken away."""
 
     @contextmanager
-    def refuse_taken(self, check: Check) -> Iterator[None]:
+    def refuse_removed_devices(self, check: Check) -> Iterator[None]:
         def use(x: Any) -> Device | None:
             return None if LOCAL.is_counting() else TensorflowPlaces.device_of(self, x)
 
@@ -49,8 +49,8 @@ class TensorflowTaken(TensorflowPlaces):
         entries = {name: self._checking(getattr(pywrap_tfe, name), check) for name in _ENTRIES}
         with ExitStack() as stack:
             stack.enter_context(uses_checked(EAGER, use, check, ("_numpy",), buffers=True))
-            stack.enter_context(replaced(ops._EagerTensorBase, {"_copy_nograd": copy}))
-            stack.enter_context(replaced(pywrap_tfe, entries))
+            stack.enter_context(patched(ops._EagerTensorBase, {"_copy_nograd": copy}))
+            stack.enter_context(patched(pywrap_tfe, entries))
             yield
 
     def _checking(self, theirs: Any, check: Check) -> Any:

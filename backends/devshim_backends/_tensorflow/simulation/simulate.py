@@ -17,11 +17,11 @@ from tensorflow.python.eager import context
 
 from devshim.errors import messages
 from devshim_backends._tensorflow.devices import PLACES
-from devshim_backends._tensorflow.failures import FullCardError
+from devshim_backends._tensorflow.failures import FullDeviceError
 from devshim_backends._tensorflow.locations import TensorflowPlaces
 from devshim_backends._tensorflow.runtime import TensorflowRuntime
 from devshim_backends._tensorflow.simulation import device_rules, hooks
-from devshim_backends._tensorflow.simulation.devices import CARDS
+from devshim_backends._tensorflow.simulation.devices import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ ROOM = 8
 class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
     """The mixin for simulation."""
 
-    full_error: ClassVar[type[OutOfMemoryError] | None] = FullCardError
+    out_of_memory_class: ClassVar[type[OutOfMemoryError] | None] = FullDeviceError
 
     _policy: Any = None
 
@@ -45,8 +45,8 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
             if not self.simulated and (real := self.count("gpu")):
                 raise messages.real_cards(self, real)
             self._make_room(gpus)
-        CARDS.begin(gpus, memory, faults)
-        self.cards = CARDS
+        SIMULATED.begin(gpus, memory, faults)
+        self.simulated_devices = SIMULATED
         before, self.simulated = self.simulated, gpus
         PLACES.clear()  # a logical CPU's name now means another device
         if gpus:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from devshim.devices.device import CPU
-from devshim.monitoring.instrumentation import meetings_told, quiet, reads_told, replaced, said
+from devshim.monitoring.instrumentation import instrument_operands, instrument_reads, is_suppressed, patched, suppressed
 from devshim_backends._tensorflow.locations import EAGER, ON_HOST, PLACED, TensorflowPlaces
 from devshim_backends._tensorflow.simulation.memory import LOCAL
 from devshim_backends._tensorflow.transfers.operators import operators_told
@@ -36,16 +36,18 @@ _COMPILER = "tensorflow.python.eager.polymorphic_function."
 """The package in which TensorFlow compiles functions."""
 
 
-class TensorflowHidden(TensorflowPlaces):
+class TensorflowTransferHooks(TensorflowPlaces):
     """The mixin for implicit transfers: by methods of eager tensors and variables, and by operators."""
 
     @contextmanager
-    def watch(self, report: Report) -> Iterator[None]:
+    def report_implicit_transfers(self, report: Report) -> Iterator[None]:
         with ExitStack() as watched:
-            watched.enter_context(reads_told(EAGER, self._where, report, _MORE, buffers=True))
-            watched.enter_context(meetings_told(EAGER, self._where, report))
+            watched.enter_context(instrument_reads(EAGER, self._where, report, _MORE, buffers=True))
+            watched.enter_context(instrument_operands(EAGER, self._where, report))
             for cls in _variables():
-                watched.enter_context(meetings_told(_defining("__add__", cls), self._where, report, indices=False))
+                watched.enter_context(
+                    instrument_operands(_defining("__add__", cls), self._where, report, indices=False)
+                )
                 watched.enter_context(self._showing(_defining("__repr__", cls), report))
             if self.count("gpu") and not self.simulated:
                 watched.enter_context(operators_told(self, report))
@@ -55,14 +57,14 @@ class TensorflowHidden(TensorflowPlaces):
         theirs: Any = cls.__repr__
 
         def shown(x: Any) -> str:
-            source = None if quiet() else self._where(x)
+            source = None if is_suppressed() else self._where(x)
             if source is not None:
                 report(source, CPU, "print()")
-            with said():
+            with suppressed():
                 text: str = theirs(x)
             return text
 
-        return replaced(cls, {"__repr__": shown})
+        return patched(cls, {"__repr__": shown})
 
     def _where(self, x: Any) -> Device | None:
         if LOCAL.is_counting():  # the simulation is counting memory

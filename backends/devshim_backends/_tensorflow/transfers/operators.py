@@ -21,7 +21,7 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 
 from devshim.devices.device import CPU
-from devshim.monitoring.instrumentation import quiet, replaced
+from devshim.monitoring.instrumentation import is_suppressed, patched
 from devshim_backends._tensorflow.failures import FAILURES
 from devshim_backends._tensorflow.locations import EAGER, ON_HOST
 from devshim_backends._tensorflow.simulation.device_rules import set_policy
@@ -45,14 +45,14 @@ _ENTRIES = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelabl
 def operators_told(backend: TensorflowPlaces, report: Report) -> Iterator[None]:
     """Report, inside the context, what TensorFlow's eager operators copy between devices."""
     entries = {name: _telling(getattr(pywrap_tfe, name), backend, report) for name in _ENTRIES}
-    with replaced(pywrap_tfe, entries):
+    with patched(pywrap_tfe, entries):
         yield
 
 
 def _telling(theirs: Any, backend: TensorflowPlaces, report: Report) -> Any:
     def run(*args: Any) -> Any:
         context.ensure_initialized()
-        if quiet() or context.context().device_policy != context.DEVICE_PLACEMENT_SILENT:
+        if is_suppressed() or context.context().device_policy != context.DEVICE_PLACEMENT_SILENT:
             return theirs(*args)
         set_policy(context.DEVICE_PLACEMENT_SILENT_FOR_INT32)
         try:

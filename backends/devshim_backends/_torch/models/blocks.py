@@ -23,7 +23,7 @@ from torch.nn.parameter import is_lazy
 from devshim.contract.backend import Backend
 from devshim.contract.models import Block, Layer, Weight
 from devshim_backends._keras.blocks import blocks_of, layers_of
-from devshim_backends._keras.traversal import is_whole
+from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models.keras_traversal import CONTENTS
 
 if TYPE_CHECKING:
@@ -59,18 +59,18 @@ _COUNTER = "num_batches_tracked"
 """A count of batches in batch normalization, and not a weight: it has an effect only if momentum is None."""
 
 
-class TorchLayers(Backend):
+class TorchBlocks(Backend):
     """Mixin for blocks and layers."""
 
     def blocks(self, model: Any) -> list[Block]:
-        if is_whole(type(model)):
+        if is_model_or_optimizer(type(model)):
             return blocks_of(self, CONTENTS, model)
         if not isinstance(model, nn.Module):  # an optimizer's state is one block
             return []
         return list(_opened("", model)) if _can_be_cut(model) else [_block("", model)]
 
     def layers(self, model: Any) -> list[Layer]:
-        if is_whole(type(model)):
+        if is_model_or_optimizer(type(model)):
             return layers_of(self, CONTENTS, model)
         found: list[Layer] = []
         for path, module in model.named_modules():  # a module that is in two places is listed once, as elsewhere
@@ -80,9 +80,9 @@ class TorchLayers(Backend):
             if isinstance(module, nn.RNNBase) and "parametrizations" not in module._modules:
                 found += _recurrent(module, path)
             elif names:
-                kind, roles, facts = _kind(module, names)
+                kind, roles, settings = _kind(module, names)
                 weights = {roles.get(name, name): Weight(_joined(path, name)) for name in names}
-                found.append(Layer(kind, path, weights, facts))
+                found.append(Layer(kind, path, weights, settings))
         return found
 
 
@@ -139,12 +139,12 @@ def _joined(path: str, name: str) -> str:
 # ---------------------------------------------------------------------- layers
 def _kind(module: Any, names: list[str]) -> tuple[str, Mapping[str, str], dict[str, Any]]:
     """Return a layer's kind, its tensors' roles by name, and the settings that must agree besides the shapes."""
-    kind, roles, facts = _known(module)
+    kind, roles, settings = _known(module)
     if kind not in _NORMS and "weight" in roles and "weight" not in names:
         kind = "other"
     if kind == "other" or "parametrizations" in module._modules or not set(names) <= roles.keys():
         return "other", {}, {}
-    return kind, roles, facts
+    return kind, roles, settings
 
 
 def _known(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
@@ -153,12 +153,12 @@ def _known(module: Any) -> tuple[str, Mapping[str, str], dict[str, Any]]:
         kind = next((kind for cls, kind in _CELLS.items() if isinstance(module, cls)), "other")
         return kind, _GATED, {"activation": module.nonlinearity} if isinstance(module, nn.RNNCell) else {}
     if isinstance(module, _InstanceNorm):  # equals one group for each channel, unless it tracks statistics
-        facts = {"epsilon": module.eps, "groups": module.num_features}
-        return ("other" if module.track_running_stats else "group_norm"), _PLAIN, facts
+        settings = {"epsilon": module.eps, "groups": module.num_features}
+        return ("other" if module.track_running_stats else "group_norm"), _PLAIN, settings
     for cls, kind in _KINDS.items():
         if isinstance(module, cls):
-            facts = {word: getattr(module, name) for word, name in _FACTS.get(kind, {}).items()}
-            return kind, (_RUNNING if kind == "batch_norm" else _PLAIN), facts
+            settings = {word: getattr(module, name) for word, name in _FACTS.get(kind, {}).items()}
+            return kind, (_RUNNING if kind == "batch_norm" else _PLAIN), settings
     return "other", {}, {}
 
 
@@ -169,7 +169,7 @@ def _recurrent(module: Any, path: str) -> Iterator[Layer]:
     for unit in units:
         roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
         weights = {role: Weight(_joined(path, f"{role}_{unit}")) for role in roles if hasattr(module, f"{role}_{unit}")}
-        facts = {"activation": module.nonlinearity} if isinstance(module, nn.RNN) else {}
+        settings = {"activation": module.nonlinearity} if isinstance(module, nn.RNN) else {}
         if unit.endswith("_reverse"):
-            facts["reverse"] = True
-        yield Layer(_RECURRENT[module.mode], _joined(path, unit) if len(units) > 1 else path, weights, facts)
+            settings["reverse"] = True
+        yield Layer(_RECURRENT[module.mode], _joined(path, unit) if len(units) > 1 else path, weights, settings)

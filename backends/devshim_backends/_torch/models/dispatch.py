@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     Undo = Callable[[], None]
 
 
-def rewire(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
-    """Install the hooks that a model needs on its devices; see `devshim.contract.models.Wholes.rewire`."""
+def install_hooks(backend: Backend, model: Any, where: Callable[[str], Device]) -> Undo:
+    """Install the hooks that a model needs on its devices; see `devshim.contract.models.ModelBackend.install_hooks`."""
     undo: list[Undo] = [_put_back_wires(module) for module in model.modules()]
 
     def take_back() -> None:

@@ -13,7 +13,7 @@ import torch
 from devshim import errors
 from devshim.contract.backend import Backend
 from devshim_backends._keras import extra_state
-from devshim_backends._keras.traversal import is_whole
+from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models.optimizers import COUNTS
 
 if TYPE_CHECKING:
@@ -25,45 +25,47 @@ _LEAF = "(a leaf)"
 """The marker for a tensor that is saved as a leaf."""
 
 
-class TorchResuming(Backend):
+class TorchExtraState(Backend):
     """Mixin for the extra state: settings, counts, and the state of an optimizer that has none yet."""
 
-    def library(self, whole: Any) -> str:
-        return extra_state.library_of(self, whole)
+    def library(self, obj: Any) -> str:
+        return extra_state.library_of(self, obj)
 
-    def facts(self, whole: Any) -> Any:
-        if is_whole(type(whole)):
-            return extra_state.facts_of(whole)
-        if isinstance(whole, (torch.nn.Module, torch.Generator)):
+    def get_extra_state(self, obj: Any) -> Any:
+        if is_model_or_optimizer(type(obj)):
+            return extra_state.extra_state_of(obj)
+        if isinstance(obj, (torch.nn.Module, torch.Generator)):
             return None
-        leaves = {leaf.path for leaf in self.leaves(whole)}
-        return _outline("", whole.state_dict(), leaves)
+        leaves = {leaf.path for leaf in self.leaves(obj)}
+        return _outline("", obj.state_dict(), leaves)
 
-    def begin_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
-        return extra_state.begin_state(optimizer, models, forms)  # PyTorch's own optimizers know their parameters
+    def create_optimizer_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
+        return extra_state.create_optimizer_state(
+            optimizer, models, forms
+        )  # PyTorch's own optimizers know their parameters
 
-    def restore(self, whole: Any, facts: Any, forms: Forms) -> Callable[[], None]:
-        if is_whole(type(whole)):
-            return extra_state.restore(whole, facts, forms)
-        before = dict(vars(whole))
-        filled = _filled("", facts, forms, self)
-        if isinstance(whole, torch.optim.Optimizer):
+    def set_extra_state(self, obj: Any, state: Any, forms: Forms) -> Callable[[], None]:
+        if is_model_or_optimizer(type(obj)):
+            return extra_state.set_extra_state(obj, state, forms)
+        before = dict(vars(obj))
+        filled = _filled("", state, forms, self)
+        if isinstance(obj, torch.optim.Optimizer):
             filled["state"] = {int(number): state for number, state in filled["state"].items()}
 
         def undo() -> None:
-            vars(whole).clear()
-            vars(whole).update(before)
+            vars(obj).clear()
+            vars(obj).update(before)
 
         try:
-            whole.load_state_dict(filled)
-            if isinstance(whole, torch.optim.Optimizer):
-                _keep_on_host(whole, forms)
-            if "_scale" in forms and whole._scale is None:  # a scaler that has not scaled anything yet
-                whole._lazy_init_scale_growth_tracker(torch.device(whole._device))
+            obj.load_state_dict(filled)
+            if isinstance(obj, torch.optim.Optimizer):
+                _keep_on_host(obj, forms)
+            if "_scale" in forms and obj._scale is None:  # a scaler that has not scaled anything yet
+                obj._lazy_init_scale_growth_tracker(torch.device(obj._device))
         except (KeyError, RuntimeError, ValueError) as error:
             undo()
             raise errors.CheckpointError(
-                f"the file does not fit the {type(whole).__name__}: {error}",
+                f"the file does not fit the {type(obj).__name__}: {error}",
                 "load it into one made in the same way, for a model with the same parameters",
             ) from error
         return undo

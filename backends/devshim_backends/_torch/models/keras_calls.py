@@ -80,9 +80,9 @@ def layer_built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def added(theirs: Call, whole: Any, args: Any, kwargs: Any) -> Any:
+def added(theirs: Call, obj: Any, args: Any, kwargs: Any) -> Any:
     """Add a weight or layer on the device of the existing ones."""
-    return add_beside(_BACKEND[0], CONTENTS, whole, lambda: theirs(whole, *args, **kwargs))
+    return add_beside(_BACKEND[0], CONTENTS, obj, lambda: theirs(obj, *args, **kwargs))
 
 
 # ---------------------------------------------------------------------- losses, metrics, random numbers

@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
     Undo = Callable[[], None]
 
-__all__ = ["rewire", "watch"]
+__all__ = ["install", "install_hooks"]
 
 
-def watch(backend: Backend) -> None:
+def install(backend: Backend) -> None:
     """Patch Keras, which has been imported, to compute where its data is."""
     serve(backend)
     follow_data()
 
 
-def rewire(backend: Backend, whole: Any, where: Callable[[str], Device]) -> Undo:
-    """Make a layer or model compute where its variables are; see `devshim.contract.models.Wholes.rewire`."""
-    watch(backend)
-    if not is_layer(whole):
+def install_hooks(backend: Backend, obj: Any, where: Callable[[str], Device]) -> Undo:
+    """Make a layer or model compute where its variables are; see `ModelBackend.install_hooks`."""
+    install(backend)
+    if not is_layer(obj):
         return _nothing
-    unsettle = settle(CONTENTS, whole, where)
+    unsettle = settle(CONTENTS, obj, where)
     try:
-        unspan = settle_spans(backend, whole)
+        unspan = settle_spans(backend, obj)
     except BaseException:
         unsettle()
         raise
-    for _, model in CONTENTS.compiled_parts(whole):
+    for _, model in CONTENTS.compiled_parts(obj):
         for name in ("train", "test", "predict") if model.jit_compile else ():
             if getattr(model, f"{name}_function") is not None:
                 getattr(model, f"make_{name}_function")(force=True)

@@ -117,13 +117,13 @@ def updated(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any:
     groups = _groups(variables)
     if len(groups) < 2:
         return theirs(optimizer, gradients, variables, rate)
-    beside = {id(variable): gradient for variable, gradient in zip(variables, gradients, strict=True)}
+    follows = {id(variable): gradient for variable, gradient in zip(variables, gradients, strict=True)}
     shared = [x for x in map(value_of, optimizer.variables) if x is not None and x.dim() == 0]
     before = [x.detach().clone() for x in shared]
     for group in groups:
         for x, value in zip(shared, before, strict=True):  # Nadam's product is updated with every group of variables
             x.detach().copy_(value)
-        its = [beside[id(variable)] for variable in group]
+        its = [follows[id(variable)] for variable in group]
         _within(group[0], lambda to: theirs(optimizer, list(map(to, its)), group, to(rate)))  # noqa: B023 - called now
     return None
 

@@ -27,9 +27,9 @@ class TorchContents(Contents):
     def owner(self, variable: Any) -> Any:
         return variable._value if is_variable(variable) else variable
 
-    def held(self, whole: Any) -> list[Held]:
-        found = super().held(whole)
-        wrapped = list(_wrapped(whole)) if is_layer(whole) else []
+    def held(self, obj: Any) -> list[Held]:
+        found = super().held(obj)
+        wrapped = list(_wrapped(obj)) if is_layer(obj) else []
         known = {id(each.variable) for each in wrapped}
         return [each for each in found if id(self.owner(each.variable)) not in known] + wrapped
 
@@ -48,24 +48,24 @@ def _wrapped(layer: Any) -> Iterator[Held]:
 CONTENTS = TorchContents()
 
 
-def leaves_of_variable(path: str, kind: Any, variable: Any, beside: Any) -> Iterator[Leaf]:
+def leaves_of_variable(path: str, kind: Any, variable: Any, follows: Any) -> Iterator[Leaf]:
     """Yield the leaf of a Keras variable, followed by the leaf of its gradient."""
     tensor = CONTENTS.owner(variable)
     if tensor is None:
         return
     refuse(path, tensor)
     if tensor.grad is None:
-        yield Leaf(path, kind, tensor.detach, exchange(tensor), tensor, beside)
+        yield Leaf(path, kind, tensor.detach, exchange(tensor), tensor, follows)
         return
     both = WithGradient(tensor, None)
-    yield Leaf(path, kind, tensor.detach, both.write_tensor, tensor, beside)
+    yield Leaf(path, kind, tensor.detach, both.write_tensor, tensor, follows)
     yield Leaf(f"{path}.grad", "gradient", tensor.grad.detach, both.write_gradient, tensor.grad, tensor)
 
 
-def device_of(whole: Any) -> torch.device | None:
+def device_of(obj: Any) -> torch.device | None:
     """Return the device of the last of a model's weights; None for a model without weights."""
     found = None
-    for _, part in CONTENTS.parts(whole):
+    for _, part in CONTENTS.parts(obj):
         for each in CONTENTS.held(part):
             tensor = CONTENTS.owner(each.variable)
             found = found if tensor is None else tensor.device

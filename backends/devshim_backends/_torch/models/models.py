@@ -21,7 +21,7 @@ from devshim.contract.models import Leaf
 from devshim.errors import ArgumentError, UnsupportedError, messages
 from devshim_backends._keras.cloning import clones, remade
 from devshim_backends._keras.models import leaves_of
-from devshim_backends._keras.traversal import is_whole
+from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models import dispatch, keras_dispatch, optimizers
 from devshim_backends._torch.models.keras_traversal import CONTENTS, leaves_of_variable
 from devshim_backends._torch.models.storage_swap import WithGradient, exchange, refuse, refuse_frozen
@@ -35,52 +35,52 @@ if TYPE_CHECKING:
 class TorchModels(Backend):
     """Mixin for models."""
 
-    def leaves(self, whole: Any) -> list[Leaf]:
-        if is_whole(type(whole)):
-            return leaves_of(CONTENTS, leaves_of_variable, whole)
-        if isinstance(whole, torch.nn.Module):
-            return list(_of_model(whole))
-        if isinstance(whole, torch.optim.Optimizer):
-            return list(optimizers.of_optimizer(whole))
-        return list(optimizers.of_others(whole))
+    def leaves(self, obj: Any) -> list[Leaf]:
+        if is_model_or_optimizer(type(obj)):
+            return leaves_of(CONTENTS, leaves_of_variable, obj)
+        if isinstance(obj, torch.nn.Module):
+            return list(_of_model(obj))
+        if isinstance(obj, torch.optim.Optimizer):
+            return list(optimizers.of_optimizer(obj))
+        return list(optimizers.of_others(obj))
 
-    def rewire(self, whole: Any, where: Callable[[str], Device]) -> Callable[[], None]:
-        if is_whole(type(whole)):
-            return keras_dispatch.rewire(self, whole, where)
-        if isinstance(whole, torch.nn.Module):
-            return dispatch.rewire(self, whole, where)
-        if isinstance(whole, torch.Generator):
-            _require_there(self, whole, where(""))
+    def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+        if is_model_or_optimizer(type(obj)):
+            return keras_dispatch.install_hooks(self, obj, where)
+        if isinstance(obj, torch.nn.Module):
+            return dispatch.install_hooks(self, obj, where)
+        if isinstance(obj, torch.Generator):
+            _require_there(self, obj, where(""))
         return _nothing
 
-    def clone(self, whole: Any) -> Any:
-        return self.clones([whole])[0]
+    def clone(self, obj: Any) -> Any:
+        return self.clones([obj])[0]
 
-    def clones(self, wholes: Sequence[Any]) -> list[Any]:
-        of_keras = [each for each in wholes if is_whole(type(each))]
+    def clones(self, objects: Sequence[Any]) -> list[Any]:
+        of_keras = [each for each in objects if is_model_or_optimizer(type(each))]
         if of_keras:
             made_there = dict(zip(map(id, of_keras), self._clones_of_keras(of_keras), strict=True))
-            others = [each for each in wholes if id(each) not in made_there]
+            others = [each for each in objects if id(each) not in made_there]
             made_there.update(zip(map(id, others), self.clones(others) if others else (), strict=True))
-            return [made_there[id(each)] for each in wholes]
-        optimizers.require_together(wholes)
+            return [made_there[id(each)] for each in objects]
+        optimizers.require_together(objects)
         try:
-            made: list[Any] = copy.deepcopy(list(wholes))  # all at once: an optimizer's parameters are its model's
-            for old, new in zip(wholes, made, strict=True):
+            made: list[Any] = copy.deepcopy(list(objects))  # all at once: an optimizer's parameters are its model's
+            for old, new in zip(objects, made, strict=True):
                 if isinstance(old, torch.nn.Module):
                     _copy_gradients(old, new)
         except (RuntimeError, TypeError) as error:
             if self.is_out_of_memory(error):
-                raise messages.no_room_for_clones(self, wholes) from error
+                raise messages.no_room_for_clones(self, objects) from error
             raise UnsupportedError(
                 f"PyTorch cannot make a copy of this: {error}", "make another one and load the state_dict of the first"
             ) from error
         return made
 
-    def _clones_of_keras(self, wholes: Sequence[Any]) -> list[Any]:
-        made = clones(self, CONTENTS, wholes, lambda layer: remade(CONTENTS, layer))
+    def _clones_of_keras(self, objects: Sequence[Any]) -> list[Any]:
+        made = clones(self, CONTENTS, objects, lambda layer: remade(CONTENTS, layer))
         for new in made:
-            keras_dispatch.rewire(self, new, _nowhere)
+            keras_dispatch.install_hooks(self, new, _nowhere)
         return made
 
 

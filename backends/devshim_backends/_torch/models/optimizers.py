@@ -48,42 +48,42 @@ def of_optimizer(optimizer: Any) -> Iterator[Leaf]:
                 yield _leaf(path, tensor, follows)
     for i, group in enumerate(optimizer.param_groups):
         settings = {name: value for name, value in group.items() if name != "params"}
-        beside = group["params"][0] if group["params"] else None
+        follows = group["params"][0] if group["params"] else None
         for path, tensor in _tensors(f"param_groups.{i}", settings):
             if _on_device(group) or not _is_hosts(tensor):
-                yield _leaf(path, tensor, beside)
+                yield _leaf(path, tensor, follows)
 
 
-def of_others(whole: Any) -> Iterator[Leaf]:
+def of_others(obj: Any) -> Iterator[Leaf]:
     """Yield the tensors in the attributes of a scheduler (and its inner schedulers) or scaler; a generator has none.
 
     A scaler's tensors are on the device of the losses; a scheduler's host tensors stay on the host.
     """
-    if isinstance(whole, torch.Generator):
+    if isinstance(obj, torch.Generator):
         return
-    held = dict(vars(whole))
-    scaler = isinstance(whole, torch.amp.GradScaler)
-    if scaler and whole.is_enabled():  # key its optimizers by order, not by address
-        held["_per_optimizer_states"] = list(whole._per_optimizer_states.values())
+    held = dict(vars(obj))
+    scaler = isinstance(obj, torch.amp.GradScaler)
+    if scaler and obj.is_enabled():  # key its optimizers by order, not by address
+        held["_per_optimizer_states"] = list(obj._per_optimizer_states.values())
     for path, tensor in _tensors("", held):
         if scaler or not _is_hosts(tensor):
             yield _leaf(path, tensor, None)
 
 
-def require_together(wholes: Sequence[Any]) -> None:
+def require_together(objects: Sequence[Any]) -> None:
     """Refuse to copy an optimizer without its model, or a scheduler without its optimizer.
 
     Raises:
         UnsupportedError: The copy would train parameters that no copied model has.
     """
-    copied = {id(p) for whole in wholes if isinstance(whole, torch.nn.Module) for p in whole.parameters()}
-    copied |= {id(whole) for whole in wholes}
-    for whole in wholes:
-        optimizer = getattr(whole, "optimizer", whole)
+    copied = {id(p) for obj in objects if isinstance(obj, torch.nn.Module) for p in obj.parameters()}
+    copied |= {id(obj) for obj in objects}
+    for obj in objects:
+        optimizer = getattr(obj, "optimizer", obj)
         trained = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
         if any(id(each) not in copied for each in (optimizer, *trained)):
             raise UnsupportedError(
-                f"a copy of this {type(whole).__name__} alone would train copies of parameters that no model has",
+                f"a copy of this {type(obj).__name__} alone would train copies of parameters that no model has",
                 "copy it together with its model: ds.copy([model, optimizer], device)",
             )
 
@@ -98,9 +98,9 @@ def _is_hosts(tensor: Tensor) -> bool:
     return bool(tensor.dim() == 0 and tensor.device.type == "cpu")
 
 
-def _leaf(path: str, tensor: Tensor, beside: Any) -> Leaf:
+def _leaf(path: str, tensor: Tensor, follows: Any) -> Leaf:
     refuse(path, tensor)
-    return Leaf(path, "state", tensor.detach, exchange(tensor), tensor, beside)
+    return Leaf(path, "state", tensor.detach, exchange(tensor), tensor, follows)
 
 
 def _tensors(path: str, held: Any) -> Iterator[tuple[str, Tensor]]:

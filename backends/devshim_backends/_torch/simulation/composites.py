@@ -103,11 +103,11 @@ def _whole(name: str, compute: Callable[..., Any] = run, read: Callable[[Any], P
 
 def _listwise(name: str) -> Callable[..., Any]:
     """Return a kernel for lists; as on a real GPU, a list with tensors of several devices is computed one by one."""
-    whole, composite = _whole(name), torch._C.DispatchKey.CompositeExplicitAutograd
+    fallback, composite = _whole(name), torch._C.DispatchKey.CompositeExplicitAutograd
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         try:
-            return whole(*args, **kwargs)
+            return fallback(*args, **kwargs)
         except MixedDevicesError:
             return operator(name)._op_dk(composite, *args, **kwargs)
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.autograd.variable import Variable
 
-from devshim.transfers.interrupts import uninterrupted
+from devshim.transfers.interrupts import defer_sigint
 from devshim_backends._torch.simulation.patches import put
 
 
@@ -41,7 +41,7 @@ class _OnThisThread(torch._C._ImperativeEngine):  # type: ignore[misc]  # PyTorc
     """PyTorch's engine without its threads."""
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
-        with uninterrupted(), torch.autograd.set_multithreading_enabled(False):
+        with defer_sigint(), torch.autograd.set_multithreading_enabled(False):
             try:
                 return super().run_backward(*args, **kwargs)
             except SystemError:

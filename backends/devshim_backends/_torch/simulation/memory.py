@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from devshim.simulation.memory import Cards
+from devshim.simulation.memory import SimulatedDevices
 from devshim_backends._torch.failures import FullDeviceError
 from devshim_backends._torch.simulation import sparse
 from devshim_backends._torch.simulation.relabel import CODES, lazily, not_simulated, relabel
 from devshim_backends._torch.simulation.state import NAME
 
-CARDS = Cards(FullDeviceError)
+SIMULATED = SimulatedDevices(FullDeviceError)
 
 
 def adopt(tensor: Any, index: int) -> Any:
@@ -30,6 +30,6 @@ def adopt(tensor: Any, index: int) -> Any:
         return sparse.moved(tensor, torch.device(NAME, index), lambda part: adopt(part, index))
     nbytes = storage.nbytes()
     if nbytes:
-        CARDS[index].hold(storage, nbytes)  # PyTorch keeps this object as long as the storage
+        SIMULATED[index].hold(storage, nbytes)  # PyTorch keeps this object as long as the storage
     seen = relabel(tensor, CODES[index])
     return lazily(seen, tensor) if tensor.is_conj() or tensor.is_neg() else seen

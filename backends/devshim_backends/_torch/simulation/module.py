@@ -14,7 +14,7 @@ import torch
 from devshim.devices import host
 from devshim_backends._torch.failures import FullDeviceError
 from devshim_backends._torch.simulation import generators, state
-from devshim_backends._torch.simulation.memory import CARDS
+from devshim_backends._torch.simulation.memory import SIMULATED
 from devshim_backends._torch.simulation.state import index_of, make_current
 from devshim_backends._torch.simulation.streams import Event, Stream, current_stream
 
@@ -173,12 +173,12 @@ def set_stream(stream: Any) -> None:
 # ---------------------------------------------------------------------- memory
 def memory_allocated(device: Any = None) -> int:
     """Return the bytes of the tensors on a GPU."""
-    return CARDS[index_of(device)].info().used or 0
+    return SIMULATED[index_of(device)].info().used or 0
 
 
 def max_memory_allocated(device: Any = None) -> int:
     """Return the peak number of bytes of the tensors on a GPU."""
-    return CARDS[index_of(device)].info().peak or 0
+    return SIMULATED[index_of(device)].info().peak or 0
 
 
 memory_reserved = memory_allocated
@@ -187,7 +187,7 @@ max_memory_reserved = max_memory_allocated
 
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Reset the peak to the bytes in use now."""
-    CARDS[index_of(device)].reset_peak()
+    SIMULATED[index_of(device)].reset_peak()
 
 
 reset_accumulated_memory_stats = reset_peak_memory_stats
@@ -195,7 +195,7 @@ reset_accumulated_memory_stats = reset_peak_memory_stats
 
 def memory_stats(device: Any = None) -> OrderedDict[str, int]:
     """Return the statistics that PyTorch's allocators have, as far as they are known."""
-    found = CARDS[index_of(device)].info()
+    found = SIMULATED[index_of(device)].info()
     figures = OrderedDict[str, int]()
     for kind in ("active_bytes", "allocated_bytes", "reserved_bytes"):
         figures[f"{kind}.all.current"] = found.used or 0
@@ -207,7 +207,7 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Return a GPU's free and total bytes."""
     index = index_of(device)
     total = get_device_properties(index).total_memory
-    free = CARDS[index].info().free
+    free = SIMULATED[index].info().free
     return (max(total - memory_allocated(index), 0) if free is None else free), total
 
 

@@ -25,14 +25,14 @@ class TorchSimulation(Backend):
     """Mixin for simulation."""
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
-        if not gpus and self.cards is None:
+        if not gpus and self.simulated_devices is None:
             return
         from devshim_backends._torch.simulation import memory as counted
         from devshim_backends._torch.simulation import switch
 
         switch.show(gpus, memory)
-        counted.CARDS.begin(gpus, memory, faults)
-        self.cards = counted.CARDS
+        counted.SIMULATED.begin(gpus, memory, faults)
+        self.simulated_devices = counted.SIMULATED
         self.simulated = gpus
         name_cards("sim" if gpus else "cuda")
         compiler: Any = sys.modules.get("torch._dynamo")

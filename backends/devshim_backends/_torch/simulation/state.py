@@ -92,9 +92,9 @@ def absent(index: int) -> SimulationError:
 
 def _gone(index: int) -> list[Any]:
     """Return the GPU of an index in a list if it was removed while something was on it; otherwise an empty list."""
-    from devshim_backends._torch.simulation.memory import CARDS
+    from devshim_backends._torch.simulation.memory import SIMULATED
 
-    return [card for card in CARDS if card.device.index == index and card.taken is not None]
+    return [card for card in SIMULATED if card.device.index == index and card.taken is not None]
 
 
 _KNOWN: dict[Any, int] = {}

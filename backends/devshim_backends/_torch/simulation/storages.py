@@ -51,7 +51,7 @@ def set_tensor(tensor: Any, source: Any) -> Any:
     return set_storage(tensor, source.untyped_storage(), source.storage_offset(), source.size(), source.stride())
 
 
-def set_whole_storage(tensor: Any, storage: Any) -> Any:
+def set_full_storage(tensor: Any, storage: Any) -> Any:
     """Implement ``aten::set_.source_Storage``."""
     return set_storage(tensor, storage, 0, (storage.nbytes() // tensor.element_size(),), (1,))
 
@@ -66,7 +66,7 @@ STORAGES: Mapping[str, Callable[..., Any]] = {
     "resize_": resize,
     "set_.source_Storage_storage_offset": set_storage,
     "set_.source_Tensor": set_tensor,
-    "set_.source_Storage": set_whole_storage,
+    "set_.source_Storage": set_full_storage,
     "set_": set_nothing,
 }
 """Operator -> its kernel at PrivateUse1."""

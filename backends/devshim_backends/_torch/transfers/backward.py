@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devshim.monitoring.instrumentation import quiet
+from devshim.monitoring.instrumentation import is_suppressed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,7 +41,7 @@ def passing(original: Any, is_open: Callable[[], bool]) -> Any:
 
     @functools.wraps(original)
     def run(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or quiet() or not is_open():
+        if torch.compiler.is_compiling() or is_suppressed() or not is_open():
             return original(outputs, *args, **kwargs)
         run_through = _Pass(is_open)
         handles = [handle for node in _copies(outputs) for handle in run_through.hooks(node)]

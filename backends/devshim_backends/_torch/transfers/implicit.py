@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from devshim.contract.backend import Backend
-from devshim.monitoring.instrumentation import MEETINGS, meetings_told, reads_told
+from devshim.monitoring.instrumentation import MEETINGS, instrument_operands, instrument_reads
 from devshim.monitoring.use_checks import uses_checked
 from devshim_backends._torch.scopes import run_as_they_are
 from devshim_backends._torch.transfers.c_slots import items_of, put_back
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
 
 
-class TorchHidden(Backend):
+class TorchTransferHooks(Backend):
     """Mixin for implicit transfers: those of tensors' methods, and those of operators that wait for a GPU."""
 
     @contextmanager
-    def watch(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
+    def report_implicit_transfers(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
         items = items_of(torch.Tensor)
         met = [name for name in MEETINGS if name != "__getitem__" or items is not None]
         with ExitStack() as stack:
             if items is not None:
                 stack.callback(put_back, torch.Tensor, items)
-            stack.enter_context(reads_told(torch.Tensor, self._where, report))
+            stack.enter_context(instrument_reads(torch.Tensor, self._where, report))
             stack.enter_context(waits_told(self._where, report))
-            stack.enter_context(meetings_told(torch.Tensor, self._where, report, names=met))
+            stack.enter_context(instrument_operands(torch.Tensor, self._where, report, names=met))
             if items is not None:
                 put_back(torch.Tensor, items)
             run_as_they_are(torch.Tensor)
             yield
 
     @contextmanager
-    def refuse_taken(self, check: Callable[[Device | None], None]) -> Iterator[None]:
+    def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> Iterator[None]:
         with uses_checked(torch.Tensor, self._where, check):  # operators make the check in their kernels
             run_as_they_are(torch.Tensor)
             yield

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from devshim.devices.device import CPU, Device
-from devshim.monitoring.instrumentation import quiet, replaced, said
+from devshim.monitoring.instrumentation import is_suppressed, patched, suppressed
 from devshim_backends._torch.devices import cuda_cards, has_context
 from devshim_backends._torch.transfers.backward import passing
 
@@ -68,8 +68,8 @@ def waits_told(where: Callable[[Any], Device | None], report: Report) -> Iterato
         simulated = "devshim_backends._torch.simulation"
         if f"{simulated}.dispatch" in sys.modules:
             dispatch, kernels = sys.modules[f"{simulated}.dispatch"], sys.modules[f"{simulated}.kernels"]
-            stack.enter_context(replaced(dispatch, {"_compute": _telling_compute(dispatch._compute, where, report)}))
-            stack.enter_context(replaced(kernels, {"read": _telling_read(kernels.read, where, report)}))
+            stack.enter_context(patched(dispatch, {"_compute": _telling_compute(dispatch._compute, where, report)}))
+            stack.enter_context(patched(kernels, {"read": _telling_read(kernels.read, where, report)}))
         yield
 
 
@@ -86,7 +86,7 @@ class _Filter:
         """Return True if a warning comes from this guard's mode, and must not be shown."""
         if not self.open or not text.startswith((_ONCE, _TOLD)):
             return False
-        if text.startswith(_TOLD) and not quiet():
+        if text.startswith(_TOLD) and not is_suppressed():
             self._report(_used(), CPU, "an operator that waits for the card")
         return not self.before
 
@@ -136,10 +136,10 @@ def _cuda_told(report: Report) -> Iterator[None]:
     warnings.filters[0] = entry  # type: ignore[index]  # a list, whatever its stub says
     with ExitStack() as stack:
         for owner, names in _WRITTEN.items():
-            stack.enter_context(replaced(owner, {name: _written(getattr(owner, name)) for name in names}))
-        stack.enter_context(replaced(torch.Tensor, {"__setitem__": _number_written(torch.Tensor.__setitem__)}))
+            stack.enter_context(patched(owner, {name: _written(getattr(owner, name)) for name in names}))
+        stack.enter_context(patched(torch.Tensor, {"__setitem__": _number_written(torch.Tensor.__setitem__)}))
         engine = torch.autograd._engine_run_backward  # `backward` and `grad` call it, under any name
-        stack.enter_context(replaced(torch.autograd, {"_engine_run_backward": passing(engine, _is_open)}))
+        stack.enter_context(patched(torch.autograd, {"_engine_run_backward": passing(engine, _is_open)}))
         _OPEN.append(ours)
         try:
             _UNASKED.pop()
@@ -159,9 +159,9 @@ def _cuda_told(report: Report) -> Iterator[None]:
 def _written(original: Any) -> Any:
     @functools.wraps(original)
     def method(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or quiet():  # in this order: a compiler stops reading here
+        if torch.compiler.is_compiling() or is_suppressed():  # in this order: a compiler stops reading here
             return original(*args, **kwargs)
-        with said():
+        with suppressed():
             return original(*args, **kwargs)
 
     return method
@@ -172,9 +172,9 @@ def _number_written(original: Any) -> Any:
 
     @functools.wraps(original)
     def __setitem__(x: Any, index: Any, value: Any) -> Any:
-        if torch.compiler.is_compiling() or quiet() or not isinstance(value, (bool, int, float, complex)):
+        if torch.compiler.is_compiling() or is_suppressed() or not isinstance(value, (bool, int, float, complex)):
             return original(x, index, value)
-        with said():
+        with suppressed():
             return original(x, index, value)
 
     return __setitem__
@@ -183,12 +183,12 @@ def _number_written(original: Any) -> Any:
 # ---------------------------------------------------------------------- simulated GPUs
 def _telling_compute(original: Any, where: Any, report: Report) -> Any:
     def compute(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        what = None if quiet() else _waited_for(plan.name.partition("::")[2], args, kwargs)
+        what = None if is_suppressed() else _waited_for(plan.name.partition("::")[2], args, kwargs)
         card = None if what is None else where(next(x for x in args if isinstance(x, torch.Tensor)))
         if what is None or card is None:
             return original(plan, args, kwargs)
         report(card, CPU, what)
-        with said():
+        with suppressed():
             return original(plan, args, kwargs)
 
     return compute
@@ -196,7 +196,7 @@ def _telling_compute(original: Any, where: Any, report: Report) -> Any:
 
 def _telling_read(original: Any, where: Any, report: Report) -> Any:
     def read(x: Any) -> Any:
-        card = None if quiet() else where(x)
+        card = None if is_suppressed() else where(x)
         if card is not None:
             report(card, CPU, "item()")
         return original(x)

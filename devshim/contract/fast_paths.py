@@ -1,0 +1,46 @@
+"""`FastPaths`, the optional shortcuts of an adapter for its framework's plainest tensors.
+
+Requirements this module answers:
+
+* An adapter without fast paths is complete: every call has a slow path that checks everything.
+* A fast path is keyed on the exact type of a tensor, so that a subclass never takes it. It checks what it needs to know
+  of the tensor itself, and returns None for a tensor that needs the slow path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["FastPaths"]
+
+
+@dataclass(frozen=True)
+class FastPaths:
+    """Fast paths of one adapter; each may be left out. The mappings are from the exact type of a tensor.
+
+    Attributes:
+        host_flag: The name of a tensor attribute that is exactly True if the data is in host memory, such as
+            ``"is_cpu"``; empty if the framework has none that is fast.
+        host_copy: Functions that copy a tensor to new host memory, as `Backend.copy_to` does. Each checks that its
+            result is in host memory. They run only while no ledger, guard, fault or `explain` is open.
+        numpy_view: Functions that return a NumPy array over the tensor's memory. Each checks the array's dtype and
+            shape. The array is read-only if the tensor must not be written.
+        dlpack_export: Functions from a tensor and the consumer's `Backend.alignment` to a fresh unversioned DLPack
+            capsule, the dtype's array-API name, and the shape. Each returns None unless the tensor is on the host, in C
+            order, aligned for the consumer, and writable (or all of the framework's tensors are immutable).
+        dlpack_import: A function from the result of another framework's ``dlpack_export`` to a tensor. It checks
+            device, dtype and shape.
+    """
+
+    host_flag: str = ""
+    host_copy: Mapping[type, Callable[[Any], Any | None]] = field(default_factory=dict)
+    numpy_view: Mapping[type, Callable[[Any], np.ndarray | None]] = field(default_factory=dict)
+    dlpack_export: Mapping[type, Callable[[Any, int], tuple[Any, str, tuple[int, ...]] | None]] = field(
+        default_factory=dict
+    )
+    dlpack_import: Callable[[Any, str, tuple[int, ...]], Any | None] | None = None

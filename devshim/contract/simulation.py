@@ -1,0 +1,50 @@
+"""The contract for simulated GPUs: what `ds.simulate` needs of an adapter, and what it may ask afterwards.
+
+An adapter implements these methods in ``simulation/``. A backend without simulation inherits everything here: it shows
+no simulated GPUs, and `simulate` raises `UnsupportedError` with the gap that the backend declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from devshim.contract import capabilities
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from devshim.devices.device import Device
+    from devshim.simulation.faults import Fault
+    from devshim.simulation.memory import SimulatedDevices
+
+__all__ = ["SimulationBackend"]
+
+
+class SimulationBackend:
+    """The mixin of `Backend` for simulated GPUs."""
+
+    simulated: int = 0
+    """The number of simulated GPUs that this backend shows; 0 without simulation."""
+    simulation_refused: str | None = None
+    """The reason why it shows no simulated GPUs although they were requested; otherwise None."""
+    simulated_or_removed: int = 0
+    """The number of simulated GPUs that tensors may be on; exceeds `simulated` while some are on removed GPUs."""
+    simulated_devices: SimulatedDevices | None = (
+        None  # the simulated GPUs' memory and faults; None before the first simulation
+    )
+
+    def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
+        """Show this many simulated GPUs of this many bytes each from now on (0: none), with these faults.
+
+        Sets `simulated`, and begins `cards`, in which every allocation on a simulated GPU is recorded.
+
+        Raises:
+            SimulationError: It is too late, or real GPUs are visible (`devshim.errors.messages`).
+        """
+        raise capabilities.unsupported(self, "simulate")  # type: ignore[arg-type]
+
+    def refuse_removed_devices(self, check: Callable[[Device | None], None]) -> AbstractContextManager[object]:
+        """Return a context in which operators and reads call ``check(device)``, which raises for removed GPUs."""
+        return nullcontext()
