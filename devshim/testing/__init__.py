@@ -3,7 +3,7 @@
 Requirements that this package meets:
 
 * A promise is made once, in the contract, and tested once, here: two backends pass the same test, not two copies of
-  it. Each module of this package tests one table of the contract.
+  it. Each module of `devshim.testing.behaviours` tests one table of the contract.
 * Code that only a framework's expert can write is a hook (`Kit`): how to differentiate, to compile, to write in place.
 * The tested devices always include one that is *not* the default, real or simulated.
 * A feature that a backend declares it does not have (`contract.backend.Gap`) is reported as a gap with its reason,
@@ -35,46 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Conformance"]
 
-ROOMS = (
-    *("base", "suite", "values", "declared", "devices", "missing", "placing", "copying", "creating", "making"),
-    *(
-        "drawing",
-        "host",
-        "interrupts",
-        "dtypes",
-        "gradients",
-        "scopes",
-        "threads",
-        "mixing",
-        "trees",
-        "tracing",
-        "converting",
-        "running",
-    ),
-    *(
-        "fresh",
-        "simulation",
-        "cards",
-        "observed",
-        "taken",
-        "refused",
-        "models",
-        "training",
-        "several",
-        "three",
-        "watching",
-        "guarding",
-        "sites",
-        "secrets",
-        "traced",
-        "traced_calls",
-        "checkpoints",
-        "explaining",
-        "errors",
-        "state",
-    ),
-)
-"""The modules whose assertions pytest rewrites, so that a failure shows the values."""
+REWRITTEN = ("devshim.testing.base", "devshim.testing.values", "devshim.testing.suite", "devshim.testing.behaviours")
+"""The modules and packages whose assertions pytest rewrites, so that a failure shows the values."""
 
 
 def __getattr__(name: str) -> object:
@@ -83,7 +45,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'devshim.testing' has no attribute {name!r}")
     import pytest
 
-    pytest.register_assert_rewrite(*(f"{__name__}.{room}" for room in ROOMS))
+    pytest.register_assert_rewrite(*REWRITTEN)
     from devshim.testing.suite import Conformance
 
     return Conformance

@@ -2,81 +2,81 @@
 
 from __future__ import annotations
 
-from devshim.testing.cards import SimulatedCards
-from devshim.testing.checkpoints import Checkpoints
-from devshim.testing.converting import Converting
-from devshim.testing.copying import Copying
-from devshim.testing.creating import Creating
-from devshim.testing.declared import Declared
-from devshim.testing.devices import Devices
-from devshim.testing.drawing import Drawing
-from devshim.testing.dtypes import Dtypes
-from devshim.testing.errors import Errors
-from devshim.testing.explaining import Explaining
-from devshim.testing.gradients import Gradients
-from devshim.testing.guarding import Guarding
-from devshim.testing.host import Host
-from devshim.testing.interrupts import Interrupts
-from devshim.testing.making import Making
-from devshim.testing.missing import Missing
-from devshim.testing.mixing import Mixing
-from devshim.testing.models import Models
-from devshim.testing.observed import Observed
-from devshim.testing.placing import Placing
-from devshim.testing.refused import Refused
-from devshim.testing.running import Running
-from devshim.testing.scopes import Scopes
-from devshim.testing.several import Several
-from devshim.testing.simulation import Simulation
-from devshim.testing.state import State
-from devshim.testing.taken import TakenAway
-from devshim.testing.threads import Threads
-from devshim.testing.three import ThreeCards
-from devshim.testing.traced import EveryCall
-from devshim.testing.tracing import Tracing
-from devshim.testing.training import Training
-from devshim.testing.trees import Trees
-from devshim.testing.watching import Watching
+from devshim.testing.behaviours.capabilities import CapabilityTests
+from devshim.testing.behaviours.checkpoints import CheckpointTests
+from devshim.testing.behaviours.collectives import CollectiveTests
+from devshim.testing.behaviours.compiled import CompiledTests
+from devshim.testing.behaviours.compiled_api import CompiledApiTests
+from devshim.testing.behaviours.convert import ConvertTests
+from devshim.testing.behaviours.copy import CopyTests
+from devshim.testing.behaviours.creation import CreationTests
+from devshim.testing.behaviours.creation_arguments import CreationArgumentTests
+from devshim.testing.behaviours.devices import DeviceTests
+from devshim.testing.behaviours.dtypes import DtypeTests
+from devshim.testing.behaviours.errors import ErrorTests
+from devshim.testing.behaviours.explain import ExplainTests
+from devshim.testing.behaviours.global_state import GlobalStateTests
+from devshim.testing.behaviours.gradients import GradientTests
+from devshim.testing.behaviours.guard import GuardTests
+from devshim.testing.behaviours.interrupts import InterruptTests
+from devshim.testing.behaviours.ledger import LedgerTests
+from devshim.testing.behaviours.missing_devices import MissingDeviceTests
+from devshim.testing.behaviours.mixed_devices import MixedDeviceTests
+from devshim.testing.behaviours.models import ModelTests
+from devshim.testing.behaviours.numpy_arrays import NumpyArrayTests
+from devshim.testing.behaviours.observers_in_threads import ThreadedObserverTests
+from devshim.testing.behaviours.place import PlaceTests
+from devshim.testing.behaviours.random import RandomTests
+from devshim.testing.behaviours.refused_allocations import RefusedAllocationTests
+from devshim.testing.behaviours.removed_gpus import RemovedGpuTests
+from devshim.testing.behaviours.runtime import RuntimeTests
+from devshim.testing.behaviours.scopes import ScopeTests
+from devshim.testing.behaviours.simulated_gpus import SimulatedGpuTests
+from devshim.testing.behaviours.simulation import SimulationTests
+from devshim.testing.behaviours.threads import ThreadTests
+from devshim.testing.behaviours.three_gpus import ThreeGpuTests
+from devshim.testing.behaviours.training import TrainingTests
+from devshim.testing.behaviours.trees import TreeTests
 
 __all__ = ["Conformance"]
 
 
 class Conformance(
-    Devices,
-    Missing,
-    Placing,
-    Copying,
-    Creating,
-    Making,
-    Drawing,
-    Host,
-    Dtypes,
-    Gradients,
-    Scopes,
-    Threads,
-    Mixing,
-    Trees,
-    Converting,
-    Tracing,
-    EveryCall,
-    Running,
-    Explaining,
-    Errors,
-    State,
-    Declared,
-    Simulation,
-    SimulatedCards,
-    Interrupts,
-    Observed,
-    Refused,
-    TakenAway,
-    Models,
-    Training,
-    Several,
-    Watching,
-    Guarding,
-    Checkpoints,
-    ThreeCards,
+    DeviceTests,
+    MissingDeviceTests,
+    PlaceTests,
+    CopyTests,
+    CreationTests,
+    CreationArgumentTests,
+    RandomTests,
+    NumpyArrayTests,
+    DtypeTests,
+    GradientTests,
+    ScopeTests,
+    ThreadTests,
+    MixedDeviceTests,
+    TreeTests,
+    ConvertTests,
+    CompiledTests,
+    CompiledApiTests,
+    RuntimeTests,
+    ExplainTests,
+    ErrorTests,
+    GlobalStateTests,
+    CapabilityTests,
+    SimulationTests,
+    SimulatedGpuTests,
+    InterruptTests,
+    ThreadedObserverTests,
+    RefusedAllocationTests,
+    RemovedGpuTests,
+    ModelTests,
+    TrainingTests,
+    CollectiveTests,
+    LedgerTests,
+    GuardTests,
+    CheckpointTests,
+    ThreeGpuTests,
 ):
     """All promises of the contract: set `backend`, write the hooks that your framework needs, and run pytest."""
 

@@ -8,16 +8,16 @@ import pytest
 from keras_kit import KerasModels, filtered, keras_on
 
 import devshim as ds
-from devshim.testing.checkpoints import Checkpoints
-from devshim.testing.models import Models
-from devshim.testing.training import Training
+from devshim.testing.behaviours.checkpoints import CheckpointTests
+from devshim.testing.behaviours.models import ModelTests
+from devshim.testing.behaviours.training import TrainingTests
 
 keras_on("jax")
 
 pytestmark = filtered()
 
 
-class TestKerasOnJax(KerasModels, Models, Training, Checkpoints):
+class TestKerasOnJax(KerasModels, ModelTests, TrainingTests, CheckpointTests):
     backend = "jax"
 
     def train_step(self, model: Any, optimizer: Any, x: Any, y: Any, between: Any) -> None:

@@ -1,0 +1,1 @@
+"""The behaviours that the conformance kit tests on every backend, one module for each table of the contract."""

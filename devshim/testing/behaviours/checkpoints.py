@@ -1,0 +1,111 @@
+"""Tests of checkpoints: a saved value loads bit for bit, on any device; a bad file changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import devshim as ds
+from devshim.testing.behaviours.models import ModelKit
+from devshim.testing.values import DTYPES, bits, feature, hook, numbers, sample
+
+if TYPE_CHECKING:
+    from devshim.devices.device import Device
+
+
+class CheckpointTests(ModelKit):
+    """`save` and `load`."""
+
+    @feature("checkpoints")
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_any_dtype_comes_back(self, device: Device, dtype: str, tmp_path: Path) -> None:
+        """Every bit, dtype and shape is preserved, from any device to any device."""
+        a = sample(dtype)
+        ds.save({"x": ds.from_numpy(a, device), "none": ds.from_numpy(a[:0])}, tmp_path / "t.safetensors")
+        for target in (device, ds.cpu()):
+            back = ds.load(tmp_path / "t.safetensors", target)
+            assert list(back) == ["x", "none"]
+            assert ds.device_of(back["x"]) is target
+            assert self.adapter.dtype_name(back["x"]) == dtype
+            assert bits(ds.to_numpy(back["x"])) == bits(a)
+            assert self.adapter.shape(back["none"]) == a[:0].shape
+
+    @feature("checkpoints")
+    def test_a_tree_comes_back_in_its_structure(self, other_device: Device, tmp_path: Path) -> None:
+        """Lists, tuples, dicts and plain values come back in the same structure."""
+        x = ds.from_numpy(numbers(), other_device)
+        tree = {"a": [x, (x, 3)], "b": {"name": "net", "rate": 0.5, "on": True, "none": None}, "c": []}
+        path = tmp_path / "t.safetensors"
+        ds.save(tree, path)
+        back = ds.load(path, other_device)
+        assert back["b"] == tree["b"]
+        assert back["c"] == []
+        assert type(back["a"][1]) is tuple
+        assert back["a"][1][1] == 3
+        assert self.same_numbers(back["a"][0], numbers())
+        assert ds.device_of(back["a"][1][0]) is other_device
+
+    @feature("checkpoints", "models")
+    @hook("model", "optimizer")
+    def test_training_goes_on_from_a_checkpoint(self, away: tuple[Device, Device], tmp_path: Path) -> None:
+        """A model and optimizer that are loaded into new ones on another device continue training unchanged."""
+        first = [ds.place(model := self.model(), away[0]), self.optimizer(model)]
+        self.train_step(first[0], first[1], *self.data(away[0]), lambda: None)
+        path = tmp_path / "run.safetensors"
+        ds.save(first, path)
+        second: list[Any] = [model := self.model(), self.optimizer(model)]
+        ds.place(second, away[1])
+        assert ds.load(path, away[1], into=second) is second
+        self.check_on(second[0], away[1])
+        for pair, device in ((first, away[0]), (second, away[1])):
+            self.train_step(pair[0], pair[1], *self.data(device), lambda: None)
+        self.check_same_training(self.weights(second[0]), self.weights(first[0]))
+
+    def weights(self, model: Any) -> dict[str, Any]:
+        """Return a model's parameters and buffers."""
+        kept = {path: leaf for path, leaf in self.leaves_of(model).items() if leaf.kind in ("parameter", "buffer")}
+        return {path: ds.to_numpy(leaf.read()) for path, leaf in kept.items()}
+
+    @feature("checkpoints", "models")
+    @hook("model")
+    def test_a_bad_file_changes_nothing(self, device: Device, tmp_path: Path) -> None:
+        """A truncated file, one with a flipped bit, and one that is not a checkpoint are refused.
+
+        The model is unchanged.
+        """
+        model = ds.place(self.model(), device)
+        before, path = self.weights(model), tmp_path / "m.safetensors"
+        ds.save(model, path)
+        content = path.read_bytes()
+        for leaf in self.leaves_of(model).values():
+            leaf.write(ds.full_like(leaf.read(), 3))
+        changed = self.weights(model)
+        flipped = bytearray(content)
+        flipped[-3] ^= 4
+        for bad in (content[:-1], content[: len(content) // 2], b"", bytes(flipped), b"\xff" * 100, content + b"x"):
+            path.write_bytes(bad)
+            with pytest.raises(ds.CheckpointError) as caught:
+                ds.load(path, device, into=model)
+            assert str(path) in caught.value.problem
+            self.check_equal(self.weights(model), changed)
+        path.write_bytes(content)
+        assert ds.load(path, device, into=model) is model
+        self.check_equal(self.weights(model), before)
+
+    @feature("checkpoints")
+    def test_saving_replaces_the_file_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A save that fails leaves the old file, and no other file beside it."""
+        path = tmp_path / "t.safetensors"
+        ds.save([ds.from_numpy(numbers())], path)
+        old = path.read_bytes()
+
+        def refuse(*_: object) -> None:
+            raise OSError("asked to")
+
+        monkeypatch.setattr("os.replace", refuse)
+        with pytest.raises(OSError, match="asked to"):
+            ds.save([ds.from_numpy(numbers() + 1)], path)
+        assert path.read_bytes() == old
+        assert [each.name for each in tmp_path.iterdir()] == [path.name]

@@ -1,0 +1,215 @@
+"""Tests of several devices: `split`, `gather`, reductions, and functions that run at the same time."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import at_offset, feature, hook, numbers
+
+if TYPE_CHECKING:
+    from devshim.contract.backend import Tensor
+    from devshim.devices.device import Device
+
+ROWS = (7, 6, 3, 2, 1)
+
+
+class CollectiveTests(Kit):
+    """`split`, `gather`, `broadcast`, `all_reduce_`, `parallel`; on the host alone, and from it to GPUs."""
+
+    @pytest.fixture
+    def three(self, device: Device) -> list[Device]:
+        """Three devices, of which one may occur twice."""
+        return [device, ds.cpu(), device]
+
+    # ------------------------------------------------------------------ split and gather
+    @feature("several")
+    @pytest.mark.parametrize("rows", ROWS)
+    def test_parts_differ_by_one_row_at_most(self, three: list[Device], rows: int) -> None:
+        """Each device gets its part, the larger parts first, and `gather` restores the tensor bit for bit."""
+        a = numbers((rows, 2))
+        x = ds.from_numpy(a)
+        parts = ds.split(x, three)
+        sizes = [self.adapter.shape(part)[0] for part in parts]
+        assert sizes == [rows // 3 + (i < rows % 3) for i in range(3)]
+        assert [ds.device_of(part) for part in parts] == three
+        back = ds.gather(parts, three[0])
+        assert ds.device_of(back) is three[0]
+        assert ds.to_numpy(back).tobytes() == a.tobytes()
+
+    @feature("several")
+    def test_another_axis(self, three: list[Device]) -> None:
+        """`split` cuts along the requested axis; a negative axis counts from the end."""
+        a = numbers((2, 5))
+        parts = ds.split(ds.from_numpy(a), three, axis=-1)
+        assert [self.adapter.shape(part) for part in parts] == [(2, 2), (2, 2), (2, 1)]
+        assert ds.to_numpy(ds.gather(parts, "cpu", axis=1)).tobytes() == a.tobytes()
+
+    @feature("several")
+    def test_uneven_rows_are_refused_or_dropped_on_request(self, three: list[Device]) -> None:
+        """``uneven="error"`` raises before anything is copied; ``"drop"`` leaves out the last rows."""
+        x = ds.from_numpy(numbers((7, 2)))
+        with pytest.raises(ds.ArgumentError, match="7"):
+            ds.split(x, three, uneven="error")
+        parts = ds.split(x, three, uneven="drop")
+        assert [self.adapter.shape(part)[0] for part in parts] == [2, 2, 2]
+        assert self.same_numbers(ds.gather(parts, "cpu"), numbers((7, 2))[:6])
+        assert [self.adapter.shape(p)[0] for p in ds.split(ds.place(x, three[0]), three[:1], uneven="error")] == [7]
+
+    @feature("several")
+    def test_trees_are_cut_alike(self, three: list[Device]) -> None:
+        """Every tensor of a tree is split, and each part is a tree of the same structure.
+
+        Other leaves go to all parts.
+        """
+        a, b = numbers((5, 2)), numbers((5,))
+        tree = {"x": ds.from_numpy(a), "y": [ds.from_numpy(b), "name"]}
+        parts = ds.split(tree, three)
+        assert [self.adapter.shape(part["x"])[0] for part in parts] == [2, 2, 1]
+        assert [part["y"][1] for part in parts] == ["name"] * 3
+        assert all(ds.same_device(part) for part in parts)
+        back = ds.gather(parts, three[0])
+        assert ds.to_numpy(back["x"]).tobytes() == a.tobytes()
+        assert ds.to_numpy(back["y"][0]).tobytes() == b.tobytes()
+
+    @feature("several")
+    def test_numbers_are_gathered_into_one_tensor(self, three: list[Device]) -> None:
+        """Tensors without axes, such as the losses of the parts, become one of shape (parts,), also in a tree."""
+        losses = [ds.asarray(float(i), dtype="float32", device=device) for i, device in enumerate(three)]
+        for target in three[:2]:
+            found = ds.gather(losses, target)
+            assert ds.device_of(found) is target
+            assert self.same_numbers(found, [0.0, 1.0, 2.0])
+            tree = ds.gather([{"loss": x, "n": 3} for x in losses], target, axis=-1)
+            assert self.same_numbers(tree["loss"], [0.0, 1.0, 2.0])
+        assert self.same_numbers(ds.gather(losses[:1], three[0]), [0.0])
+        with pytest.raises(ds.ArgumentError):
+            ds.gather(losses, "cpu", axis=1)
+
+    @feature("several", "gradient")
+    def test_gradients_flow_to_gathered_numbers(self, three: list[Device]) -> None:
+        """Each part gets its own gradient."""
+
+        def joined(x: Tensor) -> Tensor:
+            parts = [ds.run(lambda y: y[0], part) for part in ds.split(x, three)]
+            return ds.gather(parts, "cpu")
+
+        gradient = self.gradient(joined, ds.from_numpy(numbers((3,))))
+        assert gradient is not None
+        assert self.same_numbers(gradient, 2 * numbers((3,)))
+
+    @feature("several", "gradient")
+    def test_gradients_flow_through(self, three: list[Device]) -> None:
+        """The gradient through `split` and `gather` is the gradient of the whole tensor."""
+        a = numbers((4, 2))
+        gradient = self.gradient(lambda x: ds.gather(ds.split(x, three), "cpu"), ds.from_numpy(a))
+        assert gradient is not None
+        assert self.same_numbers(gradient, 2 * a)
+
+    # ------------------------------------------------------------------ copies
+    @feature("several")
+    def test_broadcast_gives_each_its_own(self, three: list[Device]) -> None:
+        """Each device gets an independent copy: a write to one reaches neither the others nor the source."""
+        a = numbers()
+        x = ds.from_numpy(a)
+        copies = ds.broadcast({"x": x}, three)
+        assert [ds.device_of(each["x"]) for each in copies] == three
+        for each in copies[:-1]:
+            if self.can_scribble(ds.device_of(each["x"])):
+                self.scribble(each["x"])
+        assert self.same_numbers(copies[-1]["x"], a)
+        assert self.same_numbers(x, a)
+
+    # ------------------------------------------------------------------ reductions
+    @feature("several")
+    @pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
+    def test_all_reduce_gives_everyone_the_same(self, three: list[Device], op: Any) -> None:
+        """Afterwards every tensor contains the sum, mean, maximum or minimum, in place if tensors are writable."""
+        arrays = [numbers((2, 3)) * factor for factor in (1, -2, 4)]
+        tensors = [ds.from_numpy(a, device) for a, device in zip(arrays, three, strict=True)]
+        given = list(tensors)
+        assert ds.all_reduce_(given, op) is given
+        if not self.adapter.immutable:
+            assert all(new is old for new, old in zip(given, tensors, strict=True))
+        expected = getattr(np, op)(np.stack(arrays), axis=0)
+        assert [ds.device_of(x) for x in given] == three
+        assert all(np.allclose(ds.to_numpy(x), expected, rtol=1e-6) for x in given)
+
+    @feature("several", "numpy")
+    def test_all_reduce_of_memory_lent_by_numpy_is_done_on_return(self, device: Device) -> None:
+        """NumPy sees the sum in shared memory, and a later write there does not reach the other tensors."""
+        a = at_offset(np.zeros(1 << 22, "float32"), 0)  # large, so that work still running would be detected
+        for _ in range(3):
+            a[...] = 1
+            try:
+                x = ds.from_numpy(a, copy=False)
+            except ds.CopyNeededError:
+                return
+            entries = [x, ds.full_like(x, 2, device=device)]
+            ds.all_reduce_(entries)
+            assert entries[0] is not x or (a == 3).all()
+            a[...] = 7
+            assert (ds.to_numpy(entries[1]) == 3).all()
+
+    @feature("several")
+    def test_all_reduce_refuses_what_does_not_fit(self, three: list[Device]) -> None:
+        """Different shapes, different dtypes and unknown operations are refused, and nothing changes."""
+        x, y = ds.from_numpy(numbers((2, 3)), three[0]), ds.from_numpy(numbers((3, 2)))
+        wide = ds.from_numpy(numbers((2, 3)).astype("float64"))
+        refused: list[tuple[list[Any], Any]] = [([x, y], "sum"), ([x, wide], "sum"), ([x], "xor")]
+        for bad, op in refused:
+            with pytest.raises(ds.ArgumentError):
+                ds.all_reduce_(bad, op)
+        assert self.same_numbers(x, numbers((2, 3)))
+
+    # ------------------------------------------------------------------ at the same time
+    @feature("several")
+    def test_parallel_runs_at_the_same_time(self, three: list[Device]) -> None:
+        """Each function has a thread, all run at the same time, and the results come in order."""
+        meet = threading.Barrier(3, timeout=30)
+
+        def work(x: Tensor) -> Any:
+            meet.wait()
+            return ds.run(lambda y: y + y, x)
+
+        inputs = [ds.from_numpy(numbers() + i, device) for i, device in enumerate(three)]
+        found = ds.parallel([work] * 3, inputs)
+        assert [ds.device_of(y) for y in found] == three
+        assert all(self.same_numbers(y, 2 * (numbers() + i)) for i, y in enumerate(found))
+
+    @feature("several")
+    @feature("gradient")
+    @hook("gradient")
+    def test_gradients_in_parallel_are_right(self, three: list[Device]) -> None:
+        """Each thread gets the gradients of its own tensors, on their devices."""
+        inputs = [ds.from_numpy(numbers() + i, device) for i, device in enumerate(three)]
+
+        def work(x: Tensor) -> list[Tensor]:
+            return [self.gradient(lambda y: y + y, x) for _ in range(20)]
+
+        for i, found in enumerate(ds.parallel([work] * 3, inputs)):
+            assert all(self.same_numbers(gradient, 8 * (numbers() + i)) for gradient in found)
+
+    @feature("several")
+    def test_the_first_failure_names_its_device(self, three: list[Device]) -> None:
+        """After all have ended, the first failure in order is raised, and names the device on which it happened."""
+        ended: list[int] = []
+
+        def work(x: Tensor) -> None:
+            i = int(ds.to_numpy(x).ravel()[0])
+            if i == 0:
+                ended.append(i)
+                return
+            raise RuntimeError(f"failed {i}")
+
+        inputs = [ds.full((2,), i, dtype="float32", device=device) for i, device in enumerate((*three, "cpu"))]
+        with pytest.raises(RuntimeError, match="failed 1") as caught:
+            ds.parallel([work] * 4, inputs)
+        assert ended == [0]
+        told = "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+        assert "cpu" in told

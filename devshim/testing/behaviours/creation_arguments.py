@@ -1,0 +1,152 @@
+"""More tests of creation: `asarray` of any value, default dtypes, exact 64-bit values, and invalid arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import bits, feature, hook, numbers
+
+if TYPE_CHECKING:
+    from devshim.devices.device import Device
+
+NONSENSE: dict[str, Callable[[], object]] = {
+    "negative length": lambda: ds.zeros(-1),
+    "negative length in a tuple": lambda: ds.ones((2, -3)),
+    "a float as a length": lambda: ds.zeros(2.0),  # type: ignore[arg-type]
+    "a bool as a length": lambda: ds.zeros(True),
+    "text as a shape": lambda: ds.empty("22"),  # type: ignore[arg-type]
+    "no shape": lambda: ds.full(None, 1),  # type: ignore[arg-type]
+    "text as a value": lambda: ds.full(2, "1"),  # type: ignore[arg-type]
+    "a step of zero": lambda: ds.arange(0, 3, 0),
+    "text as a bound": lambda: ds.arange("3"),  # type: ignore[arg-type]
+    "a negative number of values": lambda: ds.linspace(0, 1, -1),
+    "a float as a number of values": lambda: ds.linspace(0, 1, 2.5),  # type: ignore[arg-type]
+    "negative rows": lambda: ds.eye(-2),
+    "a diagonal of text": lambda: ds.eye(2, k="1"),  # type: ignore[arg-type]
+    "a dtype nobody has": lambda: ds.zeros(2, dtype="float7"),
+    "a number as a dtype": lambda: ds.zeros(2, dtype=32),
+}
+
+
+class CreationArgumentTests(Kit):
+    """Values, defaults and refusals of creation."""
+
+    @feature("create")
+    @pytest.mark.parametrize("nonsense", NONSENSE)
+    def test_nonsense_is_refused(self, nonsense: str) -> None:
+        """Invalid arguments raise the same `ArgumentError` on every framework."""
+        with pytest.raises(ds.ArgumentError):
+            NONSENSE[nonsense]()
+
+    @feature("create")
+    def test_default_dtypes_are_the_frameworks(self, device: Device) -> None:
+        """Without ``dtype``, floats become a float dtype, ints an int dtype and bools bool, on every device."""
+        name = self.adapter.dtype_name
+        floats = {name(make(2, device=device)) for make in (ds.zeros, ds.ones, ds.empty)}
+        floats |= {name(ds.full(2, 1.5, device=device)), name(ds.eye(2, device=device))}
+        floats |= {name(ds.linspace(0, 1, 3, device=device)), name(ds.arange(0.0, 1.0, 0.5, device=device))}
+        assert floats <= {"float32", "float64"}
+        assert name(ds.arange(3, device=device)) in ("int32", "int64")
+        # MXNet's default for any number is a float.
+        assert name(ds.full(2, 3, device=device)) in ("int32", "int64", *floats)
+        assert name(ds.full(2, True, device=device)) in ("bool", *floats)
+
+    @feature("create", "float64")
+    def test_wide_integers_are_exact(self, device: Device) -> None:
+        """64-bit integers keep every bit: no value passes through a float or a narrower integer."""
+        big = 2**53 + 1
+        for x, expected in (
+            (ds.full(1, big, dtype="int64", device=device), [big]),
+            (ds.asarray([big, -big], dtype="int64", device=device), [big, -big]),
+            (ds.arange(2**40, 2**40 + 3, dtype="int64", device=device), [2**40, 2**40 + 1, 2**40 + 2]),
+        ):
+            assert self.adapter.dtype_name(x) == "int64"
+            assert ds.to_numpy(x).tolist() == expected
+
+    @feature("create", "float64")
+    def test_wide_floats_are_exact(self, device: Device) -> None:
+        """64-bit floats keep every bit."""
+        value = 0.1 + 2**-50
+        wide: dict[str, Any] = {"dtype": "float64", "device": device}
+        for x in (ds.full(1, value, **wide), ds.asarray([value], **wide)):
+            assert ds.to_numpy(x).tolist() == [value]
+        line = ds.to_numpy(ds.linspace(0, 1, 11, dtype="float64", device=device))
+        assert np.abs(line - np.linspace(0, 1, 11)).max() < 1e-15
+
+    @feature("float16")
+    @feature("create")
+    def test_dtypes_come_in_three_ways(self, device: Device) -> None:
+        """A dtype can be a name, a NumPy dtype, or the framework's own."""
+        own = self.adapter.dtype("float16")
+        for dtype in ("float16", np.float16, np.dtype("float16"), own):
+            assert self.adapter.dtype_name(ds.zeros(2, dtype=dtype, device=device)) == "float16"
+
+    @feature("create", "bool")
+    def test_asarray_reads_python_values(self, device: Device) -> None:
+        """`asarray` takes numbers and nested sequences of them; bools stay bools and floats stay floats."""
+        name = self.adapter.dtype_name
+        default = name(ds.zeros(1))  # MXNet's default for any number
+        assert name(ds.asarray([True, False], device=device)) in ("bool", default)
+        assert name(ds.asarray(True, device=device)) in ("bool", default)
+        assert name(ds.asarray([1, 2.5], device=device)) in ("float32", "float64")
+        assert name(ds.asarray((1, 2), device=device)) in ("int32", "int64", default)
+        assert self.same_numbers(ds.asarray([[1, 2], (3, 4)], device=device), [[1, 2], [3, 4]])
+        assert self.adapter.shape(ds.asarray([], device=device)) == (0,)
+        assert self.same_numbers(ds.asarray(range(3), device=device), [0, 1, 2])
+
+    @feature("create")
+    def test_asarray_reads_arrays(self, device: Device) -> None:
+        """`asarray` of a NumPy array keeps its dtype and bits, and shares no memory with it."""
+        a = numbers(dtype="float64") + 0.1
+        kept = bits(a)
+        x = ds.asarray(a, device=device, copy=True)
+        a[...] = -5
+        assert bits(ds.to_numpy(x)) == kept
+        assert self.adapter.dtype_name(ds.asarray(np.int8(3), device=device)) == "int8"
+        assert self.adapter.dtype_name(ds.asarray(numbers(), dtype="int32", device=device)) == "int32"
+
+    @feature("create")
+    def test_asarray_of_a_tensor_is_place(self, device: Device) -> None:
+        """A tensor keeps its device and dtype, unless an argument overrides them."""
+        x = self.tensor(device)
+        assert ds.asarray(x) is x
+        assert ds.asarray(x, device=device, dtype="float32", copy=False) is x
+        copy = ds.asarray(x, copy=True)
+        assert copy is not x
+        assert ds.device_of(copy) is device
+        cast = ds.asarray(x, dtype="int32")
+        assert self.adapter.dtype_name(cast) == "int32"
+        assert ds.device_of(cast) is device
+        assert self.same_numbers(cast, numbers())
+        assert ds.device_of(ds.asarray(x, device="cpu")) is ds.cpu()
+        with pytest.raises(ds.CopyNeededError):
+            ds.asarray(x, dtype="int32", copy=False)
+
+    @feature("create")
+    @pytest.mark.parametrize(
+        "values", ["text", [[1, 2], [3]], ["a"], {}, object(), [None]], ids=lambda value: repr(value)[:14]
+    )
+    def test_asarray_refuses_what_holds_no_numbers(self, values: Any) -> None:
+        """A value that cannot be read as numbers raises `ConversionError` on every framework."""
+        with pytest.raises(ds.ConversionError):
+            ds.asarray(values)
+
+    @feature("create")
+    def test_numbers_cannot_be_shared(self) -> None:
+        """``copy=False`` raises for Python numbers, because they have no memory to share."""
+        with pytest.raises(ds.CopyNeededError):
+            ds.asarray([1, 2], copy=False)
+
+    @feature("create")
+    @hook("native_zeros")
+    def test_the_frameworks_own_creation_follows_the_scope(self, other_device: Device) -> None:
+        """Inside `on`, a tensor that the framework creates natively is on the device, too."""
+        with ds.on(other_device):
+            x = self.native_zeros()
+        assert ds.device_of(x) is other_device

@@ -1,0 +1,66 @@
+"""Tests of dtypes by name: the array API's names map to the framework's own dtypes, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import DTYPES, feature, numbers, sample
+
+if TYPE_CHECKING:
+    from devshim.devices.device import Device
+
+
+class DtypeTests(Kit):
+    """Names, casts and sizes."""
+
+    @feature("numpy")
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_a_name_is_its_dtypes_name(self, dtype: str) -> None:
+        """The framework's dtype for a name is recognised as its own, and tensors made with it have that name."""
+        own = self.adapter.dtype(dtype)
+        assert self.adapter.is_dtype(own)
+        assert self.adapter.dtype_name(ds.zeros(2, dtype=own)) == dtype
+        assert not self.adapter.is_dtype(dtype)
+        assert not self.adapter.is_dtype(None)
+
+    @feature("numpy")
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_size_and_shape_are_known(self, dtype: str, device: Device) -> None:
+        """A tensor's bytes are its number of elements times their size, on any device."""
+        x = ds.zeros((3, 4), dtype=dtype, device=device)
+        width = {"bool": 1, "bfloat16": 2}.get(dtype) or np.dtype(dtype).itemsize
+        assert self.adapter.nbytes(x) == 12 * width
+        assert self.adapter.shape(x) == (3, 4)
+        assert all(type(size) is int for size in self.adapter.shape(x))
+
+    @feature("bfloat16")
+    def test_bfloat16_is_cast_both_ways(self, device: Device) -> None:
+        """bfloat16 stores what its eight bits of precision can represent, and is read back through float32."""
+        x = ds.asarray([1.0, 3.140625, -0.5, 2.0**100], dtype="bfloat16", device=device)
+        assert self.adapter.dtype_name(x) == "bfloat16"
+        wide = ds.asarray(x, dtype="float32")
+        assert ds.device_of(wide) is device
+        assert ds.to_numpy(wide).tolist() == [1.0, 3.140625, -0.5, 2.0**100]
+
+    @feature("numpy")
+    @pytest.mark.parametrize("dtype", [pytest.param("float16", marks=feature("float16")), "float32", "int32", "uint8"])
+    def test_a_cast_stays_on_its_device(self, dtype: str, device: Device) -> None:
+        """``asarray(x, dtype=...)`` computes on the tensor's own device."""
+        y = ds.asarray(self.tensor(device, dtype="int8"), dtype=dtype)
+        assert ds.device_of(y) is device
+        assert self.adapter.dtype_name(y) == dtype
+        assert self.same_numbers(y, numbers())
+
+    @feature("float64")
+    def test_wide_values_survive_the_way_around(self, device: Device) -> None:
+        """64-bit values keep their width through host, device, copy and back."""
+        for dtype in ("int64", "float64"):
+            a = sample(dtype, (5,))
+            back = ds.to_numpy(ds.place(ds.copy(ds.from_numpy(a, device), device), "cpu"))
+            assert back.dtype == a.dtype
+            assert back.tobytes() == a.tobytes()

@@ -1,0 +1,150 @@
+"""Tests of `from_numpy` and `to_numpy`: every bit is preserved, and memory is never shared unless requested."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import devshim as ds
+from devshim.testing.base import Kit
+from devshim.testing.values import DTYPES, LAYOUTS, at_offset, bits, feature, native_bits, numbers, sample
+
+if TYPE_CHECKING:
+    from devshim.devices.device import Device
+
+UNREADABLE: dict[str, Any] = {
+    "objects": np.array([object()]),
+    "text": np.array(["a"]),
+    "records": np.zeros(2, [("a", "f4")]),
+    "dates": np.array(["2020-01-01"], "M8[D]"),
+}
+
+
+class NumpyArrayTests(Kit):
+    """NumPy in, NumPy out."""
+
+    @feature("numpy")
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_round_trip(self, device: Device, dtype: str, layout: str) -> None:
+        """Any dtype in any memory layout arrives on any device and comes back with every bit."""
+        if layout == "other_endian" and dtype == "bfloat16":
+            layout = "strided"  # NumPy has no bfloat16 of the other byte order
+        a = LAYOUTS[layout](sample(dtype))
+        before = native_bits(a)
+        x = ds.from_numpy(a, device)
+        assert ds.device_of(x) is device
+        assert self.adapter.dtype_name(x) == dtype
+        assert self.adapter.shape(x) == a.shape
+        assert bits(ds.to_numpy(x)) == before == native_bits(a)
+
+    @feature("numpy")
+    @pytest.mark.parametrize("offset", [0, 1, 4, 16], ids="offset{}".format)
+    def test_from_numpy_does_not_alias(self, device: Device, offset: int) -> None:
+        """A later write to the array does not reach the tensor, nor the other way round, at any memory address."""
+        a = at_offset(numbers(), offset)
+        x = ds.from_numpy(a, device)
+        a[...] = -5
+        assert self.same_numbers(x, numbers())
+        if self.can_scribble(device):
+            self.scribble(x)
+        assert (a == -5).all()
+
+    @feature("numpy")
+    def test_to_numpy_does_not_alias(self, device: Device) -> None:
+        """The array is new and writable; a write to it does not reach the tensor, nor the other way round."""
+        x = self.tensor(device)
+        a, b = ds.to_numpy(x), ds.to_numpy(x, copy=True)
+        assert type(a) is np.ndarray
+        assert a.flags.writeable
+        a[...] = -5
+        assert self.same_numbers(x, numbers())
+        if self.can_scribble(device):
+            self.scribble(x)
+        assert (a == -5).all()
+        assert bits(b) == bits(numbers())
+
+    @feature("numpy")
+    def test_from_numpy_shares_only_on_demand(self) -> None:
+        """``copy=False`` shares the memory, so that a write is visible, or raises."""
+        a = at_offset(numbers(), 0)
+        try:
+            x = ds.from_numpy(a, copy=False)
+        except ds.CopyNeededError:
+            return
+        a[...] = -5
+        assert self.same_numbers(x, np.full((3, 4), -5, "float32"))
+
+    @feature("numpy")
+    def test_another_byte_order_is_never_shared(self) -> None:
+        """``copy=False`` refuses an array of the other byte order, whose values cannot be read in place."""
+        a = LAYOUTS["other_endian"](numbers())
+        for share in (ds.from_numpy, ds.asarray):
+            if share is ds.from_numpy or self.backend != "numpy":  # which is the tensor's own framework
+                with pytest.raises(ds.CopyNeededError, match="byte order"):
+                    share(a, copy=False)
+
+    @feature("numpy")
+    def test_to_numpy_shares_only_on_demand(self) -> None:
+        """``copy=False`` returns the tensor's own memory, so that a write is visible, or raises."""
+        x = self.tensor()
+        try:
+            a = ds.to_numpy(x, copy=False)
+        except ds.CopyNeededError:
+            return
+        assert bits(a) == bits(numbers())
+        self.scribble(x)
+        assert not np.array_equal(a, numbers())
+        assert self.same_numbers(x, a)
+
+    @feature("numpy")
+    def test_a_card_shares_nothing_with_the_host(self, other_device: Device) -> None:
+        """``copy=False`` across devices raises."""
+        with pytest.raises(ds.CopyNeededError):
+            ds.to_numpy(self.tensor(other_device), copy=False)
+        with pytest.raises(ds.CopyNeededError):
+            ds.from_numpy(numbers(), other_device, copy=False)
+
+    @feature("numpy")
+    def test_read_only_memory_is_not_written(self, device: Device) -> None:
+        """A tensor made from a read-only array can be written to without changing the array."""
+        a = numbers()
+        a.setflags(write=False)
+        x = ds.from_numpy(a, device)
+        if self.can_scribble(device):
+            self.scribble(x)
+        assert bits(a) == bits(numbers())
+
+    @feature("numpy")
+    def test_numpy_scalars_are_zero_dimensional(self, device: Device) -> None:
+        """A NumPy scalar keeps its dtype and becomes a 0-d tensor."""
+        x = ds.from_numpy(np.float32(2.5), device)  # type: ignore[arg-type]
+        assert self.adapter.dtype_name(x) == "float32"
+        assert self.same_numbers(x, np.float32(2.5))
+
+    @feature("numpy")
+    @pytest.mark.parametrize("kind", UNREADABLE)
+    def test_unreadable_arrays_are_refused(self, kind: str) -> None:
+        """An array of anything but numbers raises `ConversionError`."""
+        with pytest.raises(ds.ConversionError):
+            ds.from_numpy(UNREADABLE[kind])
+        if not self.adapter.is_tensor(np.ndarray):  # NumPy's arrays of objects are tensors of its own
+            with pytest.raises(ds.ConversionError):
+                ds.asarray(UNREADABLE[kind])
+
+    @feature("numpy")
+    @pytest.mark.parametrize("value", [[1.0], 2.5, "text", None], ids=repr)
+    def test_from_numpy_wants_an_array(self, value: Any) -> None:
+        """`from_numpy` takes only arrays; `asarray` takes other values."""
+        with pytest.raises(ds.ArgumentError):
+            ds.from_numpy(value)
+
+    @feature("numpy", "gradient")
+    @pytest.mark.hook("trainable")
+    def test_a_trainable_tensor_is_read_detached(self, device: Device) -> None:
+        """`to_numpy` does not require detaching first."""
+        x = self.trainable(self.tensor(device))
+        assert bits(ds.to_numpy(x)) == bits(numbers())
+        assert self.is_trainable(x)

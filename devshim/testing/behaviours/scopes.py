@@ -1,0 +1,166 @@
+"""Tests of default devices: `on` and `set_device` in one thread, `using` and `use`. `threads` tests several threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import devshim as ds
+from devshim.registry import current
+from devshim.testing.base import Kit, in_thread
+from devshim.testing.values import feature, hook
+
+if TYPE_CHECKING:
+    from devshim.devices.device import Device
+
+
+def default() -> Device:
+    """Return the device of a new tensor."""
+    return ds.device_of(ds.zeros(1))
+
+
+class ScopeTests(Kit):
+    """Scopes can be nested in any way, and are always restored."""
+
+    @feature("create")
+    def test_on_gives_the_device(self, device: Device) -> None:
+        """`on` takes any spelling, yields the `Device`, and makes it the default until the block ends."""
+        with ds.on(str(device).upper()) as inside:
+            assert inside is device
+            assert default() is device
+        assert default() is ds.cpu()
+
+    @feature("create")
+    def test_scopes_nest(self, journey: tuple[Device, Device]) -> None:
+        """The innermost scope applies; leaving it restores the outer one."""
+        outer, inner = journey
+        with ds.on(outer):
+            with ds.on(inner):
+                assert default() is inner
+                with ds.on("cpu"):
+                    assert default() is ds.cpu()
+                assert default() is inner
+            assert default() is outer
+        assert default() is ds.cpu()
+
+    @feature("create")
+    def test_an_exception_leaves_the_scope(self, journey: tuple[Device, Device]) -> None:
+        """An exception passes through `on` unchanged, and the default is restored."""
+        error = KeyError("mine")
+
+        def fail() -> None:
+            with ds.on(journey[1]):
+                raise error
+
+        with ds.on(journey[0]):
+            with pytest.raises(KeyError) as caught:
+                fail()
+            assert caught.value is error
+            assert default() is journey[0]
+        assert default() is ds.cpu()
+
+    @feature("create")
+    def test_one_scope_is_entered_again(self, device: Device) -> None:
+        """The same `on` object can be entered again, also inside itself."""
+        scope = ds.on(device)
+        for _ in range(2):
+            with scope, ds.on("cpu"):
+                with scope:
+                    assert default() is device
+                assert default() is ds.cpu()
+        assert default() is ds.cpu()
+
+    @feature("create")
+    @hook("native_zeros")
+    def test_the_frameworks_own_default_is_restored(self, device: Device) -> None:
+        """After `on`, also after an exception, the framework creates on the same device as before."""
+        before = ds.device_of(self.native_zeros())
+        with ds.on(device):
+            assert ds.device_of(self.native_zeros()) is device
+        assert ds.device_of(self.native_zeros()) is before
+        with pytest.raises(KeyError), ds.on(device), ds.on("cpu"):
+            raise KeyError
+        assert ds.device_of(self.native_zeros()) is before
+
+    @feature("op_scope")
+    def test_operators_follow_the_scope(self, other_device: Device) -> None:
+        """Inside `on`, the framework's operators compute there, on tensors that were not placed explicitly."""
+        x = self.native_zeros()
+        with ds.on(other_device):
+            assert ds.device_of(x + x) is other_device
+
+    @feature("create")
+    def test_set_device_lasts(self, device: Device) -> None:
+        """`set_device` applies for the rest of the thread; the next call replaces it."""
+
+        def body() -> list[Device]:
+            ds.set_device(device)
+            found = [default()]
+            ds.set_device("cpu")
+            return [*found, default()]
+
+        assert in_thread(body) == [device, ds.cpu()]
+        assert default() is ds.cpu()
+
+    @feature("create")
+    def test_set_device_ends_with_its_scope(self, device: Device) -> None:
+        """Inside `on`, `set_device` applies until the scope ends."""
+
+        def body() -> list[Device]:
+            with ds.on("cpu"):
+                ds.set_device(device)
+                inside = default()
+            after = default()
+            ds.set_device(device)
+            with ds.on("cpu"):
+                nested = default()
+            return [inside, after, nested, default()]
+
+        assert in_thread(body) == [device, ds.cpu(), ds.cpu(), device]
+
+    @feature("create")
+    @hook("native_zeros")
+    def test_the_frameworks_own_creation_follows_set_device(self, other_device: Device) -> None:
+        """`set_device` also sets the framework's own default, like ``torch.cuda.set_device`` in textbooks."""
+
+        def body() -> Device:
+            ds.set_device(other_device)
+            return ds.device_of(self.native_zeros())
+
+        before = ds.device_of(self.native_zeros())
+        assert in_thread(body) is other_device
+        assert ds.device_of(self.native_zeros()) is before
+
+    def test_using_chooses_the_framework(self) -> None:
+        """`using` applies to its block, also nested and after an exception, and overrides `use`."""
+        with ds.using("numpy"):
+            assert current.current().name == "numpy"
+            with ds.using(self.backend):
+                assert current.current().name == self.backend
+            with pytest.raises(KeyError), ds.using(self.backend):
+                raise KeyError
+            assert current.current().name == "numpy"
+        assert current.current().name == self.backend
+
+    def test_a_tensor_brings_its_framework(self, device: Device) -> None:
+        """A tensor is handled by its own framework, whatever the current framework is."""
+        x = self.tensor(device)
+        with ds.using("numpy"):
+            assert ds.device_of(x) is device
+            assert ds.place(x, device) is x
+            assert self.alike(ds.copy(x, device), x)
+            assert self.alike(ds.zeros_like(x), x)
+            assert ds.device_of(ds.run(lambda t: t + t, x)) is device
+
+    def test_an_unknown_framework_is_refused(self) -> None:
+        """An unknown name raises `BackendNotFoundError`, which lists what is installed, and changes nothing."""
+        for call in (ds.use, ds.using):
+            with pytest.raises(ds.BackendNotFoundError, match=self.backend):
+                call("framework_of_nobody")
+        assert current.current().name == self.backend
+
+    def test_the_framework_lists_itself(self) -> None:
+        """`backends` shows the framework with its version, and `framework` returns its module."""
+        assert ds.backends()[self.backend].imported
+        assert ds.framework().__name__ == ds.framework(self.backend).__name__ == self.backend

@@ -1,0 +1,149 @@
+"""Tests of the first calls in a process; each runs in a new interpreter.
+
+Counting devices starts none of them, the environment selects the framework, and a call that must come before the
+framework's start is refused after it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import ClassVar
+
+import pytest
+
+from devshim.testing.base import Kit
+from devshim.testing.values import feature
+
+PRELUDE = """
+import devshim as ds
+from devshim.registry import discovery, registry
+name = {name!r}
+def expect(error, fn, *args):
+    try:
+        fn(*args)
+    except error as caught:
+        return caught
+    raise AssertionError(f"{{fn}} did not raise {{error.__name__}}")
+"""
+
+
+class SubprocessKit(Kit):
+    """Tests that need a new process.
+
+    Attributes:
+        patience: The seconds that a new process may take.
+    """
+
+    patience: ClassVar[float] = 120
+
+    def fresh(self, code: str, **environ: str) -> None:
+        """Run code in a new process, with ``name`` the backend's name; assert that it ends without an error."""
+        ours = ("DEVSHIM_", "PYTEST_", "CUDA_VISIBLE_DEVICES")
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+        done = subprocess.run(
+            [sys.executable, "-c", PRELUDE.format(name=self.backend) + code],
+            env=kept | environ,
+            capture_output=True,
+            text=True,
+            timeout=self.patience,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    def without_cards(self, code: str, **environ: str) -> None:
+        """Run code in a new process that sees no real GPU: simulated GPUs cannot be used together with real ones."""
+        self.fresh(code, CUDA_VISIBLE_DEVICES="", **environ)
+
+    @pytest.mark.fresh
+    @feature("count")
+    def test_counting_starts_nothing(self) -> None:
+        """Counting, querying and describing the host start no device and import no other framework."""
+        self.fresh("""
+import sys
+assert not {"numpy", *discovery.BUILTIN} & set(sys.modules), "import devshim imports a framework"
+ds.use(name)
+assert name == "numpy" or name not in sys.modules, "use imports the framework"
+assert ds.device_count() >= 0
+ds.devices(), ds.try_gpu(), ds.try_all_gpus(), ds.device_count("tpu")
+assert registry.load(name).started() is False, "counting started the devices"
+others = [other for other in discovery.imported() if other not in (name, "numpy")]
+mine = __import__(name)
+assert others == [] or name == "tensorflow", others  # Keras imports JAX or PyTorch where it is told to
+""")
+
+    @pytest.mark.fresh
+    def test_the_environment_chooses(self) -> None:
+        """``DEVSHIM_BACKEND`` is the current framework if no other was chosen."""
+        self.fresh("assert ds.framework().__name__ == name", DEVSHIM_BACKEND=self.backend)
+
+    @pytest.mark.fresh
+    @feature("visible_devices")
+    def test_visible_devices_come_first(self) -> None:
+        """`set_visible_devices` sets which GPUs the framework will see.
+
+        It refuses missing ones, and calls that come too late.
+        """
+        self.fresh("""
+import os
+ds.use(name)
+expect(ds.ArgumentError, ds.set_visible_devices, [0, 0])
+expect(ds.ArgumentError, ds.set_visible_devices, [-1])
+expect(ds.ArgumentError, ds.set_visible_devices, "all")
+assert "gpu:99" in str(expect(ds.DeviceNotFoundError, ds.set_visible_devices, [99]))
+assert "CUDA_VISIBLE_DEVICES" not in os.environ
+ds.set_visible_devices([])
+assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+assert ds.device_count() == 0
+ds.zeros(2)
+if registry.load(name).started():
+    late = expect(ds.AlreadyStartedError, ds.set_visible_devices, [])
+    assert registry.load(name).title in late.problem
+""")
+
+    @pytest.mark.fresh
+    @feature("simulate", "simulate_memory")
+    def test_visible_devices_come_before_the_first_tensor_on_one(self) -> None:
+        """`set_visible_devices` renumbers simulated GPUs, can undo that, and refuses once one of them was used."""
+        self.without_cards("""
+ds.use(name)
+ds.simulate(3)
+for shown in ([2], [0, 1], None, [1]):
+    ds.set_visible_devices(shown)
+    assert ds.device_count() == (3 if shown is None else len(shown)), shown
+    ds.set_visible_devices(None)
+    assert ds.device_count() == 3
+ds.zeros(2)  # the host's
+ds.set_visible_devices([2])
+x = ds.ones(3, device="gpu:0")
+for late in ([], [0], None):
+    error = expect(ds.AlreadyStartedError, ds.set_visible_devices, late)
+    assert registry.load(name).title in error.problem and str(late) in error.problem, error.problem
+del error
+assert ds.device_count() == 1 and ds.to_numpy(x + 1).tolist() == [2, 2, 2]
+ds.simulate(2)
+del x
+expect(ds.AlreadyStartedError, ds.set_visible_devices, [0])
+""")
+
+    @pytest.mark.fresh
+    @feature("memory_policy")
+    def test_the_memory_policy_comes_first(self) -> None:
+        """`memory_policy` is accepted before the first tensor; it is refused afterwards, and for an invalid policy."""
+        self.fresh("""
+ds.use(name)
+for nonsense in ("shrink", 0, -0.5, 1.5, True, None):
+    expect(ds.ArgumentError, ds.memory_policy, nonsense)
+ds.memory_policy("grow")
+try:
+    ds.memory_policy(0.5)
+except ds.UnsupportedError as error:
+    assert error.hint and "fraction" in error.problem
+ds.zeros(2)
+backend = registry.load(name)
+if "grow" in backend.never_late:
+    ds.memory_policy("grow")
+elif backend.started():
+    assert backend.title in expect(ds.AlreadyStartedError, ds.memory_policy, "grow").problem
+""")
