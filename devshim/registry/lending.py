@@ -21,7 +21,7 @@ from devshim.registry import current, registry
 if TYPE_CHECKING:
     from devshim.contract.backend import Backend
 
-__all__ = ["begin", "serving"]
+__all__ = ["backend_for", "begin"]
 
 
 def begin(borrower: Backend) -> None:
@@ -32,7 +32,7 @@ def begin(borrower: Backend) -> None:
         tensors.pop(cls, None)
 
 
-def serving(lender: Backend, x: object) -> Backend:
+def backend_for(lender: Backend, x: object) -> Backend:
     """Return the backend that currently serves a tensor of a lender."""
     borrower = registry.LENT[lender.name]
     ours = type(x) is np.ndarray and current.chosen() == borrower and lender.is_dtype(x.dtype)

@@ -112,7 +112,7 @@ def test_it_runs_and_is_plain_in_a_pipe(run: Run) -> None:
     assert "\x1b" not in done.stdout
     for words in ("Python", "NVIDIA driver", "CUDA_VISIBLE_DEVICES", "DEVSHIM_SIMULATE_GPUS", "NumPy"):
         assert words in done.stdout
-    assert "NumPy computes on the CPU alone" in done.stdout, "simulated cards are not what it is asked about"
+    assert "NumPy computes only on the CPU" in done.stdout, "simulated cards are not what it is asked about"
 
 
 def test_a_broken_framework_fails_it(run: Run, fake: Callable[[str, str], dict[str, str]]) -> None:

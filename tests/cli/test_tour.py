@@ -73,7 +73,7 @@ def test_without_enough_cards_steps_are_left_out_and_say_so(invoke: Invoke, gpus
     assert {step["name"] for step in told["steps"] if step["holds"] is None} == left
     assert all(step["holds"] for step in told["steps"] if step["name"] not in left)
     reasons = [step["result"] for step in told["steps"] if step["holds"] is None]
-    why = "NumPy computes on the CPU alone" if gpus == "0" else "devshim simulates 1"
+    why = "NumPy computes only on the CPU" if gpus == "0" else "devshim simulates 1"
     assert all(reason.startswith("needs a ") and reason.endswith(why) for reason in reasons)
 
 

@@ -239,5 +239,5 @@ def test_gpus_are_named_in_cupys_words() -> None:
 
 
 def test_simulation_is_refused_with_the_reason() -> None:
-    with pytest.raises(ds.UnsupportedError, match="by CUDA alone"):
+    with pytest.raises(ds.UnsupportedError, match="only with CUDA"):
         ds.simulate(gpus=2)

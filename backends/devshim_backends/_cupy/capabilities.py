@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NO_AUTOGRAD = "CuPy has no automatic differentiation"
-_NO_COMPILER = "CuPy compiles kernels, and no functions of several devices"
-_NO_SIMULATION = "CuPy makes its arrays by CUDA alone; ds.use('numpy') has simulated GPUs and the same functions"
+_NO_COMPILER = "CuPy compiles kernels, but not whole functions"
+_NO_SIMULATION = "CuPy creates its arrays only with CUDA; ds.use('numpy') has simulated GPUs and the same functions"
 
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "gradient": Gap("never", _NO_AUTOGRAD),
-        "op_scope": Gap("never", "CuPy's operators take arrays of the current GPU alone; a scope moves creation"),
+        "op_scope": Gap("never", "CuPy's operators accept only arrays on the current GPU; a scope changes creation"),
         "refuse_mixing": Gap(
-            "upstream", "CuPy refuses arrays of two GPUs only where these cannot read each other's memory"
+            "upstream", "CuPy refuses arrays on two GPUs only if these cannot read each other's memory"
         ),
         "trace_device_of": Gap("never", _NO_COMPILER),
         "trace_place": Gap("never", _NO_COMPILER),
@@ -34,8 +34,8 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
-        "place": "arrays in host memory are NumPy's, and CuPy's while it is the current framework",
-        "random": "a GPU that this process has not used yet is seeded at the first draw that devshim makes there",
-        "guard": "what Python reads of a GPU's array, `get()`, masks, host indices; np.asarray CuPy refuses itself",
+        "place": "arrays in host memory are NumPy arrays, and belong to CuPy while it is the current framework",
+        "random": "a GPU that this process has not used yet is seeded when devshim first draws on it",
+        "guard": "Python's reads of arrays on a GPU, `get()`, masks, and host indices; CuPy itself refuses np.asarray",
     }
 )

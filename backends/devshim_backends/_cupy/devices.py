@@ -76,9 +76,9 @@ class CupyDevices(Backend):
 
     def why_unavailable(self, kind: str) -> str:
         if kind != "gpu":
-            return "CuPy computes on GPUs alone, CUDA's or ROCm's"
+            return "CuPy computes only on GPUs, with CUDA or ROCm"
         if runtime.is_hip:
-            return "that is all the driver shows" if cards() else "no AMD driver answers"
+            return "the AMD driver reports no more GPUs" if cards() else "no AMD driver answers"
         return startup.reason(self.name, kind) or nvml.why_not(cards())
 
     def why_unable_to_start(self, error: BaseException) -> str | None:

@@ -41,9 +41,9 @@ class CupyDlpack(CupyTensors):
         if any(stride < 0 for stride in x.strides):
             raise ConversionError("an array with negative strides cannot be shared", "copy it first")
         if not x.dtype.isnative or x.dtype.kind not in "biufc":
-            raise ConversionError(f"NumPy's own DLPack has no form for dtype {x.dtype}", "convert the values first")
+            raise ConversionError(f"NumPy's DLPack does not support dtype {x.dtype}", "convert the values first")
         if not x.flags.writeable:
-            raise ConversionError("an array that is read-only cannot be shared", "copy it first")
+            raise ConversionError("a read-only array cannot be shared", "copy it first")
         return x
 
     def from_dlpack(self, source: Any) -> Tensor:
@@ -77,7 +77,7 @@ def _check(offered: dlpack.TensorInfo) -> None:
     if offered.read_only:
         raise BufferError("it is read-only, and CuPy has no read-only arrays")
     if offered.dtype not in dlpack.FORMS:
-        raise BufferError(f"it is of dtype {offered.dtype}")
+        raise BufferError(f"CuPy has no arrays of dtype {offered.dtype}")
 
 
 def _check_on_card(offered: dlpack.TensorInfo) -> None:
@@ -90,5 +90,5 @@ def _check_on_card(offered: dlpack.TensorInfo) -> None:
 def _writable(array: np.ndarray) -> np.ndarray:
     """Return a writable array; refuse one that NumPy made read-only because its capsule is silent about it."""
     if not array.flags.writeable:
-        raise BufferError("it does not say whether it may be written")
+        raise BufferError("its producer does not say whether it is writable")
     return array

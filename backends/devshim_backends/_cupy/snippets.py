@@ -35,7 +35,7 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "device_count": "cp.cuda.runtime.getDeviceCount()",
         "devices": "[cp.cuda.Device(i) for i in range(cp.cuda.runtime.getDeviceCount())]",
         "describe": "cp.cuda.runtime.getDeviceProperties({index})",
-        "memory_policy": "# CuPy takes memory as it needs it",
+        "memory_policy": "# CuPy allocates memory as it needs it",
         "memory_fraction": "cp.get_default_memory_pool().set_limit(fraction={args})  # on each GPU",
         "split": "[place(p, d) for p, d in zip(cp.array_split({x}, {count}, {axis}), {devices})]",
         "gather": _line(
@@ -72,11 +72,9 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "on": _line("with {device}:", "# CuPy has no arrays on the CPU; NumPy has"),
         "set_device": _line("{device}.use()", "# CuPy has no arrays on the CPU; NumPy has"),
         "run": _line("with {device}: y = f({args})", "f({args})"),
-        "synchronize": _line("{device}.synchronize()", "# NumPy's operators are done when they return"),
+        "synchronize": _line("{device}.synchronize()", "# NumPy's operators are complete when they return"),
         "memory": _line("{device}.mem_info", "psutil.virtual_memory()"),
-        "empty_cache": _line(
-            "with {device}: cp.get_default_memory_pool().free_all_blocks()", "# NumPy keeps no memory for reuse"
-        ),
+        "empty_cache": _line("with {device}: cp.get_default_memory_pool().free_all_blocks()", "# NumPy has no cache"),
         "convert": "cp.from_dlpack({x})",
         "try_gpu": "cp.cuda.Device({index})",
         "dtype": "cp.{name}",

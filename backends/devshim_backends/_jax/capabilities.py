@@ -18,23 +18,23 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "trace_device_of": Gap(
             "upstream",
-            "jax.jit traces a function once for every device, so a traced value has none (jax-ml/jax#26000); "
+            "jax.jit traces a function once for all devices, so a traced value has no device (jax-ml/jax#26000); "
             "under jax.grad and jax.vmap it works",
         ),
         "trace_place": Gap(
             "upstream",
-            "inside jax.jit JAX ignores device_put: what is compiled runs where its arguments are; "
+            "jax.jit ignores device_put: a compiled function runs on the device of its arguments; "
             "under jax.grad and jax.vmap it works",
         ),
         "trace_on": Gap(
             "upstream",
-            "inside jax.jit JAX ignores default_device: what is compiled runs where its arguments are; "
+            "jax.jit ignores default_device: a compiled function runs on the device of its arguments; "
             "under jax.grad and jax.vmap it works",
         ),
         "empty_cache": Gap(
             "upstream",
-            "JAX's allocator has no call that gives its pool back; XLA_PYTHON_CLIENT_ALLOCATOR=platform, set before "
-            "the start, makes it keep none",
+            "JAX's allocator has no call that releases its pool; XLA_PYTHON_CLIENT_ALLOCATOR=platform, set before JAX "
+            "starts, turns the pool off",
         ),
     }
 )
@@ -42,21 +42,21 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "simulate": (
-            "memoryview of a tensor on a simulated GPU that was taken away raises Python's SystemError, whose place "
-            "devshim's own cannot take"
+            "memoryview of a tensor on a simulated GPU that was taken away raises Python's SystemError instead of "
+            "devshim's SimulationError"
         ),
         "simulate_memory": (
-            "Ctrl-C that comes inside JAX's own function for the garbage collector, _xla_gc_callback, is printed and "
-            "lost (jax-ml/jax#18246); the count stays exact"
+            "a Ctrl-C inside _xla_gc_callback, which JAX runs during garbage collection, is printed and then lost "
+            "(jax-ml/jax#18246); the count stays exact"
         ),
         "models": (
-            "those of Keras 3 on its JAX backend, on one device each, and flax NNX modules; JAX itself has no models:"
-            " weights and states are trees of arrays, which place moves"
+            "models of Keras 3 on its JAX backend, each on one device, and flax NNX modules; JAX itself has no models: "
+            "weights and states are trees of arrays, which place moves"
         ),
         "guard": (
-            "what Python and NumPy read, NumPy's arrays and uncommitted ones as operands, in updates and as arguments"
-            " of JAX's functions and compiled ones; not what jax.debug.print and callbacks read, nor what pmap carries"
-            " before JAX 0.8"
+            "reads by Python and NumPy, and NumPy arrays and uncommitted arrays that are operands, updates or "
+            "arguments of JAX's functions and of compiled functions; not reads by jax.debug.print and callbacks, and "
+            "not the arguments of pmap before JAX 0.8"
         ),
     }
 )

@@ -107,7 +107,9 @@ class JaxCollectives(JaxDevices, Backend):
 
     def capture_thread_state(self) -> Callable[[], AbstractContextManager[object]]:
         if not trace_state_clean():
-            raise messages.tracing(self, "parallel", "call it outside: a traced value stays in its own thread")
+            raise messages.tracing(
+                self, "parallel", "call it outside, because a traced value cannot go to another thread"
+            )
         # Both settings belong to the thread that set them, or to the process.
         return partial(_with_modes, bool(jax.config.jax_enable_x64), jax.config.jax_default_device)
 

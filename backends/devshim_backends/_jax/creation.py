@@ -77,7 +77,7 @@ class JaxCreation(JaxTensors):
         host = np.array(values)
         if host.dtype.kind not in _PYTHON:
             raise ConversionError(
-                "these values are no numbers that JAX has a dtype for",
+                "JAX has no dtype for these values",
                 "pass numbers, and integers between -2**63 and 2**64 - 1",
             )
         wanted = np.dtype(jnp.result_type(_PYTHON[host.dtype.kind]) if dtype is None else dtype)
@@ -167,7 +167,7 @@ class JaxCreation(JaxTensors):
 
     def _uncreatable(self, call: str) -> Exception:
         return messages.tracing(
-            self, call, f"create it outside and pass it in, or use jnp.{call}, which follows the function's device"
+            self, call, f"create it outside and pass it in, or use jnp.{call}, which uses the function's device"
         )
 
 
@@ -182,7 +182,7 @@ def check_fits(value: complex, dtype: np.dtype) -> None:
     """Refuse a number that a dtype would silently change, by wrapping it or by dropping its imaginary part."""
     if isinstance(value, complex):
         if dtype.kind != "c":
-            raise ConversionError(f"{dtype.name} has no place for the complex number {value}", "pass value.real")
+            raise ConversionError(f"{dtype.name} cannot store the complex number {value}", "pass value.real")
     elif dtype.kind in "iu":
         least, greatest = _limits(dtype)
         if not least <= value <= greatest:  # NaN fails both comparisons

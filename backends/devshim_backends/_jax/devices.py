@@ -186,8 +186,8 @@ class JaxDevices(Backend):
         found = self.from_native(native)
         if found is None:
             raise UnsupportedError(
-                f"this array is on {native}, which devshim has no name for",
-                "jax.device_put(x, jax.devices()[0]) moves it",
+                f"this array is on {native}, for which devshim has no name",
+                "move it with jax.device_put(x, jax.devices()[0])",
             )
         DEVICES[native] = found
         return found
@@ -196,7 +196,7 @@ class JaxDevices(Backend):
         return messages.tracing(
             self,
             call,
-            "call it on the arguments before, or on the results after: a jitted function runs where its arguments are",
+            "call it before or after the compiled function, which runs on the device of its arguments",
         )
 
     def _spread(self, natives: Collection[Any]) -> UnsupportedError:
@@ -204,7 +204,7 @@ class JaxDevices(Backend):
         # Without a simulation, devshim calls all JAX CPU devices "cpu", which would not tell them apart.
         names = sorted(str(our) for our in ours) if len(set(ours)) > 1 else sorted(repr(native) for native in natives)
         return UnsupportedError(
-            f"this array is spread over {len(names)} devices ({', '.join(names)}), so it has no single one",
+            f"this array is spread over {len(names)} devices ({', '.join(names)}), so it has no single device",
             "take one part with x.addressable_shards[i].data, or gather it with jax.device_put(x, jax.devices()[0])",
         )
 
@@ -216,11 +216,11 @@ def host() -> Any:
     if not found and visible_gpus.allowed("cpu") and failures:
         raise DeviceNotFoundError(
             f"JAX does not start: {failures[-1]}",
-            "set JAX_PLATFORMS=cpu to leave that out; `devshim doctor` says more",
+            "set JAX_PLATFORMS=cpu to use only the CPU; `devshim doctor` shows the details",
         )
     if not found:
         raise UnsupportedError(
-            f"JAX_PLATFORMS={jax.config.jax_platforms!r} leaves the CPU out, where devshim's host memory is",
+            f"JAX_PLATFORMS={jax.config.jax_platforms!r} excludes the CPU, which devshim needs for host memory",
             f"set JAX_PLATFORMS={jax.config.jax_platforms},cpu",
         )
     return found[0]

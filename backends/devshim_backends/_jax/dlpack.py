@@ -109,14 +109,18 @@ class JaxDlpack(JaxRuntime, Backend):
         if value is None:
             raise self._untraceable("convert")
         if not isinstance(value, jax.Array):  # `jax.grad` wraps NumPy arrays and numbers without converting them
-            raise ConversionError(f"a {type(value).__name__} is no JAX array", "let it be copied")
+            raise ConversionError(f"a {type(value).__name__} is not a JAX array", "leave copy out to copy it")
         device = self.device_of(x)
         if device is not CPU and device.index < self.simulated_or_removed:
-            raise ConversionError(f"{device} is simulated, and its memory is not shared", "leave copy out to copy it")
+            raise ConversionError(
+                f"the memory of a simulated GPU ({device}) cannot be shared", "leave copy out to copy it"
+            )
         if len(value.sharding.device_set) == 1 and is_beside(value):
-            raise ConversionError("memory that is pinned for a card is not shared", "leave copy out to copy it")
+            raise ConversionError("the pinned host memory of a GPU cannot be shared", "leave copy out to copy it")
         if self.dtype_name(x) not in NAMES:
-            raise ConversionError(f"DLPack has no type for a JAX array of {self.dtype_name(x)}", "cast it first")
+            raise ConversionError(
+                f"DLPack does not support the dtype {self.dtype_name(x)} of this JAX array", "cast it first"
+            )
         return value.block_until_ready() if device is CPU else value
 
     def from_dlpack(self, source: Any) -> Tensor:
@@ -140,10 +144,10 @@ def _import(source: Any) -> Tensor:
     with enable_x64(True):  # JAX does not accept a bare capsule, so it gets an exporter
         x = jax.dlpack.from_dlpack(dlpack.Exporter((dlpack.CPU, 0), lambda stream: capsule))
     if x.size and address_of(x) != offered.address:
-        raise BufferError("it made a copy")
+        raise BufferError("JAX copied it")
     return x
 
 
 def _check(offered: dlpack.TensorInfo) -> None:
     if not offered.is_contiguous:
-        raise BufferError("JAX's operators want C order, and it has other strides")
+        raise BufferError("JAX's operators need memory in C order, and this is not")

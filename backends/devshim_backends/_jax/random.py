@@ -76,7 +76,9 @@ class JaxRandom(JaxCreation, Backend):
 
     def _undrawable(self) -> Exception:
         return messages.tracing(
-            self, "random", "pass a key in and use jax.random: here every call would give the same values"
+            self,
+            "random",
+            "pass a key in and use jax.random, because the compiled function would repeat the same values",
         )
 
     def _key(self, device: Device) -> np.ndarray:

@@ -56,7 +56,7 @@ SNIPPETS: Mapping[str, str] = MappingProxyType(
         "memory": "{device}.memory_stats()",
         "empty_cache": "jax.clear_caches()",
         "convert": "jax.dlpack.from_dlpack({x})",
-        "try_gpu": 'jax.devices("gpu")[{index}]  # a RuntimeError where there is none',
+        "try_gpu": 'jax.devices("gpu")[{index}]  # RuntimeError if it does not exist',
         "dtype": "jnp.{name}",
     }
 )

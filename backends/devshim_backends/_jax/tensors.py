@@ -176,9 +176,11 @@ class JaxTensors(JaxDevices, Backend):
                 f"NumPy has no dtype for a JAX array of {value.dtype}", "convert jax.random.key_data(x) instead"
             )
         if value.is_deleted():
-            raise ConversionError("this JAX array was deleted, or donated to a compiled function", "convert it before")
+            raise ConversionError(
+                "this JAX array was deleted, or donated to a compiled function", "convert it before that"
+            )
         if not copy and len(value.sharding.device_set) == 1 and is_beside(value):
-            raise messages.cannot_share("this JAX array", "NumPy cannot look at memory that is pinned for a card")
+            raise messages.cannot_share("this JAX array", "NumPy cannot view the pinned host memory of a GPU")
         native, *_ = value.sharding.device_set  # all devices have the same platform
         if native.platform != "cpu" and not copy:
             raise messages.copy_needed(self.device_of(value), CPU)
@@ -190,7 +192,7 @@ class JaxTensors(JaxDevices, Backend):
         if copy:
             return seen.copy()
         if seen.size and seen.ctypes.data != address_of(value):
-            raise messages.cannot_share("this JAX array", f"NumPy cannot look at {value.dtype} in place")
+            raise messages.cannot_share("this JAX array", f"NumPy cannot view the dtype {value.dtype}")
         return seen
 
     def from_numpy(self, array: np.ndarray, device: Device, copy: bool) -> Tensor:
@@ -206,7 +208,7 @@ class JaxTensors(JaxDevices, Backend):
                 raise messages.no_dtype(self, array.dtype.name, "float64") from error
         if not copy and x.size and address_of(x) != array.ctypes.data:
             raise messages.cannot_share(
-                "this array", f"JAX takes over C-contiguous memory aligned to {ALIGNMENT} bytes only"
+                "this array", f"JAX shares only C-contiguous memory that is aligned to {ALIGNMENT} bytes"
             )
         return x
 

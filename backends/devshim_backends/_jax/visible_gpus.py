@@ -87,7 +87,7 @@ def sees_driver() -> bool:
 def _failure() -> str | None:
     """Return the reason why JAX, which has started, did not start the NVIDIA GPUs that the driver reports."""
     reason = getattr(xla_bridge, "_backend_errors", {}).get("cuda")
-    return f"its CUDA plug-in says {reason}" if reason else cuda.refusal()
+    return f"its CUDA plug-in reports: {reason}" if reason else cuda.refusal()
 
 
 def _count_amd() -> int:
@@ -108,17 +108,17 @@ def known(index: int) -> Card | None:
 def why_unavailable(kind: str, count: int) -> str:
     """Return the reason why there are not more than ``count`` devices of a kind."""
     if kind == "tpu":
-        return "JAX_PLATFORMS leaves TPUs out" if has_tpu_library() else "libtpu is not installed"
+        return "JAX_PLATFORMS excludes TPUs" if has_tpu_library() else "libtpu is not installed"
     if kind != "gpu":
         return f"JAX has no devices of kind {kind!r}"
     if gpu_plugin() is None:
         return "this JAX is a CPU-only build (no CUDA or ROCm plugin is installed)"
     if not allowed("gpu"):
-        return f"JAX_PLATFORMS={jax.config.jax_platforms!r} leaves GPUs out"
+        return f"JAX_PLATFORMS={jax.config.jax_platforms!r} excludes GPUs"
     if is_rocm():
-        return "the AMD driver shows no more"
+        return "the AMD driver reports no more GPUs"
     if not sees_driver():
-        return "there is no /dev/nvidia0 here, without which JAX does not ask the NVIDIA driver"
+        return "there is no /dev/nvidia0, and without it JAX does not ask the NVIDIA driver"
     if not count and xla_bridge.backends_are_initialized():
         return _failure() or nvml.why_not(count)
     return nvml.why_not(count)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from devshim.contract.backend import Gap
 
 _NO_AUTOGRAD = "NumPy has no automatic differentiation"
-_NO_COMPILER = "NumPy has no compiler; its functions run as they are written"
+_NO_COMPILER = "NumPy has no compiler"
 
 GAPS: Mapping[str, Gap] = {
     "gradient": Gap("never", _NO_AUTOGRAD),
@@ -16,17 +16,20 @@ GAPS: Mapping[str, Gap] = {
     "trace_place": Gap("never", _NO_COMPILER),
     "trace_run": Gap("never", _NO_COMPILER),
     "trace_on": Gap("never", _NO_COMPILER),
-    "non_blocking": Gap("never", "NumPy's copies are done when they return"),
-    "empty_cache": Gap("never", "NumPy keeps no memory for reuse that a device could get back"),
-    "memory_policy": Gap("never", "NumPy takes memory as it needs it and has no cards"),
-    "visible_devices": Gap("never", "NumPy has no cards to hide; simulated ones are counted"),
+    "non_blocking": Gap("never", "NumPy's copies are complete when they return"),
+    "empty_cache": Gap("never", "NumPy has no memory cache"),
+    "memory_policy": Gap("never", "NumPy allocates memory as it needs it, and has no GPUs"),
+    "visible_devices": Gap("never", "NumPy has no GPUs to hide; ds.simulate sets the number of simulated GPUs"),
     "models": Gap("never", "NumPy has no models"),
 }
 
 LIMITS: Mapping[str, str] = {
     "simulate": (
-        "arrays on simulated GPUs that were taken away are refused by NumPy's functions, operators and methods; not by "
-        "np.asarray, np.array, memoryview and view(np.ndarray), which call no code of the array"
+        "NumPy's functions, operators and methods refuse arrays on simulated GPUs that were taken away; np.asarray, "
+        "np.array, memoryview and view(np.ndarray), which call no code of the array, do not"
     ),
-    "guard": "what Python reads of a simulated card's arrays, masks, host indices; not np.asarray, which asks nobody",
+    "guard": (
+        "Python's reads of arrays on simulated GPUs, masks, and host indices; not np.asarray, which calls no code of "
+        "the array"
+    ),
 }

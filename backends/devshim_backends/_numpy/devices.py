@@ -23,7 +23,7 @@ class NumpyDevices(NumpySimulation):
         return {"cpu": 1, "gpu": self.simulated}.get(kind, 0)
 
     def why_unavailable(self, kind: str) -> str:
-        return "NumPy computes on the CPU alone"
+        return "NumPy computes only on the CPU"
 
     def to_native(self, device: Device) -> str:
         return str(device)

@@ -88,12 +88,12 @@ class NumpyDlpack(NumpyTensors):
             # torch.from_dlpack aborts the process on negative strides (pytorch/pytorch#188023).
             raise ConversionError("an array with negative strides cannot be shared", "copy it first")
         if not x.dtype.isnative:
-            raise ConversionError("DLPack has no other byte order than the machine's", "convert the values first")
+            raise ConversionError("DLPack supports only the machine's own byte order", "convert the values first")
         if x.dtype.kind in _KNOWN and x.flags.writeable:
             return x
         name = x.dtype.name
         if name not in dlpack.FORMS:
-            raise ConversionError(f"DLPack has no form for NumPy's dtype {name}", "convert the values first")
+            raise ConversionError(f"DLPack does not support NumPy's dtype {name}", "convert the values first")
         plain = x.view(_STRANGE[name]) if name in _STRANGE else x
         plain = plain if plain.flags.writeable else _writable(plain)
         return dlpack.Exporter((dlpack.CPU, 0), lambda stream: dlpack.label(plain.__dlpack__(), name))
@@ -136,7 +136,7 @@ class _Readable:
         capsule = self._source.__dlpack__(**options)
         self.offered = offered = dlpack.read(capsule, versioned=True)
         if offered.dtype not in dlpack.FORMS:
-            raise BufferError(f"it reads no {offered.dtype} by DLPack")
+            raise BufferError(f"it cannot read {offered.dtype} by DLPack")
         return dlpack.label(capsule, _STRANGE[offered.dtype]) if offered.dtype in _STRANGE else capsule
 
 
@@ -145,7 +145,7 @@ def _read(source: Any) -> np.ndarray:
     array: np.ndarray = np.from_dlpack(producer)
     offered = producer.offered
     if offered is None:
-        raise BufferError("it was asked for no capsule")
+        raise BufferError("NumPy did not request a capsule")
     if not (array.flags.writeable or offered.read_only):
         array = _writable(array)
     return array.view(numpy_dtype(offered.dtype)) if offered.dtype in _STRANGE else array

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 SNIPPETS: Mapping[str, str] = {
     "dtype": "np.{name}",
-    "device_count": "0  # NumPy computes on the CPU alone",
+    "device_count": "0  # NumPy computes only on the CPU",
     "try_gpu": '"cpu"',
     "devices": '["cpu"]  # NumPy has one device',
     "describe": "platform.processor()",
-    "memory_policy": "# NumPy takes memory as it needs it",
-    "memory_fraction": "# NumPy takes memory as it needs it",
+    "memory_policy": "# NumPy allocates memory as it needs it",
+    "memory_fraction": "# NumPy allocates memory as it needs it",
     "split": "np.array_split({x}, {count}, {axis})",
     "gather": "np.concatenate(parts, {axis})",
     "all_reduce": "np.stack(ts).{op}(0)",
@@ -39,8 +39,8 @@ SNIPPETS: Mapping[str, str] = {
     "on": "# NumPy's operators follow their arguments",
     "set_device": "# NumPy has one device",
     "run": "f({args})",
-    "synchronize": "# NumPy's operators are done when they return",
+    "synchronize": "# NumPy's operators are complete when they return",
     "memory": "# NumPy does not count memory",
-    "empty_cache": "# NumPy keeps no cache",
+    "empty_cache": "# NumPy has no cache",
     "convert": "np.from_dlpack({x})",
 }

@@ -75,7 +75,7 @@ class NumpyTensors(Backend):
         if masked or array.dtype.hasobject or array.dtype.kind in "SUMm":
             kind = "a masked array" if masked else f"an array of dtype {array.dtype}"
             raise ConversionError(
-                f"{kind} cannot be on {device}: cards hold plain numbers",
+                f"{kind} cannot be on {device}: a GPU stores only plain numbers",
                 "convert the values first, or keep it on the CPU",
             )
         return on_card(array, device)

@@ -213,7 +213,7 @@ def test_it_says_that_it_is_simulated(x: Any) -> None:
     ids=["masked", "object", "text"],
 )
 def test_what_a_card_cannot_hold_is_refused(array: Any) -> None:
-    with pytest.raises(ds.ConversionError, match="cards hold plain numbers"):
+    with pytest.raises(ds.ConversionError, match="a GPU stores only plain numbers"):
         ds.place(array, 0)
     assert ds.place(array, "cpu") is array
     assert used() == 0

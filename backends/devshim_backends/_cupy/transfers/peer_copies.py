@@ -29,7 +29,7 @@ def to_card(array: np.ndarray, device: Device, non_blocking: bool = False) -> An
         raise messages.masked()
     if array.dtype.hasobject or array.dtype.fields is not None or array.dtype.kind in "SUMm":
         raise ConversionError(
-            f"an array of dtype {array.dtype} cannot be on {device}: GPUs hold plain numbers",
+            f"an array of dtype {array.dtype} cannot be on {device}: a GPU stores only plain numbers",
             "convert the values first, or keep it on the CPU",
         )
     with on_card(device):

@@ -108,7 +108,7 @@ class JaxModels(JaxDlpack):
             (one, first), (other, second), *_ = found.items()
             raise UnsupportedError(
                 f"{first} would be on {one} and {second} on {other}, and Keras on JAX computes on one device, or "
-                "over all of a keras.distribution",
+                "on all devices of a keras.distribution",
                 "place the model on one device, or use keras.distribution.DataParallel",
             )
 

@@ -84,7 +84,7 @@ class JaxSimulation(JaxDlpack, Backend):
     def _restart(self, wanted: int) -> None:
         """Start JAX's devices again, which is only safe while no array is on the old ones."""
         if not _adjustable():
-            raise self._too_late("it has started its devices, and this version reads their number once")
+            raise self._too_late("it has started its devices, and this version of JAX reads their number only once")
         gc.collect()
         held = sum(x.committed for x in _client().live_arrays())
         if held:
