@@ -222,3 +222,25 @@ def doctor() -> None:
     from devshim.cli import doctor as diagnosing
 
     raise typer.Exit(diagnosing.main())
+
+
+@app.command("new-backend")
+def new_backend(
+    name: Annotated[str, typer.Argument(metavar="NAME", hidden=True)],
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", metavar="FOLDER", help="The folder to create; devshim-NAME in this one by default."),
+    ] = None,
+) -> None:
+    """Create a distribution with a backend for another array library, whose import name is NAME.
+
+    It contains a class with the methods to write, a test file that runs the conformance kit on it, and a pyproject.toml
+    that registers it.
+    """
+    from devshim.cli import new_backend as creating
+
+    target = folder if folder is not None else Path(f"devshim-{name.replace('_', '-')}")
+    problem = creating.problem_with(name, target)
+    if problem is not None:
+        raise typer.BadParameter(problem)
+    raise typer.Exit(creating.main(name, target))

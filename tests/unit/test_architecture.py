@@ -38,7 +38,16 @@ FOR_ADAPTERS = (
 )
 """The packages and modules of the neutral half that an adapter may import."""
 SERVES_KERAS = {"_tensorflow", "_torch", "_jax"}
-FOR_COMMANDS = ("registry.current", "registry.environment", "devices.nvml", "certify", "errors", "cli")
+FOR_COMMANDS = (
+    "adapters",
+    "registry.discovery",
+    "registry.current",
+    "registry.environment",
+    "devices.nvml",
+    "certify",
+    "errors",
+    "cli",
+)
 LONGEST = {"contract/backend.py": 400}  # the contract: half of it is the docstrings of its methods
 LONGEST_ADAPTER = {"backend.py": 400}
 LIMIT = 300
