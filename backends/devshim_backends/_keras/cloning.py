@@ -64,9 +64,9 @@ def _model(backend: Backend, contents: Contents, model: Any, twins: dict[int, An
         pairs = _pairs(contents, model, new)
     except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         raise UnsupportedError(
-            f"this {type(model).__name__} cannot be made a second time: {error}",
-            "give its class get_config (Keras: 'Making new layers and models via subclassing'), or make another one "
-            "and set its weights",
+            f"this {type(model).__name__} cannot be cloned: {error}",
+            "define get_config in its class (Keras guide: 'Making new layers and models via subclassing'), or create "
+            "another one and set its weights",
         ) from error
     twins.update(pairs)
     compiled = dict(contents.compiled_parts(new))
@@ -135,16 +135,16 @@ def _pairs(contents: Contents, old: Any, new: Any) -> dict[int, Any]:
     pairs: dict[int, Any] = {}
     left, right = list(contents.parts(old)), list(contents.parts(new))
     if [part.path for part in left] != [part.path for part in right]:
-        raise ValueError("its copy has other layers")
+        raise ValueError("the clone has different layers")
     for (path, a), (_, b) in zip(left, right, strict=True):
         mine, other = contents.held(a), contents.held(b)
         if [each.name for each in mine] != [each.name for each in other]:
-            raise ValueError(f"its copy has other weights in {path!r}")
+            raise ValueError(f"the clone has different weights in {path!r}")
         for x, y in zip(mine, other, strict=True):
             mine_is, other_is = contents.owner(x.variable), contents.owner(y.variable)
             known = None if mine_is is None else contents.owner(pairs.setdefault(id(mine_is), y.variable))
             if mine_is is not None and known is not other_is:
-                raise ValueError(f"its copy has two weights where {path!r} shares one")
+                raise ValueError(f"the clone has two weights where {path!r} shares one")
     return pairs
 
 
@@ -176,8 +176,8 @@ def _build(contents: Contents, new: Any, old: Any, twins: dict[int, Any]) -> Non
     variables = [twins.get(id(contents.owner(each))) for each in trained(old)]
     if any(each is None for each in variables):
         raise UnsupportedError(
-            f"a copy of this {type(old).__name__} alone would train copies of variables that no model has",
-            "copy it together with its model: ds.copy([model, optimizer], device)",
+            f"this {type(old).__name__} cannot be copied without the model whose variables it trains",
+            "copy both together: ds.copy([model, optimizer], device)",
         )
     if not new.built:
         new.build(variables)

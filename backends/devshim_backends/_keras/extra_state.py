@@ -115,7 +115,7 @@ def _facts(optimizer: Any) -> dict[str, Any]:
 def _require_built(optimizer: Any, begun: bool) -> None:
     if begun and not optimizer.built:
         raise CheckpointError(
-            f"the {type(optimizer).__name__} has no state yet to load into, and does not know its variables",
+            f"the {type(optimizer).__name__} is not built, so it has no state into which the file could be loaded",
             "call optimizer.build(model.trainable_variables) first",
         )
 
@@ -135,7 +135,7 @@ def _set(optimizer: Any, extra_state: Any) -> None:
     inner = dict(within(optimizer))
     if extra_state["class"] != type(optimizer).__name__ or extra_state["within"].keys() != inner.keys():
         raise CheckpointError(
-            f"the file has the state of a {extra_state['class']}, and the optimizer is a {type(optimizer).__name__}",
+            f"the file has the state of a {extra_state['class']}, but the optimizer is a {type(optimizer).__name__}",
             "load it into an optimizer of the same class",
         )
     for name, value in extra_state["settings"].items():

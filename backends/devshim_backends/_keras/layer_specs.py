@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["told"]
 
 _UNCLEAR = (
-    "its features may be a map's, which Keras has in another order than others, and in this model it cannot be told "
-    "where they come from or go to (in Sequential and functional models of Keras's layers it can)"
+    "its features may be those of a map, which Keras stores in another order than other frameworks, and the order "
+    "cannot be determined in this model (it can in Sequential and functional models of Keras layers)"
 )
 _NORMS = {"gamma": "weight", "beta": "bias"}
 _STATISTICS = {"moving_mean": "mean", "moving_variance": "variance"}

@@ -35,7 +35,7 @@ def of_optimizer(contents: Contents, leaves: LeavesOf, optimizer: Any, prefix: s
     """Yield the leaves of an optimizer: each slot follows its variable, everything else the first variable."""
     if not is_optimizer(optimizer):
         raise UnsupportedError(
-            f"a {type(optimizer).__name__} of {type(optimizer).__module__} is no Keras 3 optimizer",
+            f"a {type(optimizer).__name__} of {type(optimizer).__module__} is not a Keras 3 optimizer",
             "use keras.optimizers",
         )
     follows = [contents.owner(each) for each in trained(optimizer)]

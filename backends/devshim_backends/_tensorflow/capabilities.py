@@ -14,41 +14,43 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "refuse_mixing": Gap(
             "upstream",
-            "between real cards TensorFlow copies arguments to where an operator runs, unless "
-            "tf.config.experimental.set_device_policy('explicit') is set, and in a tf.function always; simulated cards "
-            "are refused under that policy, and ds.run and ds.require_same_device refuse everywhere",
+            "between real GPUs TensorFlow copies arguments to the device of the operator, always in a tf.function, and "
+            "in eager code unless tf.config.experimental.set_device_policy('explicit') is set; on simulated GPUs that "
+            "policy refuses them, and ds.run and ds.require_same_device refuse them everywhere",
         ),
         "trace_device_of": Gap(
             "upstream",
-            "one trace of a tf.function serves calls from every device, so its arguments have none yet; variables, "
-            "captured tensors and what ds.place made inside have one, and are answered",
+            "one trace of a tf.function serves calls from every device, so its arguments have no device yet; "
+            "variables, captured tensors and results of ds.place inside the function have one",
         ),
         "trace_run": Gap(
-            "upstream", "it follows the device of its arguments, which a tf.function does not know of its own arguments"
+            "upstream",
+            "it follows the device of its arguments, and those of a tf.function have no device while it is traced",
         ),
-        "non_blocking": Gap("upstream", "TensorFlow decides by itself which copies overlap, and has no switch for it"),
-        "empty_cache": Gap("upstream", "TensorFlow never gives memory back to a card before the process ends"),
+        "non_blocking": Gap("upstream", "TensorFlow decides which copies overlap, and has no option for it"),
+        "empty_cache": Gap("upstream", "TensorFlow does not release GPU memory before the process ends"),
     }
 )
 
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "simulate": (
-            "memoryview of a tensor on a simulated GPU that was taken away raises Python's SystemError, whose place "
-            "devshim's own cannot take"
+            "memoryview of a tensor on a simulated GPU that was removed raises Python's SystemError, which devshim "
+            "cannot replace with its own error"
         ),
         "models": (
-            "every class of keras.optimizers is moved; variables of a tf.distribute strategy and optimizers of "
-            "Keras 2 are refused, and a tape does not follow a move between the forward pass and its gradient"
+            "optimizers of every class in keras.optimizers move; variables of a tf.distribute strategy and optimizers "
+            "of Keras 2 are refused, and a tape does not follow a move between the forward pass and its gradient"
         ),
         "guard": (
-            "what Python and NumPy read, masks, and what eager operators carry between devices (TensorFlow's device "
-            "policy); not what calls of a tf.function and Keras' own carry, nor tf.print, nor NumPy's arrays that "
-            "functions such as tf.add are given"
+            "it reports reads by Python and NumPy, masks, and copies between devices by eager operators (TensorFlow's "
+            "device policy); it does not report copies by calls of a tf.function or by Keras itself, tf.print, or "
+            "NumPy arrays passed to functions such as tf.add"
         ),
         "trace_place": (
-            "what leaves a branch or the body of a loop (tf.cond, tf.while_loop, AutoGraph's if and for), a function "
-            "of tf.data or tf.vectorized_map, or a SavedModel is where that as a whole runs: place it behind"
+            "a result of a branch or of the body of a loop (tf.cond, tf.while_loop, AutoGraph's if and for), of a "
+            "function of tf.data or tf.vectorized_map, or of a SavedModel is on the device on which the whole of it "
+            "runs: place it afterwards"
         ),
     }
 )

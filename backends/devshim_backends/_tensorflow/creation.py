@@ -152,7 +152,7 @@ def _fitted(array: np.ndarray, dtype: Any) -> np.ndarray:
     if array.dtype.kind in "iu" and wanted.kind in "iu" and array.size:
         bounds = np.iinfo(wanted)
         if int(array.min()) < bounds.min or int(array.max()) > bounds.max:
-            raise OverflowError(f"{wanted.name} holds {bounds.min} to {bounds.max}")
+            raise OverflowError(f"{wanted.name} ranges from {bounds.min} to {bounds.max}")
     return array.astype(wanted)
 
 

@@ -52,16 +52,16 @@ class TensorflowDevices(Backend):
 
     def why_unavailable(self, kind: str) -> str:
         if kind != "gpu":
-            return f"TensorFlow shows no {kind.upper()} among its physical devices"
+            return f"TensorFlow lists no {kind.upper()} among its physical devices"
         physical, visible = tf.config.list_physical_devices("GPU"), tf.config.get_visible_devices("GPU")
         if len(visible) < len(physical):
-            return f"tf.config.set_visible_devices shows {len(visible)} of {len(physical)}"
+            return f"tf.config.set_visible_devices makes {len(visible)} of {len(physical)} GPUs visible"
         if not tf.test.is_built_with_gpu_support():
             return "this TensorFlow is a CPU-only build (tf.test.is_built_with_gpu_support() is False)"
         if not physical and nvml.visible():
             return cuda.refusal() or (
-                "the driver shows cards, and TensorFlow starts none: it cannot load CUDA (pip install "
-                "'tensorflow[and-cuda]'), or the driver is too old for it; its log says which"
+                "the driver lists GPUs, but TensorFlow starts none: it cannot load CUDA (pip install "
+                "'tensorflow[and-cuda]'), or the driver is too old for it; TensorFlow's log says which"
             )
         return nvml.why_not(len(visible))
 

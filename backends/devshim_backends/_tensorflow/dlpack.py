@@ -101,8 +101,8 @@ class TensorflowDlpack(TensorflowTensors):
         where, value = self.device_of(x), tf.convert_to_tensor(x)
         if self.is_card(where) and not _has_cuda_number(where.index):
             raise ConversionError(
-                f"TensorFlow gives {where} out under its own number, and CUDA has another card of that number",
-                "leave copy out to copy it, and choose cards by ds.set_visible_devices, for all frameworks alike",
+                f"TensorFlow's {where} cannot be shared: CUDA uses its number for another GPU",
+                "leave out copy=False to copy it, and select GPUs with ds.set_visible_devices, for all frameworks",
             )
         if not self.is_card(where):
             where = CPU
@@ -129,7 +129,7 @@ class TensorflowDlpack(TensorflowTensors):
         self._check(offered)
         made = tf.experimental.dlpack.from_dlpack(capsule)
         if made.dtype.name != offered.dtype:
-            raise BufferError(f"its {offered.dtype} would be read as {made.dtype.name}")
+            raise BufferError(f"TensorFlow would read its {offered.dtype} as {made.dtype.name}")
         return made
 
     def _check(self, offered: dlpack.TensorInfo) -> None:
@@ -139,12 +139,12 @@ class TensorflowDlpack(TensorflowTensors):
         kind, index = offered.device
         card = kind in (dlpack.CUDA, dlpack.ROCM) and not self.simulated
         if kind != dlpack.CPU and not (card and index < self.count("gpu")):
-            raise BufferError(f"TensorFlow has no DLPack device {offered.device}")
+            raise BufferError(f"TensorFlow cannot use memory of the DLPack device {offered.device}")
         if card and not _has_cuda_number(index):
-            raise BufferError(f"tf.config shows other cards than CUDA, and takes {offered.device} for another")
+            raise BufferError(f"tf.config numbers GPUs differently from CUDA, so {offered.device} would be another GPU")
         if 0 in offered.shape:
             return
         if not offered.is_contiguous:
-            raise BufferError("TensorFlow's tensors are contiguous, and it has other strides")
+            raise BufferError("TensorFlow's tensors are contiguous, but this array is not")
         if card and offered.address % self.alignment:
-            raise BufferError(f"TensorFlow's operators need a multiple of {self.alignment} bytes as its address")
+            raise BufferError(f"TensorFlow's operators need an address that is a multiple of {self.alignment} bytes")

@@ -82,9 +82,9 @@ class TensorflowPlaces(TensorflowDevices):
     def _shared_device(self, x: Tensor, parts: Sequence[Tensor]) -> Device:
         devices = {self.device_of(part) for part in parts}
         if len(devices) != 1:
-            places = ", ".join(map(str, sorted(devices))) or "no device"
+            names = ", ".join(map(str, sorted(devices))) or "no device"
             raise UnsupportedError(
-                f"the parts of this {type(x).__name__} are on {places}, so it is on no single one",
+                f"this {type(x).__name__} is not on a single device: its parts are on {names}",
                 "ask for the device of each part",
             )
         return devices.pop()
@@ -96,7 +96,7 @@ class TensorflowPlaces(TensorflowDevices):
         if not tf.executing_eagerly():
             raise self._untold()
         raise UnsupportedError(
-            f"TensorFlow has this {type(x).__name__} on {name!r}, which devshim does not know",
+            f"this {type(x).__name__} is on TensorFlow's device {name!r}, which devshim does not know",
             "move it with TensorFlow first: with tf.device('/CPU:0'): x = tf.identity(x)",
         )
 

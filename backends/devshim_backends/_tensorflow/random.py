@@ -49,5 +49,7 @@ def _floating(dtype: Any | None) -> Any:
     if dtype is None:
         return tf.float32
     if not dtype.is_floating:
-        raise ConversionError(f"TensorFlow draws no {dtype.name}", "draw a floating dtype and cast it")
+        raise ConversionError(
+            f"TensorFlow cannot draw random numbers of dtype {dtype.name}", "draw a floating dtype and cast it"
+        )
     return dtype

@@ -93,6 +93,6 @@ class TensorflowRuntime(TensorflowDevices):
         return isinstance(error, kinds) and any(text in str(error) for text in _FULL)
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
-        said = str(error).partition("\n")[0]
-        unable = isinstance(error, (tf.errors.OpError, RuntimeError)) and any(text in said for text in _NO_START)
-        return f"TensorFlow cannot start the cards ({said})" if unable else None
+        message = str(error).partition("\n")[0]
+        unable = isinstance(error, (tf.errors.OpError, RuntimeError)) and any(text in message for text in _NO_START)
+        return f"TensorFlow cannot start the GPUs ({message})" if unable else None

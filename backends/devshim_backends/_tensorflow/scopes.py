@@ -41,7 +41,9 @@ def in_xla() -> bool:
 
 def refused_in_xla(backend: Backend) -> Exception:
     """Return the error that refuses a device's scope in a function that is being traced for XLA."""
-    instead = "XLA compiles a whole function for one device: enter ds.on outside, or leave out jit_compile=True"
+    instead = (
+        "XLA compiles a whole function for one device: enter ds.on outside the function, or leave out jit_compile=True"
+    )
     return messages.tracing(backend, "on", instead)
 
 

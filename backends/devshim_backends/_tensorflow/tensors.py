@@ -130,8 +130,8 @@ class TensorflowTensors(TensorflowPlaces):
         """Copy a tensor to new memory on the same device, in the device's scope."""
         if x.dtype in (tf.resource, tf.variant):
             raise UnsupportedError(
-                f"a TensorFlow tensor of dtype {x.dtype.name} is a handle, and has no values to copy",
-                "place what it leads to, such as the variable",
+                f"a TensorFlow tensor of dtype {x.dtype.name} is a handle, which has no values to copy",
+                "place the object to which it refers, such as the variable",
             )
         try:
             made = duplicate.on_card(x.dtype)(x) if self.is_card(device) else _DEEP_COPY(x)
@@ -154,7 +154,7 @@ class TensorflowTensors(TensorflowPlaces):
         if not isinstance(made, EAGER):
             if in_xla():
                 raise refused_in_xla(self)
-            self._refuse_hosted(made, device, "zeros and its like", "make")
+            self._refuse_hosted(made, device, "zeros and similar functions", "create")
             return True
         if self.device_of(made) is device:
             return True
@@ -181,7 +181,7 @@ class TensorflowTensors(TensorflowPlaces):
 
     def _not_on(self, x: Tensor, device: Device) -> Exception:
         return UnsupportedError(
-            f"TensorFlow cannot have a {x.dtype.name} tensor on {device}", "keep it on the CPU: ds.place(x, 'cpu')"
+            f"TensorFlow cannot put a {x.dtype.name} tensor on {device}", "keep it on the CPU: ds.place(x, 'cpu')"
         )
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
@@ -205,11 +205,13 @@ class TensorflowTensors(TensorflowPlaces):
         if self.device_of(x) is not CPU:
             raise messages.copy_needed(self.device_of(x), CPU)
         if not isinstance(x, EAGER):
-            raise messages.cannot_share("a variable", "its values are replaced as a whole, and a view would miss that")
+            raise messages.cannot_share(
+                "a variable", "an assignment gives it new memory, and a view would show the old values"
+            )
         if x._datatype_enum() in BUFFERED:
             return np.asarray(memoryview(x))
         if np.dtype(x.dtype.as_numpy_dtype).isbuiltin != _REGISTERED:
-            raise messages.cannot_share("this tensor", f"NumPy has no buffer of {x.dtype.name}")
+            raise messages.cannot_share("this tensor", f"Python's buffer protocol does not support {x.dtype.name}")
         array = over(x).reshape(x.shape)
         array.flags.writeable = False
         return array

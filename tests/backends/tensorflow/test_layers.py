@@ -19,7 +19,7 @@ from devshim.registry.registry import load  # noqa: E402
 kl = keras.layers
 BOTH = "bias weight"
 LSTM = "bias_ih+bias_hh weight_hh weight_ih"
-UNCLEAR = "cannot be told where they come from or go to"
+UNCLEAR = "the order cannot be determined in this model"
 
 
 @pytest.fixture(autouse=True)

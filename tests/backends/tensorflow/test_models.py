@@ -444,7 +444,7 @@ def test_an_optimizer_is_not_copied_without_its_model():
     model = network()
     optimizer = keras.optimizers.Adam()
     optimizer.build(model.trainable_variables)
-    with pytest.raises(ds.UnsupportedError, match="together with its model"):
+    with pytest.raises(ds.UnsupportedError, match="without the model whose variables"):
         ds.copy(optimizer, "gpu:1")
 
 

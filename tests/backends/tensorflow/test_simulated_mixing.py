@@ -252,8 +252,8 @@ def test_a_refusal_inside_a_keras_layer_keeps_its_hint():
     with pytest.raises(ds.DeviceMismatchError, match=r"when calling Dense\.call") as caught:
         model(matrix("gpu:0"))
     assert isinstance(caught.value, tf.errors.InvalidArgumentError)
-    assert "\n\nHint: bring them together with ds.place(x, " in str(caught.value)
-    assert caught.value.hint.startswith("bring them together with ds.place(x, ")
-    assert caught.value.hint.endswith("made on the way")
+    assert "\n\nHint: move them with ds.place(x, " in str(caught.value)
+    assert caught.value.hint.startswith("move them with ds.place(x, ")
+    assert caught.value.hint.endswith("intermediate results")
     assert "needs its tensors on one device" in caught.value.problem
-    assert "Hint: bring" in caught.value.message
+    assert "Hint: move" in caught.value.message

@@ -97,9 +97,9 @@ def _in_split(backend: TensorflowModels, part: Any, path: str, devices: list[Dev
     own = list(dict.fromkeys(backend.device_of(x) for x in _own(backend, part)))
     if len(own) > 1:
         raise UnsupportedError(
-            f"the weights of {path or 'the layer'} ({type(part).__name__}) would be on {own[0]} and {own[1]}, and it "
+            f"the weights of {path or 'the layer'} ({type(part).__name__}) would be on {own[0]} and {own[1]}, but it "
             "computes with all of them at once",
-            "give all weights of a layer one device, such as Placement({'dense': 'gpu:0'}) by the layer's name",
+            "give all weights of a layer one device by the layer's name: Placement({'dense': 'gpu:0'})",
         )
     return Span(backend, devices)
 

@@ -127,11 +127,11 @@ def refuse(path: str, variable: Any) -> None:
     """
     if isinstance(variable, tf.distribute.DistributedValues):
         raise UnsupportedError(
-            f"{path} was made under a tf.distribute strategy, and is on the devices of that",
-            "make the model outside of strategy.scope(), or leave it where the strategy has it",
+            f"{path} was created under a tf.distribute strategy, and stays on the devices of that strategy",
+            "create the model outside strategy.scope(), or do not move it",
         )
     if not isinstance(variable, resource_variable_ops.BaseResourceVariable) or variable._in_graph_mode:
         raise UnsupportedError(
-            f"{path} is a {type(variable).__name__}, whose memory TensorFlow cannot exchange in place",
-            "make it with tf.Variable or keras.Variable, outside of graphs",
+            f"{path} is a {type(variable).__name__}, whose memory cannot be swapped in place",
+            "create it with tf.Variable or keras.Variable, outside graphs",
         )

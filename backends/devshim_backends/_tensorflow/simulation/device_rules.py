@@ -148,12 +148,12 @@ def _is_hosted(x: Any) -> bool:
 
 
 def _refused(op: str, located: dict[int, Device], scope: Device | None) -> MixedDevicesError:
-    told = [mismatches.listed({f"input {number}": device for number, device in located.items()})]
+    problem = mismatches.listed({f"input {number}": device for number, device in located.items()})
     if scope is not None:
-        told.append(f"the scope is {scope}")
+        problem += f", the scope is {scope}"
     best = max(located.values(), default=scope)
     return MixedDevicesError(
-        f"TensorFlow's {op} needs its tensors on one device: {', '.join(told)}",
-        f"bring them together with ds.place(x, '{best}'), and compute inside `with ds.on('{best}'):`, which also holds "
-        "for what is made on the way",
+        f"TensorFlow's {op} needs its tensors on one device: {problem}",
+        f"move them with ds.place(x, '{best}'), and compute inside `with ds.on('{best}'):`, which also applies to "
+        "intermediate results",
     )

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from devshim.errors import OutOfMemoryError
     from devshim.simulation.memory import Fault
 
-ROOM = 8
-"""The least number of simulated GPUs to prepare."""
+_RESERVED = 8
+"""The least number of simulated GPUs for which logical CPUs are reserved."""
 
 
 class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
@@ -44,7 +44,7 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
         if gpus:
             if not self.simulated and (real := self.count("gpu")):
                 raise messages.real_cards(self, real)
-            self._make_room(gpus)
+            self._reserve(gpus)
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED
         before, self.simulated = self.simulated, gpus
@@ -66,15 +66,19 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
         if self.started():
             device_rules.set_policy(chosen._device_policy)
 
-    def _make_room(self, gpus: int) -> None:
+    def _reserve(self, gpus: int) -> None:
         (cpu,) = tf.config.list_physical_devices("CPU")
-        room = len(tf.config.get_logical_device_configuration(cpu) or (None,)) - 1
-        if room >= gpus:
+        most = len(tf.config.get_logical_device_configuration(cpu) or (None,)) - 1
+        if most >= gpus:
             return
         if self.started():
-            have = f"it has started with room for {room}" if room > 0 else "it has already started its devices"
-            raise messages.simulated_too_late(
-                self, f"{have}", f"move ds.simulate(gpus={gpus}) to the top of the program, before the first tensor"
+            problem = (
+                f"it has started with logical CPUs for {most} GPUs"
+                if most > 0
+                else "it has already started its devices"
             )
-        logical = [tf.config.LogicalDeviceConfiguration() for _ in range(max(ROOM, gpus) + 1)]
+            raise messages.simulated_too_late(
+                self, problem, f"move ds.simulate(gpus={gpus}) to the top of the program, before the first tensor"
+            )
+        logical = [tf.config.LogicalDeviceConfiguration() for _ in range(max(_RESERVED, gpus) + 1)]
         tf.config.set_logical_device_configuration(cpu, logical)
