@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GAPS: Mapping[str, Gap] = MappingProxyType(
     {
         "op_scope": Gap(
-            "never", "PyTorch's operators compute where their arguments are, so a scope moves creation alone"
+            "never", "PyTorch's operators compute on the device of their arguments, so a scope affects only creation"
         ),
     }
 )
@@ -24,19 +24,19 @@ GAPS: Mapping[str, Gap] = MappingProxyType(
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "simulate": (
-            "PyTorch's C++ asks a device guard in Python for a stream where no error may leave (noexcept; 2.13), so "
-            "Ctrl-C at that moment of an operator that autograd records ends the process; backward passes are not "
-            "interrupted before their end"
+            "when autograd records an operator, PyTorch's C++ (2.13) calls a Python device guard in a function that "
+            "must not raise (noexcept), so Ctrl-C at that moment ends the process; Ctrl-C during a backward pass is "
+            "delayed until the pass has ended"
         ),
         "models": (
-            "every class of torch.optim is moved; tensors in a module's lists, dicts and plain attributes stay, "
-            "as in PyTorch, to which they are no part of it; generators, frozen TorchScript, DTensor and "
+            "every class in torch.optim is supported; tensors in a module's lists, dicts and plain attributes stay, "
+            "because for PyTorch they are not part of the module; generators, frozen TorchScript, DTensor and "
             "quantized parameters are refused"
         ),
         "guard": (
-            "what Python and NumPy read, host operands, and operators that wait for the card inside, such as nonzero"
-            " (CUDA's sync debug mode, and simulated cards); not torch.distributed's and torch.sparse's,"
-            " nor what its own threads do"
+            "reports reads by Python and NumPy, host operands, and operators that wait for the GPU internally, such as "
+            "nonzero (by CUDA's sync debug mode, and on simulated GPUs); does not report operators of "
+            "torch.distributed and torch.sparse, or what PyTorch's own threads do"
         ),
     }
 )

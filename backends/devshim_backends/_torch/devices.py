@@ -136,7 +136,7 @@ class TorchDevices(Backend):
             return _no_more_cards(cards(kind))
         if kind not in self.kinds():
             return f"this PyTorch ({torch.__version__}) is built without {kind}"
-        return "that is all its driver shows"
+        return f"that is all the driver of {kind} shows"
 
     def why_unable_to_start(self, error: BaseException) -> str | None:
         step = error.__traceback__

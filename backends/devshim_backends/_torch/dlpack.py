@@ -83,7 +83,7 @@ class TorchDlpack(TorchTensors):
         self._require_dense(x, "DLPack")
         if x.is_conj() or x.is_neg():
             raise ConversionError(
-                "DLPack cannot say that a tensor's conjugation or negation is still to be done",
+                "DLPack cannot express that a tensor's conjugation or negation is pending",
                 "call x.resolve_conj().resolve_neg() first",
             )
         device = self.device_of(x)
@@ -116,4 +116,4 @@ def _check(offered: dlpack.TensorInfo) -> None:
     if offered.read_only:
         raise BufferError("it is read-only, and PyTorch has no read-only tensors")
     if offered.has_negative_strides:
-        raise BufferError("it has negative strides, and PyTorch knows none")
+        raise BufferError("it has negative strides, which PyTorch does not support")

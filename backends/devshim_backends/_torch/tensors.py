@@ -98,11 +98,11 @@ class TorchTensors(Backend):
             return found
         if x.device.type == "meta":
             raise UnsupportedError(
-                "a meta tensor has a shape and a dtype, and its data is on no device",
+                "a meta tensor has a shape and a dtype but no data, so it is not on a device",
                 "give it memory first, for example torch.empty_like(x, device='cpu')",
             )
         raise UnsupportedError(
-            f"PyTorch has this tensor on {x.device}, a kind of device that devshim does not know",
+            f"this tensor is on {x.device}, a kind of device that devshim does not support",
             "move it with PyTorch first: x.cpu()",
         )
 
@@ -142,7 +142,7 @@ class TorchTensors(Backend):
             seen, copy = pinned.carried(seen, NATIVE[CPU]), False  # nothing else refers to the new tensor
         if seen.is_conj() or seen.is_neg():
             if not copy:
-                raise messages.cannot_share("this tensor", "its conjugation or negation is still to be done")
+                raise messages.cannot_share("this tensor", "its conjugation or negation is pending")
             if seen.dtype is torch.complex128 and not _is_aligned(seen):
                 seen = _realigned(seen)
             seen, copy = seen.resolve_conj().resolve_neg(), False

@@ -253,7 +253,7 @@ def test_data_parallel_works_from_its_first_device():
     model = nn.DataParallel(nn.Linear(2, 2))
     ds.place(model, "gpu:0")
     assert model(ds.ones((4, 2), device="gpu:0")).shape == (4, 2)
-    with pytest.raises(ds.UnsupportedError, match="gpu:0 only"):
+    with pytest.raises(ds.UnsupportedError, match="only from gpu:0"):
         ds.place(model, "gpu:1")
     assert devices(model) == {ds.gpu(0)}
     ds.place(model.module, "gpu:1")

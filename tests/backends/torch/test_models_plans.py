@@ -65,12 +65,12 @@ def words() -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the budgets of two GPUs as shares of its bytes, and the classes whose instances must not be cut."""
+    """A model, the budgets of two GPUs as shares of its bytes, and the classes whose instances must not be split."""
 
     make: Callable[[], Any]
     budgets: tuple[float, ...]
     data: Callable[[], Any] = floats
-    obj: tuple[str, ...] = ()
+    no_split: tuple[str, ...] = ()
 
     def bytes_of(self, model: Any) -> list[int]:
         total = sum(x.nbytes for x in [*model.parameters(), *model.buffers()])
@@ -81,8 +81,8 @@ CASES = {
     "MLP, ample budgets": Case(mlp, (0.9, 0.9)),
     "MLP, tight budgets": Case(mlp, (0.5, 0.5)),
     "tied embedding": Case(Tied, (0.9, 0.9), words),
-    "encoder": Case(encoder, (0.9, 0.9), obj=("TransformerEncoderLayer",)),
-    "encoder, small first card": Case(encoder, (0.45, 0.8), obj=("TransformerEncoderLayer",)),
+    "encoder": Case(encoder, (0.9, 0.9), no_split=("TransformerEncoderLayer",)),
+    "encoder, small first card": Case(encoder, (0.45, 0.8), no_split=("TransformerEncoderLayer",)),
     "uneven layers": Case(uneven, (0.8, 0.8)),
     "MLP, too large": Case(mlp, (0.4, 0.4)),
 }
@@ -99,8 +99,8 @@ def theirs(model: Any, case: Case, balanced: bool = False) -> dict[str, str]:
     """Return the device map for each leaf; balanced like ``device_map="balanced"``."""
     budgets: dict[Any, Any] = dict(enumerate(case.bytes_of(model)))
     if balanced:
-        budgets = get_balanced_memory(model, budgets, list(case.whole))
-    found = accelerate.infer_auto_device_map(model, budgets, list(case.whole))
+        budgets = get_balanced_memory(model, budgets, list(case.no_split))
+    found = accelerate.infer_auto_device_map(model, budgets, list(case.no_split))
     named = {path: device if isinstance(device, str) else f"gpu:{device}" for path, device in found.items()}
     above = {path: next(key for key in named if f"{path}.".startswith(f"{key}.")) for path in model.state_dict()}
     return {path: named[key] for path, key in above.items()}
@@ -147,7 +147,7 @@ def measured(model: Any, case: Case, plan: dict[str, str]) -> Measured:
         cut=sum(
             len({device for path, device in plan.items() if path.startswith(f"{name}.")}) > 1
             for name, module in model.named_modules()
-            if type(module).__name__ in case.whole
+            if type(module).__name__ in case.no_split
         ),
         apart=sum(len({plan[path] for path in paths}) > 1 for paths in names.values()),
     )

@@ -161,14 +161,14 @@ def _refuse_torn(backend: Backend, path: str, module: Any) -> None:
     what = f"{path or 'the model'} ({type(module).__name__})"
     if isinstance(module, torch.jit.ScriptModule):
         raise UnsupportedError(
-            f"{what} is compiled to TorchScript, which carries nothing between devices",
+            f"{what} is compiled to TorchScript, which cannot copy tensors between devices",
             "place it on one device, or split the model before torch.jit.script",
         )
     found = own_devices_of(module)
     if len(found) > 1:
         told = " and ".join(str(backend.from_native(device)) for device in found)
         raise UnsupportedError(
-            f"the tensors of {what} would be on {told}, and it computes with them together",
+            f"the tensors of {what} would be on {told}, but it uses them in the same operator",
             f"place all of {path or 'it'} on one device",
         )
 
@@ -180,12 +180,12 @@ def _refuse_engines(backend: Backend, model: Any) -> None:
         home = _home(module)
         if home is not None and set(devices_of(module)) != {home}:
             raise UnsupportedError(
-                f"{what} settled on its devices when it was made, and works from {backend.from_native(home)} only",
-                "place the module inside it (its attribute module), and wrap it again",
+                f"{what} chose its devices when it was created, and works only from {backend.from_native(home)}",
+                "place the module that it wraps (its attribute module), and wrap that again",
             )
         if hasattr(module, "_hf_hook"):
             raise UnsupportedError(
-                f"{what} has hooks of accelerate's, which bring inputs to where it was before",
+                f"{what} has hooks of accelerate, which copy its inputs to its previous device",
                 "call accelerate.hooks.remove_hook_from_submodules(model) first",
             )
 

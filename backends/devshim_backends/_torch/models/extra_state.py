@@ -66,7 +66,7 @@ class TorchExtraState(Backend):
             undo()
             raise errors.CheckpointError(
                 f"the file does not fit the {type(obj).__name__}: {error}",
-                "load it into one made in the same way, for a model with the same parameters",
+                "load it into an object that was created in the same way, for a model with the same parameters",
             ) from error
         return undo
 

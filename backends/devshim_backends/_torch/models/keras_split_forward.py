@@ -44,8 +44,8 @@ def settle_spans(backend: Backend, model: Any) -> Callable[[], None]:
         if len(own) > 1:
             told = " and ".join(str(backend.from_native(device)) for device in own)
             raise UnsupportedError(
-                f"the weights of {path or 'the layer'} ({type(part).__name__}) would be on {told}, and it "
-                "computes with all of them at once",
+                f"the weights of {path or 'the layer'} ({type(part).__name__}) would be on {told}, but it "
+                "uses all of them in the same operator",
                 "give all weights of a layer one device, such as Placement({'dense': 'gpu:0'}) by the layer's name",
             )
         below = [CONTENTS.owner(each.variable) for _, each in CONTENTS.parts(part) for each in CONTENTS.held(each)]

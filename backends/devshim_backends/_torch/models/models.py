@@ -73,7 +73,7 @@ class TorchModels(Backend):
             if self.is_out_of_memory(error):
                 raise messages.no_room_for_clones(self, objects) from error
             raise UnsupportedError(
-                f"PyTorch cannot make a copy of this: {error}", "make another one and load the state_dict of the first"
+                f"PyTorch cannot copy this: {error}", "create another one, and load the state_dict of the first into it"
             ) from error
         return made
 
@@ -86,7 +86,7 @@ class TorchModels(Backend):
 
 def _nowhere(path: str) -> Device:
     """Refuse to place a part: this is for a copy whose unbuilt parts were never placed."""
-    raise ArgumentError(f"the copy's unbuilt part {path!r} was placed nowhere", "place the copy on a device")
+    raise ArgumentError(f"{path!r} of the copy is unbuilt, and has not been placed", "place the copy on a device")
 
 
 def _of_model(model: Any) -> Iterator[Leaf]:
@@ -119,7 +119,7 @@ def _require_there(backend: Backend, generator: Any, device: Device) -> None:
     if found is not device:
         raise UnsupportedError(
             f"a torch.Generator is bound to its device: this one draws on {found}, and cannot draw on {device}",
-            f"make one there: torch.Generator({backend.native_text(device)})",
+            f"create another one: torch.Generator({backend.native_text(device)})",
         )
 
 

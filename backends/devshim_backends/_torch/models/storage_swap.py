@@ -76,7 +76,7 @@ def refuse(path: str, tensor: Tensor) -> None:
         )
     if is_traceable_wrapper_subclass(tensor):
         raise UnsupportedError(
-            f"{path} is a {type(tensor).__name__}, made of other tensors, which PyTorch cannot exchange in place",
+            f"{path} is a {type(tensor).__name__}, which consists of other tensors, so its memory cannot be swapped",
             "move the model before it is distributed or quantized",
         )
 
@@ -89,6 +89,6 @@ def refuse_frozen(module: object) -> None:
     """
     if isinstance(module, torch.jit.ScriptModule) and not module._c.hasattr("training"):
         raise UnsupportedError(
-            "a frozen TorchScript module has its weights in its code, where nothing can move them",
+            "a frozen TorchScript module stores its weights in its code, where they cannot be moved",
             "move the module first, then freeze it; or load it with torch.jit.load(..., map_location=...)",
         )
