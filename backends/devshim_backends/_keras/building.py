@@ -26,13 +26,19 @@ if TYPE_CHECKING:
     from devshim.devices.device import Device
     from devshim_backends._keras.traversal import Contents
 
-__all__ = ["add_beside", "bring", "bring_beside", "home_of", "settle"]
+__all__ = [
+    "add_on_device",
+    "move_new_variables",
+    "move_states_to_weights",
+    "planned_device",
+    "store_planned_devices",
+]
 
 _HOME = "_devshim_home"
 """The attribute of a layer that has yet to make variables: the device that it was placed on."""
 
 
-def settle(contents: Contents, model: Any, where: Callable[[str], Device]) -> Callable[[], None]:
+def store_planned_devices(contents: Contents, model: Any, where: Callable[[str], Device]) -> Callable[[], None]:
     """Store the devices of a model's unbuilt parts, and return a function that undoes it."""
     before = []
     for path, part in contents.parts(model):
@@ -46,17 +52,17 @@ def settle(contents: Contents, model: Any, where: Callable[[str], Device]) -> Ca
     return undo
 
 
-def home_of(part: Any) -> Device | None:
+def planned_device(part: Any) -> Device | None:
     """Return the device that a layer was placed on if it is not built yet; None for any other."""
     found: Device | None = vars(part).get(_HOME)
     return found
 
 
-def bring(backend: Backend, contents: Contents, model: Any) -> None:
+def move_new_variables(backend: Backend, contents: Contents, model: Any) -> None:
     """Move the variables made since a model was placed to their devices."""
     homes: dict[str, Device] = {}
     for path, part in contents.parts(model):
-        home = home_of(part) or _above(homes, path)
+        home = planned_device(part) or _above(homes, path)
         if home is not None:
             homes[path] = home
     if homes:
@@ -67,12 +73,14 @@ def bring(backend: Backend, contents: Contents, model: Any) -> None:
         for _, part in contents.parts(model):
             if _has_values(contents, part):
                 _note(part, None)
-    bring_beside(backend, model)
+    move_states_to_weights(backend, model)
 
 
-def add_beside(backend: Backend, contents: Contents, obj: Any, add: Callable[[], Any]) -> Any:
+def add_on_device(backend: Backend, contents: Contents, obj: Any, add: Callable[[], Any]) -> Any:
     """Call a method that adds a weight or layer, and move the new variables to the device of the existing ones."""
-    home = home_of(obj) if is_metric(obj) else None  # for a layer that is not built, `bring` does this
+    home = (
+        planned_device(obj) if is_metric(obj) else None
+    )  # for a layer that is not built, `move_new_variables` does this
     device = home or (_one_device(backend, obj) if _is_built(obj) else None)
     result = add()
     if device is None:
@@ -97,10 +105,10 @@ def _is_built(part: Any) -> bool:
 
 
 def _has_values(contents: Contents, part: Any) -> bool:
-    return _is_built(part) and all(contents.owner(x.variable) is not None for x in contents.held(part))
+    return _is_built(part) and all(contents.owner(x.variable) is not None for x in contents.named_variables(part))
 
 
-def bring_beside(backend: Backend, obj: Any) -> None:
+def move_states_to_weights(backend: Backend, obj: Any) -> None:
     """Move the states of a model or optimizer to the devices of the weights that they belong to."""
     for leaf in backend.leaves(obj):
         if leaf.kind == "state" and leaf.follows is not None:

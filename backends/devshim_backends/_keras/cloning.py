@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from devshim.errors import DevshimError, UnsupportedError, messages
-from devshim_backends._keras.optimizers import trained
+from devshim_backends._keras.optimizers import trained_variables
 from devshim_backends._keras.traversal import is_optimizer, is_variable
 
 if TYPE_CHECKING:
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend
     from devshim_backends._keras.traversal import Contents
 
-__all__ = ["clones", "remade"]
+__all__ = ["clone_objects", "rebuild_layer"]
 
 
-def clones(backend: Backend, contents: Contents, objects: Sequence[Any], copy: Callable[[Any], Any]) -> list[Any]:
+def clone_objects(
+    backend: Backend, contents: Contents, objects: Sequence[Any], copy: Callable[[Any], Any]
+) -> list[Any]:
     """Return copies of models and optimizers; each optimizer's copy belongs to its model's copy.
 
     Args:
         backend: The adapter.
         contents: The contents of Keras objects.
         objects: The objects to copy.
-        copy: Makes a new model without the original's values, as `remade` does.
+        copy: Makes a new model without the original's values, as `rebuild_layer` does.
 
     Raises:
         UnsupportedError: Keras or Python cannot copy one of them, or an optimizer is to be copied without its model.
@@ -94,7 +96,7 @@ def _variable(backend: Backend, variable: Any) -> Any:
     return new
 
 
-def remade(contents: Contents, layer: Any) -> Any:
+def rebuild_layer(contents: Contents, layer: Any) -> Any:
     """Return a layer with the same configuration, built for the same shapes, and compiled if the original is."""
     known = inspect.signature(type(layer)).parameters
     if "name" in known or any(each.kind is each.VAR_KEYWORD for each in known.values()):
@@ -137,7 +139,7 @@ def _pairs(contents: Contents, old: Any, new: Any) -> dict[int, Any]:
     if [part.path for part in left] != [part.path for part in right]:
         raise ValueError("the clone has different layers")
     for (path, a), (_, b) in zip(left, right, strict=True):
-        mine, other = contents.held(a), contents.held(b)
+        mine, other = contents.named_variables(a), contents.named_variables(b)
         if [each.name for each in mine] != [each.name for each in other]:
             raise ValueError(f"the clone has different weights in {path!r}")
         for x, y in zip(mine, other, strict=True):
@@ -173,7 +175,7 @@ def _optimizer(backend: Backend, contents: Contents, optimizer: Any, twins: dict
 
 
 def _build(contents: Contents, new: Any, old: Any, twins: dict[int, Any]) -> None:
-    variables = [twins.get(id(contents.owner(each))) for each in trained(old)]
+    variables = [twins.get(id(contents.owner(each))) for each in trained_variables(old)]
     if any(each is None for each in variables):
         raise UnsupportedError(
             f"this {type(old).__name__} cannot be copied without the model whose variables it trains",

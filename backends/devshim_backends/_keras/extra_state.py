@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from devshim.errors import CheckpointError
 from devshim_backends._keras.input_shapes import build, shapes_of
-from devshim_backends._keras.optimizers import within
+from devshim_backends._keras.optimizers import wrapped_optimizers
 from devshim_backends._keras.traversal import is_model_or_optimizer, is_optimizer
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Forms = Mapping[str, tuple[tuple[int, ...], str]]
 
-__all__ = ["create_optimizer_state", "extra_state_of", "library_of", "set_extra_state"]
+__all__ = ["create_optimizer_state", "get_extra_state", "library_of", "set_extra_state"]
 
 _NOT_SET = frozenset({"name", "learning_rate"})
 """Settings that are not restored: learning rates are variables, or schedules, which are code."""
@@ -33,7 +33,7 @@ def library_of(backend: Backend, obj: Any) -> str:
     return "keras" if is_model_or_optimizer(type(obj)) else backend.name
 
 
-def extra_state_of(obj: Any) -> Any:
+def get_extra_state(obj: Any) -> Any:
     """Return the extra state of a Keras object for a checkpoint; see `ModelBackend.facts`."""
     if is_optimizer(obj):
         return _facts(obj)
@@ -108,7 +108,7 @@ def _facts(optimizer: Any) -> dict[str, Any]:
     return {
         "class": type(optimizer).__name__,
         "settings": plain,
-        "within": {name: _facts(inner) for name, inner in within(optimizer)},
+        "within": {name: _facts(inner) for name, inner in wrapped_optimizers(optimizer)},
     }
 
 
@@ -132,7 +132,7 @@ def _restored(optimizer: Any, extra_state: Any) -> Callable[[], None]:
 
 
 def _set(optimizer: Any, extra_state: Any) -> None:
-    inner = dict(within(optimizer))
+    inner = dict(wrapped_optimizers(optimizer))
     if extra_state["class"] != type(optimizer).__name__ or extra_state["within"].keys() != inner.keys():
         raise CheckpointError(
             f"the file has the state of a {extra_state['class']}, but the optimizer is a {type(optimizer).__name__}",
@@ -149,7 +149,7 @@ def _snapshot(optimizer: Any) -> Callable[[], None]:
     """Return a function that restores an optimizer's present state, in the same lists and dictionaries."""
     before = dict(vars(optimizer))
     contents = [(x, x.copy()) for x in before.values() if isinstance(x, (list, dict))]
-    deeper = [_snapshot(inner) for _, inner in within(optimizer)]
+    deeper = [_snapshot(inner) for _, inner in wrapped_optimizers(optimizer)]
 
     def undo() -> None:
         vars(optimizer).clear()

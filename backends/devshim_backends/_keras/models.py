@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from devshim_backends._keras.optimizers import of_optimizer
+from devshim_backends._keras.optimizers import optimizer_leaves
 from devshim_backends._keras.traversal import is_metric, is_variable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devshim_backends._keras.optimizers import LeavesOf
     from devshim_backends._keras.traversal import Contents
 
-__all__ = ["leaves_of", "of_model"]
+__all__ = ["leaves_of", "model_leaves"]
 
 
 def leaves_of(contents: Contents, leaves: LeavesOf, obj: Any) -> list[Leaf]:
@@ -33,11 +33,11 @@ def leaves_of(contents: Contents, leaves: LeavesOf, obj: Any) -> list[Leaf]:
     if is_metric(obj):
         return list(_of_metric(contents, leaves, "", obj))
     if hasattr(obj, "_layers"):
-        return list(of_model(contents, leaves, obj))
-    return list(of_optimizer(contents, leaves, obj))
+        return list(model_leaves(contents, leaves, obj))
+    return list(optimizer_leaves(contents, leaves, obj))
 
 
-def of_model(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf]:
+def model_leaves(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf]:
     """Yield the leaves of a model; a state that belongs to no weight follows the weight before it."""
     last = None
     for leaf in _of_parts(contents, leaves, model):
@@ -49,7 +49,7 @@ def of_model(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf]
 def _of_parts(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf]:
     for path, part in contents.parts(model):
         start = f"{path}." if path else ""
-        for name, variable, kind in contents.held(part):
+        for name, variable, kind in contents.named_variables(part):
             for leaf in leaves(f"{start}{name}", kind, variable, None):
                 yield _finalized(leaf, part) if name in _ADAPTED else leaf
         for name, metric in contents.metrics_in(part):
@@ -59,7 +59,7 @@ def _of_parts(contents: Contents, leaves: LeavesOf, model: Any) -> Iterator[Leaf
         for i, metric in enumerate(contents.compiled_metrics(part)):
             yield from _of_metric(contents, leaves, f"{start}metrics.{i}.", metric)
         if part.optimizer is not None:
-            yield from of_optimizer(contents, leaves, part.optimizer, f"{start}optimizer.")
+            yield from optimizer_leaves(contents, leaves, part.optimizer, f"{start}optimizer.")
 
 
 _ADAPTED = frozenset({"mean", "variance", "adapt_mean", "adapt_variance"})
@@ -79,5 +79,5 @@ def _finalized(leaf: Leaf, layer: Any) -> Leaf:
 
 
 def _of_metric(contents: Contents, leaves: LeavesOf, start: str, metric: Any) -> Iterator[Leaf]:
-    for name, variable, kind in contents.held(metric):
+    for name, variable, kind in contents.named_variables(metric):
         yield from leaves(f"{start}{name}", kind, variable, None)

@@ -25,34 +25,34 @@ if TYPE_CHECKING:
     LeavesOf = Callable[[str, Any, Any, Any], Iterable[Leaf]]
     """Makes the leaves for a path, kind, variable and owner; none for a variable without a value or that stays."""
 
-__all__ = ["of_optimizer", "trained", "within"]
+__all__ = ["optimizer_leaves", "trained_variables", "wrapped_optimizers"]
 
 _BOOKS = ("_variables", "_trainable_variables", "_tracker", "_self_")
 """Prefixes of attributes in which Keras and TensorFlow list every variable a second time."""
 
 
-def of_optimizer(contents: Contents, leaves: LeavesOf, optimizer: Any, prefix: str = "") -> Iterator[Leaf]:
+def optimizer_leaves(contents: Contents, leaves: LeavesOf, optimizer: Any, prefix: str = "") -> Iterator[Leaf]:
     """Yield the leaves of an optimizer: each slot follows its variable, everything else the first variable."""
     if not is_optimizer(optimizer):
         raise UnsupportedError(
             f"a {type(optimizer).__name__} of {type(optimizer).__module__} is not a Keras 3 optimizer",
             "use keras.optimizers",
         )
-    follows = [contents.owner(each) for each in trained(optimizer)]
+    follows = [contents.owner(each) for each in trained_variables(optimizer)]
     first = follows[0] if follows else None
     for path, number, variable in _named(optimizer):
         yield from leaves(prefix + path, "state", variable, first if number is None else follows[number])
-    for name, inner in within(optimizer):
-        for leaf in of_optimizer(contents, leaves, inner, f"{prefix}{name}."):
+    for name, inner in wrapped_optimizers(optimizer):
+        for leaf in optimizer_leaves(contents, leaves, inner, f"{prefix}{name}."):
             yield leaf if leaf.follows is not None else replace(leaf, follows=first)
 
 
-def trained(optimizer: Any) -> list[Any]:
+def trained_variables(optimizer: Any) -> list[Any]:
     """Return the variables that an optimizer was built for, in order; none before it is built."""
     return list(getattr(optimizer, "_trainable_variables", ()))
 
 
-def within(optimizer: Any) -> list[tuple[str, Any]]:
+def wrapped_optimizers(optimizer: Any) -> list[tuple[str, Any]]:
     """Return the optimizers that an optimizer wraps, with their names."""
     found: list[tuple[str, Any]] = []
     for name, value in vars(optimizer).items():
@@ -81,7 +81,7 @@ def _in_attribute(optimizer: Any, name: str, value: Any) -> Iterator[tuple[str, 
     if is_variable(value):
         yield name.strip("_"), None, value
         return
-    parameters = trained(optimizer)
+    parameters = trained_variables(optimizer)
     if isinstance(value, dict):
         numbers = {each.path: i for i, each in enumerate(parameters) if hasattr(each, "path")}
         items = [(numbers.get(key), key, each) for key, each in value.items()]

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     Around = Callable[[Call, Any, Any, Any], Any]
     """A function that receives the original method of Keras, the object, and the arguments."""
 
-__all__ = ["THEIRS", "put_around"]
+__all__ = ["ORIGINAL", "wrap_method"]
 
-THEIRS = "_devshim_theirs"
+ORIGINAL = "_devshim_theirs"
 """The attribute of a wrapper that contains the Keras function it replaced."""
 
 
-def put_around(cls: type, name: str, around: Around, passes: Callable[[], bool]) -> None:
+def wrap_method(cls: type, name: str, around: Around, passes: Callable[[], bool]) -> None:
     """Wrap a method, on the class from which ``cls`` inherits it, and on Keras's subclasses that define it.
 
     Args:
@@ -34,7 +34,7 @@ def put_around(cls: type, name: str, around: Around, passes: Callable[[], bool])
     above = [each for each in cls.__mro__ if name in vars(each)][:1]
     for owner in {*above, *(each for each in _below(cls) if name in vars(each))}:
         theirs = vars(owner)[name]
-        if inspect.isfunction(theirs) and owner.__module__.startswith("keras.") and not hasattr(theirs, THEIRS):
+        if inspect.isfunction(theirs) and owner.__module__.startswith("keras.") and not hasattr(theirs, ORIGINAL):
             setattr(owner, name, _method(theirs, around, passes))
 
 
@@ -45,7 +45,7 @@ def _method(theirs: Call, around: Around, passes: Callable[[], bool]) -> Call:
             return theirs(self, *args, **kwargs)
         return around(theirs, self, args, kwargs)
 
-    setattr(method, THEIRS, theirs)
+    setattr(method, ORIGINAL, theirs)
     return method
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Contents",
-    "Held",
+    "NamedVariable",
     "is_keras",
     "is_layer",
     "is_model_or_optimizer",
@@ -36,7 +36,7 @@ _IGNORED = frozenset({"_devshim_wire", "_tracker"})
 _VARIABLES = frozenset({"Variable", "KerasVariable"})
 
 
-class Held(NamedTuple):
+class NamedVariable(NamedTuple):
     """A variable of a part.
 
     Attributes:
@@ -109,7 +109,7 @@ class Contents:
         """Return the object with a variable's data, which is moved once even if it is shared; None without a value."""
         raise NotImplementedError
 
-    def states(self, name: str, x: object) -> list[Held]:
+    def states(self, name: str, x: object) -> list[NamedVariable]:
         """Return other values in an attribute, such as a native generator of the framework."""
         return []
 
@@ -120,7 +120,7 @@ class Contents:
 
     def _parts(self, path: str, obj: Any, above: tuple[int, ...]) -> Iterator[Part]:
         yield Part(path, obj)
-        for name, child in self.inside(obj):
+        for name, child in self.children(obj):
             if id(child) not in above and child is not obj:
                 yield from self._parts(f"{path}.{name}" if path else name, child, (*above, id(obj)))
 
@@ -135,14 +135,14 @@ class Contents:
         known |= {id(metric) for path, part in self.compiled_parts(model) if path for metric in part.metrics}
         return [metric for metric in model.metrics if id(metric) not in known]
 
-    def inside(self, obj: Any) -> list[tuple[str, Any]]:
+    def children(self, obj: Any) -> list[tuple[str, Any]]:
         """Return the layers and modules directly in a layer or module, with their names."""
         if is_layer(obj):
             layers = [each for each in obj._layers if type(each).__name__ != "InputLayer"]
             found = list(zip(_renumbered([(each.name, type(each).__name__) for each in layers]), layers, strict=True))
             return found + [(name, x) for name, x in _attributes(obj) if self.is_module(x)]
         if not self.is_module(obj):
-            return []  # a metric, whose contents `held` lists
+            return []  # a metric, whose contents `named_variables` lists
         return [(name, x) for name, x in _attributes(obj) if self.is_module(x) or is_layer(x)]
 
     def metrics_in(self, obj: Any) -> list[tuple[str, Any]]:
@@ -152,16 +152,16 @@ class Contents:
             return list(zip(_renumbered([(each.name, type(each).__name__) for each in found]), found, strict=True))
         return [(name, x) for name, x in _attributes(obj) if is_metric(x)] if self.is_module(obj) else []
 
-    def configured_in(self, obj: Any) -> list[Any]:
+    def metrics_and_seeds_in(self, obj: Any) -> list[Any]:
         """Return the metrics and seed generators among a module's attributes."""
         return [x for _, x in _attributes(obj) if is_metric(x) or is_keras(x, "random.SeedGenerator")]
 
     # ------------------------------------------------------------------ variables
-    def held(self, obj: Any) -> list[Held]:
+    def named_variables(self, obj: Any) -> list[NamedVariable]:
         """Return the variables directly in a layer, module or metric, and the states of its random generators."""
         if is_metric(obj):
             names = _renumbered([(each.name, "Variable") for each in obj.variables])
-            return [Held(name, each, "state") for name, each in zip(names, obj.variables, strict=True)]
+            return [NamedVariable(name, each, "state") for name, each in zip(names, obj.variables, strict=True)]
         if not is_layer(obj):
             return self._of_attributes(obj)
         trained = len(obj._trainable_variables)
@@ -169,20 +169,20 @@ class Contents:
         own = [*obj._trainable_variables, *obj._non_trainable_variables, *seeds]
         names = _renumbered([(each.name, "Variable") for each in own])
         made = [
-            Held(name, each, "parameter" if i < trained else "buffer")
+            NamedVariable(name, each, "parameter" if i < trained else "buffer")
             for i, (name, each) in enumerate(zip(names, own, strict=True))
         ]
         known = {id(each.variable) for each in made} | {id(x) for layer in obj._layers for x in layer.variables}
         return made + [each for each in self._of_attributes(obj) if id(each.variable) not in known]
 
-    def _of_attributes(self, obj: Any) -> list[Held]:
+    def _of_attributes(self, obj: Any) -> list[NamedVariable]:
         """Return the variables, seed generators and generators among the attributes of a module."""
         found = []
         for name, x in _attributes(obj):
             if self.is_native(x) or is_variable(x):
-                found.append(Held(name, x, "parameter" if x.trainable else "buffer"))
+                found.append(NamedVariable(name, x, "parameter" if x.trainable else "buffer"))
             elif is_keras(x, "random.SeedGenerator"):
-                found.append(Held(f"{name}.{x.state.name}", x.state, "buffer"))
+                found.append(NamedVariable(f"{name}.{x.state.name}", x.state, "buffer"))
             else:
                 found += self.states(name, x)
         return found

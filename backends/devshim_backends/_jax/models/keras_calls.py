@@ -10,8 +10,8 @@ from jax.core import Tracer
 from devshim.tensors import activations
 from devshim_backends._jax.models.models import CONTENTS, HOME, keep
 from devshim_backends._jax.tensors import is_compiling
-from devshim_backends._keras.building import add_beside, bring, bring_beside, home_of
-from devshim_backends._keras.patching import put_around
+from devshim_backends._keras.building import add_on_device, move_new_variables, move_states_to_weights, planned_device
+from devshim_backends._keras.patching import wrap_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,17 +33,17 @@ def serve(backend: Backend) -> None:
     _BACKEND[:] = [backend]
     import keras
 
-    put_around(keras.Layer, "__call__", _called, is_compiling)
-    put_around(keras.Layer, "_lock_state", _built, is_compiling)
-    put_around(keras.Layer, "add_weight", _added, is_compiling)
-    put_around(keras.Metric, "add_variable", _added, is_compiling)
-    put_around(keras.Sequential, "add", _added, is_compiling)
-    put_around(keras.Model, "compile", _compiled, is_compiling)
+    wrap_method(keras.Layer, "__call__", _called, is_compiling)
+    wrap_method(keras.Layer, "_lock_state", _built, is_compiling)
+    wrap_method(keras.Layer, "add_weight", _added, is_compiling)
+    wrap_method(keras.Metric, "add_variable", _added, is_compiling)
+    wrap_method(keras.Sequential, "add", _added, is_compiling)
+    wrap_method(keras.Model, "compile", _compiled, is_compiling)
     for name in ("train", "test", "predict"):
-        put_around(keras.Model, f"make_{name}_function", _made, is_compiling)
-    put_around(keras.optimizers.Optimizer, "build", _optimizer_built, is_compiling)
-    put_around(keras.optimizers.Optimizer, "apply", _applied, is_compiling)
-    put_around(keras.Variable, "_direct_assign", _assigned, _never)
+        wrap_method(keras.Model, f"make_{name}_function", _made, is_compiling)
+    wrap_method(keras.optimizers.Optimizer, "build", _optimizer_built, is_compiling)
+    wrap_method(keras.optimizers.Optimizer, "apply", _applied, is_compiling)
+    wrap_method(keras.Variable, "_direct_assign", _assigned, _never)
 
 
 def _never() -> bool:
@@ -52,39 +52,39 @@ def _never() -> bool:
 
 def _called(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
     """Call a layer. One that was placed before it was built is built on that device, as JAX's default device."""
-    home = home_of(layer)
+    home = planned_device(layer)
     if home is None:
         return theirs(layer, *args, **kwargs)
     with jax.default_device(_BACKEND[0].to_native(home)):
         result = theirs(layer, *args, **kwargs)
-    bring(_BACKEND[0], CONTENTS, layer)
+    move_new_variables(_BACKEND[0], CONTENTS, layer)
     return result
 
 
 def _built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
     """Move weights that were just built to the device on which their layer was placed."""
     result = theirs(layer, *args, **kwargs)
-    if home_of(layer) is not None:
-        bring(_BACKEND[0], CONTENTS, layer)
+    if planned_device(layer) is not None:
+        move_new_variables(_BACKEND[0], CONTENTS, layer)
     return result
 
 
 def _added(theirs: Call, obj: Any, args: Any, kwargs: Any) -> Any:
     """Create a weight or layer on the device of the existing ones."""
-    return add_beside(_BACKEND[0], CONTENTS, obj, lambda: theirs(obj, *args, **kwargs))
+    return add_on_device(_BACKEND[0], CONTENTS, obj, lambda: theirs(obj, *args, **kwargs))
 
 
 def _compiled(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
     """Move the variables that ``compile`` added to a model to the device of its weights."""
     result = theirs(model, *args, **kwargs)
-    bring_beside(_BACKEND[0], model)
+    move_states_to_weights(_BACKEND[0], model)
     _keep_states(model)
     return result
 
 
 def _made(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
     """Move the variables that Keras made for training to the model's device, before Keras reads them."""
-    bring(_BACKEND[0], CONTENTS, model)
+    move_new_variables(_BACKEND[0], CONTENTS, model)
     _keep_states(model)
     return theirs(model, *args, **kwargs)
 
@@ -93,7 +93,7 @@ def _optimizer_built(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> An
     """Move an optimizer's state to the devices of its variables."""
     result = theirs(optimizer, *args, **kwargs)
     if optimizer.built:
-        bring_beside(_BACKEND[0], optimizer)
+        move_states_to_weights(_BACKEND[0], optimizer)
         _keep_states(optimizer)
     return result
 

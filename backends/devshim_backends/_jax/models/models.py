@@ -23,8 +23,8 @@ from devshim.errors import UnsupportedError
 from devshim_backends._jax.dlpack import JaxDlpack
 from devshim_backends._keras import extra_state
 from devshim_backends._keras.blocks import blocks_of, layers_of
-from devshim_backends._keras.building import settle
-from devshim_backends._keras.cloning import clones, remade
+from devshim_backends._keras.building import store_planned_devices
+from devshim_backends._keras.cloning import clone_objects, rebuild_layer
 from devshim_backends._keras.models import leaves_of
 from devshim_backends._keras.traversal import Contents, is_layer, is_metric, is_model_or_optimizer
 
@@ -68,13 +68,13 @@ class JaxModels(JaxDlpack):
         if is_layer(obj):
             self._require_one_device(obj)
         keep(self.leaves(obj))
-        return settle(CONTENTS, obj, where) if is_layer(obj) or is_metric(obj) else _nothing
+        return store_planned_devices(CONTENTS, obj, where) if is_layer(obj) or is_metric(obj) else _nothing
 
     def clone(self, obj: Any) -> Any:
         return self.clones([obj])[0]
 
     def clones(self, objects: Sequence[Any]) -> list[Any]:
-        return clones(self, CONTENTS, objects, lambda layer: remade(CONTENTS, layer))
+        return clone_objects(self, CONTENTS, objects, lambda layer: rebuild_layer(CONTENTS, layer))
 
     def blocks(self, model: Any) -> list[Block]:
         return blocks_of(self, CONTENTS, model)
@@ -86,7 +86,7 @@ class JaxModels(JaxDlpack):
         return extra_state.library_of(self, obj)
 
     def get_extra_state(self, obj: Any) -> Any:
-        return extra_state.extra_state_of(obj)
+        return extra_state.get_extra_state(obj)
 
     def create_optimizer_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
         return extra_state.create_optimizer_state(optimizer, models, forms)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from devshim_backends._keras.cloning import remade
-from devshim_backends._tensorflow.models.traversal import CONTENTS, inside, is_layer, parts
+from devshim_backends._keras.cloning import rebuild_layer
+from devshim_backends._tensorflow.models.traversal import CONTENTS, children, is_layer, parts
 
 __all__ = ["made_again"]
 
 
 def made_again(model: Any) -> Any:
     """Return a model of the same structure, into which the caller still has to copy the values."""
-    return remade(CONTENTS, model) if is_layer(model) else copy.deepcopy(model, _remade_within(model))
+    return rebuild_layer(CONTENTS, model) if is_layer(model) else copy.deepcopy(model, _remade_within(model))
 
 
 def _remade_within(module: Any) -> dict[int, Any]:
@@ -21,6 +21,8 @@ def _remade_within(module: Any) -> dict[int, Any]:
     made: dict[int, Any] = {}
     for _, part in parts(module):
         if not is_layer(part):
-            made.update((id(x), remade(CONTENTS, x)) for _, x in inside(part) if is_layer(x) and id(x) not in made)
-            made.update((id(x), type(x).from_config(x.get_config())) for x in CONTENTS.configured_in(part))
+            made.update(
+                (id(x), rebuild_layer(CONTENTS, x)) for _, x in children(part) if is_layer(x) and id(x) not in made
+            )
+            made.update((id(x), type(x).from_config(x.get_config())) for x in CONTENTS.metrics_and_seeds_in(part))
     return made

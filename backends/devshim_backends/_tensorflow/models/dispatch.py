@@ -21,11 +21,11 @@ import tensorflow as tf
 
 from devshim.devices.device import CPU
 from devshim.errors import ArgumentError, UnsupportedError
-from devshim_backends._keras.optimizers import within
+from devshim_backends._keras.optimizers import wrapped_optimizers
 from devshim_backends._tensorflow.models import patching
 from devshim_backends._tensorflow.models.hooks import Apply, Floating, Place, Span, Wire
 from devshim_backends._tensorflow.models.storage_swap import forget, is_hosts
-from devshim_backends._tensorflow.models.traversal import compiled_parts, held, is_layer, native, parts
+from devshim_backends._tensorflow.models.traversal import compiled_parts, is_layer, named_variables, native, parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -116,7 +116,7 @@ def _devices(backend: TensorflowModels, part: Any) -> dict[Device, None]:
 
 
 def _own(backend: TensorflowModels, part: Any) -> Iterator[Any]:
-    for each in held(part):
+    for each in named_variables(part):
         variable = native(each.variable)
         if variable is not None and not is_hosts(backend, variable):
             yield variable
@@ -138,6 +138,6 @@ def _of_optimizer(backend: TensorflowModels, optimizer: Any) -> list[tuple[Any, 
     needed = len(devices) > 1 or _alone(backend, *devices) or patching.wire_of(optimizer)
     wire = Apply(backend) if needed else None
     made = [(optimizer, wire)]
-    for _, inner in within(optimizer):
+    for _, inner in wrapped_optimizers(optimizer):
         made += _of_optimizer(backend, inner)
     return made

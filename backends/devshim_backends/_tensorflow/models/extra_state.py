@@ -22,7 +22,7 @@ class TensorflowExtraState(Backend):
         return extra_state.library_of(self, obj)
 
     def get_extra_state(self, obj: Any) -> Any:
-        return None if isinstance(obj, tf.Module) else extra_state.extra_state_of(obj)
+        return None if isinstance(obj, tf.Module) else extra_state.get_extra_state(obj)
 
     def create_optimizer_state(self, optimizer: Any, models: Sequence[Any], forms: Forms) -> Callable[[], None]:
         return extra_state.create_optimizer_state(optimizer, models, forms)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from devshim_backends._keras.building import bring_beside
+from devshim_backends._keras.building import move_states_to_weights
 from devshim_backends._tensorflow.models.align_devices import RUN, carried
 from devshim_backends._tensorflow.models.traversal import native
 
@@ -75,7 +75,7 @@ class Place(Wire):
         with self.scope(self._device):
             result = call(*args, **kwargs)
         if name == "compile":
-            bring_beside(self._backend, obj)
+            move_states_to_weights(self._backend, obj)
         return result
 
 
@@ -113,7 +113,7 @@ class Span(Wire):
         with _running(), self.scope(self._devices[-1]), _uncompiled(obj):
             result = call(*args, **kwargs)
         if name == "compile":
-            bring_beside(self._backend, obj)
+            move_states_to_weights(self._backend, obj)
         return result
 
     def _whole_run(self, call: Call, args: Any, kwargs: Any) -> Any:

@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from devshim.contract.models import Leaf
 from devshim.errors import messages
-from devshim_backends._keras.cloning import clones
-from devshim_backends._keras.models import of_model
-from devshim_backends._keras.optimizers import of_optimizer
+from devshim_backends._keras.cloning import clone_objects
+from devshim_backends._keras.models import model_leaves
+from devshim_backends._keras.optimizers import optimizer_leaves
 from devshim_backends._tensorflow.locations import TensorflowPlaces
 from devshim_backends._tensorflow.models import dispatch
 from devshim_backends._tensorflow.models.cloning import made_again
@@ -38,8 +38,8 @@ class TensorflowModels(TensorflowPlaces):
         if not tf.executing_eagerly():
             raise messages.tracing(self, "place", "place models and optimizers outside the function")
         if not isinstance(obj, tf.Module) and not is_layer(obj):
-            return list(of_optimizer(CONTENTS, self._leaves_of, obj))
-        return list(of_model(CONTENTS, self._leaves_of, obj))
+            return list(optimizer_leaves(CONTENTS, self._leaves_of, obj))
+        return list(model_leaves(CONTENTS, self._leaves_of, obj))
 
     def install_hooks(self, obj: Any, where: Callable[[str], Device]) -> Callable[[], None]:
         return dispatch.install_hooks(self, obj, where)
@@ -48,7 +48,7 @@ class TensorflowModels(TensorflowPlaces):
         return self.clones([obj])[0]
 
     def clones(self, objects: Sequence[Any]) -> list[Any]:
-        return clones(self, CONTENTS, objects, made_again)
+        return clone_objects(self, CONTENTS, objects, made_again)
 
     def _leaves_of(self, path: str, kind: Any, variable: Any, follows: Any) -> Iterator[Leaf]:
         owner = native(variable)

@@ -9,9 +9,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from devshim_backends._keras.traversal import Contents, Held, is_keras, is_layer, is_optimizer
+from devshim_backends._keras.traversal import Contents, NamedVariable, is_keras, is_layer, is_optimizer
 
-__all__ = ["CONTENTS", "compiled_parts", "held", "inside", "is_keras", "is_layer", "is_optimizer", "native", "parts"]
+__all__ = [
+    "CONTENTS",
+    "children",
+    "compiled_parts",
+    "is_keras",
+    "is_layer",
+    "is_optimizer",
+    "named_variables",
+    "native",
+    "parts",
+]
 
 
 class TensorflowContents(Contents):
@@ -26,12 +36,12 @@ class TensorflowContents(Contents):
     def owner(self, variable: Any) -> Any:
         return native(variable)
 
-    def states(self, name: str, x: object) -> list[Held]:
-        return [Held(name, x.state, "buffer")] if isinstance(x, tf.random.Generator) else []
+    def states(self, name: str, x: object) -> list[NamedVariable]:
+        return [NamedVariable(name, x.state, "buffer")] if isinstance(x, tf.random.Generator) else []
 
 
 CONTENTS = TensorflowContents()
-parts, held, inside = CONTENTS.parts, CONTENTS.held, CONTENTS.inside
+parts, named_variables, children = CONTENTS.parts, CONTENTS.named_variables, CONTENTS.children
 compiled_parts = CONTENTS.compiled_parts
 
 

@@ -33,7 +33,7 @@ class TorchExtraState(Backend):
 
     def get_extra_state(self, obj: Any) -> Any:
         if is_model_or_optimizer(type(obj)):
-            return extra_state.extra_state_of(obj)
+            return extra_state.get_extra_state(obj)
         if isinstance(obj, (torch.nn.Module, torch.Generator)):
             return None
         leaves = {leaf.path for leaf in self.leaves(obj)}

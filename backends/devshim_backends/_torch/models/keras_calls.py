@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
-from devshim_backends._keras.building import add_beside, bring, bring_beside, home_of
-from devshim_backends._keras.patching import THEIRS
+from devshim_backends._keras.building import add_on_device, move_new_variables, move_states_to_weights, planned_device
+from devshim_backends._keras.patching import ORIGINAL
 from devshim_backends._torch.devices import native
 from devshim_backends._torch.models import keras_split_forward
 from devshim_backends._torch.models.align_devices import RUN, carry
@@ -59,7 +59,7 @@ def layer_called(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
         return keras_split_forward.called(theirs, layer, args, kwargs)
     if FOLLOWING.device is not None:
         return theirs(layer, *args, **kwargs)
-    home = home_of(layer)
+    home = planned_device(layer)
     device = found_in((args, kwargs)) if home is None else native(home)
     if device is None:
         device = first_device_of(layer)
@@ -68,21 +68,21 @@ def layer_called(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
     with Within(device, carries=False):
         result = theirs(layer, *args, **kwargs)
     if home is not None:
-        bring(_BACKEND[0], CONTENTS, layer)
+        move_new_variables(_BACKEND[0], CONTENTS, layer)
     return result
 
 
 def layer_built(theirs: Call, layer: Any, args: Any, kwargs: Any) -> Any:
     """Bring newly built weights to the device that the layer was placed on."""
     result = theirs(layer, *args, **kwargs)
-    if home_of(layer) is not None:
-        bring(_BACKEND[0], CONTENTS, layer)
+    if planned_device(layer) is not None:
+        move_new_variables(_BACKEND[0], CONTENTS, layer)
     return result
 
 
 def added(theirs: Call, obj: Any, args: Any, kwargs: Any) -> Any:
     """Add a weight or layer on the device of the existing ones."""
-    return add_beside(_BACKEND[0], CONTENTS, obj, lambda: theirs(obj, *args, **kwargs))
+    return add_on_device(_BACKEND[0], CONTENTS, obj, lambda: theirs(obj, *args, **kwargs))
 
 
 # ---------------------------------------------------------------------- losses, metrics, random numbers
@@ -122,16 +122,16 @@ def drawn(theirs: Call, seeds: Any, args: Any, kwargs: Any) -> Any:
 def compiled(theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
     """Bring the metrics and optimizer that ``compile`` gave a model to the device of the weights they belong to."""
     result = theirs(model, *args, **kwargs)
-    bring_beside(_BACKEND[0], model)
+    move_states_to_weights(_BACKEND[0], model)
     return result
 
 
 def step_made(name: str, theirs: Call, model: Any, args: Any, kwargs: Any) -> Any:
     """Make a new training step copy its batch to the model's device: Keras's data comes from the host."""
-    bring(_BACKEND[0], CONTENTS, model)
+    move_new_variables(_BACKEND[0], CONTENTS, model)
     result = theirs(model, *args, **kwargs)
     made = getattr(model, name)
-    if made is None or hasattr(made, THEIRS):
+    if made is None or hasattr(made, ORIGINAL):
         return result
 
     def step(data: Any) -> Any:
@@ -141,7 +141,7 @@ def step_made(name: str, theirs: Call, model: Any, args: Any, kwargs: Any) -> An
         with Within(device, carries=True):
             return made(data if keras_split_forward.spans(model) else carried(data, device))
 
-    setattr(step, THEIRS, made)
+    setattr(step, ORIGINAL, made)
     setattr(model, name, step)
     return result if result is None else step
 
@@ -182,7 +182,7 @@ def optimizer_built(theirs: Call, optimizer: Any, args: Any, kwargs: Any) -> Any
     with Within(device, carries=True):
         result = theirs(optimizer, *args, **kwargs)
     if optimizer.built:
-        bring_beside(_BACKEND[0], optimizer)
+        move_states_to_weights(_BACKEND[0], optimizer)
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devshim_backends._keras.building import settle
+from devshim_backends._keras.building import store_planned_devices
 from devshim_backends._keras.traversal import is_layer
 from devshim_backends._torch.models.keras_calls import serve
 from devshim_backends._torch.models.keras_patches import follow_data
@@ -33,7 +33,7 @@ def install_hooks(backend: Backend, obj: Any, where: Callable[[str], Device]) ->
     install(backend)
     if not is_layer(obj):
         return _nothing
-    unsettle = settle(CONTENTS, obj, where)
+    unsettle = store_planned_devices(CONTENTS, obj, where)
     try:
         unspan = settle_spans(backend, obj)
     except BaseException:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.compiler import is_compiling
 
-from devshim_backends._keras.patching import THEIRS, put_around
+from devshim_backends._keras.patching import ORIGINAL, wrap_method
 from devshim_backends._torch.models import keras_calls, keras_scopes, keras_split_forward
 from devshim_backends._torch.models.keras_scopes import FOLLOWING, Within, explicit, found_in, value_of
 
@@ -43,7 +43,7 @@ def follow_data() -> None:
     """Make Keras compute where its data is from now on; do nothing if it does already, or has another backend."""
     config: Any = sys.modules.get("keras.src.backend.config")
     core: Any = sys.modules.get("keras.src.backend.torch.core")
-    if config is None or core is None or config.backend() != "torch" or hasattr(core.get_device, THEIRS):
+    if config is None or core is None or config.backend() != "torch" or hasattr(core.get_device, ORIGINAL):
         return
     keras_scopes.attach(core.global_state.GLOBAL_STATE_TRACKER)
     ours = {core.get_device: _asked(core), core.convert_to_tensor: _converted(core.convert_to_tensor)}
@@ -91,7 +91,7 @@ def _asked(core: Any) -> Call:
     def get_device() -> str:
         return keras_scopes.device_asked(theirs)
 
-    setattr(get_device, THEIRS, theirs)
+    setattr(get_device, ORIGINAL, theirs)
     return get_device
 
 
@@ -132,26 +132,26 @@ def _put_on_classes() -> None:
     for each in pkgutil.iter_modules(of_pytorch.__path__):  # Keras loads each when an optimizer of its class is made
         importlib.import_module(f"{of_pytorch.__name__}.{each.name}")
     optimizer = keras.optimizers.Optimizer
-    put_around(keras.Layer, "__call__", keras_calls.layer_called, _passes)
-    put_around(keras.Layer, "_lock_state", keras_calls.layer_built, _passes)
-    put_around(keras.Layer, "add_weight", keras_calls.added, _passes)
-    put_around(keras.Sequential, "add", keras_calls.added, _passes)
-    put_around(keras.Loss, "__call__", keras_calls.loss_called, _passes)
+    wrap_method(keras.Layer, "__call__", keras_calls.layer_called, _passes)
+    wrap_method(keras.Layer, "_lock_state", keras_calls.layer_built, _passes)
+    wrap_method(keras.Layer, "add_weight", keras_calls.added, _passes)
+    wrap_method(keras.Sequential, "add", keras_calls.added, _passes)
+    wrap_method(keras.Loss, "__call__", keras_calls.loss_called, _passes)
     for name in ("__call__", "update_state", "result"):
-        put_around(keras.Metric, name, keras_calls.metric_called, _passes)
-    put_around(keras.random.SeedGenerator, "next", keras_calls.drawn, _passes)
-    put_around(keras.Model, "compile", keras_calls.compiled, _passes)
+        wrap_method(keras.Metric, name, keras_calls.metric_called, _passes)
+    wrap_method(keras.random.SeedGenerator, "next", keras_calls.drawn, _passes)
+    wrap_method(keras.Model, "compile", keras_calls.compiled, _passes)
     for name in ("train", "test", "predict"):
-        put_around(
+        wrap_method(
             keras.Model, f"make_{name}_function", functools.partial(keras_calls.step_made, f"{name}_function"), _passes
         )
-    put_around(trainer.TorchEpochIterator, "_get_iterator", keras_calls.batches_found, _passes)
-    put_around(optimizer, "build", keras_calls.optimizer_built, _passes)
-    put_around(optimizer, "apply", keras_calls.applied, _passes)
+    wrap_method(trainer.TorchEpochIterator, "_get_iterator", keras_calls.batches_found, _passes)
+    wrap_method(optimizer, "build", keras_calls.optimizer_built, _passes)
+    wrap_method(optimizer, "apply", keras_calls.applied, _passes)
     for name in ("_parallel_update_step", "update_step"):
-        put_around(optimizer, name, keras_split_forward.updated, _passes)
-    put_around(optimizer, "_apply_weight_decay", keras_split_forward.decayed, _passes)
-    put_around(optimizer, "_clip_gradients", keras_split_forward.clipped, _passes)
+        wrap_method(optimizer, name, keras_split_forward.updated, _passes)
+    wrap_method(optimizer, "_apply_weight_decay", keras_split_forward.decayed, _passes)
+    wrap_method(optimizer, "_clip_gradients", keras_split_forward.clipped, _passes)
 
 
 def _passes() -> bool:

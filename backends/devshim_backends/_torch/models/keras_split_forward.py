@@ -40,7 +40,7 @@ def settle_spans(backend: Backend, model: Any) -> Callable[[], None]:
     before = [(part, vars(part).get(_SPAN)) for _, part in parts]
     wanted = []
     for path, part in parts:
-        own = _devices([CONTENTS.owner(each.variable) for each in CONTENTS.held(part)])
+        own = _devices([CONTENTS.owner(each.variable) for each in CONTENTS.named_variables(part)])
         if len(own) > 1:
             told = " and ".join(str(backend.from_native(device)) for device in own)
             raise UnsupportedError(
@@ -48,7 +48,9 @@ def settle_spans(backend: Backend, model: Any) -> Callable[[], None]:
                 "uses all of them in the same operator",
                 "give all weights of a layer one device, such as Placement({'dense': 'gpu:0'}) by the layer's name",
             )
-        below = [CONTENTS.owner(each.variable) for _, each in CONTENTS.parts(part) for each in CONTENTS.held(each)]
+        below = [
+            CONTENTS.owner(each.variable) for _, each in CONTENTS.parts(part) for each in CONTENTS.named_variables(each)
+        ]
         found = _devices(below)
         wanted.append((part, found if len(found) > 1 else None))
 

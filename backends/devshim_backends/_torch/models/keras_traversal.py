@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from devshim.contract.models import Leaf
-from devshim_backends._keras.traversal import Contents, Held, is_layer, is_variable
+from devshim_backends._keras.traversal import Contents, NamedVariable, is_layer, is_variable
 from devshim_backends._torch.models.storage_swap import WithGradient, exchange, refuse
 
 if TYPE_CHECKING:
@@ -27,22 +27,22 @@ class TorchContents(Contents):
     def owner(self, variable: Any) -> Any:
         return variable._value if is_variable(variable) else variable
 
-    def held(self, obj: Any) -> list[Held]:
-        found = super().held(obj)
+    def named_variables(self, obj: Any) -> list[NamedVariable]:
+        found = super().named_variables(obj)
         wrapped = list(_wrapped(obj)) if is_layer(obj) else []
         known = {id(each.variable) for each in wrapped}
         return [each for each in found if id(self.owner(each.variable)) not in known] + wrapped
 
 
-def _wrapped(layer: Any) -> Iterator[Held]:
+def _wrapped(layer: Any) -> Iterator[NamedVariable]:
     """Yield the tensors of native PyTorch modules in a layer; Keras lists their parameters without names."""
     for name, module in layer._modules.items():
         if module is None or name == "_torch_params" or is_layer(module):
             continue
         for path, tensor in module.named_parameters():
-            yield Held(f"{name}.{path}", tensor, "parameter")
+            yield NamedVariable(f"{name}.{path}", tensor, "parameter")
         for path, tensor in module.named_buffers():
-            yield Held(f"{name}.{path}", tensor, "buffer")
+            yield NamedVariable(f"{name}.{path}", tensor, "buffer")
 
 
 CONTENTS = TorchContents()
@@ -66,7 +66,7 @@ def device_of(obj: Any) -> torch.device | None:
     """Return the device of the last of a model's weights; None for a model without weights."""
     found = None
     for _, part in CONTENTS.parts(obj):
-        for each in CONTENTS.held(part):
+        for each in CONTENTS.named_variables(part):
             tensor = CONTENTS.owner(each.variable)
             found = found if tensor is None else tensor.device
     return found

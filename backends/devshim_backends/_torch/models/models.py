@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 from devshim.contract.backend import Backend
 from devshim.contract.models import Leaf
 from devshim.errors import ArgumentError, UnsupportedError, messages
-from devshim_backends._keras.cloning import clones, remade
+from devshim_backends._keras.cloning import clone_objects, rebuild_layer
 from devshim_backends._keras.models import leaves_of
 from devshim_backends._keras.traversal import is_model_or_optimizer
 from devshim_backends._torch.models import dispatch, keras_dispatch, optimizers
@@ -78,7 +78,7 @@ class TorchModels(Backend):
         return made
 
     def _clones_of_keras(self, objects: Sequence[Any]) -> list[Any]:
-        made = clones(self, CONTENTS, objects, lambda layer: remade(CONTENTS, layer))
+        made = clone_objects(self, CONTENTS, objects, lambda layer: rebuild_layer(CONTENTS, layer))
         for new in made:
             keras_dispatch.install_hooks(self, new, _nowhere)
         return made
