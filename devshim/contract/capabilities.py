@@ -12,43 +12,43 @@ if TYPE_CHECKING:
     from devshim.contract.backend import Backend
 
 FEATURES: Mapping[str, str] = {
-    "count": "count devices and describe them without starting the framework",
-    "place": "move a tensor; the same object when it is already there; the result's device is checked",
-    "copy": "`copy=True` gives new memory, always",
-    "gradient": "gradients flow through `place` and `copy`",
-    "missing_device": "a device that does not exist is refused at the call",
-    "numpy": "to and from NumPy without aliasing and without a change of dtype",
-    "float64": "64-bit floats and integers keep their width",
-    "bfloat16": "bfloat16 tensors are created, moved and converted",
-    "float16": "float16 tensors are created, moved and converted",
-    "bool": "boolean tensors are created, moved and converted",
-    "complex": "complex tensors are created, moved and converted",
-    "create": "create on a device: asarray, zeros, ones, full, empty, arange, linspace, eye, *_like",
-    "random": "draw on a device, with one seed for all",
-    "convert": "convert from and to other frameworks",
-    "zero_copy": "convert without a copy where both sides share the device (DLPack)",
-    "op_scope": "`on(D)` also moves the framework's own operators, not only creation",
-    "follow_data": "`run` computes where its arguments live",
-    "refuse_mixing": "the framework's own operators refuse arguments on different devices",
+    "count": "counting and describing devices before the framework starts",
+    "place": "moving a tensor: the same object if it is already there, and the result's device is checked",
+    "copy": "new memory from every call with `copy=True`",
+    "gradient": "gradients through `place` and `copy`",
+    "missing_device": "an immediate error for a device that does not exist",
+    "numpy": "conversion to and from NumPy without aliasing and without a change of dtype",
+    "float64": "64-bit floats and integers at full width",
+    "bfloat16": "bfloat16 tensors: creation, moves and conversion",
+    "float16": "float16 tensors: creation, moves and conversion",
+    "bool": "boolean tensors: creation, moves and conversion",
+    "complex": "complex tensors: creation, moves and conversion",
+    "create": "creation on a device: asarray, zeros, ones, full, empty, arange, linspace, eye, *_like",
+    "random": "random numbers on a device, with one seed for all devices",
+    "convert": "conversion from and to other frameworks",
+    "zero_copy": "conversion without a copy if both frameworks can use the device (DLPack)",
+    "op_scope": "`on(D)` for the framework's own operators, not only for creation",
+    "follow_data": "`run` on the device of its arguments",
+    "refuse_mixing": "an error if the framework's own operators get arguments on different devices",
     "trace_device_of": "`device_of` inside a compiled function",
     "trace_place": "`place` inside a compiled function",
     "trace_run": "`run` inside a compiled function",
     "trace_on": "`on` inside a compiled function",
-    "non_blocking": "`non_blocking=True` overlaps a copy with other work",
+    "non_blocking": "copies that overlap with other work (`non_blocking=True`)",
     "memory": "used and free memory of a device",
-    "empty_cache": "give cached memory back",
-    "memory_policy": "keep the framework from taking a whole card at first use",
-    "visible_devices": "hide cards before the framework starts",
-    "simulate": "simulated GPUs on a machine without one",
-    "simulate_memory": "simulated GPUs count their memory, run out of it, and fail when asked to",
-    "simulate_limit": "the framework's own operators find a simulated GPU full",
-    "guard": "tell of copies between devices that the framework makes unasked",
-    "models": "move whole models and optimizers, all of them or nothing",
-    "several": "split, gather, broadcast, reduce over several devices",
-    "checkpoints": "save and load models, optimizers and trees",
-    "explain": "the native line that each call stands for",
+    "empty_cache": "releasing cached memory",
+    "memory_policy": "a limit to the memory that the framework reserves at first use",
+    "visible_devices": "hiding GPUs before the framework starts",
+    "simulate": "simulated GPUs on a machine without GPUs",
+    "simulate_memory": "simulated GPUs that count their memory, run out of it, and fail on request",
+    "simulate_limit": "the memory limit of a simulated GPU in the framework's own operators",
+    "guard": "reports of implicit transfers",
+    "models": "moving whole models and optimizers, all or nothing",
+    "several": "split, gather, broadcast and reduce over several devices",
+    "checkpoints": "saving and loading models, optimizers and trees",
+    "explain": "the native line for each call",
 }
-"""The features that a backend may support, each in the words of the support table."""
+"""A feature that a backend may support -> its name in the support table, and in "... does not support ..."."""
 
 
 @dataclass(frozen=True)
@@ -94,25 +94,21 @@ OPTIONAL: Mapping[str, str] = {
 
 def undeclared(backend: Backend, contract: type[Backend]) -> dict[str, Gap]:
     """Return a gap for each optional feature that an adapter does not write, and does not declare a gap in."""
-    cls, found = type(backend), {}
+    cls, gaps = type(backend), {}
     for feature, name in OPTIONAL.items():
         if feature not in backend.gaps and getattr(cls, name) is getattr(contract, name):
             # Without a compiler there is nothing to test: a gap of kind "never" asks the kit for no hook.
             kind: Literal["planned", "never"] = "never" if name == "is_tracer" else "planned"
-            found[feature] = Gap(kind, f"its adapter does not define `{name}`")
-    return found
+            gaps[feature] = Gap(kind, f"its adapter does not define `{name}`")
+    return gaps
 
 
 def unsupported(backend: Backend, feature: str) -> UnsupportedError:
     """Return the error for a call that needs a feature that the backend declares as a gap."""
     gap = backend.gaps.get(feature, Gap("planned", "its adapter does not define it yet"))
-    again = {
-        "planned": "devshim plans this: see CHANGELOG.md",
-        "upstream": f"{backend.title} has to offer this first",
-        "never": "do this step outside devshim, or on another backend: ds.backends() lists them",
+    hints = {
+        "planned": "use another backend: ds.backends() lists them; a later devshim may support this",
+        "upstream": f"do this step outside devshim, or use another backend; {backend.title} must support it first",
+        "never": "do this step outside devshim, or use another backend: ds.backends() lists them",
     }
-    return UnsupportedError(f"{backend.title} cannot {_verb(FEATURES[feature])}: {gap.reason}", again[gap.kind])
-
-
-def _verb(feature: str) -> str:
-    return f"keep the promise «{feature}»"
+    return UnsupportedError(f"{backend.title} does not support {FEATURES[feature]}: {gap.reason}", hints[gap.kind])

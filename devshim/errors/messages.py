@@ -35,7 +35,7 @@ def not_started(backend: Backend, why: str) -> DeviceNotFoundError:
     """Return the error for a framework that starts its GPUs together with the host, when they cannot start."""
     return DeviceNotFoundError(
         f"{backend.title} does not start: {why}",
-        "set CUDA_VISIBLE_DEVICES='' in the environment to leave the GPUs out; `devshim doctor` says more",
+        "to leave the GPUs out, set CUDA_VISIBLE_DEVICES='' in the environment; `devshim doctor` shows more",
     )
 
 
@@ -43,22 +43,22 @@ def copy_needed(source: Device, target: Device) -> CopyNeededError:
     """Return the error for ``copy=False`` and a tensor on another device."""
     return CopyNeededError(
         f"copy=False was given, and a tensor on {source} cannot be on {target} without a copy",
-        "leave copy out to copy when it is needed",
+        "leave copy out to copy only when it is needed",
     )
 
 
 def cannot_share(what: str, why: str) -> CopyNeededError:
     """Return the error for ``copy=False`` and memory that cannot be shared."""
     return CopyNeededError(
-        f"copy=False was given, and {what} cannot share its memory: {why}", "leave copy out to get a copy of its own"
+        f"copy=False was given, and {what} cannot share its memory: {why}", "leave copy out to get a copy"
     )
 
 
-def misplaced(backend: Backend, asked: Device, found: Device) -> PlacementError:
+def misplaced(backend: Backend, requested: Device, actual: Device) -> PlacementError:
     """Return the error for a result that is not on the requested device: the postcondition of every placement."""
     return PlacementError(
-        f"{asked} was asked for, and {backend.title} put the result on {found}",
-        "this is a defect of the framework's build or of its adapter: please report it with `devshim doctor`",
+        f"{backend.title} put the result on {actual} instead of {requested}",
+        "this is a bug in the framework's build or its adapter: please report it with the output of `devshim doctor`",
     )
 
 
@@ -66,10 +66,10 @@ def broken(name: str, title: str, error: Exception) -> BackendBrokenError:
     """Return the error for a framework that is installed but cannot be imported."""
     from traceback import format_exception
 
-    told = "".join(format_exception(error)).rstrip()
+    traceback = "".join(format_exception(error)).rstrip()
     return BackendBrokenError(
-        f"{title} is installed, and importing it fails:\n\n{told}",
-        f"try `python -c 'import {name}'`, then reinstall it; `devshim doctor` shows what is here",
+        f"{title} is installed, but importing it fails:\n\n{traceback}",
+        f"run `python -c 'import {name}'`, then reinstall it; `devshim doctor` shows what is installed",
     )
 
 
@@ -84,12 +84,12 @@ def tracing(backend: Backend, call: str, instead: str) -> TracingError:
     return TracingError(f"ds.{call} cannot work inside a function that {backend.title} is compiling", instead)
 
 
-def not_taken(backend: Backend, source: object, error: Exception) -> ConversionError:
-    """Return the error for DLPack memory that the producer, the framework or its adapter refuses to share."""
+def not_accepted(backend: Backend, source: object, error: Exception) -> ConversionError:
+    """Return the error for DLPack memory that cannot be shared: the producer, the framework or its adapter refuses."""
     why = str(error).partition("\n")[0] or type(error).__name__
-    ours = type(source).__module__.startswith("devshim")  # an exporter, which is internal to devshim
-    what = "this memory" if ours else f"the memory of this {type_name(source)}"
-    return ConversionError(f"{backend.title} does not take {what}: {why}", "leave copy out to copy it")
+    internal = type(source).__module__.startswith("devshim")  # an exporter
+    what = "this memory" if internal else f"the memory of this {type_name(source)}"
+    return ConversionError(f"{backend.title} does not accept {what}: {why}", "leave copy out to copy it")
 
 
 def not_converted(source: Backend, target: Backend, error: Exception) -> ConversionError:
@@ -97,8 +97,8 @@ def not_converted(source: Backend, target: Backend, error: Exception) -> Convers
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     why = lines[-1 if lines[0].startswith("Traceback") else 0]  # MXNet's errors begin with a traceback of its own
     return ConversionError(
-        f"{source.title}'s tensor cannot become {target.title}'s: {why}",
-        "make a plain tensor of its values first: dense, initialized, and of as many axes as both frameworks have",
+        f"this tensor of {source.title} cannot be converted to {target.title}: {why}",
+        "convert a plain tensor of its values: dense, initialized, and with no more axes than both frameworks support",
     )
 
 
@@ -112,15 +112,16 @@ def no_dtype(backend: Backend, name: str, instead: str = "float32") -> Conversio
 def masked() -> ConversionError:
     """Return the error for an array whose mask would be lost."""
     return ConversionError(
-        "a masked array's mask has no counterpart in a tensor framework", "give it values: a.filled(0)"
+        "a masked array cannot be converted: tensor frameworks have no masks",
+        "fill the masked values: a.filled(0)",
     )
 
 
 def no_numpy_dtype(name: str) -> ConversionError:
     """Return the error for a dtype that NumPy itself lacks."""
     return ConversionError(
-        f"NumPy has no dtype {name!r} of its own, so the values cannot be kept to the bit",
-        "pip install ml_dtypes, which gives NumPy that dtype, or cast to 'float32' first",
+        f"NumPy has no dtype {name!r}, so it cannot store these values without loss",
+        "install ml_dtypes (pip install ml_dtypes), which adds that dtype to NumPy, or cast to 'float32' first",
     )
 
 
@@ -129,11 +130,11 @@ def simulated_too_late(backend: Backend, why: str, move: str) -> SimulationError
     return SimulationError(f"{backend.title} cannot simulate GPUs now: {why}", move)
 
 
-def real_cards(backend: Backend, count: int) -> SimulationError:
-    """Return the error for a simulation beside real GPUs, which is not possible."""
+def real_gpus_present(backend: Backend, count: int) -> SimulationError:
+    """Return the error for a simulation in a framework that sees real GPUs."""
     return SimulationError(
-        f"{backend.title} sees {count} real GPU{'' if count == 1 else 's'}, beside which none can be simulated",
-        "hide the real ones first: CUDA_VISIBLE_DEVICES='' in the environment, or use them",
+        f"{backend.title} sees {count} real GPU{'' if count == 1 else 's'}, so it cannot simulate others",
+        "use the real GPUs, or hide them: set CUDA_VISIBLE_DEVICES='' in the environment",
     )
 
 
@@ -150,7 +151,7 @@ def out_of_memory(backend: Backend, device: Device, nbytes: int | None) -> OutOf
     return full(device, nbytes, backend.memory(device).free, backend.out_of_memory_class or OutOfMemoryError)
 
 
-def no_room_for_clones(backend: Backend, objects: Sequence[Any]) -> OutOfMemoryError:
+def out_of_memory_for_clones(backend: Backend, objects: Sequence[Any]) -> OutOfMemoryError:
     """Return `out_of_memory` for models or optimizers that the framework clones: on the device of the first leaf."""
     device = next(backend.device_of(leaf.read()) for obj in objects for leaf in backend.leaves(obj))
     return out_of_memory(backend, device, None)
@@ -160,10 +161,10 @@ def full(
     device: Device, nbytes: int | None, free: int | None, cls: type[OutOfMemoryError] = OutOfMemoryError
 ) -> OutOfMemoryError:
     """Return `out_of_memory` for a caller that knows how much is free."""
-    asked = "an allocation" if nbytes is None else f"{nbytes:,} bytes"
-    room = "how much is free is not known" if free is None else f"{free:,} bytes are free"
+    amounts = [] if nbytes is None else [f"{nbytes:,} bytes were requested"]
+    amounts.append("the free memory is unknown" if free is None else f"{free:,} bytes are free")
     return cls(
-        f"{device} has no room for {asked}: {room}",
+        f"{device} is out of memory: {', '.join(amounts)}",
         "free tensors and call ds.empty_cache(), use a smaller batch (ds.shrink_batch), or another device",
     )
 
@@ -171,18 +172,18 @@ def full(
 def device_failed(device: Device, what: str) -> DeviceFailedError:
     """Return the error for a device that failed or no longer answers."""
     return DeviceFailedError(
-        f"{device} failed at {what}",
-        "go on from what is not on it, with another device: ds.devices() lists them",
+        f"{device} failed during {what}",
+        "continue on another device, with the values that are not on this one: ds.devices() lists the devices",
     )
 
 
 def not_a_tensor(x: object, call: str, *, is_model: bool = False) -> NotATensorError:
     """Return the error for a call that takes tensors; ``is_model``: it was given a model, optimizer or variable."""
     return NotATensorError(
-        f"ds.{call} takes a tensor of an installed framework, and this is of type {type_name(x)}",
-        "ds.placement_of(x) says where each of its tensors is; pass one of these tensors"
+        f"ds.{call} takes a tensor of an installed framework, and this object is of type {type_name(x)}",
+        "ds.placement_of(x) shows where each of its tensors is; pass one of these tensors"
         if is_model
-        else "make one with ds.asarray(...); for a dict or list of tensors, ask each of its leaves",
+        else "make one with ds.asarray(...); for a dict or list of tensors, call it for each of its leaves",
     )
 
 
@@ -198,13 +199,13 @@ def bad_argument(name: str, value: object, accepted: str, hint: str) -> Argument
     return ArgumentError(f"{name} is {described(value)}, and it must be {accepted}", hint)
 
 
-def no_float(dtype: object) -> ArgumentError:
-    """Return the error for random numbers that were requested in a dtype that is not a floating one."""
-    hint = "leave dtype out, or write dtype='float32', and cast what was drawn"
+def not_a_float_dtype(dtype: object) -> ArgumentError:
+    """Return the error for random numbers in a dtype that is not a floating one."""
+    hint = "leave dtype out, or write dtype='float32', and cast the result"
     return bad_argument("dtype", dtype, "a floating dtype", hint)
 
 
 def bad_flag(copy: object) -> ArgumentError:
     """Return the error for an argument ``copy`` that is not None, True or False."""
-    hint = "copy=True always copies, copy=False never does; leave it out to copy where it is needed"
+    hint = "copy=True always copies, copy=False never copies; leave it out to copy only when it is needed"
     return bad_argument("copy", copy, "None, True or False", hint)

@@ -167,7 +167,7 @@ def _apply(backend: Backend, gpus: int, memory: int | None, faults: tuple[Fault,
     if "simulate" in backend.gaps:
         raise capabilities.unsupported(backend, "simulate")
     if gpus and not backend.simulated and (real := backend.count("gpu")):
-        raise messages.real_cards(backend, real)
+        raise messages.real_gpus_present(backend, real)
     _set(backend, gpus, memory, faults)
 
 

@@ -84,7 +84,7 @@ def _draw(
     """Return the arguments of `engine.make` for a draw."""
     name = getattr(dtype, "name", dtype)
     if isinstance(name, str) and not name.startswith(("float", "bfloat")):
-        raise messages.no_float(dtype)
+        raise messages.not_a_float_dtype(dtype)
     shape = () if size is None else arguments.shape(size)
     return arguments.plan(call, (*parameters, shape), dtype, device)
 

@@ -181,7 +181,7 @@ def test_a_framework_that_cannot_simulate_runs_on_what_is_there(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def declared(gpus: int) -> None:
-        raise ds.UnsupportedError("NumPy cannot keep the promise: the reason declared", "wait")
+        raise ds.UnsupportedError("NumPy does not support this: the reason declared", "wait")
 
     monkeypatch.setattr("devshim.simulate", declared)
     code, told = recorded(invoke, "--gpus", "2")

@@ -28,7 +28,7 @@ def test_there_are_two_and_the_test_may_ask_for_others(project: Any) -> None:
             cards = simulated_gpus(3, memory="1KiB")
             assert cards is simulated_gpus
             assert cards == ds.devices("gpu") == [ds.gpu(0), ds.gpu(1), ds.gpu(2)]
-            with pytest.raises(ds.OutOfMemoryError, match="gpu:2 has no room"):
+            with pytest.raises(ds.OutOfMemoryError, match="gpu:2 is out of memory"):
                 ds.zeros(1000, device=cards[2])
             assert simulated_gpus(1) == [ds.gpu(0)]
             assert ds.memory("gpu:0").total is None

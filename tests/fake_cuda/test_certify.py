@@ -33,4 +33,4 @@ def test_the_doctor_says_which_cards_fail():
     done = command("doctor", FAKE_CUDA_MEMORY="10000")
     assert done.returncode == 1
     for card in ("gpu:0", "gpu:1"):
-        assert f"PyTorch counts {card}, and a copy of one number there fails: {card} has no room" in done.stdout
+        assert f"PyTorch counts {card}, and a copy of one number there fails: {card} is out of memory" in done.stdout

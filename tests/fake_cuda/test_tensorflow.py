@@ -51,7 +51,7 @@ def test_a_full_card(run):
         import numpy as np
         ds.memory_policy("grow")
         x = ds.from_numpy(np.ones(1 << 30, "uint8"))
-        with pytest.raises(ds.OutOfMemoryError, match=f"{CARD} has no room for 1,073,741,824 bytes"):
+        with pytest.raises(ds.OutOfMemoryError, match=f"{CARD} is out of memory: 1,073,741,824 bytes"):
             ds.place(x, CARD)
         """,
         FAKE_CUDA_MEMORY=str(1 << 30),

@@ -54,7 +54,7 @@ class CupyDlpack(CupyTensors):
             with on_card(card(int(index or 0))):
                 return cupy.from_dlpack(dlpack.ValidatingExporter(source, _check_on_card))
         except Exception as error:  # producers, CuPy and NumPy raise BufferError, RuntimeError, TypeError, ...
-            raise messages.not_taken(self, source, error) from error
+            raise messages.not_accepted(self, source, error) from error
 
 
 class _OnItsCard:

@@ -129,7 +129,7 @@ class JaxDlpack(JaxRuntime, Backend):
         try:
             return _import(source)
         except Exception as error:  # the exporter and XLA raise various types
-            raise messages.not_taken(self, source, error) from error
+            raise messages.not_accepted(self, source, error) from error
 
 
 def _import(source: Any) -> Tensor:

@@ -57,7 +57,7 @@ class JaxRandom(JaxCreation, Backend):
             raise self._undrawable()
         wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
         if not jnp.issubdtype(wanted, jnp.floating):
-            raise messages.no_float(wanted.name)
+            raise messages.not_a_float_dtype(wanted.name)
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
             x = _uniform(self._key(device), wanted.type(low), wanted.type(high), shape, wanted, low not in (0, high))
@@ -68,7 +68,7 @@ class JaxRandom(JaxCreation, Backend):
             raise self._undrawable()
         wanted = np.dtype(jnp.result_type(float) if dtype is None else dtype)
         if not jnp.issubdtype(wanted, jnp.inexact):
-            raise messages.no_float(wanted.name)
+            raise messages.not_a_float_dtype(wanted.name)
         native = self.to_native(device)
         with jax.default_device(native), wide(wanted), jax.transfer_guard("allow"):
             x = _normal(self._key(device), wanted.type(loc), wanted.type(scale), shape, wanted)

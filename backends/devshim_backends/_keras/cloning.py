@@ -54,7 +54,7 @@ def clone_objects(
     except Exception as error:
         if isinstance(error, DevshimError) or not backend.is_out_of_memory(error):
             raise
-        raise messages.no_room_for_clones(backend, objects) from error
+        raise messages.out_of_memory_for_clones(backend, objects) from error
     finally:
         random.setstate(before)
     return [made[id(obj)] for obj in objects]

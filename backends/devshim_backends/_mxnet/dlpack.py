@@ -148,7 +148,7 @@ class MxnetDlpack(MxnetTensors):
         try:
             return _taken(source.__dlpack__())
         except Exception as error:  # producers raise BufferError, TypeError, RuntimeError, ...
-            raise messages.not_taken(self, source, error) from error
+            raise messages.not_accepted(self, source, error) from error
 
 
 def _capsule(x: Tensor, where: tuple[int, int]) -> Any:

@@ -102,7 +102,7 @@ class NumpyDlpack(NumpyTensors):
         try:
             return _read(source)
         except Exception as error:
-            raise messages.not_taken(self, source, error) from error
+            raise messages.not_accepted(self, source, error) from error
 
     def freeze(self, x: Tensor) -> None:
         x.flags.writeable = False

@@ -186,7 +186,7 @@ class PaddleDlpack(PaddleTensors):
                 raise BufferError("it is read-only, and PaddlePaddle has no read-only tensors")
             return self._taken(source.__dlpack__())
         except Exception as error:  # BufferError, NotImplementedError, TypeError, ...: the producer's or Paddle's
-            raise messages.not_taken(self, source, error) from error
+            raise messages.not_accepted(self, source, error) from error
 
     def _taken(self, capsule: Any) -> Tensor:
         offered = _look(capsule)

@@ -122,7 +122,7 @@ class TensorflowDlpack(TensorflowTensors):
         try:
             return self._taken(source.__dlpack__())
         except Exception as error:
-            raise messages.not_taken(self, source, error) from error
+            raise messages.not_accepted(self, source, error) from error
 
     def _taken(self, capsule: Any) -> Tensor:
         offered = dlpack.read(capsule)

@@ -94,7 +94,7 @@ class TorchDlpack(TorchTensors):
         try:
             return torch.from_dlpack(dlpack.ValidatingExporter(source, _check))
         except Exception as error:  # producers and PyTorch raise BufferError, RuntimeError, ValueError, TypeError, ...
-            raise messages.not_taken(self, source, error) from error
+            raise messages.not_accepted(self, source, error) from error
 
 
 class _OnItsCard:

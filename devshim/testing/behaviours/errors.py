@@ -28,7 +28,7 @@ REFUSED: dict[str, tuple[Callable[[Any], object], type[ds.DevshimError], type[Ex
         lambda x: ds.device_of({}),
         ds.NotATensorError,
         TypeError,
-        "ds.device_of takes a tensor of an installed framework, and this is of type dict",
+        "ds.device_of takes a tensor of an installed framework, and this object is of type dict",
     ),
     "bad shape": (
         lambda x: ds.zeros(-1),

@@ -123,7 +123,7 @@ calls = [
 for call in calls:
     error = expect(ds.OutOfMemoryError, call)
     assert error.problem.partition(" (at the leaf")[0] == (
-        "gpu:1 has no room for 1,048,576 bytes: 524,288 bytes are free"), error.problem
+        "gpu:1 is out of memory: 1,048,576 bytes were requested, 524,288 bytes are free"), error.problem
     assert "ds.shrink_batch" in error.hint
     assert registry.load(name).is_out_of_memory(error) or isinstance(error, MemoryError)
     full = messages.out_of_memory(registry.load(name), ds.cpu(), 8)
@@ -146,7 +146,7 @@ ds.simulate(gpus=2, memory=2**20)
 x = ds.ones(2**17, dtype="float32", device="gpu:1")
 y = ds.run(lambda a: a + a, x)
 error = expect(ds.OutOfMemoryError, ds.run, lambda a, b: a + b, x, y)
-assert error.problem == "gpu:1 has no room for 524,288 bytes: 0 bytes are free", error.problem
+assert error.problem == "gpu:1 is out of memory: 524,288 bytes were requested, 0 bytes are free", error.problem
 del y, error
 gc.collect()
 assert ds.to_numpy(ds.run(lambda a: a + a, x)).sum() == 2**18
@@ -163,12 +163,12 @@ ds.use(name)
 ds.simulate(gpus=2, faults=[ds.Fault("gpu:1", "allocation"), ds.Fault("gpu:0", "copy", at=2)])
 host = ds.ones(8, dtype="float32")
 error = expect(ds.OutOfMemoryError, ds.place, host, "gpu:1")
-assert error.problem.startswith("gpu:1 has no room for 32 bytes: "), error.problem
+assert error.problem.startswith("gpu:1 is out of memory: 32 bytes were requested, "), error.problem
 assert ds.memory("gpu:1").used == 0
 assert ds.to_numpy(ds.place(host, "gpu:1")).sum() == 8
 x = ds.place(host, "gpu:0")
 error = expect(ds.DeviceFailedError, ds.place, x, "gpu:1")
-assert error.problem == "gpu:0 failed at a copy of 32 bytes" and error.hint, error.problem
+assert error.problem == "gpu:0 failed during a copy of 32 bytes" and error.hint, error.problem
 assert ds.to_numpy(ds.place(x, "gpu:1")).sum() == 8
 """)
 
@@ -187,7 +187,7 @@ for _ in range(20):
     except ds.DeviceFailedError as error:
         caught = error
         break
-assert caught is not None and caught.problem.startswith("gpu:1 failed at "), caught
+assert caught is not None and caught.problem.startswith("gpu:1 failed during "), caught
 for call in (
     lambda: ds.place(x, "cpu"), lambda: ds.place(ds.ones(2), "gpu:1"), lambda: ds.zeros(2, device="gpu:1"),
     lambda: ds.to_numpy(x), lambda: ds.memory("gpu:1"), lambda: ds.synchronize("gpu:1"),

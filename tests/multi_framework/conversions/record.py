@@ -77,7 +77,7 @@ PREFIX = re.compile(
     "^(copy=False was given, and )?"
     "(.* cannot share its memory: )?"
     "(neither NumPy nor DLPack carries .*?: )?"
-    "(.* does not take .*? memory( of this .*?)?: )?"
+    "(.* does not accept .*? memory( of this .*?)?: )?"
 )
 """Parts of a message about the pair, which the table already shows."""
 

@@ -80,7 +80,7 @@ def test_memory_that_must_not_be_written_is_shared_read_only_or_not_at_all(
 def test_a_mask_is_refused(fake: Any) -> None:
     with pytest.raises(ds.ConversionError, match="mask") as caught:
         ds.convert(np.ma.masked_array([1.0, 2.0], [False, True]), "fakeframe")
-    assert caught.value.hint == "give it values: a.filled(0)"
+    assert caught.value.hint == "fill the masked values: a.filled(0)"
 
 
 def test_simulated_cards_go_through_the_host(fake: Any, cards: object) -> None:
@@ -167,7 +167,7 @@ def test_the_result_of_every_placement_is_checked(fake: Any) -> None:
     fake.lands_on = ds.gpu(0)
     x = fake.settle(np.zeros(1), ds.cpu())
     for call in (lambda: ds.place(x, "gpu:1"), lambda: ds.copy([x], "gpu:1"), lambda: ds.place({"a": x}, "gpu:1")):
-        with pytest.raises(ds.PlacementError, match="gpu:1 was asked for, and Fakeframe put the result on gpu:0"):
+        with pytest.raises(ds.PlacementError, match="Fakeframe put the result on gpu:0 instead of gpu:1"):
             call()
 
 

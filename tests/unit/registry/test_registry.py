@@ -40,7 +40,7 @@ def test_a_broken_install_is_broken_with_its_own_traceback(case: str, python: An
             except ds.BackendNotFoundError as error:
                 raise SystemExit(f"reported as missing: {error}")
             except ds.BackendBrokenError as error:
-                assert "PyTorch is installed, and importing it fails" in str(error), error
+                assert "PyTorch is installed, but importing it fails" in str(error), error
                 assert "Traceback" in str(error) and error.__cause__ is not None
                 assert isinstance(error, ImportError)
                 print(error)

@@ -68,7 +68,7 @@ def test_a_full_card_says_what_was_asked_and_what_is_free() -> None:
     one.hold(owner, 9 * ROUND)
     with pytest.raises(FullError) as caught:
         one.hold(Owner(), ROUND + 1)
-    assert caught.value.problem == "gpu:1 has no room for 513 bytes: 512 bytes are free"
+    assert caught.value.problem == "gpu:1 is out of memory: 513 bytes were requested, 512 bytes are free"
     assert "ds.shrink_batch" in str(caught.value.hint)
     assert type(pickle.loads(pickle.dumps(caught.value))) is FullError
     assert used(one) == 9 * ROUND, "what was refused takes nothing"
@@ -118,7 +118,7 @@ def test_an_allocation_fails_when_it_was_asked_to() -> None:
         assert repr(handle.faults) == "(Fault('gpu:1', 'allocation', at=2, times=2),)"
         kept = [ds.zeros(4, device=1)]
         for _ in range(2):
-            with pytest.raises(ds.OutOfMemoryError, match="gpu:1 has no room for 16 bytes: "):
+            with pytest.raises(ds.OutOfMemoryError, match="gpu:1 is out of memory: 16 bytes were requested, "):
                 ds.place(np.ones(4, "float32"), "gpu:1")
         kept += [ds.zeros(4, device=0) for _ in range(5)]
         kept.append(ds.ones(4, device=1))
@@ -145,7 +145,7 @@ def test_a_copy_fails_when_it_was_asked_to(call: str) -> None:
     ds.simulate(2, faults=[ds.Fault("gpu:1", "copy"), ds.Fault("gpu:0", "copy", at=1000)])
     gc.collect()  # garbage that other tests left
     before = ds.memory(1).used
-    with pytest.raises(ds.DeviceFailedError, match=r"gpu:1 failed at a copy of 32 bytes") as caught:
+    with pytest.raises(ds.DeviceFailedError, match=r"gpu:1 failed during a copy of 32 bytes") as caught:
         calls[call]()
     assert "ds.devices()" in str(caught.value.hint)
     assert ds.memory(1).used == before
@@ -167,7 +167,7 @@ def test_a_card_vanishes() -> None:
         lambda: ds.require("gpu:1"),
         lambda: x + 1,  # NumPy's own operator, whose result does not fit
     ):
-        with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed at "):
+        with pytest.raises(ds.DeviceFailedError, match="gpu:1 failed during "):
             call()
     assert ds.device_count() == 2, "as with a real card that fell off its bus"
     assert ds.to_numpy(ds.ones(2, device="gpu:0")).tolist() == [1, 1], "the others work on"

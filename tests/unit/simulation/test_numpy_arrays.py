@@ -222,11 +222,12 @@ def test_what_a_card_cannot_hold_is_refused(array: Any) -> None:
 def test_a_card_runs_full_in_numpys_own_operators_too() -> None:
     with ds.simulate(1, memory=10_000):
         x = ds.zeros(1000, device=0, dtype="float64")
+        full = r"gpu:0 is out of memory: (8,|16,)000 bytes were requested, 1,536 bytes are free"
         for call in (lambda: x + 1, lambda: x.copy(), lambda: np.concatenate([x, x]), lambda: x.astype("complex64")):
-            with pytest.raises(MemoryError, match=r"gpu:0 has no room for (8,|16,)000 bytes: 1,536 bytes are free"):
+            with pytest.raises(MemoryError, match=full):
                 call()
         assert ds.device_of(x[::2]) is G0
-        with pytest.raises(ds.OutOfMemoryError, match="gpu:0 has no room for 8,000 bytes: 1,536 bytes are free"):
+        with pytest.raises(ds.OutOfMemoryError, match=full):
             ds.copy(x, 0)
         assert ds.memory(0) == type(ds.memory(0))(total=10_000, used=8192, free=1536, peak=8192)
 

@@ -225,7 +225,7 @@ def test_loading_later_gets_the_cards_too(python: Any) -> None:
         try:
             ds.zeros(1000, device=1)
         except ds.OutOfMemoryError as error:
-            assert "gpu:1 has no room" in error.problem and "1,024 bytes are free" in error.problem, error
+            assert "gpu:1 is out of memory" in error.problem and "1,024 bytes are free" in error.problem, error
         else:
             raise SystemExit("the limit is not kept")
         assert ds.memory(1).used == 0

@@ -283,8 +283,8 @@ def test_the_refusal_says_who_refuses_what_and_why(error: Exception, why: str) -
 
     numpy = registry.load("numpy")
     assert numpy is not None
-    told = messages.not_taken(numpy, np.ones(1), error).problem
-    assert told == f"NumPy does not take the memory of this ndarray: {why}"
+    told = messages.not_accepted(numpy, np.ones(1), error).problem
+    assert told == f"NumPy does not accept the memory of this ndarray: {why}"
 
 
 @pytest.mark.parametrize("versioned", [False, True])

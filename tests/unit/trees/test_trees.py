@@ -547,7 +547,7 @@ def test_when_the_kth_copy_fails_nothing_has_moved(k: int, fake: Any) -> None:
         ds.place(tree, GPU)
     path = ["['a']", "['b'][0]", "['b'][1]['y']"][k - 1]
     assert f"at the leaf {path} of the tree, which is unchanged" in caught.value.problem
-    assert "gpu:1 has no room for 16 bytes: 10 bytes are free" in caught.value.problem
+    assert "gpu:1 is out of memory: 16 bytes were requested, 10 bytes are free" in caught.value.problem
     assert isinstance(caught.value.__cause__, MemoryError)
     assert tree["a"] is tensors[0]
     assert [*tree["b"]] == [tensors[1], tree["b"][1]]

@@ -51,7 +51,7 @@ class JaxSimulation(JaxDlpack, Backend):
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         real = 0 if self.simulated else self.count("gpu")
         if gpus and real:
-            raise messages.real_cards(self, real)
+            raise messages.real_gpus_present(self, real)
         if gpus:
             self._provide(gpus + 1)
         self.simulated = gpus

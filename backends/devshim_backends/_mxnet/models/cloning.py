@@ -55,7 +55,7 @@ def clones(backend: Backend, objects: Sequence[Any]) -> list[Any]:
         if isinstance(error, DevshimError):
             raise
         if backend.is_out_of_memory(error):
-            raise messages.no_room_for_clones(backend, objects) from error
+            raise messages.out_of_memory_for_clones(backend, objects) from error
         raise UnsupportedError(
             f"a copy of this cannot be made: {error}", "make another one and load the parameters of the first"
         ) from error

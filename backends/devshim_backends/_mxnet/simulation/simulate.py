@@ -52,7 +52,7 @@ class MxnetSimulation(MxnetTensors):
 
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus and HAS_CUDA and not self.simulated and (real := self.count("gpu")):
-            raise messages.real_cards(self, real)
+            raise messages.real_gpus_present(self, real)
         with _LOCK:
             if gpus:
                 storage.check()

@@ -41,7 +41,7 @@ def clones(backend: Backend, objects: Sequence[Any]) -> list[Any]:
         return _copied(backend, objects)
     except (RuntimeError, TypeError, ValueError) as error:
         if backend.is_out_of_memory(error):
-            raise messages.no_room_for_clones(backend, objects) from error
+            raise messages.out_of_memory_for_clones(backend, objects) from error
         raise UnsupportedError(
             f"PaddlePaddle cannot make a copy of this: {error}", "make another one and load the state of the first"
         ) from error

@@ -43,7 +43,7 @@ class TensorflowSimulation(TensorflowRuntime, TensorflowPlaces):
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if gpus:
             if not self.simulated and (real := self.count("gpu")):
-                raise messages.real_cards(self, real)
+                raise messages.real_gpus_present(self, real)
             self._reserve(gpus)
         SIMULATED.begin(gpus, memory, faults)
         self.simulated_devices = SIMULATED

@@ -71,7 +71,7 @@ class TorchModels(Backend):
                     _copy_gradients(old, new)
         except (RuntimeError, TypeError) as error:
             if self.is_out_of_memory(error):
-                raise messages.no_room_for_clones(self, objects) from error
+                raise messages.out_of_memory_for_clones(self, objects) from error
             raise UnsupportedError(
                 f"PyTorch cannot copy this: {error}", "create another one, and load the state_dict of the first into it"
             ) from error
