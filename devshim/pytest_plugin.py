@@ -75,15 +75,15 @@ def devshim_backend(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def simulated_gpus(request: pytest.FixtureRequest) -> Iterator[SimulatedGpus]:
     """Simulate GPUs for a test: two, or as many as ``simulated_gpus(3, memory="1GiB")`` or the mark asks for."""
-    cards = SimulatedGpus()
-    arguments, options = _asked_gpus(request.node, getattr(request, "param", None))
+    gpus = SimulatedGpus()
+    arguments, options = _simulate_arguments(request.node, getattr(request, "param", None))
     try:
-        yield cards(*arguments, **options)
+        yield gpus(*arguments, **options)
     finally:
-        cards.restore()
+        gpus.restore()
 
 
-def _asked_gpus(item: pytest.Item, param: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _simulate_arguments(item: pytest.Item, param: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments for `simulate`, from indirect parametrisation or the mark; none without both."""
     if param is not None:
         return ((), dict(param)) if isinstance(param, dict) else ((param,), {})
@@ -119,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", f"{_GPUS}(gpus=2, memory=None, faults=()): run the test with simulated GPUs (devshim)"
     )
     try:
-        for name in _given(config):
+        for name in _named_backends(config):
             discovery.canonical(name)
     except BackendNotFoundError as error:
         raise pytest.UsageError(f"devshim: {error.problem}; {error.hint}") from error
@@ -127,11 +127,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Return a header line with the backends that were asked for."""
-    given = _given(config)
-    return f"devshim backends: {', '.join(given)}" if given else None
+    named = _named_backends(config)
+    return f"devshim backends: {', '.join(named)}" if named else None
 
 
-def _given(config: pytest.Config) -> list[str]:
+def _named_backends(config: pytest.Config) -> list[str]:
     """Return the backends asked for by name, on the command line or in the ini file."""
     option = config.getoption("devshim_backends")
     asked = (
@@ -143,23 +143,23 @@ def _given(config: pytest.Config) -> list[str]:
 # ---------------------------------------------------------------------- parametrisation and processes
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrise a test with its backends, unless indirect parametrisation names them."""
-    if _BACKEND not in metafunc.fixturenames or _names_itself(metafunc):
+    if _BACKEND not in metafunc.fixturenames or _is_parametrized(metafunc):
         return
-    asked = _given(metafunc.config)
+    asked = _named_backends(metafunc.config)
     names = list(dict.fromkeys(map(discovery.canonical, asked))) if asked else discovery.installed()
     if not asked and (_GPUS in metafunc.fixturenames or metafunc.definition.get_closest_marker(_GPUS) is not None):
-        names = [name for name in names if not _has_real_cards_alone(name)]
+        names = [name for name in names if not _cannot_simulate(name)]
     metafunc.parametrize(_BACKEND, names, indirect=True, scope="session")
 
 
-def _has_real_cards_alone(name: str) -> bool:
+def _cannot_simulate(name: str) -> bool:
     """Return True if a built-in backend declares that it has no simulated GPUs, as CuPy does."""
     from devshim.registry import registry
 
     return name in discovery.BUILTIN and "simulate" in registry.gaps(name)
 
 
-def _names_itself(metafunc: pytest.Metafunc) -> bool:
+def _is_parametrized(metafunc: pytest.Metafunc) -> bool:
     marks = metafunc.definition.iter_markers("parametrize")
     names = [mark.args[0] if mark.args else mark.kwargs.get("argnames", ()) for mark in marks]
     return any(_BACKEND in (_split(each) if isinstance(each, str) else each) for each in names)
@@ -192,16 +192,16 @@ def _backend_of(item: pytest.Function) -> str | None:
 
 
 def _isolate(session: pytest.Session, items: list[pytest.Function]) -> None:
-    from devshim.testing.isolation.plugin import GPUS, ROOM, Isolation
-    from devshim.testing.isolation.process import Room
+    from devshim.testing.isolation.plugin import GPUS, GROUP, Isolation
+    from devshim.testing.isolation.process import IsolationGroup
 
     for item in items:
         name = _backend_of(item)
         assert name is not None
         simulated = _GPUS in item.fixturenames
-        item.stash[ROOM] = (Room(name, simulated), item.nodeid)
+        item.stash[GROUP] = (IsolationGroup(name, simulated), item.nodeid)
         if simulated:
-            arguments, options = _asked_gpus(item, item.callspec.params.get(_GPUS))
+            arguments, options = _simulate_arguments(item, item.callspec.params.get(_GPUS))
             asked = options.get("gpus", arguments[0] if arguments else 0)
             item.stash[GPUS] = asked if isinstance(asked, int) else 0
     session.config.pluginmanager.register(Isolation(session), "devshim-isolation")

@@ -9,33 +9,33 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any
 
-from devshim.testing.isolation.protocol import Channel
+from devshim.testing.isolation import protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pytest
 
-__all__ = ["Died", "Process", "Room"]
+__all__ = ["IsolationGroup", "Process", "ProcessDied"]
 
 PATIENCE = 60
 """The seconds that a process may take to end once it has nothing to do."""
-_LOOK = 0.5
-_TAIL = 6000
+_POLL_SECONDS = 0.5
+_OUTPUT_CHARACTERS = 6000
 
-_BOOT = "import sys; sys.path[:] = {path!r}; from devshim.testing.isolation.worker import main; main({descriptor})"
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from devshim.testing.isolation.worker import main; main({descriptor})"
 
 
 @dataclass(frozen=True)
-class Room:
+class IsolationGroup:
     """The tests that one process runs.
 
     Attributes:
@@ -58,7 +58,7 @@ class Room:
         return found
 
 
-class Died(Exception):
+class ProcessDied(Exception):
     """The error when a process has ended.
 
     Attributes:
@@ -73,58 +73,57 @@ class Died(Exception):
 
 
 class Process:
-    """A process that runs the tests of a `Room`.
+    """A process that runs the tests of a `IsolationGroup`.
 
     Args:
         config: The configuration of the run.
-        room: Which tests the process runs.
+        group: Which tests the process runs.
         wanted: The tests that it will be asked to run.
         gpus: How many simulated GPUs it provides.
     """
 
-    def __init__(self, config: pytest.Config, room: Room, wanted: Sequence[str], gpus: int) -> None:
-        self.room = room
+    def __init__(self, config: pytest.Config, group: IsolationGroup, wanted: Sequence[str], gpus: int) -> None:
+        self.group = group
         self.found: frozenset[str] = frozenset()
         self.problems: list[str] = []
         self._output = None if _shows_output(config) else tempfile.TemporaryFile()  # noqa: SIM115  # until `end`
-        ours, its = socket.socketpair()
-        self._channel = Channel(ours)
-        with its, _input_given_back(config) if self._output is None else nullcontext():
+        self._connection, its = Pipe()
+        with its, _real_standard_input(config) if self._output is None else nullcontext():
             self._process = subprocess.Popen(
-                [sys.executable, *_flags(), "-c", _BOOT.format(path=sys.path, descriptor=its.fileno())],
+                [sys.executable, *_flags(), "-c", _PROGRAM.format(path=sys.path, descriptor=its.fileno())],
                 stdin=None if self._output is None else subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
                 cwd=config.invocation_params.dir,
-                env=room.environment(gpus),
+                env=group.environment(gpus),
                 pass_fds=[its.fileno()],
             )
         invoked = config.invocation_params
         arguments = [os.fspath(word) for word in invoked.args]
         named = [plugin for plugin in invoked.plugins or () if isinstance(plugin, str)]
         try:
-            self._channel.send(arguments, named, room.backend, list(wanted), _basetemp(config, room))
+            protocol.send(self._connection, arguments, named, group.backend, list(wanted), _basetemp(config, group))
         except OSError:
-            raise self._died() from None
+            raise self._process_died() from None
 
     def messages(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the process's messages until it has finished its task; raises `Died`."""
+        """Yield the process's messages until it has finished its task; raises `ProcessDied`."""
         while True:
             try:
-                message = self._channel.receive(_LOOK)
+                message = protocol.receive(self._connection, _POLL_SECONDS)
             except EOFError:
-                raise self._died() from None
+                raise self._process_died() from None
             if message is None:
                 # A process that a test has started may keep the channel open after the death of this one.
                 if self._process.poll() is not None:
-                    raise self._died()
+                    raise self._process_died()
                 continue
             yield message
             if message[0] in ("ready", "done"):
                 return
 
     def begin(self) -> Iterator[tuple[Any, ...]]:
-        """Yield its messages while it collects tests; raises `Died`."""
+        """Yield its messages while it collects tests; raises `ProcessDied`."""
         for message in self.messages():
             if message[0] == "ready":
                 self.found, self.problems = frozenset(message[1]), message[2]
@@ -132,21 +131,21 @@ class Process:
                 yield message
 
     def run(self, name: str, following: str | None) -> Iterator[tuple[Any, ...]]:
-        """Yield its messages while it runs a test, given the name of the next one; raises `Died`."""
+        """Yield its messages while it runs a test, given the name of the next one; raises `ProcessDied`."""
         try:
-            self._channel.send("run", name, following)
+            protocol.send(self._connection, "run", name, following)
         except OSError:
-            raise self._died() from None
+            raise self._process_died() from None
         yield from self.messages()
 
     def end(self) -> str | None:
         """Let it run the remaining teardown and end; return how it failed to end, or None."""
         try:
-            self._channel.send("end")
+            protocol.send(self._connection, "end")
             code: int | None = self._process.wait(PATIENCE)
         except (OSError, subprocess.TimeoutExpired):
             code = self._process.poll()
-        how = f"did not end within {PATIENCE} seconds" if code is None else _told(code) if code < 0 else None
+        how = f"did not end within {PATIENCE} seconds" if code is None else _how_it_ended(code) if code < 0 else None
         self.kill()
         return how
 
@@ -155,28 +154,28 @@ class Process:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-        self._channel.close()
+        self._connection.close()
         if self._output is not None:
             self._output.close()
 
-    def _died(self) -> Died:
+    def _process_died(self) -> ProcessDied:
         try:
             code: int | None = self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             code = None
-        how = "closed its channel, and goes on" if code is None else _told(code)
+        how = "closed its channel, and goes on" if code is None else _how_it_ended(code)
         output = self._printed()
         self.kill()
-        return Died(how, output)
+        return ProcessDied(how, output)
 
     def _printed(self) -> str:
         if self._output is None:
             return ""
-        self._output.seek(max(self._output.seek(0, os.SEEK_END) - _TAIL, 0))
+        self._output.seek(max(self._output.seek(0, os.SEEK_END) - _OUTPUT_CHARACTERS, 0))
         return self._output.read().decode(errors="replace")
 
 
-def _told(code: int) -> str:
+def _how_it_ended(code: int) -> str:
     """Return how a process ended, from its exit status."""
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
 
@@ -188,7 +187,7 @@ def _shows_output(config: pytest.Config) -> bool:
 
 
 @contextmanager
-def _input_given_back(config: pytest.Config) -> Iterator[None]:
+def _real_standard_input(config: pytest.Config) -> Iterator[None]:
     """Restore this process's own standard input, which pytest replaces during capture, for the block."""
     capture = config.pluginmanager.getplugin("capturemanager")
     capture.suspend_global_capture(in_=True)
@@ -199,10 +198,10 @@ def _input_given_back(config: pytest.Config) -> Iterator[None]:
         capture.suspend_global_capture()  # the state between the steps of a test
 
 
-def _basetemp(config: pytest.Config, room: Room) -> str | None:
+def _basetemp(config: pytest.Config, group: IsolationGroup) -> str | None:
     """Return a folder beside the one given for ``tmp_path``, which pytest empties when it starts."""
     given = config.option.basetemp
-    return None if given is None else f"{os.path.abspath(given)}-{room.backend}{'-simulated' * room.simulated}"
+    return None if given is None else f"{os.path.abspath(given)}-{group.backend}{'-simulated' * group.simulated}"
 
 
 def _flags() -> list[str]:

@@ -9,12 +9,12 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Reported"]
+__all__ = ["ForwardedReports"]
 
 _AFTER: dict[str | None, Literal["setup", "call", "teardown"]] = {None: "setup", "setup": "call"}
 
 
-class Reported:
+class ForwardedReports:
     """The reports of a test, passed on to the run's own hooks.
 
     Args:
@@ -25,7 +25,7 @@ class Reported:
         self._item = item
         self._reached: str | None = None
 
-    def passed_on(self, content: dict[str, Any]) -> None:
+    def forward(self, content: dict[str, Any]) -> None:
         """Report what the test's process has reported."""
         config = self._item.config
         report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=content)
@@ -33,7 +33,7 @@ class Reported:
         self._reached = report.when
         self._item.ihook.pytest_runtest_logreport(report=report)
 
-    def failed(self, why: str, output: str = "") -> None:
+    def fail(self, why: str, output: str = "") -> None:
         """Report that the test has failed in the phase that it had reached."""
         report = pytest.TestReport(
             nodeid=self._item.nodeid,
@@ -46,7 +46,7 @@ class Reported:
         )
         self._item.ihook.pytest_runtest_logreport(report=report)
 
-    def torn_down(self, teardown: Callable[[], None]) -> None:
+    def tear_down(self, teardown: Callable[[], None]) -> None:
         """Tear down what other tests have left in this process, and report a failure of that."""
         call = pytest.CallInfo.from_call(teardown, "teardown", reraise=pytest.exit.Exception)
         if call.excinfo is not None:

@@ -7,15 +7,15 @@ names of the tests. No file is written here either: reports go to the main proce
 from __future__ import annotations
 
 import os
-import socket
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from devshim import use
-from devshim.testing.isolation.protocol import Channel
+from devshim.testing.isolation import protocol
 
 if TYPE_CHECKING:
     import warnings
@@ -27,7 +27,7 @@ __all__ = ["NAME", "main"]
 NAME = "devshim-child"
 """The name under which `Child` is registered."""
 
-_DECIDED: dict[str, Any] = {
+_OPTIONS_OF_THE_MAIN_PROCESS: dict[str, Any] = {
     "keyword": "",
     "markexpr": "",
     "deselect": None,
@@ -49,22 +49,22 @@ class Child:
 
     __name__ = NAME  # pytest registers it by this name, and `devshim.pytest_plugin` detects it by it
 
-    def __init__(self, channel: Channel, backend: str, wanted: list[str], basetemp: str | None) -> None:
-        self._channel = channel
+    def __init__(self, connection: Connection, backend: str, wanted: list[str], basetemp: str | None) -> None:
+        self._connection = connection
         self._backend = backend
         self._wanted = wanted
         self._basetemp = basetemp
         self._config: pytest.Config
         self._stdout: TextIO
         self._files: set[Path] = set()
-        self._untold: list[str] = []
+        self._collection_errors: list[str] = []
 
     # ------------------------------------------------------------------ like the run, except for its own decisions
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_parse(self) -> Generator[None, pytest.Config, pytest.Config]:
         """Take the run's options, except those that only the main process uses."""
         config = yield
-        for name, value in _DECIDED.items():
+        for name, value in _OPTIONS_OF_THE_MAIN_PROCESS.items():
             if hasattr(config.option, name):
                 setattr(config.option, name, value)
         config.option.devshim_backends = [self._backend]
@@ -94,7 +94,7 @@ class Child:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Store why something could not be collected."""
         if report.failed:
-            self._untold.append(report.longreprtext)
+            self._collection_errors.append(report.longreprtext)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
@@ -108,27 +108,28 @@ class Child:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the tests that the other end names, until it sends the end."""
         items = {item.nodeid: item for item in session.items}
-        self._channel.send("ready", list(items), self._untold)
+        protocol.send(self._connection, "ready", list(items), self._collection_errors)
         while True:
-            message = self._channel.receive()
+            message = protocol.receive(self._connection)
             if message is None or message[0] == "end":
                 return True
             _, name, following = message
             session.config.hook.pytest_runtest_protocol(item=items[name], nextitem=items.get(following))
-            self._channel.send("done", session.shouldstop)
+            protocol.send(self._connection, "done", session.shouldstop)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a report to the main process."""
         to_plain = self._config.hook.pytest_report_to_serializable
-        self._channel.send("report", to_plain(config=self._config, report=report))
+        protocol.send(self._connection, "report", to_plain(config=self._config, report=report))
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
     ) -> None:
         """Send a warning to the main process."""
         kind = warning_message.category
-        self._channel.send(
+        protocol.send(
+            self._connection,
             "warning",
             (f"{kind.__module__}.{kind.__qualname__}", str(warning_message.message)),
             (warning_message.filename, warning_message.lineno),
@@ -141,26 +142,26 @@ class Child:
         After Ctrl-C the other end already knows, and may be closed.
         """
         if isinstance(excinfo.value, pytest.exit.Exception):
-            self._channel.send("exit", excinfo.value.msg, excinfo.value.returncode)
+            protocol.send(self._connection, "exit", excinfo.value.msg, excinfo.value.returncode)
 
     def pytest_internalerror(self, excrepr: object) -> None:
         """Report an error in pytest itself, or in a plugin."""
-        self._channel.send("error", str(excrepr))
+        protocol.send(self._connection, "error", str(excrepr))
 
 
 def main(descriptor: int) -> None:
     """Run as the child of a run; ``descriptor`` is this process's end of the channel."""
     os.set_inheritable(descriptor, False)  # processes that a test starts must not keep the channel open
-    channel = Channel(socket.socket(fileno=descriptor))
-    message = channel.receive()
+    connection = Connection(descriptor)
+    message = protocol.receive(connection)
     assert message is not None
     arguments, plugins, backend, *rest = message
     use(backend)  # from here on, any import of the framework gets its simulated GPUs before it starts
-    child = Child(channel, backend, *rest)
-    sys.exit(pytest.main(_without_complaint(arguments), plugins=[*plugins, child]))
+    child = Child(connection, backend, *rest)
+    sys.exit(pytest.main(_with_filter(arguments), plugins=[*plugins, child]))
 
 
-def _without_complaint(arguments: list[str]) -> list[str]:
+def _with_filter(arguments: list[str]) -> list[str]:
     """Return the run's arguments, plus a filter for the warning that devshim was imported before pytest."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
     filtered = "ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning"
