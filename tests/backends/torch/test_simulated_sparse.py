@@ -179,5 +179,5 @@ def test_memory_is_that_of_the_parts():
 )
 @pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype", "ignore:.*quantiz")
 def test_what_no_card_holds(make):
-    with pytest.raises(NotImplementedError, match=r"a simulated GPU holds dense"):
+    with pytest.raises(NotImplementedError, match=r"a simulated GPU supports only dense"):
         make()

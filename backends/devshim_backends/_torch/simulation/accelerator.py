@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 from devshim_backends._torch.simulation import module
-from devshim_backends._torch.simulation.state import CURRENT, NAME, SHOWN, checked, current, make_current
+from devshim_backends._torch.simulation.state import CURRENT, NAME, SIMULATION, current, make_current, require_simulated
 from devshim_backends._torch.simulation.streams import current_stream
 
 
 def _maybe_exchange(index: int) -> int:
     """Make a GPU current again when a block ends, if it still exists."""
-    before = current()
+    previous = current()
     CURRENT.index = max(index, 0)
-    return before
+    return previous
 
 
 def _set_current(index: int) -> None:
@@ -29,7 +29,7 @@ def _stats(index: int) -> dict[str, Any]:
 
 
 def _capability(index: int) -> dict[str, Any]:
-    checked(index)
+    require_simulated(index)
     names = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
     return {"supported_dtypes": {getattr(torch, name) for name in (*names, "complex64", "complex128")}}
 
@@ -54,9 +54,9 @@ HOOKS: Mapping[str, Callable[..., Any]] = {
 """Function of ``torch._C`` -> its replacement while GPUs are simulated."""
 
 
-def guard(before: Any) -> None:
-    """Make PyTorch report its accelerator correctly: ``sim`` while GPUs are simulated, otherwise the one from before.
+def patch_permanently(real_accelerator: Any) -> None:
+    """Make PyTorch report its accelerator correctly: ``sim`` while GPUs are simulated, otherwise the real one.
 
     C++ reports ``sim`` for the rest of the process, so a program that asks for an accelerator would continue to use it.
     """
-    torch._C._accelerator_getAccelerator = lambda: torch.device(NAME) if SHOWN.count else before
+    torch._C._accelerator_getAccelerator = lambda: torch.device(NAME) if SIMULATION.count else real_accelerator

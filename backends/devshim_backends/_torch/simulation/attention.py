@@ -32,13 +32,13 @@ def attention(
     enable_gqa: bool = False,
 ) -> Any:
     """Implement ``aten::scaled_dot_product_attention``; C++ finds a device's kernel in a table instead."""
-    given = (query, key, value, attn_mask, dropout_p, is_causal)
+    arguments = (query, key, value, attn_mask, dropout_p, is_causal)
     options = {"scale": scale, "enable_gqa": enable_gqa}
     if _is_plain(query, key, value):
-        mask = _added(attn_mask, query)
-        if _chosen((query, key, value, mask, dropout_p, is_causal), options) == _FLASH:
+        mask = _to_additive_mask(attn_mask, query)
+        if _choose_kernel((query, key, value, mask, dropout_p, is_causal), options) == _FLASH:
             return _fused(query, key, value, mask, dropout_p, is_causal, scale=scale)[0]
-    return _attention._op_dk(_COMPOSITE, *given, **options)
+    return _attention._op_dk(_COMPOSITE, *arguments, **options)
 
 
 def _is_plain(query: Any, key: Any, value: Any) -> bool:
@@ -48,22 +48,22 @@ def _is_plain(query: Any, key: Any, value: Any) -> bool:
     return not any(map(torch._C._functorch.is_functorch_wrapped_tensor, (query, key, value)))
 
 
-def _added(mask: Any, query: Any) -> Any:
+def _to_additive_mask(mask: Any, query: Any) -> Any:
     """Return a boolean mask as a mask to add, as PyTorch does."""
     if mask is None or mask.dtype is not torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
 
 
-def _chosen(given: tuple[Any, ...], options: dict[str, Any]) -> int:
+def _choose_kernel(arguments: tuple[Any, ...], options: dict[str, Any]) -> int:
     """Return the implementation that the CPU would choose; the CPU's kernel has no gradient for the mask."""
-    mask = given[3]
-    if mask is not None and (mask.requires_grad or mask.get_device() != given[0].get_device()):
+    mask = arguments[3]
+    if mask is not None and (mask.requires_grad or mask.get_device() != arguments[0].get_device()):
         return _FORMULA
-    return int(run(plan_of(aten._fused_sdp_choice.default), given, options))
+    return int(run(plan_of(aten._fused_sdp_choice.default), arguments, options))
 
 
-def attend(
+def fused_attention(
     query: Any,
     key: Any,
     value: Any,
@@ -77,11 +77,11 @@ def attend(
     """Implement ``aten::_scaled_dot_product_fused_attention_overrideable``."""
     flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu.default)
     out, sums = run(flash, (query, key, value, dropout, causal), {"attn_mask": bias, "scale": scale})
-    none = query.new_empty(0)  # where CUDA's kernels return the sequences' ends and the state of their random numbers
-    return out, sums, none, none, query.shape[-2], key.shape[-2], none, none, none
+    unused = query.new_empty(0)  # where CUDA's kernels return the sequences' ends and the state of their random numbers
+    return out, sums, unused, unused, query.shape[-2], key.shape[-2], unused, unused, unused
 
 
-def attend_backward(
+def fused_attention_backward(
     grad: Any,
     query: Any,
     key: Any,
@@ -96,12 +96,12 @@ def attend_backward(
     """Implement ``aten::_scaled_dot_product_fused_attention_overrideable_backward``."""
     _, _, _, _, dropout, causal, *_ = rest
     flash = plan_of(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
-    given = (grad, query, key, value, out, sums, dropout, causal)
-    return (*run(flash, given, {"attn_mask": bias, "scale": scale}), None)
+    arguments = (grad, query, key, value, out, sums, dropout, causal)
+    return (*run(flash, arguments, {"attn_mask": bias, "scale": scale}), None)
 
 
-ATTENTION: Mapping[str, Callable[..., Any]] = {
-    "_scaled_dot_product_fused_attention_overrideable": attend,
-    "_scaled_dot_product_fused_attention_overrideable_backward": attend_backward,
+ATTENTION_KERNELS: Mapping[str, Callable[..., Any]] = {
+    "_scaled_dot_product_fused_attention_overrideable": fused_attention,
+    "_scaled_dot_product_fused_attention_overrideable_backward": fused_attention_backward,
 }
 """Operator -> its kernel at PrivateUse1."""

@@ -36,19 +36,8 @@ FULL = (
 """Operators that run in float32."""
 
 WIDEST = (
-    *(
-        "addcdiv",
-        "addcmul",
-        "atan2",
-        "bilinear",
-        "cross",
-        "dot",
-        "grid_sampler",
-        "index_put",
-        "tensordot",
-        "scatter_add",
-    ),
-    *("cat", "stack", "vdot"),
+    *("addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "grid_sampler", "index_put", "tensordot"),
+    *("scatter_add", "cat", "stack", "vdot"),
 )
 """Operators that run in the widest type of their arguments."""
 
@@ -63,8 +52,8 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
 _Tensor = torch.Tensor
 
 
-def _casting(op: Any, choose: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-    """Return an operator that first casts a GPU's floating-point tensors, except float64."""
+def _cast_arguments(op: Any, choose: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+    """Return a kernel that casts a GPU's floating-point tensors, except float64, and calls the operator."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         dtype = choose([*args, *kwargs.values()])
@@ -76,19 +65,19 @@ def _casting(op: Any, choose: Callable[[list[Any]], Any]) -> Callable[..., Any]:
 
 def _cast(value: Any, dtype: Any) -> Any:
     if isinstance(value, _Tensor):
-        return value.to(dtype) if _eligible(value) else value
+        return value.to(dtype) if _is_eligible(value) else value
     if isinstance(value, (list, tuple)):
         return type(value)([_cast(each, dtype) for each in value])
     return value
 
 
-def _eligible(tensor: Any) -> bool:
+def _is_eligible(tensor: Any) -> bool:
     return tensor.is_floating_point() and tensor.dtype is not torch.float64 and tensor.get_device() >= 0
 
 
 def _widest(values: list[Any]) -> Any:
     flat = [each for value in values for each in (value if isinstance(value, (list, tuple)) else (value,))]
-    floating = [each.dtype for each in flat if isinstance(each, _Tensor) and _eligible(each)]
+    floating = [each.dtype for each in flat if isinstance(each, _Tensor) and _is_eligible(each)]
     return reduce(torch.promote_types, floating, torch.get_autocast_dtype(NAME))
 
 
@@ -103,5 +92,7 @@ def kernels() -> dict[str, Callable[..., Any]]:
         **dict.fromkeys(FULL, lambda values: torch.float32),
         **dict.fromkeys(WIDEST, _widest),
     }
-    found = {name: _casting(op, choose) for name, choose in chosen.items() if (op := operator(name)) is not None}
-    return {**found, "binary_cross_entropy": _refuse}
+    casting = {
+        name: _cast_arguments(op, choose) for name, choose in chosen.items() if (op := operator(name)) is not None
+    }
+    return {**casting, "binary_cross_entropy": _refuse}

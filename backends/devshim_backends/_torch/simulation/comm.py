@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch.nn.parallel import comm
 
-from devshim_backends._torch.simulation.patches import put
+from devshim_backends._torch.simulation.patches import install
 from devshim_backends._torch.simulation.state import NAME
 
 
-def _device(given: Any) -> Any:
-    return torch.device(NAME, given) if isinstance(given, int) else torch.device(given)
+def _device(device: Any) -> Any:
+    return torch.device(NAME, device) if isinstance(device, int) else torch.device(device)
 
 
 def broadcast(tensor: Any, devices: Any = None, *, out: Any = None) -> Any:
@@ -70,4 +70,4 @@ def gather(tensors: Any, dim: int = 0, destination: Any = None, *, out: Any = No
 def patch() -> None:
     """Replace functions that a build without CUDA lacks, and that a build with CUDA has only for its own cards."""
     for function in (broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather):
-        put(comm, function.__name__, function)
+        install(comm, function.__name__, function)

@@ -14,9 +14,9 @@ import torch
 
 from devshim_backends._torch.simulation import sparse
 from devshim_backends._torch.simulation.device_rules import MixedDevicesError
-from devshim_backends._torch.simulation.dispatch import compute_sparse, run, unseen
+from devshim_backends._torch.simulation.dispatch import compute_sparse, run, without_modes
 from devshim_backends._torch.simulation.kernels import KERNELS, sparse_mm_reduce, to_copy
-from devshim_backends._torch.simulation.schemas import Plan, plan_of, sparse_plan_of
+from devshim_backends._torch.simulation.schemas import OperatorPlan, plan_of, sparse_plan_of
 
 COMPOSED = (
     *("_stack", "addr", "all.dims", "any.dims", "linalg__powsum", "native_group_norm", "native_layer_norm"),
@@ -25,22 +25,9 @@ COMPOSED = (
     *("scalar_tensor", "mean", "sum", "mv", "stack", "constant_pad_nd", "repeat", "embedding", "count_nonzero"),
     *("masked_fill.Scalar", "masked_fill.Tensor", "index_put", "index_put_", "index_fill.int_Scalar", "celu"),
     *("logical_and", "logical_or", "logical_not", "logical_xor", "isinf", "abs", "nan_to_num", "logsumexp", "dist"),
-    *(
-        "sort",
-        "mode.values",
-        "norm.Scalar",
-        "norm.ScalarOpt_dtype",
-        "select_backward",
-        "slice_backward",
-        "diagonal_backward",
-    ),
-    *(
-        "conj_physical_",
-        "_unsafe_view",
-        "binary_cross_entropy_with_logits",
-        "smooth_l1_loss_backward",
-        "huber_loss_backward",
-    ),
+    *("sort", "mode.values", "norm.Scalar", "norm.ScalarOpt_dtype", "conj_physical_", "_unsafe_view"),
+    *("select_backward", "slice_backward", "diagonal_backward", "binary_cross_entropy_with_logits"),
+    *("smooth_l1_loss_backward", "huber_loss_backward"),
 )
 """Operators that PyTorch decomposes for the CPU too; these are common, or depend on the kind of device."""
 
@@ -48,62 +35,65 @@ COMPOSED = (
 def kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the name and kernel of each operator that runs as one call; a kernel reads the schema at its first call."""
     known = {name for name in COMPOSED if torch._C._dispatch_has_kernel(f"aten::{name}")}
-    for name in sorted((_structured() | known | _foreach()) - set(KERNELS)):
-        yield name, _listwise(name) if name.startswith("_foreach_") else _whole(name)
+    for name in sorted((_structured_operators() | known | _foreach_operators()) - set(KERNELS)):
+        yield name, _foreach_kernel(name) if name.startswith("_foreach_") else _as_one_call(name)
 
 
 def sparse_kernels(form: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the kernels for a form of sparse tensors, where PyTorch would otherwise use its kernels for dense ones."""
-    found = {name: unseen(kernel) for name, kernel in sparse.looks()}
-    composed = _registered("CompositeExplicitAutograd") | _registered("CompositeImplicitAutograd")
-    composed |= _registered("CompositeExplicitAutogradNonFunctional")
-    for name in sorted(_registered(f"{form}CPU") & composed - set(found)):
-        found[name] = _whole(name, compute_sparse, sparse_plan_of)
+    operators = {name: without_modes(kernel) for name, kernel in sparse.reader_kernels()}
+    composed = _registered_operators("CompositeExplicitAutograd") | _registered_operators("CompositeImplicitAutograd")
+    composed |= _registered_operators("CompositeExplicitAutogradNonFunctional")
+    for name in sorted(_registered_operators(f"{form}CPU") & composed - set(operators)):
+        operators[name] = _as_one_call(name, compute_sparse, sparse_plan_of)
     if form == "Sparse":
-        found["_sparse_coo_tensor_with_dims_and_tensors"] = unseen(sparse.make_coo)
+        operators["_sparse_coo_tensor_with_dims_and_tensors"] = without_modes(sparse.make_coo)
     if form == "SparseCsr":
-        found["_sparse_mm_reduce_impl"] = unseen(sparse_mm_reduce)
-    found["_to_copy"] = unseen(to_copy)
-    yield from found.items()
+        operators["_sparse_mm_reduce_impl"] = without_modes(sparse_mm_reduce)
+    operators["_to_copy"] = without_modes(to_copy)
+    yield from operators.items()
 
 
 def operator(name: str) -> Any:
     """Return the operator with a name such as ``pow.Tensor_Scalar``; None if this PyTorch lacks it."""
-    base, _, which = name.partition(".")
-    return getattr(getattr(torch.ops.aten, base, None), which or "default", None)
+    base, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, base, None), overload or "default", None)
 
 
-def _registered(key: str) -> set[str]:
-    found = torch._C._dispatch_get_registrations_for_dispatch_key(key)
-    return {name.removeprefix("aten::") for name in found if name.startswith("aten::")}
+def _registered_operators(key: str) -> set[str]:
+    operators = torch._C._dispatch_get_registrations_for_dispatch_key(key)
+    return {name.removeprefix("aten::") for name in operators if name.startswith("aten::")}
 
 
-def _structured() -> set[str]:
+def _structured_operators() -> set[str]:
     """Return the operators that are an allocation and a call with ``out=`` for devices without their own kernel."""
-    return _registered("CompositeExplicitAutogradNonFunctional") & _registered("CPU")
+    return _registered_operators("CompositeExplicitAutogradNonFunctional") & _registered_operators("CPU")
 
 
-def _foreach() -> set[str]:
+def _foreach_operators() -> set[str]:
     """Return the operators on lists of tensors, which are one call for each tensor."""
-    found = {name for name in _registered("CompositeExplicitAutograd") if name.startswith("_foreach_")}
-    return {name for name in found if not name.endswith("out")}
+    operators = {name for name in _registered_operators("CompositeExplicitAutograd") if name.startswith("_foreach_")}
+    return {name for name in operators if not name.endswith("out")}
 
 
-def _whole(name: str, compute: Callable[..., Any] = run, read: Callable[[Any], Plan] = plan_of) -> Callable[..., Any]:
-    plan: Plan | None = None
+def _as_one_call(
+    name: str, compute: Callable[..., Any] = run, make_plan: Callable[[Any], OperatorPlan] = plan_of
+) -> Callable[..., Any]:
+    """Return a kernel that computes an operator by one call of `compute`."""
+    plan: OperatorPlan | None = None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
         if plan is None:
-            plan = read(operator(name))
+            plan = make_plan(operator(name))
         return compute(plan, args, kwargs)
 
     return kernel
 
 
-def _listwise(name: str) -> Callable[..., Any]:
+def _foreach_kernel(name: str) -> Callable[..., Any]:
     """Return a kernel for lists; as on a real GPU, a list with tensors of several devices is computed one by one."""
-    fallback, composite = _whole(name), torch._C.DispatchKey.CompositeExplicitAutograd
+    fallback, composite = _as_one_call(name), torch._C.DispatchKey.CompositeExplicitAutograd
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -36,26 +36,26 @@ WIDER: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
 _NARROW = {torch.complex64: torch.complex32, torch.float32: torch.float16, torch.uint8: torch.bool}
 
 
-UNSERVED = object()
-"""The result for a call that CUDA refuses as well."""
+UNSUPPORTED = object()
+"""The result for a call that CUDA refuses, too."""
 
 
-def serve(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute a call that the CPU's kernel has refused, as CUDA does; return `UNSERVED` if CUDA refuses it too."""
+def compute_as_cuda(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute a call that the CPU's kernel has refused, as CUDA does; return `UNSUPPORTED` if CUDA refuses it too."""
     name = plan.name.removeprefix("aten::")
-    own = _FORMULAS.get(name)
-    if own is not None:
-        result = own(*args, **{key: value for key, value in kwargs.items() if key not in plan.out})
+    formula = _FORMULAS.get(name)
+    if formula is not None:
+        result = formula(*args, **{key: value for key, value in kwargs.items() if key not in plan.out_names})
         if result is not None:
-            return _written(kwargs[plan.out[0]], result) if plan.out else result
+            return _write(kwargs[plan.out_names[0]], result) if plan.out_names else result
     wider = WIDER.get(name) or WIDER.get(name.removesuffix("_"), {})
-    asked = {value.dtype for value in _tensors((*args, *kwargs.values()))} & wider.keys()
-    if not asked:
-        return UNSERVED
-    return _widened(plan, args, kwargs, wider, asked.pop())
+    narrow_dtypes = {value.dtype for value in _tensors((*args, *kwargs.values()))} & wider.keys()
+    if not narrow_dtypes:
+        return UNSUPPORTED
+    return _compute_in_wider_dtype(plan, args, kwargs, wider, narrow_dtypes.pop())
 
 
-def _widened(
+def _compute_in_wider_dtype(
     plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wider: Mapping[Any, Any], dtype: torch.dtype
 ) -> Any:
     """Compute a call in a wider dtype, and round its results, and the tensors it wrote to, to the original dtype."""
@@ -68,24 +68,25 @@ def _widened(
         return wider.get(value, value) if isinstance(value, torch.dtype) else value
 
     result = plan.call(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})
-    for given, wide in pairs if plan.writes else ():
-        _written(given, wide)
-    originals = {id(wide): given for given, wide in pairs}
+    for original, wide in pairs if plan.writes_to_arguments else ():
+        _write(original, wide)
+    originals = {id(wide): original for original, wide in pairs}
     chosen = kwargs.get("dtype")
     narrow = {wider[dtype]: dtype} if dtype in _HALVES else _NARROW
-    keeps = chosen is not None and chosen not in wider
+    keeps_dtype = chosen is not None and chosen not in wider
 
-    def back(value: Any) -> Any:
+    def to_narrow(value: Any) -> Any:
         if isinstance(value, (tuple, list)):
-            return type(value)(map(back, value))
+            return type(value)(map(to_narrow, value))
         if id(value) in originals:
             return originals[id(value)]
-        return value if keeps or not isinstance(value, torch.Tensor) else value.to(narrow.get(value.dtype, value.dtype))
+        is_rounded = isinstance(value, torch.Tensor) and not keeps_dtype
+        return value.to(narrow.get(value.dtype, value.dtype)) if is_rounded else value
 
-    return back(result)
+    return to_narrow(result)
 
 
-def _written(target: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+def _write(target: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     if target.shape != result.shape:
         target.resize_(result.shape)
     return target.copy_(result)
@@ -107,8 +108,8 @@ def _histc(x: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> torc
     if low > high:
         raise RuntimeError("max must be larger than min")
     inside = values[(values >= low) & (values <= high)]
-    at = torch.div((inside - low) * bins, high - low, rounding_mode="floor").clamp_(max=bins - 1)
-    return torch.bincount(at, minlength=bins).to(x.dtype)
+    positions = torch.div((inside - low) * bins, high - low, rounding_mode="floor").clamp_(max=bins - 1)
+    return torch.bincount(positions, minlength=bins).to(x.dtype)
 
 
 def _trace(x: torch.Tensor) -> torch.Tensor | None:
@@ -130,7 +131,7 @@ _FORMULAS: Mapping[str, Callable[..., torch.Tensor | None]] = {"histc": _histc, 
 # ---------------------------------------------------------------------- Fourier transforms
 
 _TRANSFORMS = [f"fft_{kind}fft{form}" for kind in ("", "i", "r", "ir", "h", "ih") for form in ("", "2", "n")]
-_HALF = {torch.float16: torch.float32, torch.complex32: torch.complex64}
+_HALF_PRECISION = {torch.float16: torch.float32, torch.complex32: torch.complex64}
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
@@ -144,9 +145,9 @@ def _transform(op: Any) -> Callable[..., Any]:
     real = op._schema.name.removeprefix("aten::fft_").startswith(("rfft", "ihfft"))
 
     def kernel(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if x.dtype not in _HALF:
+        if x.dtype not in _HALF_PRECISION:
             return op._op_dk(_COMPOSITE, x, *args, **kwargs)
-        result = op._op_dk(_COMPOSITE, x.to(_HALF[x.dtype]), *args, **kwargs)
+        result = op._op_dk(_COMPOSITE, x.to(_HALF_PRECISION[x.dtype]), *args, **kwargs)
         _require_powers_of_two(x, result, dict(zip(names[1:], args, strict=False)) | kwargs, names, real)
         return result.to(torch.complex32 if result.dtype.is_complex else torch.float16)
 
@@ -154,11 +155,11 @@ def _transform(op: Any) -> Callable[..., Any]:
 
 
 def _require_powers_of_two(
-    x: torch.Tensor, result: torch.Tensor, given: dict[str, Any], names: list[str], real: bool
+    x: torch.Tensor, result: torch.Tensor, arguments: dict[str, Any], names: list[str], real: bool
 ) -> None:
     """Refuse the sizes that cuFFT refuses in half precision; a real signal's result stores only half of it."""
-    size = given.get("n", given.get("s"))
-    dims = given.get("dim", -1 if "n" in names else [-2, -1] if names[0] == "fft_fft2" else None)
+    size = arguments.get("n", arguments.get("s"))
+    dims = arguments.get("dim", -1 if "n" in names else [-2, -1] if names[0] == "fft_fft2" else None)
     sizes = [size] if isinstance(size, int) else size
     if dims is None:
         dims = list(range(-(len(sizes) if sizes else x.dim()), 0))

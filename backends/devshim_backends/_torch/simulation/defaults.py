@@ -12,7 +12,7 @@ import sys
 import torch
 from torch.utils._foreach_utils import _get_foreach_kernels_supported_devices
 
-from devshim_backends._torch.simulation.patches import put
+from devshim_backends._torch.simulation.patches import install
 from devshim_backends._torch.simulation.state import NAME
 
 _OPTIMIZERS = sys.modules[torch.optim.Optimizer.__module__]  # torch.optim deletes its own attribute for this module
@@ -25,4 +25,4 @@ def foreach_devices() -> list[str]:
 
 def patch() -> None:
     """Patch the query of optimizers; gradient clipping has another, and refuses ``foreach`` where that says no."""
-    put(_OPTIMIZERS, "_get_foreach_kernels_supported_devices", foreach_devices)
+    install(_OPTIMIZERS, "_get_foreach_kernels_supported_devices", foreach_devices)

@@ -25,7 +25,7 @@ HOST_SCALARS = frozenset(
 _SECOND = frozenset({1})
 INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
 
-HOST_PLACES: Mapping[str, frozenset[int]] = {
+HOST_POSITIONS: Mapping[str, frozenset[int]] = {
     **dict.fromkeys(INDEXED, _SECOND),
     "_pack_padded_sequence": _SECOND,
     "_ctc_loss": frozenset({1, 2, 3}),
@@ -33,7 +33,7 @@ HOST_PLACES: Mapping[str, frozenset[int]] = {
 }
 """Operator -> positions of arguments that may be on the host: indices, lengths, and cuDNN's targets."""
 
-HOST_NAMES: Mapping[str, frozenset[str]] = dict.fromkeys(
+HOST_KEYWORDS: Mapping[str, frozenset[str]] = dict.fromkeys(
     ("_fused_adagrad_", "_fused_adam_", "_fused_adamw_", "_fused_sgd_"), frozenset({"lr"})
 )
 """Operator -> names of arguments that may be on the host: CUDA's fused optimizers read a learning rate there."""
@@ -47,15 +47,15 @@ class MixedDevicesError(DeviceMismatchError, RuntimeError):
 _HINT = "bring one of them to the other: ds.place(x, ds.device_of(y))"
 
 
-def mixed(plan: Any, card: str, other: Any, at: int) -> MixedDevicesError:
+def mixed_devices_error(plan: Any, gpu: str, other: Any, position: int) -> MixedDevicesError:
     """Return the error that PyTorch's kernels raise for an argument on another device than the earlier ones."""
-    if plan.indexes and at in (0, 1):
-        tensor = other if at == 0 else card
+    if plan.takes_indices and position in (0, 1):
+        tensor = other if position == 0 else gpu
         return MixedDevicesError(
             f"indices should be either on cpu or on the same device as the indexed tensor ({tensor})", _HINT
         )
     return MixedDevicesError(
         "Expected all tensors to be on the same device, but found at least two devices, "
-        f"{card} and {other}! (when checking arguments for {plan.name})",
+        f"{gpu} and {other}! (when checking arguments for {plan.name})",
         _HINT,
     )

@@ -17,7 +17,7 @@ import torch
 from torch.autograd.variable import Variable
 
 from devshim.transfers.interrupts import defer_sigint
-from devshim_backends._torch.simulation.patches import put
+from devshim_backends._torch.simulation.patches import install
 
 
 class _Pending(threading.local):
@@ -61,4 +61,4 @@ def start_without_threads() -> None:
 
 def patch() -> None:
     """Install the engine; every backward pass in PyTorch uses this one instance."""
-    put(Variable, "_execution_engine", _OnThisThread())
+    install(Variable, "_execution_engine", _OnThisThread())

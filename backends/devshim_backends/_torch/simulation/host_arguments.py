@@ -7,140 +7,137 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.device_rules import mixed
+from devshim_backends._torch.simulation.device_rules import mixed_devices_error
 from devshim_backends._torch.simulation.memory import adopt
-from devshim_backends._torch.simulation.relabel import HOST, relabel, to_host_lazily
-from devshim_backends._torch.simulation.state import NAME, SHOWN, current, index_of, missing, shown
+from devshim_backends._torch.simulation.relabel import HOST, relabel, to_host_keeping_bits
+from devshim_backends._torch.simulation.state import NAME, SIMULATION, current, gpu_name, index_of, removed_gpu_error
 
 _get_device = torch._C.TensorBase.get_device  # -1 on the host and on meta
 _Tensor = torch.Tensor
 _scalar_tensor = torch.ops.aten.scalar_tensor.default
 _CPU = torch.device("cpu")
 
-ELSEWHERE = -2
+NOT_SIMULATED = -2
 """The target of a call that asks for its result on the host, or on no device."""
 
 
-class Carry:
+class ArgumentConverter:
     """The conversion of one operator call.
 
     Attributes:
-        card: The index of the GPU that its tensors are on; -1 until one has been seen.
-        host: A host tensor that a real GPU would refuse here, or None; `host_at` is its position.
+        gpu: The index of the GPU that its tensors are on; -1 until one has been seen.
+        host: A host tensor that a real GPU would refuse here, or None; `host_position` is its position.
     """
 
-    __slots__ = ("card", "host", "host_at", "originals", "plan", "target")
+    __slots__ = ("gpu", "host", "host_position", "originals", "plan", "target")
 
     def __init__(self, plan: Any) -> None:
         self.plan = plan
-        self.card = -1
+        self.gpu = -1
         self.host: Any = None
-        self.host_at = self.target = -1
+        self.host_position = self.target = -1
         self.originals: dict[int, Any] = {}
 
-    def positional(self, args: tuple[Any, ...]) -> list[Any]:
+    def convert_positional(self, args: tuple[Any, ...]) -> list[Any]:
         """Return positional arguments as host tensors."""
-        moved = list(args)
-        count = len(moved)
+        converted = list(args)
+        count = len(converted)
         numbers = False
-        for at, several in self.plan.places:
-            if at >= count:
+        for position, is_list in self.plan.tensor_positions:
+            if position >= count:
                 break
-            value = moved[at]
+            value = converted[position]
             if value is None:
                 continue
-            if several:
-                moved[at] = [self.tensor(each, at) for each in value]
+            if is_list:
+                converted[position] = [self.convert_tensor(each, position) for each in value]
             elif isinstance(value, _Tensor):
-                moved[at] = self.tensor(value, at)
+                converted[position] = self.convert_tensor(value, position)
             else:
                 numbers = True
-        if numbers and not self.plan.numbers:
-            self._make_tensors(moved)
-        return moved
+        if numbers and not self.plan.accepts_numbers:
+            self._make_tensors(converted)
+        return converted
 
-    def named(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def convert_keywords(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return keyword arguments as host tensors; a device among them is where the result belongs."""
-        moved = {}
+        converted = {}
         for name, value in kwargs.items():
             if isinstance(value, torch.device):
-                self.target = index_of(value) if value.type == NAME else ELSEWHERE
+                self.target = index_of(value) if value.type == NAME else NOT_SIMULATED
                 value = _CPU if value.type == NAME else value
-            elif name in self.plan.named and value is not None and not self._is_hosts(name, value):
-                value = [self.tensor(v, -1) for v in value] if self.plan.named[name] else self.tensor(value, -1)
-            moved[name] = value
-        return moved
+            elif name in self.plan.tensor_keywords and value is not None and not self._is_read_on_host(name, value):
+                is_list = self.plan.tensor_keywords[name]
+                value = [self.convert_tensor(v, -1) for v in value] if is_list else self.convert_tensor(value, -1)
+            converted[name] = value
+        return converted
 
-    def _is_hosts(self, name: str, value: Any) -> bool:
+    def _is_read_on_host(self, name: str, value: Any) -> bool:
         """Return True for a host tensor with one element, where a real GPU's kernel reads it."""
-        return name in self.plan.host_names and _get_device(value) < 0 and value.numel() == 1
+        return name in self.plan.host_keywords and _get_device(value) < 0 and value.numel() == 1
 
-    def tensor(self, value: Any, at: int) -> Any:
-        """Return a tensor as a host tensor, and record its device; ``at`` is its argument's position."""
+    def convert_tensor(self, value: Any, position: int) -> Any:
+        """Return a tensor as a host tensor, and record its device; ``position`` is that of its argument, or -1."""
         if value is None:
             return None
         index = _get_device(value)
         if index >= 0:
-            if index != self.card:
-                self._meet(index, at)
-            seen = to_host_lazily(value) if self.plan.lazy else relabel(value, HOST)
-            self.originals[id(seen)] = (value, seen)  # the reference to `seen` keeps its id from being reused
-            return seen
-        if self.host is None and not self._welcome(value, at):
-            self.host, self.host_at = value, at
+            if index != self.gpu:
+                self._require_same_gpu(index, position)
+            host = to_host_keeping_bits(value) if self.plan.accepts_lazy_bits else relabel(value, HOST)
+            self.originals[id(host)] = (value, host)  # the reference to `host` keeps its id from being reused
+            return host
+        if self.host is None and not self._accepts_host_tensor(value, position):
+            self.host, self.host_position = value, position
         return value
 
-    def settle(self) -> int:
+    def choose_gpu(self) -> int:
         """Return the GPU of the call, after all arguments are converted."""
-        card = self.card
-        if card < 0:
-            card = current() if self.target < 0 else self.target
+        gpu = self.gpu
+        if gpu < 0:
+            gpu = current() if self.target < 0 else self.target
         elif self.host is not None:
-            raise mixed(self.plan, shown(card), self.host.device, self.host_at)
+            raise mixed_devices_error(self.plan, gpu_name(gpu), self.host.device, self.host_position)
         elif self.target >= 0:
-            card = self.target
-        if card >= SHOWN.count:
-            raise missing(card)
-        return card
+            gpu = self.target
+        if gpu >= SIMULATION.count:
+            raise removed_gpu_error(gpu)
+        return gpu
 
-    def back(self, result: Any, card: int) -> Any:
+    def convert_results(self, result: Any, gpu: int) -> Any:
         """Return results as the GPU's: a changed argument is returned itself, everything else is a new tensor."""
         if isinstance(result, _Tensor):
             found = self.originals.get(id(result))
             if found is not None:
                 return found[0]
-            return result if self.target == ELSEWHERE else adopt(result, card)
+            return result if self.target == NOT_SIMULATED else adopt(result, gpu)
         if isinstance(result, (tuple, list)):
-            return type(result)([self.back(each, card) for each in result])
+            return type(result)([self.convert_results(each, gpu) for each in result])
         return result
 
-    def _meet(self, index: int, at: int) -> None:
-        if self.card >= 0:
-            raise mixed(self.plan, shown(self.card), shown(index), at)
-        self.card = index
+    def _require_same_gpu(self, index: int, position: int) -> None:
+        if self.gpu >= 0:
+            raise mixed_devices_error(self.plan, gpu_name(self.gpu), gpu_name(index), position)
+        self.gpu = index
 
-    def _welcome(self, value: Any, at: int) -> bool:
+    def _accepts_host_tensor(self, value: Any, position: int) -> bool:
         """Return True if a real GPU's kernel would accept this host tensor in this position."""
         plan = self.plan
-        if at in plan.hosts:
-            return True
-        written = at < 0 or (at == 0 and plan.inplace)
-        return plan.scalars and not written and not value.dim()
+        is_written = position < 0 or (position == 0 and plan.is_inplace)
+        is_scalar = plan.accepts_host_scalars and not is_written and not value.dim()
+        return is_scalar or position in plan.host_positions
 
-    def _make_tensors(self, moved: list[Any]) -> None:
+    def _make_tensors(self, converted: list[Any]) -> None:
         """Make tensors of Python numbers, to which PyTorch's boxing has converted its own 0-d tensors.
 
         Each has the dtype that the result has anyway, so that, like the original tensors, it does not change it.
         """
-        given = [moved[at] for at, several in self.plan.places if not several and at < len(moved)]
-        tensors = [each for each in given if isinstance(each, _Tensor)]
-        for at, several in self.plan.places:
-            if not several and at < len(moved) and isinstance(moved[at], (bool, int, float, complex)):
-                number = moved[at]
-                floats = [each for each in tensors if each.dtype is not torch.bool] or tensors
-                dtype = (
-                    reduce(torch.promote_types, [torch.result_type(each, number) for each in floats])
-                    if floats
-                    else None
-                )
-                moved[at] = _scalar_tensor(number, dtype=dtype, device=_CPU)
+        positions = [n for n, is_list in self.plan.tensor_positions if not is_list and n < len(converted)]
+        tensors = [converted[n] for n in positions if isinstance(converted[n], _Tensor)]
+        numeric = [each for each in tensors if each.dtype is not torch.bool] or tensors
+        for position in positions:
+            number = converted[position]
+            if isinstance(number, (bool, int, float, complex)):
+                dtypes = [torch.result_type(each, number) for each in numeric]
+                dtype = reduce(torch.promote_types, dtypes) if dtypes else None
+                converted[position] = _scalar_tensor(number, dtype=dtype, device=_CPU)

@@ -15,21 +15,21 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._device import _device_constructors
 
-from devshim_backends._torch.simulation.patches import put
+from devshim_backends._torch.simulation.patches import install
 from devshim_backends._torch.simulation.state import CURRENT, NAME, current
 
 
-def _with_index(given: Any) -> Any:
-    if given == NAME or (isinstance(given, torch.device) and given.type == NAME and given.index is None):
+def _with_index(device: Any) -> Any:
+    if device == NAME or (isinstance(device, torch.device) and device.type == NAME and device.index is None):
         return torch.device(NAME, current())
-    return given
+    return device
 
 
-def _filled_in(function: Any, moves: bool) -> Callable[..., Any]:
+def _fill_in_index(function: Any, moves: bool) -> Callable[..., Any]:
     """Return a wrapper that fills in a GPU's index in ``device=`` or, for a move, in any argument."""
 
     @wraps(function)
-    def filled_in(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if CURRENT.index:
             if moves:
                 args = (args[0], *(_with_index(each) for each in args[1:]))
@@ -37,15 +37,15 @@ def _filled_in(function: Any, moves: bool) -> Callable[..., Any]:
                 kwargs["device"] = _with_index(kwargs["device"])
         return function(*args, **kwargs)
 
-    return filled_in
+    return wrapper
 
 
 def patch() -> None:
     """Install the patches."""
     _device_constructors()  # caches PyTorch's own functions, by which torch.device(...) as a context recognises calls
     for name in ("tensor", "as_tensor", "asarray"):
-        put(torch, name, _filled_in(getattr(torch, name), moves=False))
-    moved = _filled_in(torch._C.TensorBase.to, moves=True)
-    put(torch.Tensor, "to", moved)
+        install(torch, name, _fill_in_index(getattr(torch, name), moves=False))
+    to = _fill_in_index(torch._C.TensorBase.to, moves=True)
+    install(torch.Tensor, "to", to)
     # The parameters of lazy modules accept only listed operators, and recognise `to` only by the object itself.
-    put(UninitializedTensorMixin, "_allowed_methods", [*UninitializedTensorMixin._allowed_methods, moved])
+    install(UninitializedTensorMixin, "_allowed_methods", [*UninitializedTensorMixin._allowed_methods, to])

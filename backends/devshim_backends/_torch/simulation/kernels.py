@@ -7,26 +7,26 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.attention import ATTENTION
-from devshim_backends._torch.simulation.device_rules import mixed
+from devshim_backends._torch.simulation.attention import ATTENTION_KERNELS
+from devshim_backends._torch.simulation.device_rules import mixed_devices_error
 from devshim_backends._torch.simulation.generators import DEFAULTS
 from devshim_backends._torch.simulation.memory import adopt
-from devshim_backends._torch.simulation.recurrent_cells import CELLS
-from devshim_backends._torch.simulation.relabel import to_host, to_host_lazily
+from devshim_backends._torch.simulation.recurrent_cells import CELL_KERNELS
+from devshim_backends._torch.simulation.relabel import to_host, to_host_keeping_bits
 from devshim_backends._torch.simulation.schemas import plan_of
-from devshim_backends._torch.simulation.state import NAME, checked, index_of
-from devshim_backends._torch.simulation.storages import STORAGES
+from devshim_backends._torch.simulation.state import NAME, index_of, require_simulated
+from devshim_backends._torch.simulation.storages import STORAGE_KERNELS
 
 aten = torch.ops.aten
 _CPU = torch.device("cpu")
-# PyTorch's own bindings are four times as fast as `torch.ops`. No user mode takes part (see `dispatch.unseen`).
+# PyTorch's own bindings are four times as fast as `torch.ops`. No user mode takes part (see `dispatch.without_modes`).
 _empty, _empty_strided = torch.empty, torch.empty_strided
 _copy, _to, _scalar = torch._C.TensorBase.copy_, torch._C.TensorBase.to, torch._C.TensorBase.item
 
 
 def _require_strided(layout: Any) -> None:
     if layout is not None and layout is not torch.strided:
-        raise NotImplementedError(f"a simulated GPU holds dense tensors, and {layout} was asked for")
+        raise NotImplementedError(f"this operator makes only dense tensors on a simulated GPU, not {layout}")
 
 
 def empty(
@@ -60,14 +60,13 @@ def zeros(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = Non
 
 def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
     """Implement ``aten::copy_``: at least one side is a simulated GPU."""
-    _copy(_seen(target), _seen(source))
+    _copy(_as_host(target), _as_host(source))
     return target
 
 
 def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
     """Implement ``aten::_copy_from``: at least one side is a simulated GPU."""
-    _copy(_seen(target), _seen(source))
-    return target
+    return copy(target, source)
 
 
 def to_copy(
@@ -81,23 +80,23 @@ def to_copy(
     memory_format: Any = None,
 ) -> Any:
     """Implement ``aten::_to_copy``: a copy from or to a simulated GPU, possibly in another dtype."""
-    seen = _seen(x)
+    host = _as_host(x)
     keep = torch.preserve_format if memory_format is None else memory_format
-    made = _to(seen, device=_CPU, dtype=dtype or x.dtype, copy=True, memory_format=keep)
+    copied = _to(host, device=_CPU, dtype=dtype or x.dtype, copy=True, memory_format=keep)
     if device is None:
-        return adopt(made, x.get_device())
+        return adopt(copied, x.get_device())
     if device == _CPU:
-        return made
-    return adopt(made, index_of(device)) if device.type == NAME else _to(made, device)
+        return copied
+    return adopt(copied, index_of(device)) if device.type == NAME else _to(copied, device)
 
 
-def _seen(tensor: Any) -> Any:
+def _as_host(tensor: Any) -> Any:
     """Return a tensor as a host tensor, including its conjugation or negation, which DLPack cannot express."""
     index = tensor.get_device()
     if index < 0:
         return tensor
-    checked(index)
-    return to_host_lazily(tensor)
+    require_simulated(index)
+    return to_host_keeping_bits(tensor)
 
 
 def copy_from_and_resize(source: Any, target: Any) -> Any:
@@ -113,47 +112,47 @@ def read_scalar(tensor: Any) -> Any:
 
 def read(tensor: Any) -> Any:
     """Return a GPU's number; this function is patched while a guard is open."""
-    checked(tensor.get_device())
+    require_simulated(tensor.get_device())
     return _scalar(to_host(tensor))
 
 
 def native_dropout(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     """Implement ``aten::native_dropout``, which accelerators use, with the same bits as the CPU's ``dropout``."""
-    card = checked(x.get_device())
-    seen = to_host(x)
-    if train is False or not seen.numel():
-        kept = aten.ones_like.default(seen, dtype=torch.bool)
-        return adopt(aten.clone.default(seen), card), adopt(kept, card)
-    noise = aten.bernoulli_.float(aten.empty_like.default(seen), 1 - p, generator=DEFAULTS[card])
+    gpu = require_simulated(x.get_device())
+    host = to_host(x)
+    if train is False or not host.numel():
+        kept = aten.ones_like.default(host, dtype=torch.bool)
+        return adopt(aten.clone.default(host), gpu), adopt(kept, gpu)
+    noise = aten.bernoulli_.float(aten.empty_like.default(host), 1 - p, generator=DEFAULTS[gpu])
     kept = aten._to_copy.default(noise, dtype=torch.bool)
     if p < 1:
         noise = aten.div_.Scalar(noise, 1 - p)
-    return adopt(aten.mul.Tensor(seen, noise), card), adopt(kept, card)
+    return adopt(aten.mul.Tensor(host, noise), gpu), adopt(kept, gpu)
 
 
 def native_dropout_backward(grad: Any, kept: Any, scale: float) -> Any:
     """Implement ``aten::native_dropout_backward``: multiply by the same factors as the forward pass."""
-    card = checked(grad.get_device())
+    gpu = require_simulated(grad.get_device())
     if not grad.is_floating_point():
-        return adopt(aten.native_dropout_backward.default(to_host(grad), to_host(kept), scale), card)
+        return adopt(aten.native_dropout_backward.default(to_host(grad), to_host(kept), scale), gpu)
     noise = aten._to_copy.default(to_host(kept), dtype=grad.dtype)
     noise = aten.div_.Scalar(noise, 1 / scale) if scale else aten.zero_.default(noise)
-    return adopt(aten.mul.Tensor(to_host(grad), noise), card)
+    return adopt(aten.mul.Tensor(to_host(grad), noise), gpu)
 
 
 def sparse_mm_reduce(matrix: Any, dense: Any, reduce: str) -> tuple[Any, Any]:
     """Implement ``aten::_sparse_mm_reduce_impl``: the CPU's saves data for backward only if a gradient is required."""
-    card = checked(matrix.get_device())
-    if dense.get_device() != card:
-        raise mixed(plan_of(aten._sparse_mm_reduce_impl.default), str(matrix.device), dense.device, 1)
-    seen = to_host_lazily(matrix).requires_grad_(matrix.requires_grad or dense.requires_grad)
-    result, positions = aten._sparse_mm_reduce_impl.default(seen, to_host(dense), reduce)
-    return adopt(result, card), adopt(positions, card)
+    gpu = require_simulated(matrix.get_device())
+    if dense.get_device() != gpu:
+        raise mixed_devices_error(plan_of(aten._sparse_mm_reduce_impl.default), str(matrix.device), dense.device, 1)
+    host = to_host_keeping_bits(matrix).requires_grad_(matrix.requires_grad or dense.requires_grad)
+    result, positions = aten._sparse_mm_reduce_impl.default(host, to_host(dense), reduce)
+    return adopt(result, gpu), adopt(positions, gpu)
 
 
 def is_set_to(x: Any, other: Any) -> Any:
     """Implement ``aten::is_set_to``: it compares storages, and relabelling would make two of one."""
-    checked(x.get_device())
+    require_simulated(x.get_device())
     return aten.is_set_to.default._op_dk(torch._C.DispatchKey.CPU, x, other)
 
 
@@ -163,9 +162,9 @@ def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -
 
 
 KERNELS: Mapping[str, Callable[..., Any]] = {
-    **STORAGES,
-    **CELLS,
-    **ATTENTION,
+    **STORAGE_KERNELS,
+    **CELL_KERNELS,
+    **ATTENTION_KERNELS,
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
     "_efficientzerotensor": zeros,

@@ -9,7 +9,7 @@ import torch
 from devshim.simulation.memory import SimulatedDevices
 from devshim_backends._torch.failures import FullDeviceError
 from devshim_backends._torch.simulation import sparse
-from devshim_backends._torch.simulation.relabel import CODES, lazily, not_simulated, relabel
+from devshim_backends._torch.simulation.relabel import CODES, keep_lazy_bits, relabel, unsupported_error
 from devshim_backends._torch.simulation.state import NAME
 
 SIMULATED = SimulatedDevices(FullDeviceError)
@@ -26,10 +26,10 @@ def adopt(tensor: Any, index: int) -> Any:
         storage = tensor.untyped_storage()
     except (RuntimeError, NotImplementedError) as error:
         if tensor.layout not in sparse.LAYOUTS:
-            raise not_simulated(tensor) from error
-        return sparse.moved(tensor, torch.device(NAME, index), lambda part: adopt(part, index))
+            raise unsupported_error(tensor) from error
+        return sparse.move_parts(tensor, torch.device(NAME, index), lambda part: adopt(part, index))
     nbytes = storage.nbytes()
     if nbytes:
         SIMULATED[index].hold(storage, nbytes)  # PyTorch keeps this object as long as the storage
-    seen = relabel(tensor, CODES[index])
-    return lazily(seen, tensor) if tensor.is_conj() or tensor.is_neg() else seen
+    relabelled = relabel(tensor, CODES[index])
+    return keep_lazy_bits(relabelled, tensor) if tensor.is_conj() or tensor.is_neg() else relabelled

@@ -63,12 +63,12 @@ __all__ = [
 # ---------------------------------------------------------------------- devices
 def is_available() -> bool:
     """Return True if GPUs are simulated."""
-    return state.SHOWN.count > 0
+    return state.SIMULATION.count > 0
 
 
 def is_initialized() -> bool:
     """Return True if GPUs are simulated: there is nothing to start."""
-    return state.SHOWN.count > 0
+    return state.SIMULATION.count > 0
 
 
 def init() -> None:
@@ -85,7 +85,7 @@ def _is_in_bad_fork() -> bool:
 
 def device_count() -> int:
     """Return the number of simulated GPUs."""
-    return state.SHOWN.count
+    return state.SIMULATION.count
 
 
 def current_device() -> int:
@@ -110,7 +110,7 @@ class device:  # the name of torch.cuda.device
         return self
 
     def __exit__(self, *failure: object) -> None:
-        if self.idx >= 0 and self.prev_idx < state.SHOWN.count:
+        if self.idx >= 0 and self.prev_idx < state.SIMULATION.count:
             make_current(self.prev_idx)
 
 
@@ -123,7 +123,7 @@ class _Properties:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        limit = state.SHOWN.limit
+        limit = state.SIMULATION.limit
         self.total_memory = host.memory().total or 0 if limit is None else limit
 
     def __repr__(self) -> str:

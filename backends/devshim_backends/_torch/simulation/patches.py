@@ -12,13 +12,13 @@ _ABSENT = object()
 _UNDO: list[tuple[Any, str, Any]] = []
 
 
-def put(owner: Any, name: str, new: Any) -> None:
-    """Replace an attribute until `remove_all`; an inherited attribute is restored by deleting the new one."""
+def install(owner: Any, name: str, new: Any) -> None:
+    """Replace an attribute until `uninstall_all`; an inherited attribute is restored by deleting the new one."""
     _UNDO.append((owner, name, vars(owner).get(name, _ABSENT)))
     setattr(owner, name, new)
 
 
-def remove_all() -> None:
+def uninstall_all() -> None:
     """Restore all replaced attributes, the latest first."""
     while _UNDO:
         owner, name, old = _UNDO.pop()

@@ -65,7 +65,7 @@ def gru_backward(grad: Any, workspace: Any, has_bias: bool) -> tuple[Any, Any, A
     return (of_input, of_hidden, grad * z, *biases)
 
 
-CELLS: Mapping[str, Callable[..., Any]] = {
+CELL_KERNELS: Mapping[str, Callable[..., Any]] = {
     "_thnn_fused_lstm_cell": lstm,
     "_thnn_fused_lstm_cell_backward_impl": lstm_backward,
     "_thnn_fused_gru_cell": gru,

@@ -43,16 +43,16 @@ def _word_of_pointer() -> int:
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsule = _export(torch.empty((), device="cpu"))
-    here = pointer(capsule, b"dltensor")
+    address = pointer(capsule, b"dltensor")
     for word in range(1, 8):
-        if _WORDS[(id(capsule) >> 3) + word] == here and _WORDS[(here >> 3) + _DEVICE] == HOST:
+        if _WORDS[(id(capsule) >> 3) + word] == address and _WORDS[(address >> 3) + _DEVICE] == HOST:
             return word
-    raise RuntimeError("Python's capsules are not laid out as expected")
+    raise RuntimeError("Python's capsules do not have the layout that devshim expects")
 
 
 _POINTER = _word_of_pointer()
 
-CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+SAME_WIDTH_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Element size -> a dtype that DLPack supports, used for dtypes that it does not."""
 _COMPOSITE = torch._C.DispatchKey.CompositeExplicitAutograd
 _STRIDED = torch.strided
@@ -69,34 +69,34 @@ def relabel(tensor: Any, code: int) -> Any:
     try:
         capsule = _export(tensor)
     except (BufferError, RuntimeError) as error:
-        return _carried(tensor, code, error)
+        return _relabel_indirectly(tensor, code, error)
     _WORDS[(_WORDS[(id(capsule) >> 3) + _POINTER] >> 3) + _DEVICE] = code
     return _read(capsule)
 
 
-def _carried(tensor: Any, code: int, error: Exception) -> Any:
+def _relabel_indirectly(tensor: Any, code: int, error: Exception) -> Any:
     """Relabel a tensor with a dtype that DLPack lacks, as integers of the same width, or a sparse tensor."""
     if tensor.layout in sparse.LAYOUTS:
         device = torch.device("cpu") if code == HOST else torch.device(NAME, CODES.index(code))
-        return sparse.moved(tensor, device, lambda part: relabel(part, code))
+        return sparse.move_parts(tensor, device, lambda part: relabel(part, code))
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
-        raise not_simulated(tensor) from error
-    carrier = CARRIERS.get(tensor.element_size())
-    if carrier is None or tensor.dtype is carrier:
+        raise unsupported_error(tensor) from error
+    integer_dtype = SAME_WIDTH_DTYPES.get(tensor.element_size())
+    if integer_dtype is None or tensor.dtype is integer_dtype:
         raise error
-    seen = relabel(_view_dtype(_COMPOSITE, tensor, carrier), code)
-    return _view_dtype(_COMPOSITE, seen, tensor.dtype)
+    relabelled = relabel(_view_dtype(_COMPOSITE, tensor, integer_dtype), code)
+    return _view_dtype(_COMPOSITE, relabelled, tensor.dtype)
 
 
-def not_simulated(tensor: Any, asked: str = "") -> NotImplementedError:
-    """Return the error for a tensor that simulated GPUs do not support, or an operator (``asked``) that makes one."""
+def unsupported_error(tensor: Any, operator: str = "") -> NotImplementedError:
+    """Return the error for a tensor that simulated GPUs do not support, or for an operator on such tensors."""
     if tensor is None:
-        what = f"{asked} is for another kind"
+        reason = f"{operator} is an operator on other tensors"
     else:
         kind = "nested" if tensor.is_nested else tensor.dtype if tensor.is_quantized else tensor.layout
-        what = f"this one is {kind}"
+        reason = f"this tensor is {kind}"
     return NotImplementedError(
-        f"a simulated GPU holds dense and sparse tensors, and {what}\n\n"
+        f"a simulated GPU supports only dense and sparse tensors, but {reason}\n\n"
         "Hint: compute with it on the CPU, or use x.dequantize() or x.to_padded_tensor(0.0)"
     )
 
@@ -106,19 +106,19 @@ def to_host(tensor: Any) -> Any:
     return relabel(tensor, HOST)
 
 
-def to_host_lazily(tensor: Any) -> Any:
+def to_host_keeping_bits(tensor: Any) -> Any:
     """Return `to_host` of a tensor that may be sparse, or have a lazy conjugation or negation, unknown to a capsule.
 
     No capsule is tried for a sparse tensor: when PyTorch 2.10 refuses one that requires a gradient, it loses a
     reference to it.
     """
     if tensor.layout is not _STRIDED:
-        return _carried(tensor, HOST, not_simulated(tensor))
-    return lazily(relabel(tensor, HOST), tensor)
+        return _relabel_indirectly(tensor, HOST, unsupported_error(tensor))
+    return keep_lazy_bits(relabel(tensor, HOST), tensor)
 
 
-def lazily(seen: Any, tensor: Any) -> Any:
+def keep_lazy_bits(relabelled: Any, tensor: Any) -> Any:
     """Return a relabelled tensor with the pending conjugation or negation of its original."""
     if tensor.is_conj():
-        seen = _conj(seen)
-    return _negated(seen) if tensor.is_neg() else seen
+        relabelled = _conj(relabelled)
+    return _negated(relabelled) if tensor.is_neg() else relabelled

@@ -7,109 +7,95 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.device_rules import HOST_NAMES, HOST_PLACES, HOST_SCALARS, INDEXED
+from devshim_backends._torch.simulation.device_rules import HOST_KEYWORDS, HOST_POSITIONS, HOST_SCALARS, INDEXED
 
 
-def _several(argument: Any) -> bool | None:
+def _list_of_tensors(argument: Any) -> bool | None:
     """Return True if an argument contains several tensors, False if it is one tensor, and None if it is neither."""
     kind = str(argument.type)  # Tensor, Optional[Tensor], List[Tensor], List[Optional[Tensor]], ...
     return "List" in kind if "Tensor" in kind else None
 
 
-class Plan:
+class OperatorPlan:
     """The properties of one operator.
 
     Attributes:
         call: The operator, through the dispatcher.
         kernel: The same, at a dispatch key.
         name: Its name, such as ``aten::add.Tensor``.
-        view: True if its results are views of an argument.
-        places: The position of every argument that may contain tensors; True with it for a list of them.
-        named: The same for keyword arguments.
-        out: Names of the arguments that it writes results into.
-        inplace: True if it changes its first argument and returns it.
-        generator: Name of the argument for a generator, if it draws random numbers.
-        numbers: True if it accepts Python numbers where its schema says tensor.
-        scalars: True if, on a real GPU, it accepts 0-d host tensors together with the GPU's tensors.
-        indexes: True if its indices are a list of tensors.
-        hosts: Positions of arguments that may be on the host.
-        host_names: Names of arguments that may be on the host.
-        lazy: True if it may receive tensors with a pending conjugation or negation.
-        plain: True if it only computes: no writing, no view, no random numbers.
-        writes: True if it writes to an argument.
+        is_view: True if its results are views of an argument.
+        tensor_positions: The position of every argument that may contain tensors; True with it for a list of them.
+        tensor_keywords: The same for keyword arguments, by name.
+        out_names: Names of the arguments that it writes results to.
+        is_inplace: True if it changes its first argument and returns it.
+        generator_name: Name of the argument for a generator, if it draws random numbers.
+        accepts_numbers: True if it accepts Python numbers where its schema says tensor.
+        accepts_host_scalars: True if, on a real GPU, it accepts 0-d host tensors together with the GPU's tensors.
+        takes_indices: True if its indices are a list of tensors.
+        host_positions: Positions of arguments that may be on the host.
+        host_keywords: Names of arguments that may be on the host.
+        accepts_lazy_bits: True if it may receive tensors with a pending conjugation or negation.
+        only_computes: True if it neither writes to arguments, returns a view, nor draws random numbers.
+        writes_to_arguments: True if it writes to an argument.
     """
 
     __slots__ = (
-        *(
-            "call",
-            "generator",
-            "host_names",
-            "hosts",
-            "indexes",
-            "inplace",
-            "kernel",
-            "lazy",
-            "name",
-            "named",
-            "numbers",
-            "out",
-            "places",
-        ),
-        *("plain", "scalars", "view", "writes"),
+        *("accepts_host_scalars", "accepts_lazy_bits", "accepts_numbers", "call", "generator_name", "host_keywords"),
+        *("host_positions", "is_inplace", "is_view", "kernel", "name", "only_computes", "out_names"),
+        *("takes_indices", "tensor_keywords", "tensor_positions", "writes_to_arguments"),
     )
 
     def __init__(self, op: Any) -> None:
-        schema = op._schema
-        self.call = op._op
-        self.kernel = op._op_dk
-        self.name = str(schema.name)
-        arguments = list(enumerate(schema.arguments))
-        kinds = [(n, _several(a), a) for n, a in arguments]
-        self.places = tuple((n, kind) for n, kind, a in kinds if kind is not None and not a.kwarg_only)
-        self.named = {a.name: kind for _, kind, a in kinds if kind is not None}
-        self.out = tuple(a.name for _, a in arguments if a.kwarg_only and _written(a))
-        self.writes = any(_written(a) for _, a in arguments)
-        returned = schema.returns
-        self.view = any(r.alias_info is not None and not r.alias_info.is_write for r in returned)
-        first = bool(arguments) and _written(arguments[0][1])
-        self.inplace = not self.out and first and len(returned) == 1 and _written(returned[0])
-        self.generator = next((a.name for _, a in arguments if str(a.type) == "Optional[Generator]"), None)
-        plain = self.name.partition("::")[2]
-        self.numbers = torch._C._should_allow_numbers_as_tensors(plain)
-        self.scalars = torch.Tag.pointwise in op.tags or plain in HOST_SCALARS
-        self.hosts = HOST_PLACES.get(plain, frozenset())
-        self.host_names = HOST_NAMES.get(plain, frozenset())
-        self.indexes = plain in INDEXED
-        self.lazy = self.name in _resolves_itself() or f"{self.name}.{schema.overload_name}" in _resolves_itself()
-        self.plain = not (self.view or self.out or self.writes or self.generator)
+        self.call, self.kernel, self.name = op._op, op._op_dk, str(op._schema.name)
+        self._read_schema(op._schema.arguments, op._schema.returns)
+        self.only_computes = not (self.is_view or self.out_names or self.writes_to_arguments or self.generator_name)
+        name = self.name.partition("::")[2]
+        self.accepts_numbers = torch._C._should_allow_numbers_as_tensors(name)
+        self.accepts_host_scalars = torch.Tag.pointwise in op.tags or name in HOST_SCALARS
+        self.host_positions = HOST_POSITIONS.get(name, frozenset())
+        self.host_keywords = HOST_KEYWORDS.get(name, frozenset())
+        self.takes_indices = name in INDEXED
+        names = {self.name, f"{self.name}.{op._schema.overload_name}"}
+        self.accepts_lazy_bits = not names.isdisjoint(_accepting_lazy_bits())
+
+    def _read_schema(self, arguments: Any, returned: Any) -> None:
+        kinds = [(n, _list_of_tensors(a), a) for n, a in enumerate(arguments)]
+        self.tensor_positions = tuple((n, kind) for n, kind, a in kinds if kind is not None and not a.kwarg_only)
+        self.tensor_keywords = {a.name: kind for _, kind, a in kinds if kind is not None}
+        self.out_names = tuple(a.name for a in arguments if a.kwarg_only and _is_written(a))
+        self.writes_to_arguments = any(map(_is_written, arguments))
+        self.is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in returned)
+        writes_first = bool(arguments) and _is_written(arguments[0])
+        self.is_inplace = not self.out_names and writes_first and len(returned) == 1 and _is_written(returned[0])
+        self.generator_name = next((a.name for a in arguments if str(a.type) == "Optional[Generator]"), None)
 
 
 @cache
-def _resolves_itself() -> frozenset[str]:
+def _accepting_lazy_bits() -> frozenset[str]:
     """Return the operators before which PyTorch does not resolve a conjugation or negation, as their kernels do."""
     found = torch._C._dispatch_get_registrations_for_dispatch_key
     return frozenset([*found("Conjugate"), *found("Negative")])
 
 
-def _written(argument: Any) -> bool:
+def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 
-PLANS: dict[Any, Plan] = {}
+PLANS: dict[Any, OperatorPlan] = {}
 """The plans of operators seen so far. Written without a lock: at worst, two threads make the same plan twice."""
 
 
-def plan_of(op: Any) -> Plan:
+def plan_of(op: Any) -> OperatorPlan:
     """Return an operator's plan."""
     plan = PLANS.get(op)
     if plan is None:
-        plan = PLANS[op] = Plan(op)
+        plan = PLANS[op] = OperatorPlan(op)
     return plan
 
 
 @cache
-def sparse_plan_of(op: Any) -> Plan:
+def sparse_plan_of(op: Any) -> OperatorPlan:
     """Return an operator's plan for a call with a sparse tensor: it checks each tensor before relabelling."""
-    plan = Plan(op)
-    plan.lazy = True
+    plan = OperatorPlan(op)
+    plan.accepts_lazy_bits = True
     return plan

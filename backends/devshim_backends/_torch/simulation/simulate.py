@@ -27,12 +27,12 @@ class TorchSimulation(Backend):
     def simulate(self, gpus: int, memory: int | None, faults: Sequence[Fault] = ()) -> None:
         if not gpus and self.simulated_devices is None:
             return
-        from devshim_backends._torch.simulation import memory as counted
         from devshim_backends._torch.simulation import switch
+        from devshim_backends._torch.simulation.memory import SIMULATED
 
-        switch.show(gpus, memory)
-        counted.SIMULATED.begin(gpus, memory, faults)
-        self.simulated_devices = counted.SIMULATED
+        switch.set_gpus(gpus, memory)
+        SIMULATED.begin(gpus, memory, faults)
+        self.simulated_devices = SIMULATED
         self.simulated = gpus
         name_cards("sim" if gpus else "cuda")
         compiler: Any = sys.modules.get("torch._dynamo")

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.state import CURRENT, SHOWN, missing
+from devshim_backends._torch.simulation.state import CURRENT, require_simulated
 
 aten = torch.ops.aten
 _Key = torch._C.DispatchKey
@@ -23,25 +23,22 @@ _COO, _COMPRESSED = _Key.SparseCPU, _Key.SparseCsrCPU
 _make_coo = aten._sparse_coo_tensor_with_dims_and_tensors.default._op_dk
 _make_compressed = aten._sparse_compressed_tensor_unsafe.default
 
-LOOKS = (
+READERS = (
     *("_indices", "_values", "indices", "values", "_nnz", "is_coalesced", "sparse_dim", "dense_dim", "_dimI", "_dimV"),
     *("crow_indices", "col_indices", "ccol_indices", "row_indices", "_coalesced_"),
 )
 """Operators that only read a sparse tensor's parts: the CPU's kernels do so for a GPU's tensor, without relabelling."""
 
 
-def together(parts: tuple[Any, ...], like: Any, device: Any) -> Any:
+def assemble(parts: tuple[Any, ...], like: Any, device: Any) -> Any:
     """Return a sparse tensor of these parts, on their device, with the other properties of ``like``."""
     if like.layout is not torch.sparse_coo:
-        compressed, plain, values = parts
-        return _make_compressed(
-            compressed, plain, values, like.shape, dtype=values.dtype, layout=like.layout, device=device
-        )
+        values = parts[-1]
+        return _make_compressed(*parts, like.shape, dtype=values.dtype, layout=like.layout, device=device)
     indices, values = parts
-    dims = _look("sparse_dim", like), _look("dense_dim", like)
-    return make_coo(
-        *dims, like.shape, indices, values, dtype=values.dtype, device=device, is_coalesced=_look("is_coalesced", like)
-    )
+    dims = _read_part("sparse_dim", like), _read_part("dense_dim", like)
+    options = {"dtype": values.dtype, "device": device, "is_coalesced": _read_part("is_coalesced", like)}
+    return make_coo(*dims, like.shape, indices, values, **options)
 
 
 def make_coo(sparse: int, dense: int, size: Any, indices: Any, values: Any, **options: Any) -> Any:
@@ -52,9 +49,9 @@ def make_coo(sparse: int, dense: int, size: Any, indices: Any, values: Any, **op
 
 
 @contextmanager
-def _current(card: int) -> Iterator[None]:
+def _current(gpu: int) -> Iterator[None]:
     before = CURRENT.index
-    CURRENT.index = max(card, 0)
+    CURRENT.index = max(gpu, 0)
     try:
         yield
     finally:
@@ -64,42 +61,39 @@ def _current(card: int) -> Iterator[None]:
 def parts_of(tensor: Any) -> tuple[Any, ...]:
     """Return the dense tensors that make up a sparse one."""
     if tensor.layout is torch.sparse_coo:
-        return _look("_indices", tensor), _look("_values", tensor)
+        return _read_part("_indices", tensor), _read_part("_values", tensor)
     rows = tensor.layout in _ROWS
-    compressed = _look("crow_indices" if rows else "ccol_indices", tensor)
-    return compressed, _look("col_indices" if rows else "row_indices", tensor), _look("values", tensor)
+    compressed = _read_part("crow_indices" if rows else "ccol_indices", tensor)
+    return compressed, _read_part("col_indices" if rows else "row_indices", tensor), _read_part("values", tensor)
 
 
-def moved(tensor: Any, device: Any, move: Callable[[Any], Any]) -> Any:
+def move_parts(tensor: Any, device: Any, move: Callable[[Any], Any]) -> Any:
     """Return a sparse tensor of another's parts, each moved."""
-    return together(tuple(move(part) for part in parts_of(tensor)), tensor, device)
+    return assemble(tuple(move(part) for part in parts_of(tensor)), tensor, device)
 
 
-def _look(name: str, tensor: Any) -> Any:
-    op = getattr(aten, name).default
-    return op._op_dk(_COO if tensor.layout is torch.sparse_coo else _COMPRESSED, tensor)
+def _read_part(name: str, tensor: Any, *args: Any) -> Any:
+    """Call an operator of `READERS` by the CPU's kernel."""
+    key = _COO if tensor.layout is torch.sparse_coo else _COMPRESSED
+    return getattr(aten, name).default._op_dk(key, tensor, *args)
 
 
-def looks() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the name and kernel of each operator of `LOOKS` that this PyTorch has."""
-    for name in LOOKS:
+def reader_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the name and kernel of each operator of `READERS` that this PyTorch has."""
+    for name in READERS:
         if torch._C._dispatch_has_kernel(f"aten::{name}"):
-            yield name, _looking(name)
+            yield name, _reader(name)
 
 
-def _looking(name: str) -> Callable[..., Any]:
-    op = getattr(aten, name).default
-
+def _reader(name: str) -> Callable[..., Any]:
     def kernel(tensor: Any, *args: Any) -> Any:
-        card = tensor.get_device()
-        if card >= SHOWN.count:
-            raise missing(card)
-        return op._op_dk(_COO if tensor.layout is torch.sparse_coo else _COMPRESSED, tensor, *args)
+        require_simulated(tensor.get_device())
+        return _read_part(name, tensor, *args)
 
     return kernel
 
 
-def give_parts(target: Any, source: Any) -> Any:
+def replace_parts(target: Any, source: Any) -> Any:
     """Copy the parts of one sparse tensor into another on the same GPU."""
     if target.layout is not torch.sparse_coo:
         refuse_writing(target)
@@ -111,6 +105,6 @@ def refuse_writing(target: Any) -> None:
     """Refuse to write into a GPU's sparse tensor if its parts cannot be replaced."""
     if isinstance(target, torch.Tensor) and target.layout in LAYOUTS:
         raise NotImplementedError(
-            f"a tensor of {target.layout} on a simulated GPU cannot be written to in this way\n\n"
-            "Hint: use the operator that returns a new one, or compute with x.to_dense()"
+            f"this operator cannot write to a tensor of layout {target.layout} on a simulated GPU\n\n"
+            "Hint: use the operator that returns a new tensor, or compute with x.to_dense()"
         )

@@ -14,7 +14,7 @@ NAME = "sim"
 """The type of a simulated GPU's ``torch.device``."""
 
 
-class _Shown:
+class _Simulation:
     """The simulation as it is now.
 
     Attributes:
@@ -23,15 +23,15 @@ class _Shown:
         on_leaving: Called the first time that a thread makes a GPU other than the first its current one.
     """
 
-    __slots__ = ("count", "limit", "on_leaving")
+    __slots__ = ("count", "limit", "on_leaving_first_gpu")
 
     def __init__(self) -> None:
         self.count = 0
         self.limit: int | None = None
-        self.on_leaving: Callable[[], None] | None = None
+        self.on_leaving_first_gpu: Callable[[], None] | None = None
 
 
-SHOWN = _Shown()
+SIMULATION = _Simulation()
 
 
 class _Current(threading.local):
@@ -46,58 +46,61 @@ CURRENT = _Current()
 def current() -> int:
     """Return the index of this thread's current GPU."""
     index = CURRENT.index
-    return index if index < SHOWN.count else 0  # it was set while there were more GPUs
+    return index if index < SIMULATION.count else 0  # it was set while there were more GPUs
 
 
 def make_current(index: int) -> int:
     """Make a GPU this thread's current one, and return the previous one; a negative index changes nothing."""
     before = current()
     if index >= 0:
-        CURRENT.index = _named(index)
-        if index and SHOWN.on_leaving is not None:
-            told, SHOWN.on_leaving = SHOWN.on_leaving, None
-            told()
+        CURRENT.index = _require_index(index)
+        if index and SIMULATION.on_leaving_first_gpu is not None:
+            callback, SIMULATION.on_leaving_first_gpu = SIMULATION.on_leaving_first_gpu, None
+            callback()
     return before
 
 
-def checked(index: int) -> int:
+def require_simulated(index: int) -> int:
     """Return the index of a tensor's GPU if it is simulated; otherwise raise."""
-    if 0 <= index < SHOWN.count:
+    if 0 <= index < SIMULATION.count:
         return index
-    raise missing(index)
+    raise removed_gpu_error(index)
 
 
-def shown(index: int) -> str:
+def gpu_name(index: int) -> str:
     """Return the name of a GPU in an error message; PyTorch's own name for it is ``sim:1``."""
     return f"gpu:{index} (simulated)"
 
 
-def missing(index: int) -> SimulationError:
+def removed_gpu_error(index: int) -> SimulationError:
     """Return the error for a tensor whose GPU was removed; raise it if the line that removed the GPU is known."""
-    for card in _gone(index):
-        card.require_shown()
-    return absent(index)
+    gpu = _removed_gpu(index)
+    if gpu is not None:
+        gpu.require_shown()
+    return missing_gpu_error(index)
 
 
-def absent(index: int) -> SimulationError:
+def missing_gpu_error(index: int) -> SimulationError:
     """Return the error for a GPU that is named and does not exist; a RuntimeError, like PyTorch's own."""
-    have = f"devshim simulates {SHOWN.count}" if SHOWN.count else "no GPUs are simulated now"
-    for card in _gone(index):  # PyTorch names the device of tensors that it makes itself, as in x[0] = 5.0
-        have = f"gpu:{index} was taken away at {card.taken}, and {have}"
+    number = SIMULATION.count
+    reason = f"devshim simulates {number} GPU{'s' * (number != 1)}" if number else "no GPUs are simulated now"
+    gpu = _removed_gpu(index)
+    if gpu is not None:  # PyTorch names the device of tensors that it makes itself, as in x[0] = 5.0
+        reason = f"gpu:{index} was taken away at {gpu.taken}, and {reason}"
     return SimulationError(
-        f"{shown(index)} is not there (invalid device ordinal): {have}",
-        f"ds.simulate(gpus={index + 1}) shows it; what was on it can be used again then",
+        f"{gpu_name(index)} does not exist (invalid device ordinal): {reason}",
+        f"ds.simulate(gpus={index + 1}) adds it, and tensors that were on it can be used again",
     )
 
 
-def _gone(index: int) -> list[Any]:
-    """Return the GPU of an index in a list if it was removed while something was on it; otherwise an empty list."""
+def _removed_gpu(index: int) -> Any:
+    """Return the GPU of an index if it was removed while something was on it; otherwise None."""
     from devshim_backends._torch.simulation.memory import SIMULATED
 
-    return [card for card in SIMULATED if card.device.index == index and card.taken is not None]
+    return next((gpu for gpu in SIMULATED if gpu.device.index == index and gpu.taken is not None), None)
 
 
-_KNOWN: dict[Any, int] = {}
+_INDICES: dict[Any, int] = {}
 """Argument that names a GPU -> its index, or -1 for the current one: faster than to inspect the argument."""
 
 
@@ -109,22 +112,22 @@ def index_of(device: Any = None) -> int:
         ValueError: The argument is a device of another kind.
     """
     if device is None:
-        return _named(current())
-    index = _KNOWN.get(device)
+        return _require_index(current())
+    index = _INDICES.get(device)
     if index is None:
-        index = _KNOWN[device] = _read(device)
+        index = _INDICES[device] = _parse(device)
     if index < 0:
         index = current()
-    return _named(index)
+    return _require_index(index)
 
 
-def _named(index: int) -> int:
-    if index < SHOWN.count:
+def _require_index(index: int) -> int:
+    if index < SIMULATION.count:
         return index
-    raise absent(index)
+    raise missing_gpu_error(index)
 
 
-def _read(device: Any) -> int:
+def _parse(device: Any) -> int:
     if isinstance(device, int):
         return device
     named = torch.device(device)

@@ -10,7 +10,7 @@ import torch
 
 from devshim_backends._torch.simulation.memory import adopt
 from devshim_backends._torch.simulation.relabel import to_host
-from devshim_backends._torch.simulation.state import checked
+from devshim_backends._torch.simulation.state import require_simulated
 
 aten = torch.ops.aten
 _CPU = torch.device("cpu")
@@ -26,23 +26,23 @@ def _strides(size: Any, memory_format: Any = None) -> Any:
 
 def set_storage(tensor: Any, storage: Any, offset: int, size: Any, stride: Any = ()) -> Any:
     """Implement ``aten::set_.source_Storage_storage_offset``."""
-    checked(tensor.get_device())
+    require_simulated(tensor.get_device())
     return _set(_KEY, tensor, storage, offset, size, stride or _strides(size))
 
 
 def resize(tensor: Any, size: Any, *, memory_format: Any = None) -> Any:
     """Implement ``aten::resize_``: in the existing memory, or in new memory that begins with the old values."""
-    card = checked(tensor.get_device())
+    gpu = require_simulated(tensor.get_device())
     storage, offset, width = tensor.untyped_storage(), tensor.storage_offset(), tensor.element_size()
-    wanted = offset + prod(size)
-    if prod(size) and wanted * width > storage.nbytes():
-        grown = adopt(aten.empty.memory_format((wanted,), dtype=tensor.dtype, device=_CPU), card)
-        kept = storage.nbytes() // width
-        if kept:
+    needed = offset + prod(size)
+    if prod(size) and needed * width > storage.nbytes():
+        larger = adopt(aten.empty.memory_format((needed,), dtype=tensor.dtype, device=_CPU), gpu)
+        old_count = storage.nbytes() // width
+        if old_count:
             flat = aten.alias.default(tensor)
-            old = to_host(_set(_KEY, flat.detach(), storage, 0, (kept,), (1,)))
-            aten.copy_.default(aten.slice.Tensor(to_host(grown), 0, 0, kept), old)
-        storage = grown.untyped_storage()
+            old = to_host(_set(_KEY, flat.detach(), storage, 0, (old_count,), (1,)))
+            aten.copy_.default(aten.slice.Tensor(to_host(larger), 0, 0, old_count), old)
+        storage = larger.untyped_storage()
     return _set(_KEY, tensor, storage, offset, size, _strides(size, memory_format))
 
 
@@ -58,11 +58,11 @@ def set_full_storage(tensor: Any, storage: Any) -> Any:
 
 def set_nothing(tensor: Any) -> Any:
     """Implement ``aten::set_``."""
-    nothing = aten.empty.memory_format((0,), dtype=tensor.dtype, device=_CPU)
-    return set_tensor(tensor, adopt(nothing, checked(tensor.get_device())))
+    empty = aten.empty.memory_format((0,), dtype=tensor.dtype, device=_CPU)
+    return set_tensor(tensor, adopt(empty, require_simulated(tensor.get_device())))
 
 
-STORAGES: Mapping[str, Callable[..., Any]] = {
+STORAGE_KERNELS: Mapping[str, Callable[..., Any]] = {
     "resize_": resize,
     "set_.source_Storage_storage_offset": set_storage,
     "set_.source_Tensor": set_tensor,

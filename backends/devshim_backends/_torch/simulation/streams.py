@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from devshim_backends._torch.simulation.patches import put
+from devshim_backends._torch.simulation.patches import install
 from devshim_backends._torch.simulation.state import NAME, current, index_of, make_current
 
 RealStream: Any = torch.Stream
@@ -16,14 +16,14 @@ TYPE = 20
 """The number of PrivateUse1 in ``c10::DeviceType``, which every rebuilt stream contains."""
 
 
-class _StandsIn(type(RealStream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
+class _ReplacementType(type(RealStream)):  # type: ignore[misc]  # PyTorch is Any to the type checker
     """Metaclass of a replacement class, of which every instance of the original class is an instance too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.__bases__[0])
 
 
-def _done(self: Any, other: Any = None) -> None:
+def _return_at_once(self: Any, other: Any = None) -> None:
     """Return at once."""
 
 
@@ -32,20 +32,20 @@ def _nothing_pending(self: Any) -> bool:
     return True
 
 
-def _is_cards(device: Any) -> bool:
+def _is_simulated(device: Any) -> bool:
     """Return True if a device-like argument, or None for the accelerator, means a simulated GPU."""
     return device is None or isinstance(device, int) or torch.device(device).type == NAME
 
 
-class Stream(RealStream, metaclass=_StandsIn):  # type: ignore[misc]
+class Stream(RealStream, metaclass=_ReplacementType):  # type: ignore[misc]
     """A GPU's only stream; a ``with`` block makes its GPU current. PyTorch's class makes streams of GPU 0 only."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
-        if "stream_id" in kwargs or not _is_cards(device):
+        if "stream_id" in kwargs or not _is_simulated(device):
             return RealStream(**kwargs) if device is None else RealStream(device, priority=priority, **kwargs)
         return RealStream.__new__(cls, stream_id=0, device_index=index_of(device), device_type=TYPE)
 
-    synchronize = wait_event = wait_stream = _done
+    synchronize = wait_event = wait_stream = _return_at_once
     query = _nothing_pending
 
     def record_event(self, event: Any = None) -> Any:
@@ -62,33 +62,33 @@ class Stream(RealStream, metaclass=_StandsIn):  # type: ignore[misc]
         make_current(self._before)
 
 
-class Event(RealEvent, metaclass=_StandsIn):  # type: ignore[misc]
+class Event(RealEvent, metaclass=_ReplacementType):  # type: ignore[misc]
     """A moment on a simulated GPU; the time between two events is the host's."""
 
-    _at: float | None = None
-    _timed: bool = False
+    _recorded_at: float | None = None
+    _is_timed: bool = False
 
     def __new__(cls, device: Any = None, *, enable_timing: bool = False, **kwargs: Any) -> Any:
-        if not _is_cards(device):
+        if not _is_simulated(device):
             return RealEvent(device, enable_timing=enable_timing, **kwargs)
-        made = RealEvent.__new__(cls, torch.device(NAME, 0), enable_timing=enable_timing)
-        made._timed = enable_timing
-        return made
+        event = RealEvent.__new__(cls, torch.device(NAME, 0), enable_timing=enable_timing)
+        event._is_timed = enable_timing
+        return event
 
-    synchronize = wait = _done
+    synchronize = wait = _return_at_once
     query = _nothing_pending
 
     def record(self, stream: Any = None) -> None:
         """Store the time."""
-        self._at = time.perf_counter()
+        self._recorded_at = time.perf_counter()
 
     def elapsed_time(self, end_event: Any) -> float:
         """Return milliseconds from this event to another."""
-        if not (self._timed and end_event._timed):
+        if not (self._is_timed and end_event._is_timed):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        if self._at is None or end_event._at is None:
+        if self._recorded_at is None or end_event._recorded_at is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
-        return float(end_event._at - self._at) * 1e3
+        return float(end_event._recorded_at - self._recorded_at) * 1e3
 
 
 def current_stream(device: Any = None) -> Any:
@@ -98,5 +98,5 @@ def current_stream(device: Any = None) -> Any:
 
 def patch() -> None:
     """Install both classes: PyTorch's own know only GPU 0, and cannot wait for an event or measure time."""
-    put(torch, "Stream", Stream)
-    put(torch, "Event", Event)
+    install(torch, "Stream", Stream)
+    install(torch, "Event", Event)

@@ -23,17 +23,17 @@ from devshim_backends._torch.simulation import (
     streams,
     tensors,
 )
-from devshim_backends._torch.simulation.dispatch import fallback, fallback_sparse, refuse, unseen
+from devshim_backends._torch.simulation.dispatch import fallback, fallback_sparse, refuse, without_modes
 from devshim_backends._torch.simulation.engine import NOTHING, PENDING
 from devshim_backends._torch.simulation.kernels import KERNELS
-from devshim_backends._torch.simulation.state import NAME, SHOWN
+from devshim_backends._torch.simulation.state import NAME, SIMULATION
 from devshim_backends._torch.simulation.untraced import keep_compiler_out
 
-_KEPT: list[Any] = []
+_LIBRARIES: list[Any] = []
 """Libraries that must live as long as the process: PyTorch removes kernels when their library is deleted."""
 
 
-def show(count: int, limit: int | None) -> None:
+def set_gpus(count: int, limit: int | None) -> None:
     """Simulate this many GPUs from now on; 0 for none.
 
     Raises:
@@ -41,22 +41,22 @@ def show(count: int, limit: int | None) -> None:
     """
     if count:
         _register()
-    if count and SHOWN.count:  # PyTorch is patched already, and other threads may be running patched functions
-        SHOWN.count, SHOWN.limit = count, limit
-        generators.begin(count)
+    if count and SIMULATION.count:  # PyTorch is patched already, and other threads may be running patched functions
+        SIMULATION.count, SIMULATION.limit = count, limit
+        generators.create_all(count)
         return
-    patches.remove_all()
-    SHOWN.count, SHOWN.limit, SHOWN.on_leaving = count, limit, indices.patch
-    generators.begin(count)
-    remembered = getattr(torch.accelerator, "get_device_capability", None)  # exists from 2.11 on
-    if remembered is not None:
-        remembered.cache_clear()
+    patches.uninstall_all()
+    SIMULATION.count, SIMULATION.limit, SIMULATION.on_leaving_first_gpu = count, limit, indices.patch
+    generators.create_all(count)
+    capability = getattr(torch.accelerator, "get_device_capability", None)  # exists from 2.11 on
+    if capability is not None:
+        capability.cache_clear()
     if count:
         try:
             _patch()
         except BaseException:
-            patches.remove_all()
-            SHOWN.count = 0
+            patches.uninstall_all()
+            SIMULATION.count = 0
             raise
 
 
@@ -68,34 +68,34 @@ def _patch() -> None:
     streams.patch()
     for name, hook in accelerator.HOOKS.items():
         if hasattr(torch._C, name):
-            patches.put(torch._C, name, hook)
+            patches.install(torch._C, name, hook)
 
 
 def _register() -> None:
     """Name the device and register its kernels: once, for the life of the process."""
-    if _KEPT:
+    if _LIBRARIES:
         return
     setup = getattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend", None)
     if setup is None:
         raise SimulationError(
-            f"PyTorch {torch.__version__} cannot simulate GPUs: a device in Python is possible from 2.10 on",
+            f"PyTorch {torch.__version__} cannot simulate GPUs: that takes PyTorch 2.10 or newer",
             "pip install 'torch>=2.10'",
         )
     taken = torch._C._get_privateuse1_backend_name()
     if taken != "privateuseone":
         raise SimulationError(
-            f"PyTorch cannot simulate GPUs now: a package has made the place for another device its own: {taken!r}",
-            f"simulate in a process that does not import the package for {taken!r}",
+            f"PyTorch cannot simulate GPUs now: it has room for one custom device, and a package registered {taken!r}",
+            f"simulate GPUs in a process that does not import the package for {taken!r}",
         )
     engine.start_without_threads()
-    before = torch._C._accelerator_getAccelerator()
+    real_accelerator = torch._C._accelerator_getAccelerator()
     setup(NAME, backend_module=module, hook=_Hook(), device_guard=_Guard())
     torch.utils.generate_methods_for_privateuse1_backend(
         for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
     )
-    tensors.guard()
-    accelerator.guard(before)
-    _KEPT.extend(_kernels())
+    tensors.patch_permanently()
+    accelerator.patch_permanently(real_accelerator)
+    _LIBRARIES.extend(_kernels())
     keep_compiler_out(__package__)
 
 
@@ -103,7 +103,7 @@ class _Hook(torch._C._acc.PrivateUse1Hooks):  # type: ignore[misc]  # PyTorch is
     """The device's answers to questions from C++."""
 
     def is_available(self) -> bool:
-        return SHOWN.count > 0
+        return SIMULATION.count > 0
 
     def has_primary_context(self, index: int) -> bool:
         return True
@@ -126,18 +126,18 @@ class _Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc]
 
 def _kernels() -> list[Any]:
     """Register every kernel, and return the libraries that keep them registered."""
-    every = torch.library.Library("_", "IMPL")
-    every.fallback(fallback, "PrivateUse1")
-    every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    all_operators = torch.library.Library("_", "IMPL")
+    all_operators.fallback(fallback, "PrivateUse1")
+    all_operators.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     for form in ("Quantized", "NestedTensor"):
-        every.fallback(refuse, f"{form}PrivateUse1")
+        all_operators.fallback(refuse, f"{form}PrivateUse1")
     aten = torch.library.Library("aten", "IMPL")
     for form in ("Sparse", "SparseCsr"):
-        every.fallback(fallback_sparse, f"{form}PrivateUse1")
+        all_operators.fallback(fallback_sparse, f"{form}PrivateUse1")
         for name, kernel in composites.sparse_kernels(form):
             aten.impl(name, kernel, f"{form}PrivateUse1")
     for name, kernel in KERNELS.items():
-        aten.impl(name, unseen(kernel), "PrivateUse1")
+        aten.impl(name, without_modes(kernel), "PrivateUse1")
     for name, kernel in composites.kernels():
         aten.impl(name, kernel, "PrivateUse1")
     for key in ("PrivateUse1", "AutogradPrivateUse1"):  # the second replaces the decomposition that the CPU uses
@@ -148,4 +148,4 @@ def _kernels() -> list[Any]:
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
     for name, kernel in autocast.kernels().items():
         aten.impl(name, kernel, "AutocastPrivateUse1")
-    return [every, aten]
+    return [all_operators, aten]

@@ -9,7 +9,7 @@ import torch
 from torch.utils.dlpack import DLDeviceType
 
 from devshim_backends._torch.simulation.generators import Generator
-from devshim_backends._torch.simulation.patches import put
+from devshim_backends._torch.simulation.patches import install
 from devshim_backends._torch.simulation.state import CURRENT, NAME, index_of
 
 Tensor, Storage = torch.Tensor, torch.UntypedStorage
@@ -113,7 +113,7 @@ def clone(self: Any) -> Any:
     """Replace `UntypedStorage.clone`, which `copy.deepcopy` calls: C++ has no allocator for the device."""
     if self.device.type != NAME:
         return _real_clone(self)
-    return _bytes(self.nbytes(), self.device).untyped_storage().copy_(self)
+    return _empty_bytes(self.nbytes(), self.device).untyped_storage().copy_(self)
 
 
 def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -122,13 +122,13 @@ def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
     if device is None or torch.device(device).type != NAME:
         return _real_new(cls, *args, **kwargs)
     content = args[0] if args else kwargs.get("size", 0)
-    made = _bytes(content if isinstance(content, int) else len(content), torch.device(NAME, index_of(device)))
+    made = _empty_bytes(content if isinstance(content, int) else len(content), torch.device(NAME, index_of(device)))
     if not isinstance(content, int):
         made.copy_(torch.tensor(list(content), dtype=torch.uint8, device="cpu"))
     return made.untyped_storage()
 
 
-def _bytes(count: int, device: Any) -> Any:
+def _empty_bytes(count: int, device: Any) -> Any:
     return torch.empty((count,), dtype=torch.uint8, device=device)
 
 
@@ -154,19 +154,19 @@ def is_pinned(self: Any, device: Any = None) -> bool:
     return bool(self.device.type == "cpu" and self.untyped_storage().data_ptr() in _PINNED)
 
 
-def guard() -> None:
+def patch_permanently() -> None:
     """Install a permanent patch: without it, C++ ends the process when asked for a storage on a removed GPU."""
     Storage.__new__ = staticmethod(new)
 
 
 def patch() -> None:
     """Install all patches of this module but the permanent one."""
-    put(torch, "Generator", Generator)  # C++ would ask the device to make one
-    put(torch.nn.Module, "_apply", apply)
-    put(Tensor, "new_tensor", new_tensor)
-    put(Tensor, "new", legacy_new)
-    put(Tensor, "__dlpack_device__", dlpack_device)
-    put(Tensor, "data", property(_real_data.__get__, _set_data))
-    put(Tensor, "pin_memory", pin_memory)
-    put(Tensor, "is_pinned", is_pinned)
-    put(Storage, "clone", clone)
+    install(torch, "Generator", Generator)  # C++ would ask the device to make one
+    install(torch.nn.Module, "_apply", apply)
+    install(Tensor, "new_tensor", new_tensor)
+    install(Tensor, "new", legacy_new)
+    install(Tensor, "__dlpack_device__", dlpack_device)
+    install(Tensor, "data", property(_real_data.__get__, _set_data))
+    install(Tensor, "pin_memory", pin_memory)
+    install(Tensor, "is_pinned", is_pinned)
+    install(Storage, "clone", clone)
