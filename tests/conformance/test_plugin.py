@@ -51,7 +51,7 @@ def test_a_skip_that_nothing_declares_is_a_failure(mine: Any, run_kit: Any) -> N
 
 
 def test_a_declared_gap_is_a_skip_with_its_reason(mine: Any, run_kit: Any) -> None:
-    done = run_kit("-rs", f"{mine('')}::TestMine::test_the_memory_policy_comes_first")
+    done = run_kit("-rs", f"{mine('')}::TestMine::test_memory_policy_before_the_start")
     assert done.returncode == 0, done.stdout
     assert "declared gap: memory_policy (never): toyframe is a toy and has none" in done.stdout
 
@@ -77,7 +77,7 @@ def test_changed_global_state_is_a_failure(mine: Any, run_kit: Any) -> None:
 
 def test_hooks_that_are_not_written_leave_their_tests_out(mine: Any, run_kit: Any) -> None:
     done = run_kit("--collect-only", mine(""))
-    assert "test_the_flag_is_kept" not in done.stdout
+    assert "test_the_gradient_flag_is_kept" not in done.stdout
     assert "test_the_gradient_flows" in done.stdout
 
 
@@ -91,7 +91,7 @@ def test_there_are_as_many_cards_as_were_asked_for(mine: Any, run_kit: Any, gpus
 
 
 def test_real_cards_are_tested_on_demand_alone(mine: Any, run_kit: Any) -> None:
-    tests = f"{mine('')}::TestMine::test_it_arrives"
+    tests = f"{mine('')}::TestMine::test_place_moves_a_tensor"
     assert run_kit("--collect-only", tests).returncode == pytest.ExitCode.NO_TESTS_COLLECTED
     done = run_kit("-m", "gpu", tests)
     assert done.returncode == 1, done.stdout
@@ -109,7 +109,7 @@ def test_real_cards_are_tested_as_simulated_ones_are(run_kit: Any, cards: str) -
 def test_results_are_counted_per_feature(mine: Any, run_kit: Any, tmp_path: Path) -> None:
     path = mine("    @feature('random')\n    def test_wrong(self):\n        assert False\n")
     tests = [f"{path}::TestMine::{test}" for test in ("test_wrong", "test_try_gpu_falls_back_to_the_host")]
-    gap = f"{path}::TestMine::test_the_memory_policy_comes_first"
+    gap = f"{path}::TestMine::test_memory_policy_before_the_start"
     target = tmp_path / "folder" / "results.json"
     run_kit("--devshim-gpus=2", f"--devshim-results={target}", *tests, gap)
     (found,) = json.loads(target.read_text())

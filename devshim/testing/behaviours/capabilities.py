@@ -43,7 +43,7 @@ REFUSALS: dict[str, Callable[[], object]] = {
 class CapabilityTests(Kit):
     """The declarations of a backend are true."""
 
-    def test_it_is_the_backend_asked_for(self) -> None:
+    def test_the_adapter_has_the_requested_name(self) -> None:
         """The adapter has the framework's import name, and the name as its authors write it."""
         assert isinstance(self.adapter, Backend)
         assert self.adapter.name == self.backend

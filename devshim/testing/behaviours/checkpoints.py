@@ -20,7 +20,7 @@ class CheckpointTests(ModelKit):
 
     @feature("checkpoints")
     @pytest.mark.parametrize("dtype", DTYPES)
-    def test_any_dtype_comes_back(self, device: Device, dtype: str, tmp_path: Path) -> None:
+    def test_every_dtype_survives_save_and_load(self, device: Device, dtype: str, tmp_path: Path) -> None:
         """Every bit, dtype and shape is preserved, from any device to any device."""
         a = sample(dtype)
         ds.save({"x": ds.from_numpy(a, device), "none": ds.from_numpy(a[:0])}, tmp_path / "t.safetensors")
@@ -33,7 +33,7 @@ class CheckpointTests(ModelKit):
             assert self.adapter.shape(back["none"]) == a[:0].shape
 
     @feature("checkpoints")
-    def test_a_tree_comes_back_in_its_structure(self, other_device: Device, tmp_path: Path) -> None:
+    def test_load_restores_the_structure_of_a_tree(self, other_device: Device, tmp_path: Path) -> None:
         """Lists, tuples, dicts and plain values come back in the same structure."""
         x = ds.from_numpy(numbers(), other_device)
         tree = {"a": [x, (x, 3)], "b": {"name": "net", "rate": 0.5, "on": True, "none": None}, "c": []}
@@ -49,7 +49,7 @@ class CheckpointTests(ModelKit):
 
     @feature("checkpoints", "models")
     @hook("model", "optimizer")
-    def test_training_goes_on_from_a_checkpoint(self, away: tuple[Device, Device], tmp_path: Path) -> None:
+    def test_training_continues_from_a_checkpoint(self, away: tuple[Device, Device], tmp_path: Path) -> None:
         """A model and optimizer that are loaded into new ones on another device continue training unchanged."""
         first = [ds.place(model := self.model(), away[0]), self.optimizer(model)]
         self.train_step(first[0], first[1], *self.data(away[0]), lambda: None)
@@ -95,7 +95,7 @@ class CheckpointTests(ModelKit):
         self.check_equal(self.weights(model), before)
 
     @feature("checkpoints")
-    def test_saving_replaces_the_file_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_save_replaces_the_file_atomically(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A save that fails leaves the old file, and no other file beside it."""
         path = tmp_path / "t.safetensors"
         ds.save([ds.from_numpy(numbers())], path)

@@ -30,7 +30,7 @@ class CollectiveTests(Kit):
     # ------------------------------------------------------------------ split and gather
     @feature("several")
     @pytest.mark.parametrize("rows", ROWS)
-    def test_parts_differ_by_one_row_at_most(self, three: list[Device], rows: int) -> None:
+    def test_split_parts_differ_by_at_most_one_row(self, three: list[Device], rows: int) -> None:
         """Each device gets its part, the larger parts first, and `gather` restores the tensor bit for bit."""
         a = numbers((rows, 2))
         x = ds.from_numpy(a)
@@ -43,7 +43,7 @@ class CollectiveTests(Kit):
         assert ds.to_numpy(back).tobytes() == a.tobytes()
 
     @feature("several")
-    def test_another_axis(self, three: list[Device]) -> None:
+    def test_split_and_gather_along_another_axis(self, three: list[Device]) -> None:
         """`split` cuts along the requested axis; a negative axis counts from the end."""
         a = numbers((2, 5))
         parts = ds.split(ds.from_numpy(a), three, axis=-1)
@@ -62,7 +62,7 @@ class CollectiveTests(Kit):
         assert [self.adapter.shape(p)[0] for p in ds.split(ds.place(x, three[0]), three[:1], uneven="error")] == [7]
 
     @feature("several")
-    def test_trees_are_cut_alike(self, three: list[Device]) -> None:
+    def test_split_cuts_every_leaf_of_a_tree_alike(self, three: list[Device]) -> None:
         """Every tensor of a tree is split, and each part is a tree of the same structure.
 
         Other leaves go to all parts.
@@ -104,7 +104,7 @@ class CollectiveTests(Kit):
         assert self.same_numbers(gradient, 2 * numbers((3,)))
 
     @feature("several", "gradient")
-    def test_gradients_flow_through(self, three: list[Device]) -> None:
+    def test_gradients_flow_through_split_and_gather(self, three: list[Device]) -> None:
         """The gradient through `split` and `gather` is the gradient of the whole tensor."""
         a = numbers((4, 2))
         gradient = self.gradient(lambda x: ds.gather(ds.split(x, three), "cpu"), ds.from_numpy(a))
@@ -113,7 +113,7 @@ class CollectiveTests(Kit):
 
     # ------------------------------------------------------------------ copies
     @feature("several")
-    def test_broadcast_gives_each_its_own(self, three: list[Device]) -> None:
+    def test_broadcast_makes_independent_copies(self, three: list[Device]) -> None:
         """Each device gets an independent copy: a write to one reaches neither the others nor the source."""
         a = numbers()
         x = ds.from_numpy(a)
@@ -128,7 +128,7 @@ class CollectiveTests(Kit):
     # ------------------------------------------------------------------ reductions
     @feature("several")
     @pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
-    def test_all_reduce_gives_everyone_the_same(self, three: list[Device], op: Any) -> None:
+    def test_all_reduce_gives_every_device_the_same_result(self, three: list[Device], op: Any) -> None:
         """Afterwards every tensor contains the sum, mean, maximum or minimum, in place if tensors are writable."""
         arrays = [numbers((2, 3)) * factor for factor in (1, -2, 4)]
         tensors = [ds.from_numpy(a, device) for a, device in zip(arrays, three, strict=True)]
@@ -141,7 +141,7 @@ class CollectiveTests(Kit):
         assert all(np.allclose(ds.to_numpy(x), expected, rtol=1e-6) for x in given)
 
     @feature("several", "numpy")
-    def test_all_reduce_of_memory_lent_by_numpy_is_done_on_return(self, device: Device) -> None:
+    def test_all_reduce_has_read_numpy_memory_on_return(self, device: Device) -> None:
         """NumPy sees the sum in shared memory, and a later write there does not reach the other tensors."""
         a = at_offset(np.zeros(1 << 22, "float32"), 0)  # large, so that work still running would be detected
         for _ in range(3):
@@ -157,7 +157,7 @@ class CollectiveTests(Kit):
             assert (ds.to_numpy(entries[1]) == 3).all()
 
     @feature("several")
-    def test_all_reduce_refuses_what_does_not_fit(self, three: list[Device]) -> None:
+    def test_all_reduce_refuses_mismatched_tensors(self, three: list[Device]) -> None:
         """Different shapes, different dtypes and unknown operations are refused, and nothing changes."""
         x, y = ds.from_numpy(numbers((2, 3)), three[0]), ds.from_numpy(numbers((3, 2)))
         wide = ds.from_numpy(numbers((2, 3)).astype("float64"))

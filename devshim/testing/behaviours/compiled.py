@@ -86,7 +86,7 @@ class CompiledTests(Kit):
         assert self.same_numbers(y, 2 * numbers())
 
     @feature("trace_place")
-    def test_what_is_there_already_is_passed_on(self, device: Device) -> None:
+    def test_compiled_place_returns_a_tensor_that_is_there_already(self, device: Device) -> None:
         """Inside a compiled function, too, `place` of a tensor that is already there changes nothing."""
         y = self.compiled(lambda x: ds.place(ds.place([ds.place(x + x, device)], device)[0], device))(
             self.tensor(device)
@@ -96,7 +96,7 @@ class CompiledTests(Kit):
 
     @feature("trace_place")
     @pytest.mark.parametrize("how", ["place", "a tree"])
-    def test_who_watches_does_not_disturb(self, away: tuple[Device, Device], how: str) -> None:
+    def test_observers_do_not_change_compiled_calls(self, away: tuple[Device, Device], how: str) -> None:
         """A function compiles under a ledger and a guard, too, and gives the same result."""
         fn = self.compiled(PLACING[how](away[1]))
         with ds.transfers(), ds.guard("error"):
@@ -122,7 +122,7 @@ class CompiledTests(Kit):
 
     @feature("trace_place")
     @pytest.mark.parametrize("how", ["place", "copy", "a tree"])
-    def test_a_missing_device_is_refused_inside(self, how: str) -> None:
+    def test_compiled_calls_refuse_a_missing_device(self, how: str) -> None:
         """A device that does not exist is refused while compiling, not ignored."""
         fn = self.compiled(PLACING[how](ds.gpu(99)))
         with pytest.raises(ds.DeviceNotFoundError):

@@ -49,7 +49,7 @@ class CompiledApiTests(Kit):
 
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(ANSWERS, FACTS))
-    def test_an_answer_is_what_it_is_outside(self, call: str, tmp_path: Path) -> None:
+    def test_compiled_queries_answer_as_outside(self, call: str, tmp_path: Path) -> None:
         """Each call of the compiled function gives the same answer as outside, also with other arguments."""
         make = {**ANSWERS, **FACTS}[call]
         outside = self._twice(make(self._surroundings(tmp_path)))
@@ -60,7 +60,7 @@ class CompiledApiTests(Kit):
 
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(MADE))
-    def test_what_is_made_is_where_it_was_asked_for(self, call: str, tmp_path: Path) -> None:
+    def test_compiled_creation_is_on_the_requested_device(self, call: str, tmp_path: Path) -> None:
         """A tensor created beside a result of the arguments has the requested device and values."""
         if call == "load":
             ds.save({"x": ds.from_numpy(numbers((2, 2)))}, tmp_path / "stored")
@@ -72,7 +72,7 @@ class CompiledApiTests(Kit):
 
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(DRAWN))
-    def test_what_is_drawn_is_drawn_anew(self, call: str, tmp_path: Path) -> None:
+    def test_compiled_random_tensors_differ_in_each_call(self, call: str, tmp_path: Path) -> None:
         """Random numbers are different each time the function runs."""
         for inside in self._inside(_beside(DRAWN[call]), tmp_path):
             first, second = (made for made, _ in inside)
@@ -81,7 +81,7 @@ class CompiledApiTests(Kit):
 
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(EFFECTS))
-    def test_what_is_done_is_done_each_time(self, call: str, tmp_path: Path) -> None:
+    def test_compiled_effects_happen_in_each_call(self, call: str, tmp_path: Path) -> None:
         """A side effect happens each time the function runs, or the call is refused and never happens."""
         make, seen = EFFECTS[call]
         outside, untouched = self._surroundings(tmp_path / "outside"), seen(self._surroundings(tmp_path / "none"))
@@ -94,7 +94,7 @@ class CompiledApiTests(Kit):
 
     @hook("compiled")
     @pytest.mark.parametrize("call", _each(PROCESS))
-    def test_what_is_about_the_moment_is_refused(self, call: str, tmp_path: Path) -> None:
+    def test_compiled_calls_about_the_current_moment_are_refused(self, call: str, tmp_path: Path) -> None:
         """A call about the current process is refused if the compiler runs or reads the code once for all calls."""
         for name, (compiled, once) in self.compilers().items():
             if once:
@@ -117,7 +117,7 @@ class CompiledApiTests(Kit):
             assert not around.kept
             assert not around.path.exists()
 
-    def test_every_public_name_is_here(self) -> None:
+    def test_every_public_function_is_compiled(self) -> None:
         """A new public name must be added to the tables."""
         public = {name for name in ds.__all__ if not name.endswith(("Error", "Warning")) and name != "__version__"}
         assert public - VALUES == {call.partition(" ")[0].partition(".")[0] for call in CALLS}

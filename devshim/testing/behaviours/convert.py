@@ -38,7 +38,7 @@ class ConvertTests(Kit):
     @feature("convert")
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("copy", [None, True])
-    def test_converted_there_and_back(self, device: Device, dtype: str, copy: bool | None) -> None:
+    def test_convert_round_trip(self, device: Device, dtype: str, copy: bool | None) -> None:
         """Values, dtype and shape are equal bit for bit in the other framework, and after converting back."""
         a = sample(dtype)
         x = ds.from_numpy(a, device)
@@ -53,7 +53,7 @@ class ConvertTests(Kit):
     @feature("convert")
     @pytest.mark.parametrize("dtype", ["float32", "int64", pytest.param("bool", marks=feature("bool"))])
     @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_any_layout_is_read(self, layout: str, dtype: str) -> None:
+    def test_convert_reads_every_memory_layout(self, layout: str, dtype: str) -> None:
         """Negative strides, read-only memory and a foreign byte order give a correct result, and never a crash."""
         a = LAYOUTS[layout](sample(dtype))
         before = native_bits(a)
@@ -65,7 +65,7 @@ class ConvertTests(Kit):
 
     @feature("convert")
     @pytest.mark.parametrize("dtype", DTYPES)
-    def test_memory_that_is_not_aligned_is_copied(self, dtype: str) -> None:
+    def test_convert_copies_unaligned_memory(self, dtype: str) -> None:
         """Memory is never shared at an address at which an operator would crash; shared memory works in operators."""
         plain = numbers((5, 7), dtype)
         needed = self.adapter.alignment or plain.itemsize
@@ -107,7 +107,7 @@ class ConvertTests(Kit):
         assert self.same_numbers(x, a)
 
     @feature("convert")
-    def test_immutable_memory_is_not_handed_out_for_writing(self) -> None:
+    def test_convert_never_exposes_immutable_memory_for_writing(self) -> None:
         """A tensor that the framework treats as immutable cannot be changed through the other framework's tensor."""
         x = self.tensor()
         a: Any = ds.convert(x, "numpy")
@@ -118,7 +118,7 @@ class ConvertTests(Kit):
         assert self.same_numbers(x, numbers())
 
     @feature("convert")
-    def test_within_the_framework_it_is_place(self, device: Device) -> None:
+    def test_convert_within_a_framework_is_place(self, device: Device) -> None:
         """Converting to the tensor's own framework is the same as `place`: the same object if it is already there."""
         x = self.tensor(device)
         assert ds.convert(x, self.backend) is x
@@ -126,7 +126,7 @@ class ConvertTests(Kit):
         assert ds.convert(x, copy=True) is not x
 
     @feature("convert")
-    def test_converting_to_nobody_is_refused(self) -> None:
+    def test_convert_refuses_an_unknown_framework(self) -> None:
         """An unknown framework raises `BackendNotFoundError`.
 
         An object that is not a tensor raises `NotATensorError`.
@@ -146,7 +146,7 @@ class ConvertTests(Kit):
     @feature("convert")
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("shape", SHAPES, ids=str)
-    def test_the_short_way_ends_where_the_long_one_does(self, shape: tuple[int, ...], dtype: str) -> None:
+    def test_the_fast_path_of_convert_equals_the_slow_path(self, shape: tuple[int, ...], dtype: str) -> None:
         """A fast path returns the same tensor over the same memory as the slow path under `explain`."""
         a = at_offset(sample(dtype, shape), 0)
         ds.convert(a, self.backend)
@@ -164,7 +164,7 @@ class ConvertTests(Kit):
             assert np.shares_memory(a, b) is np.shares_memory(a, thorough)
 
     @feature("convert")
-    def test_a_conversion_that_was_short_once_is_checked_again(self, missing_device: Device) -> None:
+    def test_the_fast_path_of_convert_checks_each_tensor(self, missing_device: Device) -> None:
         """After a plain tensor, a missing device, an invalid ``copy`` and unusual arrays are still detected."""
         plain = at_offset(numbers(), 0)
         x = ds.convert(ds.convert(plain, self.backend), self.backend)
@@ -189,7 +189,7 @@ class ConvertTests(Kit):
         assert self.same_numbers(ds.convert(plain.view(type("Kin", (np.ndarray,), {})), self.backend), plain)
 
     @feature("convert")
-    def test_whoever_watches_sees_what_there_is_to_see(self) -> None:
+    def test_observers_see_every_conversion(self) -> None:
         """A ledger records nothing for shared memory, and all bytes of each copy.
 
         A guard allows devshim's own copies.

@@ -35,7 +35,9 @@ class CopyTests(Kit):
     @feature("copy")
     @pytest.mark.parametrize("spelled", ["copy", "place"])
     @pytest.mark.parametrize("part", ["whole", "view"])
-    def test_writing_to_one_leaves_the_other(self, journey: tuple[Device, Device], spelled: str, part: str) -> None:
+    def test_writing_to_a_copy_does_not_change_the_original(
+        self, journey: tuple[Device, Device], spelled: str, part: str
+    ) -> None:
         """Overwriting the source leaves the copy unchanged, and the other way round."""
         source, target = journey
         for first in ("source", "copy"):
@@ -86,7 +88,7 @@ class CopyTests(Kit):
 
     @feature("copy")
     @pytest.mark.parametrize("part", ["whole", "view"])
-    def test_a_copy_that_is_watched_is_the_same(self, journey: tuple[Device, Device], part: str) -> None:
+    def test_a_copy_under_a_ledger_is_equal(self, journey: tuple[Device, Device], part: str) -> None:
         """A copy through the fast path, without a ledger, equals one that a ledger records.
 
         Neither writes to its source.
@@ -112,7 +114,7 @@ class CopyTests(Kit):
     @pytest.mark.parametrize(
         "call", [pytest.param(call, marks=[feature("several")] if call in SEVERAL else []) for call in COPIES]
     )
-    def test_memory_lent_by_numpy_has_been_read_on_return(self, device: Device, call: str) -> None:
+    def test_numpy_memory_has_been_read_on_return(self, device: Device, call: str) -> None:
         """A tensor that shares a NumPy array's memory is copied before the call returns; later writes do not matter."""
         a = at_offset(np.zeros((2, 1 << 22), "float32"), 0)  # large, so that a copy still running would be detected
         for _ in range(3):

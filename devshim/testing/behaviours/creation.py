@@ -41,7 +41,7 @@ class CreationTests(Kit):
 
     @feature("create")
     @pytest.mark.parametrize("call", MAKERS)
-    def test_without_a_device_it_is_the_host(self, call: str) -> None:
+    def test_creation_without_a_device_is_on_the_host(self, call: str) -> None:
         """Without ``device=``, and outside `on`, every framework creates on the CPU."""
         make, expected = MAKERS[call]
         x = make()
@@ -51,7 +51,7 @@ class CreationTests(Kit):
 
     @feature("create")
     @pytest.mark.parametrize("call", MAKERS)
-    def test_it_is_made_where_it_was_asked_for(self, call: str, device: Device) -> None:
+    def test_creation_is_on_the_requested_device(self, call: str, device: Device) -> None:
         """With ``device=`` the tensor is there, with the same values and the same type as on the host."""
         make, expected = MAKERS[call]
         x = make(device=device)
@@ -62,7 +62,7 @@ class CreationTests(Kit):
 
     @feature("create")
     @pytest.mark.parametrize("call", MAKERS)
-    def test_it_is_made_in_the_scope(self, call: str, other_device: Device) -> None:
+    def test_creation_follows_the_scope(self, call: str, other_device: Device) -> None:
         """Inside `on`, creation uses its device; ``device=`` overrides it."""
         make, expected = MAKERS[call]
         with ds.on(other_device):
@@ -73,7 +73,7 @@ class CreationTests(Kit):
 
     @feature("create")
     @pytest.mark.parametrize("shape", [3, (), (0,), (2, 0), [2, 3], np.int64(2)], ids=repr)
-    def test_empty_has_the_shape_alone(self, shape: Any, device: Device) -> None:
+    def test_empty_has_the_requested_shape(self, shape: Any, device: Device) -> None:
         """`empty` promises shape, dtype and device."""
         x = ds.empty(shape, dtype="float32", device=device)
         assert self.adapter.shape(x) == np.empty(shape).shape
@@ -105,7 +105,7 @@ class CreationTests(Kit):
     @feature("float16")
     @feature("create")
     @pytest.mark.parametrize("like", ["zeros", "ones", "full", "empty"])
-    def test_likes_are_like(self, like: str, device: Device) -> None:
+    def test_like_functions_keep_dtype_shape_and_device(self, like: str, device: Device) -> None:
         """A ``*_like`` tensor has its model's shape, dtype, device and framework, unless an argument overrides them."""
         x = self.tensor(device, (2, 3), "int32")
         value = {"full": (7,)}.get(like, ())
@@ -118,7 +118,7 @@ class CreationTests(Kit):
             assert self.same_numbers(same, np.full((2, 3), {"zeros": 0, "ones": 1, "full": 7}[like]))
 
     @feature("create")
-    def test_likes_ignore_the_scope(self, other_device: Device) -> None:
+    def test_like_functions_ignore_the_scope(self, other_device: Device) -> None:
         """A ``*_like`` tensor is on its model's device, also inside `on`."""
         x = self.tensor()
         with ds.on(other_device):
@@ -126,7 +126,7 @@ class CreationTests(Kit):
 
     # ------------------------------------------------------------------ lists of tensors
     @feature("create", "several")
-    def test_a_list_of_tensors_is_stacked_where_they_are(self, device: Device) -> None:
+    def test_asarray_stacks_a_list_of_tensors_on_their_device(self, device: Device) -> None:
         """Tensors are stacked on their common device, at any nesting, and nothing is copied through the host."""
         a, b = self.tensor(device, (2,)), self.tensor(device, (2,))
         with ds.transfers() as log:
@@ -145,7 +145,7 @@ class CreationTests(Kit):
             assert self.same_numbers(flat, np.stack([numbers((2,))] * 2)), "in memory of its own"
 
     @feature("create", "several")
-    def test_numbers_stand_among_tensors(self, device: Device) -> None:
+    def test_asarray_takes_numbers_among_tensors(self, device: Device) -> None:
         """Numbers in a list take the dtype of the tensors if it can represent them, and go to the tensors' device."""
         x = ds.asarray(1.5, dtype="float32", device=device)
         for values, expected in (([x, 2], [1.5, 2]), ([0, x, 0.25], [0, 1.5, 0.25]), ([[1, 2], [x, x]], 0)):
@@ -157,7 +157,7 @@ class CreationTests(Kit):
 
     @feature("float16")
     @feature("create", "several")
-    def test_tensors_of_a_list_on_different_devices(self, away: tuple[Device, Device]) -> None:
+    def test_asarray_of_tensors_on_different_devices(self, away: tuple[Device, Device]) -> None:
         """Tensors on different devices raise an error that names them; with ``device=`` they are moved there."""
         xs = [self.tensor(there, (2,)) for there in away]
         with pytest.raises(ds.DeviceMismatchError) as caught:
@@ -173,7 +173,7 @@ class CreationTests(Kit):
         assert self.adapter.dtype_name(wide) == "float16"
 
     @feature("create", "several")
-    def test_lists_that_are_no_tensor_are_refused(self, device: Device) -> None:
+    def test_asarray_refuses_ragged_lists(self, device: Device) -> None:
         """Rows of different shapes, arbitrary objects, and ``copy=False`` raise an error."""
         x, y = self.tensor(device, (2,)), self.tensor(device, (3,))
         for values in ([x, y], [x, 1], [[x, x], [x]], [x, "text"], [x, object()], [[], [x]], [x, None]):
@@ -183,7 +183,7 @@ class CreationTests(Kit):
             ds.asarray([x, x], copy=False)
 
     @feature("create", "several")
-    def test_dtypes_are_promoted_as_the_framework_stacks(self, device: Device) -> None:
+    def test_asarray_promotes_dtypes_as_the_framework_does(self, device: Device) -> None:
         """Mixed dtypes are promoted or refused by name, as the framework does; ``dtype=`` works on every framework."""
         xs = [self.tensor(device, (2,), "float32"), self.tensor(device, (2,), "int32")]
         made = ds.asarray(xs, dtype="float32")
@@ -199,7 +199,7 @@ class CreationTests(Kit):
             assert self.adapter.dtype_name(promoted).startswith("float")
 
     @feature("create", "several", "gradient")
-    def test_gradients_flow_to_the_tensors_of_a_list(self, device: Device) -> None:
+    def test_gradients_flow_through_asarray_of_a_list(self, device: Device) -> None:
         """Gradients flow from the stacked tensor to each tensor of the list, also if the list is moved."""
         for target in (None, "cpu"):
 

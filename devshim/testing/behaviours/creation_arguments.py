@@ -39,7 +39,7 @@ class CreationArgumentTests(Kit):
 
     @feature("create")
     @pytest.mark.parametrize("nonsense", NONSENSE)
-    def test_nonsense_is_refused(self, nonsense: str) -> None:
+    def test_creation_refuses_invalid_arguments(self, nonsense: str) -> None:
         """Invalid arguments raise the same `ArgumentError` on every framework."""
         with pytest.raises(ds.ArgumentError):
             NONSENSE[nonsense]()
@@ -81,7 +81,7 @@ class CreationArgumentTests(Kit):
 
     @feature("float16")
     @feature("create")
-    def test_dtypes_come_in_three_ways(self, device: Device) -> None:
+    def test_dtypes_are_accepted_in_three_forms(self, device: Device) -> None:
         """A dtype can be a name, a NumPy dtype, or the framework's own."""
         own = self.adapter.dtype("float16")
         for dtype in ("float16", np.float16, np.dtype("float16"), own):
@@ -132,7 +132,7 @@ class CreationArgumentTests(Kit):
     @pytest.mark.parametrize(
         "values", ["text", [[1, 2], [3]], ["a"], {}, object(), [None]], ids=lambda value: repr(value)[:14]
     )
-    def test_asarray_refuses_what_holds_no_numbers(self, values: Any) -> None:
+    def test_asarray_refuses_values_that_are_not_numbers(self, values: Any) -> None:
         """A value that cannot be read as numbers raises `ConversionError` on every framework."""
         with pytest.raises(ds.ConversionError):
             ds.asarray(values)

@@ -30,7 +30,7 @@ class DeviceTests(Kit):
     """`device_count`, `devices`, `describe`, `try_gpu`, `require`, and every spelling of a device."""
 
     @feature("count")
-    def test_devices_are_the_host_and_then_the_cards(self) -> None:
+    def test_devices_lists_the_host_then_the_gpus(self) -> None:
         """`devices` lists each device once, the host first, and as many of each kind as `device_count` returns."""
         found = ds.devices()
         assert found[0] is ds.cpu()
@@ -44,7 +44,7 @@ class DeviceTests(Kit):
 
     @feature("count")
     @pytest.mark.parametrize("kind", KINDS)
-    def test_counting_an_absent_kind_gives_zero(self, kind: str) -> None:
+    def test_device_count_of_an_absent_kind_is_zero(self, kind: str) -> None:
         """`device_count` returns an int for every known kind, and never raises for one."""
         count = ds.device_count(kind)
         assert type(count) is int
@@ -52,7 +52,7 @@ class DeviceTests(Kit):
         assert kind != "cpu" or count == 1
 
     @feature("count")
-    def test_counting_knows_the_aliases(self) -> None:
+    def test_device_count_accepts_aliases(self) -> None:
         """``cuda`` and ``rocm`` are ``gpu``; an unknown kind raises."""
         assert ds.device_count("cuda") == ds.device_count("ROCM") == ds.device_count()
         with pytest.raises(ds.DeviceSpecError):
@@ -85,7 +85,7 @@ class DeviceTests(Kit):
         assert ds.require(str(device).upper()) is device
 
     @feature("missing_device")
-    def test_require_says_how_many_there_are_and_why(self, missing_device: Device) -> None:
+    def test_require_reports_how_many_devices_exist_and_why(self, missing_device: Device) -> None:
         """The error names the device, the framework, the count, a reason, and what to type next."""
         with pytest.raises(ds.DeviceNotFoundError) as caught:
             ds.require(missing_device)
@@ -105,7 +105,7 @@ class DeviceTests(Kit):
 
     @feature("place")
     @pytest.mark.parametrize("spelling", [*GPU_SPELLINGS, int, "pair"], ids=str)
-    def test_every_spelling_of_a_card(self, spelling: Any, other_device: Device) -> None:
+    def test_every_spelling_of_a_gpu(self, spelling: Any, other_device: Device) -> None:
         """A GPU is accepted by each of its names, by its number, and by its DLPack pair."""
         index = other_device.index
         name = index if spelling is int else (2, index) if spelling == "pair" else spelling.format(index)
@@ -123,7 +123,7 @@ class DeviceTests(Kit):
 
     @feature("place")
     @pytest.mark.parametrize("nonsense", NO_SPELLINGS, ids=lambda value: repr(value)[:20])
-    def test_what_names_no_device_is_refused(self, nonsense: object) -> None:
+    def test_invalid_device_names_are_refused(self, nonsense: object) -> None:
         """Any other value raises `DeviceSpecError` at the call, and is never evaluated."""
         x = self.tensor()
         for call in (lambda: ds.place(x, nonsense), lambda: ds.on(nonsense), lambda: ds.require(nonsense)):

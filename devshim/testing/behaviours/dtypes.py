@@ -20,7 +20,7 @@ class DtypeTests(Kit):
 
     @feature("numpy")
     @pytest.mark.parametrize("dtype", DTYPES)
-    def test_a_name_is_its_dtypes_name(self, dtype: str) -> None:
+    def test_dtype_names_round_trip(self, dtype: str) -> None:
         """The framework's dtype for a name is recognised as its own, and tensors made with it have that name."""
         own = self.adapter.dtype(dtype)
         assert self.adapter.is_dtype(own)
@@ -57,7 +57,7 @@ class DtypeTests(Kit):
         assert self.same_numbers(y, numbers())
 
     @feature("float64")
-    def test_wide_values_survive_the_way_around(self, device: Device) -> None:
+    def test_64_bit_values_survive_a_cast(self, device: Device) -> None:
         """64-bit values keep their width through host, device, copy and back."""
         for dtype in ("int64", "float64"):
             a = sample(dtype, (5,))

@@ -135,7 +135,7 @@ class ErrorTests(Kit):
     """The text that a user reads when a call is refused."""
 
     @pytest.mark.parametrize("case", REFUSED)
-    def test_a_refusal_reads_the_same_everywhere(self, case: str) -> None:
+    def test_errors_have_the_same_text_on_every_framework(self, case: str) -> None:
         """The text starts with the same words on every framework, followed by a blank line and a hint."""
         call, cls, builtin, words = REFUSED[case]
         error = self.caught(call, self.tensor())
@@ -147,7 +147,7 @@ class ErrorTests(Kit):
         assert "\n" not in error.problem
 
     @pytest.mark.parametrize("case", REFUSED)
-    def test_errors_travel(self, case: str) -> None:
+    def test_errors_can_be_pickled(self, case: str) -> None:
         """An error survives pickling and copying, which it needs to cross processes."""
         error = self.caught(REFUSED[case][0], self.tensor())
         for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):

@@ -130,7 +130,7 @@ class ExplainTests(Kit):
 
     @pytest.mark.parametrize("call", tried(CALLS))
     @feature("explain")
-    def test_every_call_has_its_line(self, call: str, device: Device) -> None:
+    def test_explain_shows_a_native_line_for_every_call(self, call: str, device: Device) -> None:
         """Each public call gives at least one line, printed when it is recorded, that names the call's device."""
 
         def body() -> tuple[list[str], str]:
@@ -147,8 +147,8 @@ class ExplainTests(Kit):
         assert not any("sim:" in line or "sim_gpu" in line for line in lines), lines
         assert printed == "".join(f"{line}\n" for line in lines)
 
-    def test_every_public_function_has_its_line_here(self) -> None:
-        """Each public function is called by `test_every_call_has_its_line`, or has a reason why it is not."""
+    def test_every_public_function_is_explained(self) -> None:
+        """Each public function is called by the test of native lines, or has a reason why it is not."""
         public = {name for name in ds.__all__ if inspect.isfunction(getattr(ds, name))} | {"MetricLog", "on"}
         known = {*CALLS, *LIKE_OTHERS, *WITHOUT}
         assert public - known == set()
@@ -156,7 +156,7 @@ class ExplainTests(Kit):
 
     @feature("models")
     @hook("model")
-    def test_models_have_their_lines(self, device: Device) -> None:
+    def test_explain_shows_native_lines_for_models(self, device: Device) -> None:
         """A model and its optimizer have one line each, in every call that takes them."""
         model = self.model()
         calls: dict[str, Callable[[], object]] = {
@@ -175,7 +175,7 @@ class ExplainTests(Kit):
             assert not any(line.startswith("#") for line in lines), lines
 
     @feature("explain")
-    def test_large_trees_are_abridged(self) -> None:
+    def test_explain_abridges_large_trees(self) -> None:
         """A tree of many tensors shows the first ones by their keys, and how many more there are."""
         x = self.tensor()
         tree = {f"w{i}": ds.copy(x, "cpu") for i in range(20)}
@@ -186,7 +186,7 @@ class ExplainTests(Kit):
         assert len(lines) == 9
 
     @feature("explain")
-    def test_the_device_is_in_the_line(self, device: Device) -> None:
+    def test_explain_names_the_device(self, device: Device) -> None:
         """The line for a copy names the device as users of the framework do, if the framework has several devices."""
         if "gpu" not in self.adapter.kinds() or self.backend == "numpy":
             return
@@ -194,7 +194,7 @@ class ExplainTests(Kit):
             ds.copy(self.tensor(), device)
         assert self.adapter.native_text(device) in lines[-1] or f"{device.index}" in lines[-1]
 
-    def test_outside_nothing_is_recorded(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_explain_records_nothing_outside_its_block(self, capsys: pytest.CaptureFixture[str]) -> None:
         """Before, after and in other threads nothing is recorded or printed.
 
         Inside the block, lines are printed by default.
@@ -209,7 +209,7 @@ class ExplainTests(Kit):
         assert lines == recorded
         assert capsys.readouterr().out.splitlines() == recorded
 
-    def test_explanations_nest(self) -> None:
+    def test_explain_blocks_nest(self) -> None:
         """An outer block records what an inner block records."""
         x = self.tensor()
         with ds.explain(file=None) as outer:
@@ -218,7 +218,7 @@ class ExplainTests(Kit):
                 ds.copy(x, "cpu")
         assert len(outer) == 2 * len(inner) > 0
 
-    def test_the_lines_of_parallel_are_in_the_order_of_its_callables(self) -> None:
+    def test_explain_orders_the_lines_of_parallel_by_callable(self) -> None:
         """Lines of the calls inside `parallel` come in the order of its callables, whichever thread runs first."""
         x, second_ends = self.tensor(), threading.Event()
 

@@ -30,7 +30,7 @@ class GlobalStateTests(Kit):
     """Global state before and after a call."""
 
     @pytest.mark.parametrize("call", tried(sorted(set(CALLS) - {"uniform", "normal", "seed", "set_device"})))
-    def test_a_call_leaves_everything_as_it_was(self, call: str, device: Device) -> None:
+    def test_a_call_does_not_change_global_state(self, call: str, device: Device) -> None:
         """A call changes no environment, working folder, setting or generator of Python, NumPy or the framework."""
         x = self.tensor()
         framework = self.global_state()
@@ -41,7 +41,7 @@ class GlobalStateTests(Kit):
         assert self.global_state() == framework
 
     @hook("global_state")
-    def test_another_threads_default_leaves_this_one(self, device: Device) -> None:
+    def test_a_default_in_another_thread_does_not_reach_this_one(self, device: Device) -> None:
         """`set_device` and `on` in another thread change nothing that the framework shares among threads."""
         before = self.global_state()
 
@@ -53,7 +53,7 @@ class GlobalStateTests(Kit):
         assert self.global_state() == before
 
     @hook("global_state")
-    def test_an_error_leaves_everything_as_it_was(self, device: Device) -> None:
+    def test_an_error_does_not_change_global_state(self, device: Device) -> None:
         """A refused call changes nothing, also inside a scope."""
         before = self.global_state()
         with pytest.raises(ds.DeviceNotFoundError), ds.on(device):

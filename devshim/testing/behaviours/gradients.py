@@ -44,7 +44,7 @@ class GradientTests(Kit):
 
     @feature("gradient", "guard")
     @pytest.mark.parametrize("call", ["place", "copy"])
-    def test_the_gradient_comes_back_under_a_guard(self, journey: tuple[Device, Device], call: str) -> None:
+    def test_gradients_of_explicit_copies_pass_the_guard(self, journey: tuple[Device, Device], call: str) -> None:
         """An explicit copy brings its gradient back, and a guard does not report that as an implicit transfer."""
         move = ds.place if call == "place" else ds.copy
         x = self.tensor(journey[0])
@@ -64,7 +64,7 @@ class GradientTests(Kit):
     @feature("gradient")
     @hook("trainable")
     @pytest.mark.parametrize("call", ["place", "copy"])
-    def test_the_flag_is_kept(self, journey: tuple[Device, Device], call: str) -> None:
+    def test_the_gradient_flag_is_kept(self, journey: tuple[Device, Device], call: str) -> None:
         """A tensor that requires a gradient still does after the move; a tensor that does not still does not."""
         move = ds.place if call == "place" else ds.copy
         plain = self.tensor(journey[0])

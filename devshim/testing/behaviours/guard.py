@@ -56,7 +56,7 @@ class GuardTests(Kit):
     # ------------------------------------------------------------------ guard
     @feature("guard")
     @pytest.mark.parametrize("how", HIDDEN)
-    def test_hidden_transfers_are_refused(self, other_device: Device, how: str) -> None:
+    def test_the_guard_refuses_implicit_transfers(self, other_device: Device, how: str) -> None:
         """Reading a GPU's value into Python raises `TransferError` at the line, and works again after the guard."""
         x = self.scalar(other_device)
         plain = outcome(lambda: HIDDEN[how](x))  # MXNet 1.9 cannot compare a tensor without axes
@@ -71,7 +71,7 @@ class GuardTests(Kit):
     @pytest.mark.parametrize(
         "how", [pytest.param(how, marks=[feature("several")] if how in SEVERAL else []) for how in EXPLICIT]
     )
-    def test_what_is_written_down_is_no_secret(self, device: Device, how: str) -> None:
+    def test_the_guard_allows_explicit_transfers(self, device: Device, how: str) -> None:
         """The calls of devshim are explicit transfers, and computing on a device copies nothing."""
         x = self.tensor(device)
         with ds.guard("error"):
@@ -79,7 +79,7 @@ class GuardTests(Kit):
 
     @feature("guard")
     @pytest.mark.parametrize("how", CARRIED)
-    def test_what_is_carried_to_a_card_is_refused(self, other_device: Device, how: str) -> None:
+    def test_the_guard_refuses_implicit_copies_to_a_gpu(self, other_device: Device, how: str) -> None:
         """Host data in an operator with a GPU's tensor is reported before it is copied, or the framework refuses it."""
         x = self.tensor(other_device)
         with ds.guard("error"), pytest.raises(Exception) as caught:  # noqa: PT011 - a refusal is the framework's own
@@ -91,7 +91,7 @@ class GuardTests(Kit):
             assert self.same_numbers(x + x, 2 * numbers())
 
     @feature("guard")
-    def test_a_number_beside_a_card_is_no_secret(self, other_device: Device) -> None:
+    def test_the_guard_allows_python_numbers_as_operands(self, other_device: Device) -> None:
         """Python numbers are allowed in an operator with a GPU's tensor; tensors on one device are not copied."""
         x = self.tensor(other_device)
         with ds.guard("error"):
@@ -101,7 +101,7 @@ class GuardTests(Kit):
         assert ds.device_of(z) is other_device
 
     @feature("guard")
-    def test_the_host_has_no_secrets(self) -> None:
+    def test_the_guard_ignores_tensors_on_the_host(self) -> None:
         """On the host there is nothing to transfer."""
         x = self.scalar(ds.cpu())
         with ds.guard("error"):
@@ -134,7 +134,7 @@ class GuardTests(Kit):
 
     @feature("guard")
     @pytest.mark.parametrize("how", NUMPYS)
-    def test_what_numpy_reads_is_refused(self, other_device: Device, how: str) -> None:
+    def test_the_guard_refuses_reads_by_numpy(self, other_device: Device, how: str) -> None:
         """If NumPy reads a GPU's values, the guard reports it.
 
         Otherwise they stay there, or the read fails in any case.
@@ -150,7 +150,7 @@ class GuardTests(Kit):
             assert str(getattr(y, "dtype", None)) == "object" or ds.device_of(y) is other_device
 
     @feature("guard")
-    def test_reading_one_by_one_is_refused(self, other_device: Device) -> None:
+    def test_the_guard_refuses_iteration(self, other_device: Device) -> None:
         """Splitting a tensor into rows copies nothing; reading an element does."""
         x = self.tensor(other_device)
         with ds.guard("error"):
@@ -162,7 +162,7 @@ class GuardTests(Kit):
         assert f"at {__file__}:{at}" in caught.value.problem
 
     @feature("guard")
-    def test_a_mask_is_refused(self, other_device: Device) -> None:
+    def test_the_guard_refuses_boolean_masks(self, other_device: Device) -> None:
         """A mask is refused, because the host waits for the number of elements that it selects on the GPU."""
         x = self.tensor(other_device)
         plain = outcome(lambda: x[x > 1])
@@ -171,7 +171,7 @@ class GuardTests(Kit):
             assert outcome(lambda: x[x > 1]) is plain
 
     @feature("guard")
-    def test_writing_what_is_the_hosts_is_refused(self, other_device: Device) -> None:
+    def test_the_guard_refuses_writing_host_values(self, other_device: Device) -> None:
         """Writing a NumPy array into a GPU's tensor is refused, and the tensor is unchanged."""
         x = self.tensor(other_device)
         found = refusal(lambda: x.__setitem__(0, np.zeros(4, "float32")))
@@ -179,14 +179,14 @@ class GuardTests(Kit):
         assert self.same_numbers(x, numbers())
 
     @feature("guard")
-    def test_mixed_devices_are_refused(self, away: tuple[Device, Device]) -> None:
+    def test_the_guard_refuses_mixed_devices(self, away: tuple[Device, Device]) -> None:
         """Tensors on two simulated GPUs cannot meet in an operator, with or without a guard."""
         x, y = self.tensor(away[0]), self.tensor(away[1])
         assert not self.adapter.simulated or refusal(lambda: x + y) is not None
 
     # ------------------------------------------------------------------ threads and tasks
     @feature("guard")
-    def test_a_guard_is_its_threads_own(self, other_device: Device) -> None:
+    def test_a_guard_applies_to_its_own_thread(self, other_device: Device) -> None:
         """A guard applies to its own thread only: others read freely, and their guards do not affect this one."""
         x = self.scalar(other_device)
 
@@ -197,7 +197,7 @@ class GuardTests(Kit):
                 assert float(x) == 1
 
     @feature("guard")
-    def test_a_guard_is_its_tasks_own(self, other_device: Device) -> None:
+    def test_a_guard_applies_to_its_own_task(self, other_device: Device) -> None:
         """Each task of a thread has its own guard, too."""
         x = self.scalar(other_device)
 
@@ -212,7 +212,7 @@ class GuardTests(Kit):
         assert asyncio.run(all_of_them()) == [ds.TransferError, None, ds.TransferError]
 
     @feature("guard")
-    def test_guards_within_guards(self, other_device: Device) -> None:
+    def test_guards_nest(self, other_device: Device) -> None:
         """The innermost guard applies, also if one is entered twice, and after an exception."""
         x, strict = self.scalar(other_device), ds.guard("error")
         with strict, strict:
@@ -223,7 +223,7 @@ class GuardTests(Kit):
         assert float(x) == 1
 
     @feature("guard")
-    def test_a_generators_guard(self, other_device: Device) -> None:
+    def test_a_guard_in_a_generator(self, other_device: Device) -> None:
         """A guard that a generator opens ends with it, in whatever order generators end."""
         x = self.scalar(other_device)
 
@@ -242,7 +242,7 @@ class GuardTests(Kit):
         assert refusal(lambda: float(x)) is ds.TransferError
 
     @feature("guard")
-    def test_afterwards_nothing_is_left(self, other_device: Device) -> None:
+    def test_a_guard_restores_the_framework(self, other_device: Device) -> None:
         """The classes of tensors have exactly the same attributes afterwards, however a block ended."""
         x = self.scalar(other_device)
         before = {cls: dict(vars(cls)) for cls in type(x).__mro__}

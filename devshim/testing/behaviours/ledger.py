@@ -25,7 +25,7 @@ class LedgerTests(Kit):
 
     # ------------------------------------------------------------------ ledger
     @feature("place")
-    def test_every_copy_is_known_to_the_byte(self, away: tuple[Device, Device]) -> None:
+    def test_the_ledger_records_the_bytes_of_every_copy(self, away: tuple[Device, Device]) -> None:
         """The ledger records source, target, bytes and line of tensors and trees, to and from the host."""
         source, target = away
         a = numbers()
@@ -45,7 +45,7 @@ class LedgerTests(Kit):
         assert log.total_bytes == 4 * NBYTES
 
     @feature("place")
-    def test_a_tree_is_known_to_the_byte(self, away: tuple[Device, Device]) -> None:
+    def test_the_ledger_records_the_bytes_of_a_tree(self, away: tuple[Device, Device]) -> None:
         """A tree's tensors with the same source and target are one transfer, with all their bytes and their number."""
         tree = [self.tensor(away[0], (i + 1, 2)) for i in range(5)]
         with ds.transfers() as log:
@@ -55,7 +55,7 @@ class LedgerTests(Kit):
 
     @feature("models")
     @pytest.mark.hook("model")
-    def test_a_model_is_known_to_the_byte(self, away: tuple[Device, Device]) -> None:
+    def test_the_ledger_records_the_bytes_of_a_model(self, away: tuple[Device, Device]) -> None:
         """Moving a model copies each of its tensors once."""
         model = ds.place(self.model(), away[0])
         sizes = [self.adapter.nbytes(leaf.read()) for leaf in self.adapter.leaves(model)]
@@ -68,7 +68,7 @@ class LedgerTests(Kit):
 
     @feature("models")
     @pytest.mark.hook("model")
-    def test_a_copy_of_a_model_is_known_to_the_byte(self, away: tuple[Device, Device]) -> None:
+    def test_the_ledger_records_the_bytes_of_a_copied_model(self, away: tuple[Device, Device]) -> None:
         """A copy is recorded once for each device, including the one on which the model already is."""
         model = ds.place(self.model(), away[0])
         with ds.transfers() as log:
@@ -112,7 +112,7 @@ class LedgerTests(Kit):
         assert log.flush().tolist() == [3, 0.5]
 
     @feature("several")
-    def test_scalars_of_every_dtype_are_taken(self, other_device: Device) -> None:
+    def test_metric_log_accepts_scalars_of_every_dtype(self, other_device: Device) -> None:
         """Each dtype is kept; bfloat16, which NumPy lacks, becomes float32.
 
         Two dtypes may need a third that represents both.
@@ -133,7 +133,7 @@ class LedgerTests(Kit):
         assert log.flush().tolist() == [200, -1]
 
     @feature("several")
-    def test_scalars_are_taken_as_they_are_then(self, device: Device) -> None:
+    def test_metric_log_keeps_the_value_at_append(self, device: Device) -> None:
         """A later write in place changes no appended value, neither the first nor a later one of the same kind."""
         log = ds.MetricLog(device)
         x = ds.full((1,), 0, dtype="float32", device=device)
@@ -148,9 +148,7 @@ class LedgerTests(Kit):
         assert log.flush().tolist() == [0, 1, 2, 3]
 
     @feature("several")
-    def test_scalars_that_differ_from_those_before_them_are_looked_at(
-        self, device: Device, away: tuple[Device, Device]
-    ) -> None:
+    def test_metric_log_checks_scalars_that_differ(self, device: Device, away: tuple[Device, Device]) -> None:
         """After many alike scalars, another shape or dtype and a number are accepted; invalid values are refused."""
         log = ds.MetricLog(device)
         for i in range(3):
@@ -167,7 +165,7 @@ class LedgerTests(Kit):
         assert log.flush().tolist() == [0, 1, 2, 3, 4, 5, 6, 9]
 
     @feature("several")
-    def test_plain_scalars_in_host_memory_take_no_operator(
+    def test_metric_log_reads_plain_host_scalars_without_an_operator(
         self, device: Device, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """On the host and on a simulated GPU no operator runs, because copying a number costs more than reading it."""
@@ -182,7 +180,7 @@ class LedgerTests(Kit):
         assert log.flush().tolist() == [0, 1, 2, 3, 4]
 
     @feature("several")
-    def test_scalars_without_axes_are_taken_too(self, other_device: Device) -> None:
+    def test_metric_log_accepts_zero_dimensional_scalars(self, other_device: Device) -> None:
         """A tensor without axes is a number, also in MXNet 1.9, which takes its shape for an unknown one."""
         log = ds.MetricLog(other_device)
         for value in (1, 2):

@@ -63,7 +63,7 @@ class MissingDeviceTests(Kit):
 
     @feature("missing_device")
     @pytest.mark.parametrize("spelling", ["cuda:99", "/GPU:99", 99, "tpu:7"])
-    def test_the_spelling_does_not_help(self, spelling: object) -> None:
+    def test_a_missing_device_is_refused_in_every_spelling(self, spelling: object) -> None:
         """A missing device is refused in every spelling."""
         for call in ("place", "zeros", "on"):
             self.refused(call, self.tensor(), spelling)

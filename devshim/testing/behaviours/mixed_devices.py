@@ -32,7 +32,7 @@ class MixedDeviceTests(Kit):
     """`same_device`, `require_same_device`, `run`."""
 
     @feature("follow_data")
-    def test_same_device_says_whether(self, device: Device) -> None:
+    def test_same_device_compares_devices(self, device: Device) -> None:
         """`same_device` is True if all tensors, also those in trees, are on one device; other values do not count."""
         x, y = self.tensor(device), self.tensor(device)
         assert ds.same_device(x, y, {"z": [x, 3]}) is True
@@ -43,14 +43,14 @@ class MixedDeviceTests(Kit):
         assert ds.require_same_device(x=3) is None
 
     @feature("follow_data")
-    def test_different_devices_are_told(self, away: tuple[Device, Device]) -> None:
+    def test_require_same_device_names_each_argument(self, away: tuple[Device, Device]) -> None:
         """`same_device` is False across devices, also if one of the tensors is deep in a tree."""
         x, y = self.tensor(away[0]), self.tensor(away[1])
         assert ds.same_device(x, y) is False
         assert ds.same_device({"a": x, "b": (1, [y])}) is False
 
     @feature("follow_data")
-    def test_the_refusal_is_the_same_text_everywhere(self, other_device: Device) -> None:
+    def test_the_mismatch_text_is_the_same_on_every_framework(self, other_device: Device) -> None:
         """`DeviceMismatchError` names each argument, its device, and the line that fixes it, word for word."""
         x, y = self.tensor(), self.tensor(other_device)
         d = str(other_device)
@@ -66,7 +66,7 @@ class MixedDeviceTests(Kit):
         assert caught.value.problem.endswith(f"args[0] is on cpu, args[1][0] is on {d}, args[1][1] is on {d}")
 
     @feature("follow_data")
-    def test_the_hint_mends_it(self, away: tuple[Device, Device]) -> None:
+    def test_the_hint_of_a_mismatch_works(self, away: tuple[Device, Device]) -> None:
         """Running the hint's line makes the refused call work."""
         names: dict[str, Any] = {"ds": ds, "x": self.tensor(away[0]), "y": self.tensor(away[1])}
         with pytest.raises(ds.DeviceMismatchError) as caught:
@@ -115,7 +115,7 @@ class MixedDeviceTests(Kit):
         assert called == []
 
     @feature("follow_data")
-    def test_run_without_tensors_calls_as_it_is(self) -> None:
+    def test_run_without_tensors_just_calls(self) -> None:
         """Arguments and result pass through unchanged; an error of the function itself is raised unchanged."""
 
         def pair(a: int, *, b: str) -> tuple[int, str]:
@@ -138,7 +138,7 @@ class MixedDeviceTests(Kit):
                 ds.to_numpy(mix())
 
     @feature("simulate")
-    def test_a_refused_operator_raises_devshims_error(self, away: tuple[Device, Device]) -> None:
+    def test_a_refused_operator_raises_device_mismatch_error(self, away: tuple[Device, Device]) -> None:
         """On simulated GPUs the error is a `ds.DeviceMismatchError` and the framework's own, with a ``ds`` name."""
         if not self.adapter.simulated:
             pytest.skip("hardware: on real cards the framework raises its own error")

@@ -119,7 +119,7 @@ class ModelTests(ModelKit):
 
     @feature("models")
     @hook("model", "optimizer")
-    def test_gradients_move_along(self, away: tuple[Device, Device]) -> None:
+    def test_gradients_move_with_their_parameters(self, away: tuple[Device, Device]) -> None:
         """If the framework stores gradients in its parameters, they move along and are equal bit for bit."""
         model = ds.place(self.model(), away[0])
         seen: list[dict[str, np.ndarray]] = []
@@ -137,7 +137,7 @@ class ModelTests(ModelKit):
 
     @feature("models")
     @hook("tied_model")
-    def test_ties_stay_ties(self, away: tuple[Device, Device]) -> None:
+    def test_tied_weights_stay_tied(self, away: tuple[Device, Device]) -> None:
         """A weight shared by two layers moves once and stays shared: a change through one is visible in the other."""
         model = ds.place(self.tied_model(), away[0])
 
@@ -157,7 +157,7 @@ class ModelTests(ModelKit):
 
     @feature("models")
     @hook("unbuilt_model")
-    def test_what_is_not_built_is_built_where_it_was_placed(self, other_device: Device) -> None:
+    def test_an_unbuilt_model_is_built_on_its_target(self, other_device: Device) -> None:
         """The first call builds a model of unknown shapes on the device on which it was placed."""
         model = ds.place(self.unbuilt_model(), other_device)
         y = self.forward(model, self.data(other_device)[0])
@@ -196,7 +196,7 @@ class ModelTests(ModelKit):
 
     @feature("models")
     @hook("model")
-    def test_copy_false_moves_no_model(self, away: tuple[Device, Device]) -> None:
+    def test_copy_false_refuses_to_move_a_model(self, away: tuple[Device, Device]) -> None:
         """``copy=False`` raises if a copy is needed, and accepts a model that is already there."""
         model = ds.place(self.model(), away[0])
         assert ds.place(model, away[0], copy=False) is model

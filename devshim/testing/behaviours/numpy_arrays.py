@@ -67,7 +67,7 @@ class NumpyArrayTests(Kit):
         assert bits(b) == bits(numbers())
 
     @feature("numpy")
-    def test_from_numpy_shares_only_on_demand(self) -> None:
+    def test_from_numpy_shares_only_on_request(self) -> None:
         """``copy=False`` shares the memory, so that a write is visible, or raises."""
         a = at_offset(numbers(), 0)
         try:
@@ -87,7 +87,7 @@ class NumpyArrayTests(Kit):
                     share(a, copy=False)
 
     @feature("numpy")
-    def test_to_numpy_shares_only_on_demand(self) -> None:
+    def test_to_numpy_shares_only_on_request(self) -> None:
         """``copy=False`` returns the tensor's own memory, so that a write is visible, or raises."""
         x = self.tensor()
         try:
@@ -100,7 +100,7 @@ class NumpyArrayTests(Kit):
         assert self.same_numbers(x, a)
 
     @feature("numpy")
-    def test_a_card_shares_nothing_with_the_host(self, other_device: Device) -> None:
+    def test_a_gpu_shares_no_memory_with_the_host(self, other_device: Device) -> None:
         """``copy=False`` across devices raises."""
         with pytest.raises(ds.CopyNeededError):
             ds.to_numpy(self.tensor(other_device), copy=False)
@@ -136,7 +136,7 @@ class NumpyArrayTests(Kit):
 
     @feature("numpy")
     @pytest.mark.parametrize("value", [[1.0], 2.5, "text", None], ids=repr)
-    def test_from_numpy_wants_an_array(self, value: Any) -> None:
+    def test_from_numpy_requires_an_array(self, value: Any) -> None:
         """`from_numpy` takes only arrays; `asarray` takes other values."""
         with pytest.raises(ds.ArgumentError):
             ds.from_numpy(value)

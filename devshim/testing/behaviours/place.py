@@ -22,7 +22,9 @@ class PlaceTests(Kit):
     @feature("place")
     @pytest.mark.parametrize("shape", SHAPES, ids=str)
     @pytest.mark.parametrize("copy", [None, False])
-    def test_already_there_is_the_same_object(self, device: Device, shape: tuple[int, ...], copy: bool | None) -> None:
+    def test_place_returns_the_same_object_if_it_is_there(
+        self, device: Device, shape: tuple[int, ...], copy: bool | None
+    ) -> None:
         """If the tensor is already on the device, `place` returns the same object."""
         x = self.tensor(device, shape)
         assert ds.place(x, device, copy=copy) is x
@@ -30,7 +32,7 @@ class PlaceTests(Kit):
 
     @feature("place")
     @pytest.mark.parametrize("shape", SHAPES, ids=str)
-    def test_it_arrives(self, away: tuple[Device, Device], shape: tuple[int, ...]) -> None:
+    def test_place_moves_a_tensor(self, away: tuple[Device, Device], shape: tuple[int, ...]) -> None:
         """Otherwise the result is on the device, of the framework's type and equal bit for bit.
 
         The source is unchanged.
@@ -46,7 +48,7 @@ class PlaceTests(Kit):
 
     @feature("place")
     @pytest.mark.parametrize("dtype", DTYPES)
-    def test_every_dtype_arrives(self, away: tuple[Device, Device], dtype: str) -> None:
+    def test_place_moves_every_dtype(self, away: tuple[Device, Device], dtype: str) -> None:
         """Moving changes neither the dtype nor any bit."""
         a = sample(dtype)
         y = ds.place(ds.from_numpy(a, away[0]), away[1])
@@ -55,7 +57,7 @@ class PlaceTests(Kit):
 
     @feature("place")
     @pytest.mark.parametrize("dtype", OPTIONAL)
-    def test_a_dtype_the_framework_may_lack(self, device: Device, dtype: str) -> None:
+    def test_place_moves_optional_dtypes(self, device: Device, dtype: str) -> None:
         """A dtype is supported with all its bits, or refused by every function; it never becomes another dtype."""
         a = sample(dtype)
         try:
@@ -82,7 +84,7 @@ class PlaceTests(Kit):
             ds.place(self.tensor(), "cpu", copy=copy)
 
     @feature("place")
-    def test_a_view_stays_a_view_at_home(self, device: Device) -> None:
+    def test_place_keeps_a_view_that_is_there(self, device: Device) -> None:
         """A view that is placed on its own device remains the same view and shares the same memory."""
         x = self.tensor(device)
         view = self.part(x, slice(1, None))
@@ -91,7 +93,7 @@ class PlaceTests(Kit):
 
     @feature("place")
     @pytest.mark.parametrize("part", ["rows", "step", "column"])
-    def test_a_view_moved_is_a_tensor_of_its_own(self, away: tuple[Device, Device], part: str) -> None:
+    def test_a_moved_view_is_independent(self, away: tuple[Device, Device], part: str) -> None:
         """A moved view has only the view's values, whatever its strides, and shares no memory with its base."""
         index: Any = {"rows": slice(1, 3), "step": slice(0, 3, 2), "column": (slice(None), 1)}[part]
         x = self.tensor(away[0])
@@ -102,7 +104,7 @@ class PlaceTests(Kit):
         assert self.same_numbers(y, numbers()[index])
 
     @feature("place")
-    def test_there_and_back(self, away: tuple[Device, Device]) -> None:
+    def test_place_round_trip(self, away: tuple[Device, Device]) -> None:
         """A tensor that is moved and moved back has the same bits."""
         a = sample("float32", (17, 3))
         x = ds.from_numpy(a, away[0])
@@ -112,7 +114,7 @@ class PlaceTests(Kit):
 
     @feature("place")
     @pytest.mark.parametrize("value", [3, 2.5, None, "text", True, b"bytes"], ids=repr)
-    def test_what_is_no_tensor_passes_through(self, device: Device, value: object) -> None:
+    def test_place_passes_other_leaves_through(self, device: Device, value: object) -> None:
         """Values in a tree that need no move are returned unchanged."""
         tree = [value]
         assert ds.place(tree, device) is tree
@@ -120,7 +122,7 @@ class PlaceTests(Kit):
 
     @feature("place")
     @pytest.mark.parametrize("value", [3, "text", None, [1.0], {}, object], ids=repr)
-    def test_device_of_wants_a_tensor(self, value: object) -> None:
+    def test_device_of_requires_a_tensor(self, value: object) -> None:
         """`device_of` and `to_numpy` raise for a value that is not a tensor, with the name of its type."""
         for call in (ds.device_of, ds.to_numpy):
             with pytest.raises(ds.NotATensorError, match=type(value).__name__):
@@ -133,7 +135,7 @@ class PlaceTests(Kit):
         assert ds.device_of(ds.run(self.matmul, x, x)) is device
 
     @feature("non_blocking")
-    def test_non_blocking_is_right_after_synchronize(self, away: tuple[Device, Device]) -> None:
+    def test_non_blocking_copies_are_complete_after_synchronize(self, away: tuple[Device, Device]) -> None:
         """``non_blocking=True`` gives the right values after `synchronize`; a move to the host has always finished."""
         a = sample("float32", (300, 301))
         y = ds.place(ds.from_numpy(a, away[0]), away[1], non_blocking=True)

@@ -39,7 +39,7 @@ class RandomTests(Kit):
     @feature("random")
     @pytest.mark.parametrize("call", DRAWS)
     @pytest.mark.parametrize("size", [None, 3, (), (0,), (2, 3)], ids=repr)
-    def test_draws_are_where_they_were_asked_for(self, call: str, size: Any, device: Device) -> None:
+    def test_random_tensors_are_on_the_requested_device(self, call: str, size: Any, device: Device) -> None:
         """A draw has the requested shape and device, and the framework's default float dtype."""
         x = draw(call, size=size, device=device)
         assert ds.device_of(x) is device
@@ -48,20 +48,20 @@ class RandomTests(Kit):
 
     @feature("random")
     @pytest.mark.parametrize("call", DRAWS)
-    def test_draws_are_on_the_host_by_default(self, call: str) -> None:
+    def test_random_tensors_are_on_the_host_by_default(self, call: str) -> None:
         """Without ``device=``, and outside `on`, draws are on the CPU."""
         assert ds.device_of(draw(call, size=3)) is ds.cpu()
 
     @feature("random")
     @pytest.mark.parametrize("call", DRAWS)
-    def test_draws_follow_the_scope(self, call: str, other_device: Device) -> None:
+    def test_random_tensors_follow_the_scope(self, call: str, other_device: Device) -> None:
         """Inside `on`, draws are on its device."""
         with ds.on(other_device):
             assert ds.device_of(draw(call, size=3)) is other_device
 
     @feature("random")
     @pytest.mark.parametrize("call", DRAWS)
-    def test_one_seed_repeats_the_draws(self, call: str, device: Device) -> None:
+    def test_one_seed_repeats_random_tensors(self, call: str, device: Device) -> None:
         """A seed gives the same draws again on the same device.
 
         Another seed, and the next draw, give different ones.
@@ -81,7 +81,7 @@ class RandomTests(Kit):
         assert not set(first) & set(other)
 
     @feature("random")
-    def test_uniform_keeps_to_its_bounds(self, device: Device) -> None:
+    def test_uniform_stays_within_its_bounds(self, device: Device) -> None:
         """Uniform draws fill ``[low, high)``."""
         ds.random.seed(3)
         a = ds.to_numpy(ds.random.uniform(-2, 5, 5000, device=device)).astype("float64")
@@ -91,7 +91,7 @@ class RandomTests(Kit):
         assert abs(a.std() - 7 / 12**0.5) < 0.15
 
     @feature("random")
-    def test_normal_has_its_moments(self, device: Device) -> None:
+    def test_normal_has_the_requested_moments(self, device: Device) -> None:
         """Normal draws have the requested mean and deviation."""
         ds.random.seed(3)
         a = ds.to_numpy(ds.random.normal(4, 2, (50, 100), device=device)).astype("float64")
@@ -108,7 +108,7 @@ class RandomTests(Kit):
             pytest.param("float64", marks=feature("float64")),
         ],
     )
-    def test_draws_take_a_dtype(self, call: str, dtype: str, device: Device) -> None:
+    def test_random_tensors_take_a_dtype(self, call: str, dtype: str, device: Device) -> None:
         """A draw has the requested floating dtype."""
         x = draw(call, size=4, dtype=dtype, device=device)
         assert self.adapter.dtype_name(x) == dtype
@@ -116,7 +116,7 @@ class RandomTests(Kit):
 
     @feature("random")
     @pytest.mark.parametrize("nonsense", NONSENSE)
-    def test_parameters_that_make_no_sense_are_refused(self, nonsense: str) -> None:
+    def test_random_refuses_invalid_parameters(self, nonsense: str) -> None:
         """Invalid parameters raise `ArgumentError`."""
         with pytest.raises(ds.ArgumentError):
             NONSENSE[nonsense]()

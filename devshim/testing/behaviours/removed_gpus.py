@@ -73,7 +73,7 @@ class RemovedGpuTests(SubprocessKit):
 
     @feature("simulate", "simulate_memory", "several")
     @pytest.mark.parametrize("call", CALLS)
-    def test_a_call_that_uses_it_names_the_line(self, left: Tensor, call: str) -> None:
+    def test_a_tensor_on_a_removed_gpu_names_the_line_that_removed_it(self, left: Tensor, call: str) -> None:
         """Any call that uses a tensor on a removed GPU raises `SimulationError` with the line that removed it."""
         with pytest.raises(ds.SimulationError, match=r"gpu:1 was taken away at .*taken\.py:\d+") as caught:
             CALLS[call](left)
@@ -81,7 +81,7 @@ class RemovedGpuTests(SubprocessKit):
 
     @feature("simulate", "simulate_memory")
     @pytest.mark.parametrize("call", NATIVE)
-    def test_the_frameworks_operators_refuse_it(self, left: Tensor, call: str) -> None:
+    def test_operators_refuse_a_tensor_on_a_removed_gpu(self, left: Tensor, call: str) -> None:
         """The framework's own operators also raise it, in other threads, too."""
         with pytest.raises(ds.SimulationError, match="gpu:1 was taken away at "):
             NATIVE[call](left)
@@ -90,7 +90,7 @@ class RemovedGpuTests(SubprocessKit):
 
     @feature("simulate", "simulate_memory")
     @pytest.mark.parametrize("kind", [float, int, bool])
-    def test_its_numbers_are_not_read(self, other_device: Device, kind: Callable[[Any], object]) -> None:
+    def test_values_on_a_removed_gpu_are_not_read(self, other_device: Device, kind: Callable[[Any], object]) -> None:
         """``float(x)``, ``int(x)`` and ``bool(x)`` raise it, too."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs are not taken away")
@@ -100,7 +100,7 @@ class RemovedGpuTests(SubprocessKit):
         assert kind(x) == 1
 
     @feature("simulate", "simulate_memory")
-    def test_it_says_where_it_was(self, left: Tensor, other_device: Device) -> None:
+    def test_device_of_names_a_removed_gpu(self, left: Tensor, other_device: Device) -> None:
         """`device_of` and `placement_of` answer as before, and printing says why values are unavailable."""
         assert ds.device_of(left) is other_device
         assert ds.placement_of({"a": left}).devices == {other_device}
@@ -108,14 +108,14 @@ class RemovedGpuTests(SubprocessKit):
             assert "gpu:1 was taken away at " in text
 
     @feature("simulate", "simulate_memory")
-    def test_the_others_compute_on(self, left: Tensor) -> None:
+    def test_the_remaining_gpus_still_compute(self, left: Tensor) -> None:
         """The remaining GPUs and the host are not affected."""
         for device in ds.devices():
             x = self.tensor(device)
             assert self.same_numbers(ds.place(ds.run(lambda a: a + a, x), "cpu"), 2 * numbers())
 
     @feature("simulate", "simulate_memory")
-    def test_it_can_be_used_when_its_gpu_is_back(self, other_device: Device, tmp_path: Path) -> None:
+    def test_a_tensor_works_again_when_its_gpu_returns(self, other_device: Device, tmp_path: Path) -> None:
         """After the GPU is restored, everything is as before, including the values."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs are not taken away")
@@ -129,7 +129,7 @@ class RemovedGpuTests(SubprocessKit):
             assert "taken away" not in repr(x)
 
     @feature("simulate_memory")
-    def test_its_memory_is_counted_until_it_is_gone(self, other_device: Device) -> None:
+    def test_memory_on_a_removed_gpu_is_counted_until_freed(self, other_device: Device) -> None:
         """The bytes on a removed GPU count again after it is restored, unless they were freed in the meantime."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs are not taken away")
@@ -145,7 +145,7 @@ class RemovedGpuTests(SubprocessKit):
         assert ds.memory(other_device).used == before
 
     @feature("simulate", "simulate_memory")
-    def test_it_may_die_in_another_thread(self, other_device: Device) -> None:
+    def test_a_tensor_on_a_removed_gpu_may_be_freed_in_another_thread(self, other_device: Device) -> None:
         """The last reference may be dropped in any thread, and nothing is refused afterwards."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs are not taken away")
@@ -158,7 +158,7 @@ class RemovedGpuTests(SubprocessKit):
 
     @feature("simulate", "simulate_memory", "models")
     @hook("model", "optimizer", "train_step")
-    def test_models_and_optimizers_are_refused_whole(self, other_device: Device) -> None:
+    def test_models_on_a_removed_gpu_are_refused_completely(self, other_device: Device) -> None:
         """Models and optimizers cannot be moved or called while their GPU is removed, and are unchanged afterwards."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real GPUs are not taken away")
@@ -183,7 +183,7 @@ class RemovedGpuTests(SubprocessKit):
 
     @pytest.mark.fresh
     @feature("simulate", "simulate_memory")
-    def test_every_way_to_take_it_away_is_named(self) -> None:
+    def test_every_way_to_remove_a_gpu_is_named(self) -> None:
         """The end of a block names its ``with`` line, and `simulate` names its own line."""
         self.without_cards("""
 def refused(line):

@@ -18,13 +18,13 @@ class RuntimeTests(Kit):
     """`synchronize`, `memory`, `empty_cache`, `shrink_batch`."""
 
     @feature("place")
-    def test_synchronize_never_fails_for_absence(self) -> None:
+    def test_synchronize_works_without_a_gpu(self) -> None:
         """Without an argument, `synchronize` waits for all devices, also if there is no GPU."""
         ds.synchronize()
         ds.synchronize("cpu")
 
     @feature("place")
-    def test_synchronize_waits_for_each(self, device: Device) -> None:
+    def test_synchronize_accepts_each_device(self, device: Device) -> None:
         """`synchronize` accepts each device, whether or not it has pending work."""
         x = self.tensor(device, (64, 64))
         ds.synchronize(device)
@@ -33,7 +33,7 @@ class RuntimeTests(Kit):
         assert ds.device_of(y) is device
 
     @feature("memory")
-    def test_memory_is_told_in_bytes(self, device: Device) -> None:
+    def test_memory_is_reported_in_bytes(self, device: Device) -> None:
         """Each value is an int in bytes, or None if the framework cannot know it; the values are consistent."""
         info = ds.memory(device)
         for value in (info.total, info.used, info.free, info.peak):
@@ -44,7 +44,7 @@ class RuntimeTests(Kit):
             assert info.free <= info.total
 
     @feature("memory")
-    def test_memory_counts_what_is_there(self, other_device: Device) -> None:
+    def test_memory_counts_live_tensors(self, other_device: Device) -> None:
         """If a GPU's used memory is known, it includes a new tensor."""
         before = ds.memory(other_device).used
         x = ds.zeros((1024, 1024), dtype="float32", device=other_device)
@@ -54,7 +54,7 @@ class RuntimeTests(Kit):
         if before is not None and after is not None:
             assert after - before >= self.adapter.nbytes(x) // 2
 
-    def test_empty_cache_never_fails_for_absence(self) -> None:
+    def test_empty_cache_works_without_a_gpu(self) -> None:
         """`empty_cache` works whether or not there are GPUs, and whether or not the framework has a cache."""
         ds.empty_cache()
         ds.empty_cache("cpu")
@@ -105,7 +105,7 @@ class RuntimeTests(Kit):
         assert sizes == [8]
 
     @pytest.mark.parametrize("start", [0, -1, 2.5, "8", True], ids=repr)
-    def test_shrink_batch_wants_a_size(self, start: Any) -> None:
+    def test_shrink_batch_requires_a_size(self, start: Any) -> None:
         """An invalid first size is refused before the function is called."""
         with pytest.raises(ds.ArgumentError):
             ds.shrink_batch(lambda size: None, start)

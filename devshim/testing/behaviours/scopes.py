@@ -24,7 +24,7 @@ class ScopeTests(Kit):
     """Scopes can be nested in any way, and are always restored."""
 
     @feature("create")
-    def test_on_gives_the_device(self, device: Device) -> None:
+    def test_on_yields_the_device(self, device: Device) -> None:
         """`on` takes any spelling, yields the `Device`, and makes it the default until the block ends."""
         with ds.on(str(device).upper()) as inside:
             assert inside is device
@@ -61,7 +61,7 @@ class ScopeTests(Kit):
         assert default() is ds.cpu()
 
     @feature("create")
-    def test_one_scope_is_entered_again(self, device: Device) -> None:
+    def test_a_scope_can_be_entered_again(self, device: Device) -> None:
         """The same `on` object can be entered again, also inside itself."""
         scope = ds.on(device)
         for _ in range(2):
@@ -91,7 +91,7 @@ class ScopeTests(Kit):
             assert ds.device_of(x + x) is other_device
 
     @feature("create")
-    def test_set_device_lasts(self, device: Device) -> None:
+    def test_set_device_lasts_until_changed(self, device: Device) -> None:
         """`set_device` applies for the rest of the thread; the next call replaces it."""
 
         def body() -> list[Device]:
@@ -143,7 +143,7 @@ class ScopeTests(Kit):
             assert current.current().name == "numpy"
         assert current.current().name == self.backend
 
-    def test_a_tensor_brings_its_framework(self, device: Device) -> None:
+    def test_a_tensor_determines_its_framework(self, device: Device) -> None:
         """A tensor is handled by its own framework, whatever the current framework is."""
         x = self.tensor(device)
         with ds.using("numpy"):

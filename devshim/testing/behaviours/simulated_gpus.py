@@ -74,7 +74,7 @@ class SimulatedGpuTests(SubprocessKit):
         assert used(card) == before
 
     @feature("simulate_memory")
-    def test_what_is_there_already_takes_nothing_more(self, card: Device) -> None:
+    def test_placing_a_tensor_that_is_there_allocates_nothing(self, card: Device) -> None:
         """`place` without a copy takes no memory, `copy` takes the bytes again, and moving to the host frees them."""
         x = MADE["zeros"](card)
         before = used(card)
@@ -102,7 +102,7 @@ class SimulatedGpuTests(SubprocessKit):
 
     @pytest.mark.fresh
     @feature("simulate_memory")
-    def test_a_full_card_says_the_same_everywhere(self) -> None:
+    def test_the_out_of_memory_text_is_the_same_on_every_framework(self) -> None:
         """Every call gives the same error: the GPU, the bytes requested and the bytes free; no memory is taken."""
         self.without_cards("""
 import gc, numpy as np
@@ -137,7 +137,7 @@ assert str(ds.device_of(ds.place(host, "gpu:0"))) == "gpu:0"
 
     @pytest.mark.fresh
     @feature("simulate_memory", "simulate_limit")
-    def test_the_frameworks_operators_find_a_card_full(self) -> None:
+    def test_operators_run_out_of_simulated_memory(self) -> None:
         """An operator whose result does not fit raises `OutOfMemoryError` with the same text; the GPU stays usable."""
         self.without_cards("""
 import gc
@@ -155,7 +155,7 @@ assert ds.to_numpy(ds.run(lambda a: a + a, x)).sum() == 2**18
     # ------------------------------------------------------------------ faults
     @pytest.mark.fresh
     @feature("simulate_memory")
-    def test_faults_come_when_they_were_asked_for(self) -> None:
+    def test_faults_occur_at_the_requested_event(self) -> None:
         """A chosen allocation or copy fails once and leaves nothing behind; later calls work."""
         self.without_cards("""
 import gc
@@ -174,7 +174,7 @@ assert ds.to_numpy(ds.place(x, "gpu:1")).sum() == 8
 
     @pytest.mark.fresh
     @feature("simulate_memory")
-    def test_a_card_can_vanish(self) -> None:
+    def test_a_simulated_gpu_can_vanish(self) -> None:
         """After the event, every call that needs the GPU fails; the other GPUs and the host continue to work."""
         self.without_cards("""
 ds.use(name)
@@ -199,7 +199,7 @@ assert ds.to_numpy(ds.ones(3, device="gpu:0")).sum() == 3 and ds.to_numpy(ds.one
     # ------------------------------------------------------------------ real data
     @feature("simulate")
     @hook("train")
-    def test_training_on_a_card_is_training_on_the_cpu(self, card: Device) -> None:
+    def test_training_on_a_simulated_gpu_equals_the_cpu(self, card: Device) -> None:
         """Three steps of Adam through Conv, BatchNorm, Dropout and Linear give the same weights as on the CPU."""
         rng = np.random.default_rng(0)
         inputs, labels = rng.standard_normal((8, 1, 8, 8)).astype("float32"), rng.integers(0, 4, 8)

@@ -19,7 +19,7 @@ class SimulationTests(SubprocessKit):
 
     @pytest.mark.fresh
     @feature("simulate")
-    def test_simulate_gives_cards(self) -> None:
+    def test_simulate_shows_gpus(self) -> None:
         """`simulate` creates the requested number of labelled GPUs; it can be called again before the first tensor."""
         self.without_cards("""
 ds.use(name)
@@ -34,7 +34,7 @@ assert "simulates 2" in expect(ds.DeviceNotFoundError, ds.place, x, "gpu:2").pro
 
     @pytest.mark.fresh
     @feature("simulate")
-    def test_the_environment_gives_cards(self) -> None:
+    def test_the_environment_variable_shows_gpus(self) -> None:
         """``DEVSHIM_SIMULATE_GPUS`` does the same without a line of code."""
         self.without_cards(
             """
@@ -47,7 +47,7 @@ assert str(ds.device_of(ds.zeros(2, device="gpu:2"))) == "gpu:2"
 
     @pytest.mark.fresh
     @feature("simulate")
-    def test_a_block_restores_what_was(self) -> None:
+    def test_a_simulate_block_restores_the_previous_state(self) -> None:
         """Used as a ``with`` block, it restores the earlier state at the end."""
         self.without_cards("""
 ds.use(name)
@@ -59,7 +59,7 @@ assert ds.describe("cpu").simulated is False
 
     @pytest.mark.fresh
     @feature("simulate")
-    def test_after_the_start_it_works_or_says_so(self) -> None:
+    def test_simulate_after_the_start_works_or_is_refused(self) -> None:
         """After the framework has started, `simulate` works, or raises `SimulationError` that says what to move."""
         self.without_cards("""
 ds.use(name)
@@ -77,7 +77,7 @@ assert ds.device_of(x) is ds.cpu()
 
     @pytest.mark.fresh
     @feature("simulate_memory")
-    def test_a_simulated_card_runs_full(self) -> None:
+    def test_a_simulated_gpu_runs_out_of_memory(self) -> None:
         """With ``memory=`` a GPU counts its bytes, refuses what does not fit, and has space again afterwards."""
         self.without_cards("""
 import gc
@@ -97,7 +97,7 @@ ds.zeros(2**17, dtype="float32", device="gpu:1")
 """)
 
     @feature("simulate")
-    def test_a_simulated_card_holds_real_data(self, other_device: Device) -> None:
+    def test_a_simulated_gpu_contains_real_data(self, other_device: Device) -> None:
         """A computation on a simulated GPU is correct, and its result stays there."""
         x = self.tensor(other_device, (2, 2))
         y = ds.run(lambda a: self.matmul(a, a) + a, x)

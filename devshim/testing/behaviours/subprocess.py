@@ -58,7 +58,7 @@ class SubprocessKit(Kit):
 
     @pytest.mark.fresh
     @feature("count")
-    def test_counting_starts_nothing(self) -> None:
+    def test_counting_does_not_start_the_framework(self) -> None:
         """Counting, querying and describing the host start no device and import no other framework."""
         self.fresh("""
 import sys
@@ -74,13 +74,13 @@ assert others == [] or name == "tensorflow", others  # Keras imports JAX or PyTo
 """)
 
     @pytest.mark.fresh
-    def test_the_environment_chooses(self) -> None:
+    def test_the_environment_variable_chooses_the_backend(self) -> None:
         """``DEVSHIM_BACKEND`` is the current framework if no other was chosen."""
         self.fresh("assert ds.framework().__name__ == name", DEVSHIM_BACKEND=self.backend)
 
     @pytest.mark.fresh
     @feature("visible_devices")
-    def test_visible_devices_come_first(self) -> None:
+    def test_set_visible_devices_before_the_start(self) -> None:
         """`set_visible_devices` sets which GPUs the framework will see.
 
         It refuses missing ones, and calls that come too late.
@@ -104,7 +104,7 @@ if registry.load(name).started():
 
     @pytest.mark.fresh
     @feature("simulate", "simulate_memory")
-    def test_visible_devices_come_before_the_first_tensor_on_one(self) -> None:
+    def test_set_visible_devices_before_the_first_gpu_tensor(self) -> None:
         """`set_visible_devices` renumbers simulated GPUs, can undo that, and refuses once one of them was used."""
         self.without_cards("""
 ds.use(name)
@@ -129,7 +129,7 @@ expect(ds.AlreadyStartedError, ds.set_visible_devices, [0])
 
     @pytest.mark.fresh
     @feature("memory_policy")
-    def test_the_memory_policy_comes_first(self) -> None:
+    def test_memory_policy_before_the_start(self) -> None:
         """`memory_policy` is accepted before the first tensor; it is refused afterwards, and for an invalid policy."""
         self.fresh("""
 ds.use(name)

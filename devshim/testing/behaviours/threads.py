@@ -21,7 +21,7 @@ class ThreadTests(Kit):
     """Threads and tasks do not affect each other."""
 
     @feature("create")
-    def test_a_scope_is_its_threads_own(self, other_device: Device) -> None:
+    def test_a_scope_applies_to_its_own_thread(self, other_device: Device) -> None:
         """A thread started inside `on` starts with the CPU, and its own scope does not affect its parent."""
 
         def body() -> list[Device]:
@@ -38,7 +38,7 @@ class ThreadTests(Kit):
 
     @feature("create")
     @hook("native_zeros")
-    def test_the_frameworks_scope_is_its_threads_own(self, other_device: Device) -> None:
+    def test_the_native_scope_applies_to_its_own_thread(self, other_device: Device) -> None:
         """A scope or `set_device` in one thread does not change where the framework creates in another."""
         before = in_thread(lambda: ds.device_of(self.native_zeros()))
         with ds.on(other_device):
@@ -85,7 +85,7 @@ class ThreadTests(Kit):
         assert second == [*[away[1]] * 4, ds.cpu()]
 
     @feature("create")
-    def test_set_device_is_its_tasks_own(self, other_device: Device) -> None:
+    def test_set_device_applies_to_its_own_task(self, other_device: Device) -> None:
         """`set_device` in a task affects neither the task that started it nor a sibling."""
 
         async def body(device: Device | None) -> Device:
@@ -100,7 +100,7 @@ class ThreadTests(Kit):
 
         assert asyncio.run(both()) == [other_device, ds.cpu(), ds.cpu()]
 
-    def test_the_framework_is_the_threads_own(self) -> None:
+    def test_using_applies_to_its_own_thread(self) -> None:
         """`using` in one thread or task does not change the framework of the others."""
         name = self.backend
 

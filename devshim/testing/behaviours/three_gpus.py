@@ -62,7 +62,7 @@ class ThreeGpuTests(ModelKit):
     # ------------------------------------------------------------------ several devices
     @cards(3)
     @feature("several")
-    def test_three_cards_share_seven_rows(self) -> None:
+    def test_three_gpus_share_seven_rows(self) -> None:
         """7 rows are split into 3, 2 and 2, and 2 rows into 1, 1 and 0; `gather` restores the original rows."""
         for rows, sizes in ((7, [3, 2, 2]), (3, [1, 1, 1]), (2, [1, 1, 0])):
             a, b = numbers((rows, 2)), numbers((rows,))
@@ -77,7 +77,7 @@ class ThreeGpuTests(ModelKit):
 
     @cards(3)
     @feature("several")
-    def test_three_cards_sum_what_each_has_computed(self) -> None:
+    def test_three_gpus_sum_their_results(self) -> None:
         """Each GPU computes with its rows at the same time as the others, and then contains the sum of all three."""
         a, w = numbers((2, 7)), numbers((7, 3))
         columns, rows = ds.split(ds.from_numpy(a), CARDS, axis=1), ds.split(ds.from_numpy(w), CARDS)
@@ -89,7 +89,7 @@ class ThreeGpuTests(ModelKit):
 
     @cards(3)
     @feature("several")
-    def test_three_cards_are_named_where_they_fail(self) -> None:
+    def test_a_failure_names_its_gpu_of_three(self) -> None:
         """An error names its device: the third GPU, one that does not exist, or each of those that differ."""
 
         def work(x: Any) -> None:
@@ -115,7 +115,7 @@ class ThreeGpuTests(ModelKit):
     @pytest.mark.parametrize(
         ("call", "what"), [("split", "allocation"), ("broadcast", "copy"), ("place", "allocation"), ("copy", "vanish")]
     )
-    def test_three_cards_keep_nothing_of_a_call_that_fails(self, call: str, what: Any) -> None:
+    def test_a_failed_call_leaves_no_memory_on_three_gpus(self, call: str, what: Any) -> None:
         """Whatever fails on the third GPU, and when, the error names that GPU, and the others free their memory."""
         expected = ds.OutOfMemoryError if what == "allocation" else ds.DeviceFailedError
         tree = {"x": ds.from_numpy(numbers((7, 2))), "y": ds.from_numpy(numbers((7,)))}
@@ -131,7 +131,7 @@ class ThreeGpuTests(ModelKit):
 
     @cards(3)
     @feature("several", "simulate_memory")
-    def test_three_cards_sum_all_or_nothing(self) -> None:
+    def test_all_reduce_in_place_over_three_gpus_is_atomic(self) -> None:
         """A sum that fails on one GPU changes no tensor on any GPU."""
         arrays = [numbers() * factor for factor in (1, -2, 4)]
         failed = 0
@@ -150,7 +150,7 @@ class ThreeGpuTests(ModelKit):
     @cards(3)
     @feature("models", "simulate_memory")
     @hook("model", "optimizer")
-    def test_three_cards_take_a_model_or_nothing(self) -> None:
+    def test_placing_a_model_over_three_gpus_is_atomic(self) -> None:
         """Whichever leaf fails on its way to the third GPU, the error names it, and everything is unchanged."""
         model = self.model()
         optimizer = self.optimizer(model)
@@ -172,7 +172,7 @@ class ThreeGpuTests(ModelKit):
     @cards(3)
     @feature("models", "simulate_memory")
     @hook("model", "optimizer")
-    def test_three_cards_need_no_more_than_the_model(self) -> None:
+    def test_a_move_over_three_gpus_needs_no_extra_memory(self) -> None:
         """GPUs with exactly enough memory for the model and its optimizer take them, one GPU after the other."""
         model = self.model()
         optimizer = self.optimizer(model)
@@ -192,7 +192,7 @@ class ThreeGpuTests(ModelKit):
 
     # ------------------------------------------------------------------ placements
     @cards(3)
-    def test_three_cards_share_a_tree(self) -> None:
+    def test_a_placement_spreads_a_tree_over_three_gpus(self) -> None:
         """A plan gives each GPU consecutive layers and minimises the largest load; `place` applies it exactly."""
         rows = (4, 1, 2, 3, 1, 1)
         tree = {"layers": [{"w": ds.from_numpy(numbers((n, 4)))} for n in rows]}
@@ -208,7 +208,7 @@ class ThreeGpuTests(ModelKit):
     @cards(3)
     @feature("models")
     @hook("model", "optimizer")
-    def test_three_cards_share_a_model_that_learns(self) -> None:
+    def test_a_model_over_three_gpus_trains(self) -> None:
         """A model over three GPUs computes the same numbers as on the CPU, and trains to the same weights."""
         results = []
         for share in (False, True):
@@ -231,7 +231,7 @@ class ThreeGpuTests(ModelKit):
     @cards(3)
     @feature("models")
     @hook("model", "optimizer")
-    def test_three_cards_in_turn(self) -> None:
+    def test_a_model_moves_over_three_gpus_in_turn(self) -> None:
         """A model trained on each GPU in turn has the same bits as one that never moved."""
         expected = self.trained(self.optimizer, ["cpu"] * 5)
         self.check_same_training(self.trained(self.optimizer, ["gpu:1", "gpu:2", "cpu", "gpu:0", "gpu:2"]), expected)

@@ -22,7 +22,7 @@ class TrainingTests(ModelKit):
     # ------------------------------------------------------------------ optimizers
     @feature("models")
     @hook("model", "optimizers")
-    def test_training_never_notices_a_move(self, away: tuple[Device, Device], optimizer_name: str) -> None:
+    def test_moves_do_not_change_training(self, away: tuple[Device, Device], optimizer_name: str) -> None:
         """A model and optimizer that are moved twice during training reach the same weights, bit for bit."""
         make = self.optimizers()[optimizer_name]
         here, there = str(away[0]), str(away[1])
@@ -31,7 +31,7 @@ class TrainingTests(ModelKit):
 
     @feature("models")
     @hook("model", "optimizers")
-    def test_training_never_notices_a_move_before_the_step(
+    def test_a_move_before_the_step_does_not_change_training(
         self, away: tuple[Device, Device], optimizer_name: str
     ) -> None:
         """This also holds for a move between the backward pass and the step that uses its gradients."""
@@ -56,7 +56,7 @@ class TrainingTests(ModelKit):
     @feature("models")
     @hook("model", "optimizer")
     @pytest.mark.parametrize("error", [KeyboardInterrupt, ds.OutOfMemoryError, RuntimeError])
-    def test_all_or_nothing(
+    def test_a_failed_move_changes_nothing(
         self, away: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
     ) -> None:
         """Whichever leaf fails, and however, everything stays unchanged, and the error names the leaf."""
@@ -87,7 +87,7 @@ class TrainingTests(ModelKit):
 
     @feature("models")
     @hook("model")
-    def test_an_exchange_that_fails_is_taken_back(self, away: tuple[Device, Device], monkeypatch: Any) -> None:
+    def test_a_failed_replacement_is_undone(self, away: tuple[Device, Device], monkeypatch: Any) -> None:
         """A failure after all copies have arrived also leaves the model unchanged."""
         model = ds.place(self.model(), away[0])
         before = self.state_of(model)
@@ -106,7 +106,7 @@ class TrainingTests(ModelKit):
 
     @feature("models", "simulate_memory")
     @hook("model")
-    def test_memory_comes_back(self, other_device: Device) -> None:
+    def test_a_move_frees_the_source(self, other_device: Device) -> None:
         """A model that moves away leaves no memory behind, and a failed move takes none."""
         if not self.adapter.simulated:
             pytest.skip("hardware: real cards count their memory in their own way")
@@ -125,7 +125,7 @@ class TrainingTests(ModelKit):
 
     @feature("models")
     @hook("model")
-    def test_a_device_that_is_not_there(self, missing_device: Device) -> None:
+    def test_a_model_refuses_a_missing_device(self, missing_device: Device) -> None:
         """A missing device is refused before anything is changed."""
         model = self.model()
         with pytest.raises(ds.DeviceNotFoundError):
@@ -135,7 +135,7 @@ class TrainingTests(ModelKit):
     # ------------------------------------------------------------------ placements
     @feature("models")
     @hook("model")
-    def test_a_placement_is_read_and_applied(self, other_device: Device) -> None:
+    def test_a_placement_round_trip(self, other_device: Device) -> None:
         """`placement_of` returns the device of each leaf, and `place` restores it."""
         model = self.model()
         home = ds.placement_of(model)
@@ -151,7 +151,7 @@ class TrainingTests(ModelKit):
     @feature("models")
     @hook("model", "optimizer")
     @pytest.mark.parametrize("begun", [False, True])
-    def test_a_balanced_plan_of_a_model_holds_for_its_optimizer(self, away: tuple[Device, Device], begun: bool) -> None:
+    def test_a_balanced_placement_of_a_model_fits_its_optimizer(self, away: tuple[Device, Device], begun: bool) -> None:
         """``ds.place([model, optimizer], ds.Placement.balanced(model, devices))`` places state with its weights."""
         model = self.model()
         optimizer = self.optimizer(model)
@@ -173,7 +173,7 @@ class TrainingTests(ModelKit):
 
     @feature("models")
     @hook("model", "optimizer")
-    def test_a_split_model_runs_and_learns(self, away: tuple[Device, Device]) -> None:
+    def test_a_split_model_trains(self, away: tuple[Device, Device]) -> None:
         """A split model moves activations forward and gradients back across devices, with the CPU's results."""
         model = self.model()
         paths = list(dict(ds.placement_of(model).items()))

@@ -73,7 +73,7 @@ class TreeTests(Kit):
 
     @feature("place")
     @pytest.mark.parametrize("kind", ["dict", "list", "tuple", "namedtuple", "dataclass", "frozen", "default", "deep"])
-    def test_nothing_moved_is_the_same_object(self, kind: str, device: Device) -> None:
+    def test_a_tree_that_is_there_is_the_same_object(self, kind: str, device: Device) -> None:
         """If every tensor is already there, the same container is returned."""
         tree, _ = self.trees(device)[kind]
         assert ds.place(tree, device) is tree
@@ -87,7 +87,7 @@ class TreeTests(Kit):
         assert ds.copy(tree, device) is tree
 
     @feature("place")
-    def test_a_balanced_plan_of_a_tree_computes(self, away: tuple[Device, Device]) -> None:
+    def test_a_balanced_placement_of_a_tree(self, away: tuple[Device, Device]) -> None:
         """A weight and its bias are on one device; a plan also works for a model next to other objects in a list."""
         net = [{"w": self.tensor(shape=(4, 4)), "b": self.tensor(shape=(4,))} for _ in range(2)]
         plan = ds.Placement.balanced(net, list(away))
@@ -119,7 +119,7 @@ class TreeTests(Kit):
 
     @feature("several")
     @hook("containers")
-    def test_every_call_sees_into_registered_containers(self, away: tuple[Device, Device], tmp_path: Any) -> None:
+    def test_every_call_supports_registered_containers(self, away: tuple[Device, Device], tmp_path: Any) -> None:
         """These calls also traverse registered containers as `place` does.
 
         They are `split`, `gather`, `broadcast`, `placement_of`, `same_device`, `run`, `save` and `load`.
@@ -144,7 +144,7 @@ class TreeTests(Kit):
             assert (ds.to_numpy(tensor(filled)) == values).all(), kind
 
     @feature("place")
-    def test_what_holds_no_tensor_is_refused_at_the_top(self, other_device: Device) -> None:
+    def test_objects_without_tensors_are_refused(self, other_device: Device) -> None:
         """A number, text, a set, a generator and an object are not trees; None is an empty tree."""
         things: list[Any] = [1, 2.5, "text", {1}, iter([self.tensor()]), object(), len]
         for thing in things:
@@ -177,7 +177,7 @@ class TreeTests(Kit):
         assert mixed.value.hint == f"y = ds.from_numpy(y, {str(other_device)!r})"
 
     @feature("place")
-    def test_what_did_not_move_is_shared(self, away: tuple[Device, Device]) -> None:
+    def test_leaves_that_did_not_move_are_shared(self, away: tuple[Device, Device]) -> None:
         """Subtrees in which nothing moved, and other values, are the same objects in the result."""
         still, other = [self.tensor(away[1])], object()
         tree = {"moves": self.tensor(away[0]), "still": still, "other": other}
@@ -208,7 +208,7 @@ class TreeTests(Kit):
         assert (batch.name, batch.extra) == ("name", (3,))
 
     @feature("place")
-    def test_a_tree_moves_as_its_leaves_do(self, away: tuple[Device, Device]) -> None:
+    def test_a_tree_moves_like_its_leaves(self, away: tuple[Device, Device]) -> None:
         """Moving many tensors at once gives the same values, dtypes, shapes and separate memory as moving each."""
         kinds = [("float32", (3, 4)), ("int32", (5,)), ("float32", ()), ("uint8", (2, 2)), ("float32", (0, 3))]
         arrays = [numbers(shape, dtype) for dtype, shape in kinds * 4]
@@ -235,7 +235,7 @@ class TreeTests(Kit):
         assert self.same_numbers(gradient, 2 * numbers())
 
     @feature("missing_device")
-    def test_a_missing_device_leaves_the_tree(self, missing_device: Device) -> None:
+    def test_a_missing_device_does_not_change_a_tree(self, missing_device: Device) -> None:
         """If the device does not exist, nothing moves."""
         xs = [self.tensor(), self.tensor()]
         tree: dict[str, Any] = {"a": xs[0], "b": (xs[1], 3)}

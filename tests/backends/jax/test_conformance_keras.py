@@ -49,7 +49,7 @@ class TestKerasOnJax(KerasModels, ModelTests, TrainingTests, CheckpointTests):
         ):
             variable.assign(value)
 
-    def test_a_split_model_runs_and_learns(self, away: tuple[ds.Device, ds.Device]) -> None:
+    def test_a_split_model_trains(self, away: tuple[ds.Device, ds.Device]) -> None:
         """Keras on JAX computes on one device: a model over two is refused, and stays where it was."""
         model = self.model()
         home = ds.placement_of(model)
@@ -58,7 +58,7 @@ class TestKerasOnJax(KerasModels, ModelTests, TrainingTests, CheckpointTests):
         assert ds.placement_of(model) == home
 
     @pytest.mark.parametrize("begun", [False, True])
-    def test_a_balanced_plan_of_a_model_holds_for_its_optimizer(
+    def test_a_balanced_placement_of_a_model_fits_its_optimizer(
         self, away: tuple[ds.Device, ds.Device], begun: bool
     ) -> None:
         """A plan over two devices is refused, too; one over a single device also places the optimizer."""
