@@ -137,10 +137,10 @@ def _parcels(groups: Sequence[Sequence[Tensor]]) -> list[list[int]]:
     found: dict[tuple[Any, int], list[int]] = {}
     filled: dict[Any, int] = {}
     for i, xs in enumerate(groups):
-        if _nccl_takes(xs) and xs[0].nbytes <= coalesce.SMALL:
+        if _nccl_takes(xs) and xs[0].nbytes <= coalesce.SMALL_BYTES:
             dtype = xs[0].dtype
             filled[dtype] = filled.get(dtype, 0) + xs[0].nbytes
-            found.setdefault((dtype, filled[dtype] // coalesce.PARCEL), []).append(i)
+            found.setdefault((dtype, filled[dtype] // coalesce.PARCEL_BYTES), []).append(i)
     return [members for members in found.values() if len(members) > 1]
 
 

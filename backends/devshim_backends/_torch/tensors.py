@@ -119,14 +119,14 @@ class TorchTensors(Backend):
             with torch.inference_mode(False), torch.no_grad():  # otherwise a model moved here could not be trained
                 return x.to(place, None, non_blocking, True)
         if x.is_cpu is not (place.type == "cpu") and not is_compiling() and pinned.is_large(x, place):
-            return pinned.carried(x, place, non_blocking)
+            return pinned.copy_to(x, place, non_blocking)
         return x.to(place, None, non_blocking, True)  # dtype, non_blocking, copy: by name the call costs a tenth more
 
     def copy_many(self, xs: Sequence[Tensor], device: Device, non_blocking: bool = False) -> Iterable[Tensor]:
         place = NATIVE.get(device) or native(device)
-        if torch.is_inference_mode_enabled() or not pinned.can_help(place):
+        if torch.is_inference_mode_enabled() or not pinned.may_apply(place):
             return super().copy_many(xs, device, non_blocking)
-        return coalesce.copies(xs, place, lambda x: self.copy_to(x, device, non_blocking), non_blocking)
+        return coalesce.copy_all(xs, place, lambda x: self.copy_to(x, device, non_blocking), non_blocking)
 
     def to_numpy(self, x: Tensor, copy: bool) -> np.ndarray:
         if not copy and type(x) is torch.Tensor and x.is_cpu is True and x.dtype in _READ and not x.requires_grad:
@@ -139,7 +139,7 @@ class TorchTensors(Backend):
         if self.device_of(x) is not CPU:
             if not copy:
                 raise messages.copy_needed(self.device_of(x), CPU)
-            seen, copy = pinned.carried(seen, NATIVE[CPU]), False  # nothing else refers to the new tensor
+            seen, copy = pinned.copy_to(seen, NATIVE[CPU]), False  # nothing else refers to the new tensor
         if seen.is_conj() or seen.is_neg():
             if not copy:
                 raise messages.cannot_share("this tensor", "its conjugation or negation is pending")
@@ -167,13 +167,13 @@ class TorchTensors(Backend):
         if not copy:
             return self._over(array, name, device)
         if device is not CPU and _torch_reads(array):
-            return pinned.carried(self._over(array, name, CPU), native(device))
+            return pinned.copy_to(self._over(array, name, CPU), native(device))
         made = torch.empty(array.shape, dtype=dtype, device="cpu")
         if name in SMALL:
             made.view(SMALL[name]).numpy()[...] = array.view(_plain(name))
         else:
             made.numpy()[...] = array
-        return made if device is CPU else pinned.carried(made, native(device))
+        return made if device is CPU else pinned.copy_to(made, native(device))
 
     def _over(self, array: np.ndarray, name: str, device: Device) -> Tensor:
         """Return a tensor over an array's own memory."""

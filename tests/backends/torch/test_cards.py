@@ -219,9 +219,9 @@ PINNED = {
 
 @pytest.mark.parametrize("call", PINNED)
 def test_arrays_go_by_the_way_of_large_tensors(backend, monkeypatch, call):
-    """Large arrays go through pinned memory (`packing.carried`), twice as fast, as for `ds.place`."""
-    seen, own = [], pinned_module.carried
-    monkeypatch.setattr(pinned_module, "carried", lambda x, *rest: seen.append(x.numel()) or own(x, *rest))
+    """Large arrays go through pinned memory (`pinned.copy_to`), twice as fast, as for `ds.place`."""
+    seen, own = [], pinned_module.copy_to
+    monkeypatch.setattr(pinned_module, "copy_to", lambda x, *rest: seen.append(x.numel()) or own(x, *rest))
     with ds.simulate(2):
         x = ds.ones(5, device="gpu:1")
         PINNED[call](x, np.arange(5.0))

@@ -168,7 +168,7 @@ def told():
 
 @pytest.fixture
 def watch(told):
-    return lambda: operators.waits_told(lambda x: None, lambda *what: told.append(what))
+    return lambda: operators.instrument_waits(lambda x: None, lambda *what: told.append(what))
 
 
 def test_cudas_mode_is_set_and_set_back(monkeypatch, told, watch):
@@ -191,7 +191,9 @@ def test_a_card_is_named_where_it_is_the_only_one_used(monkeypatch):
 
     cuda, backend = Cuda(monkeypatch), load("torch")
     monkeypatch.setattr(
-        type(backend), "report_implicit_transfers", lambda self, report: operators.waits_told(lambda x: None, report)
+        type(backend),
+        "report_implicit_transfers",
+        lambda self, report: operators.instrument_waits(lambda x: None, report),
     )
     for used, said in (({1}, "copies from gpu:1 to cpu"), ({1, 3}, "copies from a GPU to cpu")):
         cuda.used = used
@@ -316,7 +318,9 @@ def test_the_guard_raises_where_cuda_warns(monkeypatch):
     cuda = Cuda(monkeypatch)
     backend = load("torch")
     monkeypatch.setattr(
-        type(backend), "report_implicit_transfers", lambda self, report: operators.waits_told(lambda x: None, report)
+        type(backend),
+        "report_implicit_transfers",
+        lambda self, report: operators.instrument_waits(lambda x: None, report),
     )
     with ds.guard("error"), pytest.raises(ds.TransferError) as caught:
         cuda.wait()

@@ -43,7 +43,7 @@ def one(x):
 @pytest.fixture
 def card(monkeypatch):
     """Return a device whose tensors are on the host: everything goes to it."""
-    monkeypatch.setattr(pinned, "is_on_the_way", lambda source, place: source.type == "cpu")
+    monkeypatch.setattr(pinned, "is_between_host_and_card", lambda source, place: source.type == "cpu")
     monkeypatch.setattr(coalesce, "send", lambda xs, one, place, late=False, send=coalesce.send: send(xs, one, HOST))
     return Card()
 
@@ -140,16 +140,16 @@ def same(x, y):
 def test_they_are_what_single_copies_are(card):
     xs = assorted()
     expected = list(map(one, xs))
-    assert all(map(same, coalesce.copies(xs, card, one), expected))
+    assert all(map(same, coalesce.copy_all(xs, card, one), expected))
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 4, 5), (5, 1, 3, 3), (5, 3, 1, 1), ()], ids=str)
 def test_tensors_of_one_shape_are_joined_and_parted_as_they_are(card, shape):
     xs = [torch.rand(shape) for _ in range(50)]
-    (parcel,) = coalesce.together(xs, card)
+    (parcel,) = coalesce.make_parcels(xs, card)
     assert len(parcel.members) == 50
     assert parcel.shape == (torch.Size(shape) if shape else None)
-    for made in (list(coalesce.copies(xs, card, one)), coalesce.fetch(xs, parcel)):
+    for made in (list(coalesce.copy_all(xs, card, one)), coalesce.fetch(xs, parcel)):
         assert all(map(same, made, xs))
         assert all(y._base is None and y.untyped_storage().nbytes() == y.nbytes for y in made)
 
@@ -158,22 +158,22 @@ def test_parameters_are_joined_where_no_gradient_follows_them(card):
     """A copy of a parameter is a plain tensor; one that requires a gradient gets it through a copy of its own."""
     frozen = [torch.nn.Parameter(torch.rand(3, 4), requires_grad=False) for _ in range(20)]
     free = [torch.nn.Parameter(torch.rand(3, 4)) for _ in range(20)]
-    assert len(coalesce.together(frozen, card)[0].members) == 20
-    assert coalesce.together(free, card) == []
+    assert len(coalesce.make_parcels(frozen, card)[0].members) == 20
+    assert coalesce.make_parcels(free, card) == []
     with torch.no_grad():
-        assert len(coalesce.together(free, card)[0].members) == 20
-        made = list(coalesce.copies(free, card, one))
+        assert len(coalesce.make_parcels(free, card)[0].members) == 20
+        made = list(coalesce.copy_all(free, card, one))
         assert all(map(same, made, map(one, free)))
-    assert all(map(same, coalesce.copies([*free, *frozen], card, one), map(one, [*free, *frozen])))
-    sum(y.sum() for y in coalesce.copies(free, card, one)).backward()
+    assert all(map(same, coalesce.copy_all([*free, *frozen], card, one), map(one, [*free, *frozen])))
+    sum(y.sum() for y in coalesce.copy_all(free, card, one)).backward()
     assert all(x.grad.eq(1).all() for x in free)
 
 
 def test_tensors_alike_beside_others_keep_their_order(card):
     """Runs of alike tensors are cut by tensors that travel alone, by another shape, and by the end of a parcel."""
     xs = [torch.rand(4, 3) if i % 5 else torch.rand(3, 4).t() if i % 2 else torch.rand(1, 4) for i in range(60)]
-    assert all(map(same, coalesce.copies(xs, card, one), xs))
-    (parcel,) = coalesce.together(xs, card)
+    assert all(map(same, coalesce.copy_all(xs, card, one), xs))
+    (parcel,) = coalesce.make_parcels(xs, card)
     assert [i for i in range(60) if i not in parcel.members] == [i for i in range(60) if i % 10 == 5]
 
 
@@ -182,7 +182,7 @@ def test_what_torch_func_follows_is_not_joined(card):
     found = []
 
     def look(x):
-        found.append(coalesce.together([x] * 9, card))
+        found.append(coalesce.make_parcels([x] * 9, card))
         return x.sum()
 
     torch.func.grad(look)(torch.ones(3))
@@ -190,14 +190,14 @@ def test_what_torch_func_follows_is_not_joined(card):
     with torch.autograd.forward_ad.dual_level():
         look(torch.autograd.forward_ad.make_dual(torch.ones(3), torch.ones(3)))
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
-    found.append(coalesce.together([nested] * 9, card))
+    found.append(coalesce.make_parcels([nested] * 9, card))
     assert not any(found)
-    assert coalesce.together([nested, *[torch.ones(3)] * 9], card)[0].members == list(range(1, 10))
+    assert coalesce.make_parcels([nested, *[torch.ones(3)] * 9], card)[0].members == list(range(1, 10))
 
 
 def test_each_has_memory_of_its_own(card):
     xs = [torch.rand(3) for _ in range(50)]
-    made = list(coalesce.copies(xs, card, one))
+    made = list(coalesce.copy_all(xs, card, one))
     assert {y.untyped_storage().nbytes() for y in made} == {12}
     assert len({y.untyped_storage().data_ptr() for y in [*xs, *made]}) == 100
     made[0].zero_()
@@ -208,17 +208,17 @@ def test_one_parcel_for_each_dtype(card, monkeypatch):
     sent, send = [], coalesce.send
     monkeypatch.setattr(coalesce, "send", lambda xs, *given: sent.append(len(xs)) or send(xs, *given))
     xs = [torch.ones(8, dtype=dtype) for _ in range(100) for dtype in (torch.float32, torch.int64)]
-    assert all(map(torch.equal, coalesce.copies(xs, card, one), xs))
+    assert all(map(torch.equal, coalesce.copy_all(xs, card, one), xs))
     assert sent == [100, 100]
 
 
 def test_parcels_are_bounded_and_worth_it(card, monkeypatch):
-    monkeypatch.setattr(coalesce, "PARCEL", 1000)
-    monkeypatch.setattr(coalesce, "SMALL", 400)
+    monkeypatch.setattr(coalesce, "PARCEL_BYTES", 1000)
+    monkeypatch.setattr(coalesce, "SMALL_BYTES", 400)
     xs = [torch.ones(25) for _ in range(23)]
-    assert [len(each.members) for each in coalesce.together(xs, card)] == [10, 10], "three are too few"
-    assert coalesce.together([torch.ones(101) for _ in range(20)], card) == []
-    assert all(map(torch.equal, coalesce.copies(xs, card, one), xs))
+    assert [len(each.members) for each in coalesce.make_parcels(xs, card)] == [10, 10], "three are too few"
+    assert coalesce.make_parcels([torch.ones(101) for _ in range(20)], card) == []
+    assert all(map(torch.equal, coalesce.copy_all(xs, card, one), xs))
 
 
 @pytest.mark.filterwarnings("ignore")  # from deprecated parts of PyTorch itself, prototypes, and quantized tensors
@@ -255,17 +255,17 @@ def test_where_a_parcel_finds_no_room_they_go_one_by_one(card, monkeypatch, way)
     copied = []
     xs = [torch.ones(3) for _ in range(9)]
     place = HOST if way == "fetch" else card
-    assert all(map(torch.equal, coalesce.copies(xs, place, lambda x: copied.append(x) or one(x)), xs))
+    assert all(map(torch.equal, coalesce.copy_all(xs, place, lambda x: copied.append(x) or one(x)), xs))
     assert len(copied) == 9
 
 
 def test_a_default_device_is_not_for_the_buffers(card):
     xs = [torch.arange(9.0) + i for i in range(9)]
     with torch.device("meta"):
-        assert all(map(torch.equal, coalesce.copies(xs, card, one), xs))
+        assert all(map(torch.equal, coalesce.copy_all(xs, card, one), xs))
         assert all(map(torch.equal, coalesce.fetch(xs, parcel_of(xs)), xs))
-        assert torch.equal(pinned.in_pieces(xs[0], HOST), xs[0])
-        assert torch.equal(pinned.out_in_pieces(xs[0]), xs[0])
+        assert torch.equal(pinned.send_in_pieces(xs[0], HOST), xs[0])
+        assert torch.equal(pinned.fetch_in_pieces(xs[0]), xs[0])
 
 
 def test_memory_that_cannot_be_pinned_does_it_too(monkeypatch):
@@ -293,7 +293,7 @@ def test_what_is_fetched_is_there(monkeypatch):
 @pytest.mark.parametrize("non_blocking", [False, True])
 def test_what_is_sent_is_there_unless_it_was_not_to_be_waited_for(monkeypatch, non_blocking):
     late = Late(monkeypatch)
-    monkeypatch.setattr(coalesce, "_parted", lambda joined, xs, parcel: [joined])  # on the GPU: after the earlier work
+    monkeypatch.setattr(coalesce, "_divide", lambda joined, xs, parcel: [joined])  # on the GPU: after the earlier work
     xs = [torch.arange(9.0) + i for i in range(9)]
     (parcel,) = coalesce.send(xs, parcel_of(xs), HOST, non_blocking)
     assert late.pending is non_blocking
@@ -306,9 +306,9 @@ def test_what_is_sent_is_there_unless_it_was_not_to_be_waited_for(monkeypatch, n
 @pytest.mark.parametrize("count", [1, 99, 100, 101, 1234])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.complex128])
 def test_pieces_make_the_whole(monkeypatch, count, dtype):
-    monkeypatch.setattr(pinned, "PIECE", 50 * dtype.itemsize)
+    monkeypatch.setattr(pinned, "PIECE_BYTES", 50 * dtype.itemsize)
     x = torch.arange(count * 2).to(dtype).view(2, count)
-    for y in (pinned.in_pieces(x, HOST), pinned.out_in_pieces(x)):
+    for y in (pinned.send_in_pieces(x, HOST), pinned.fetch_in_pieces(x)):
         assert torch.equal(x, y)
         assert y.data_ptr() != x.data_ptr()
         assert y.stride() == x.stride()
@@ -330,21 +330,21 @@ def test_pieces_make_the_whole(monkeypatch, count, dtype):
     ids=lambda x: f"{tuple(x.shape)}, {x.stride()}",
 )
 def test_pieces_of_what_is_not_in_order(monkeypatch, x):
-    monkeypatch.setattr(pinned, "PIECE", 240)
-    assert pinned._can_be_cut(x)
-    for y in (pinned.in_pieces(x, HOST), pinned.out_in_pieces(x)):
+    monkeypatch.setattr(pinned, "PIECE_BYTES", 240)
+    assert pinned._can_be_divided(x)
+    for y in (pinned.send_in_pieces(x, HOST), pinned.fetch_in_pieces(x)):
         assert same(y, x.to(HOST, copy=True))
 
 
 def test_gradients_come_back_through_pieces(monkeypatch):
-    cut, in_pieces = [], pinned.in_pieces
-    monkeypatch.setattr(pinned, "LARGE", 400)
-    monkeypatch.setattr(pinned, "PIECE", 240)
-    monkeypatch.setattr(pinned, "is_on_the_way", lambda source, place: True)
+    cut, in_pieces = [], pinned.send_in_pieces
+    monkeypatch.setattr(pinned, "LARGE_BYTES", 400)
+    monkeypatch.setattr(pinned, "PIECE_BYTES", 240)
+    monkeypatch.setattr(pinned, "is_between_host_and_card", lambda source, place: True)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda x: False)
-    monkeypatch.setattr(pinned, "in_pieces", lambda x, *given: cut.append(x.requires_grad) or in_pieces(x, *given))
+    monkeypatch.setattr(pinned, "send_in_pieces", lambda x, *given: cut.append(x.requires_grad) or in_pieces(x, *given))
     x = torch.nn.Parameter(torch.rand(12, 10, dtype=torch.float64))
-    y = pinned.carried(x, HOST)
+    y = pinned.copy_to(x, HOST)
     assert type(y) is torch.Tensor
     assert (y.requires_grad, y.is_leaf) == (True, False)
     (first,) = torch.autograd.grad((y**3).sum(), x, create_graph=True)
@@ -354,18 +354,18 @@ def test_gradients_come_back_through_pieces(monkeypatch):
     assert len(cut) >= 3
     assert not any(cut), "no graph of the pieces"
     with torch.no_grad():
-        assert not pinned.carried(x, HOST).requires_grad
+        assert not pinned.copy_to(x, HOST).requires_grad
 
 
 @pytest.mark.parametrize("count", [1, 49, 100, 101, 333])
 def test_a_buffer_is_not_filled_while_it_is_read(monkeypatch, count):
-    monkeypatch.setattr(pinned, "PIECE", 200)
+    monkeypatch.setattr(pinned, "PIECE_BYTES", 200)
     x = torch.arange(float(count))
     late = Late(monkeypatch)
-    waited = pinned.in_pieces(x, HOST)
+    waited = pinned.send_in_pieces(x, HOST)
     assert not late.pending
     assert torch.equal(waited, x)
-    y = pinned.in_pieces(x, HOST, non_blocking=True)
+    y = pinned.send_in_pieces(x, HOST, non_blocking=True)
     assert late.pending
     kept = x.clone()
     x.zero_()
@@ -375,26 +375,26 @@ def test_a_buffer_is_not_filled_while_it_is_read(monkeypatch, count):
 
 @pytest.mark.parametrize("count", [1, 49, 100, 101, 333])
 def test_nothing_is_taken_out_of_a_buffer_before_it_has_arrived(monkeypatch, count):
-    monkeypatch.setattr(pinned, "PIECE", 200)
+    monkeypatch.setattr(pinned, "PIECE_BYTES", 200)
     x = torch.arange(float(count))
     late = Late(monkeypatch)
-    assert torch.equal(pinned.out_in_pieces(x), x)
+    assert torch.equal(pinned.fetch_in_pieces(x), x)
     assert not late.pending
 
 
 def test_what_goes_in_pieces(card, monkeypatch):
-    monkeypatch.setattr(pinned, "LARGE", 4000)
+    monkeypatch.setattr(pinned, "LARGE_BYTES", 4000)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda x: False)
     assert pinned.is_large(torch.ones(1000), card)
-    monkeypatch.setattr(pinned, "PIECE", 400)
+    monkeypatch.setattr(pinned, "PIECE_BYTES", 400)
     for x in (torch.ones(1000, requires_grad=True), torch.nn.Parameter(torch.ones(1000)), torch.ones(40, 50).t()):
         assert pinned.is_large(x, card)
     for x in (torch.ones(999), torch.ones(1000).to_sparse(), torch.ones(2, 2000)[:, ::2], torch.ones(1).expand(1000)):
         assert pinned.is_large(x, card) is (x.layout is torch.strided and x.shape == (1000,))
-    assert pinned.can_help(torch.device("cuda", 0))
+    assert pinned.may_apply(torch.device("cuda", 0))
     monkeypatch.setattr(torch._C, "_get_tracing_state", lambda: "a graph")
     assert not pinned.is_large(torch.ones(1000), card)
-    assert not pinned.can_help(torch.device("cuda", 0))
+    assert not pinned.may_apply(torch.device("cuda", 0))
     monkeypatch.undo()
     assert not pinned.is_large(torch.ones(1 << 24), HOST), "from the host to the host"
 
@@ -428,12 +428,12 @@ class TestOnACard:
         for _ in range(20):
             a = a @ a / 4096
         xs = [torch.full((1024,), float(i), device="cuda:0") + 0 * a[0, 0].nan_to_num() for i in range(500)]
-        large = torch.ones(pinned.LARGE // 4 + 5, device="cuda:0") + 0 * a[0, 0].nan_to_num()
+        large = torch.ones(pinned.LARGE_BYTES // 4 + 5, device="cuda:0") + 0 * a[0, 0].nan_to_num()
         made = ds.place([*xs, large], "cpu", non_blocking=True)
         assert [float(y[-1]) for y in made[:-1]] == [float(i) for i in range(500)]
         assert made[-1].eq(1).all()
 
-    @pytest.mark.parametrize("size", [1024, pinned.LARGE // 4 + 5])
+    @pytest.mark.parametrize("size", [1024, pinned.LARGE_BYTES // 4 + 5])
     def test_what_has_arrived_is_there_for_every_stream(self, size):
         xs = [torch.full((size,), float(i)) for i in range(1 if size > 1024 else 500)]
         with torch.cuda.stream(torch.cuda.Stream()):
@@ -451,7 +451,7 @@ class TestOnACard:
     def test_the_card_that_was_named_and_not_the_current_one(self):
         if torch.cuda.device_count() < 2:
             pytest.skip("hardware: this machine has one card, and the test needs two")
-        xs = [torch.arange(9.0) + i for i in range(9)] + [torch.ones(pinned.LARGE // 4)]
+        xs = [torch.arange(9.0) + i for i in range(9)] + [torch.ones(pinned.LARGE_BYTES // 4)]
         made = ds.place(xs, "gpu:1")
         assert {y.device for y in made} == {torch.device("cuda:1")}
         assert all(map(torch.equal, ds.place(ds.place(made, "gpu:0"), "cpu"), xs))
@@ -467,7 +467,7 @@ class TestOnACard:
 
     @pytest.mark.parametrize("device", ["gpu:0", "cpu"])
     def test_a_large_one_arrives_whole(self, device):
-        x = torch.arange((pinned.LARGE + 4 * pinned.PIECE) // 4 + 7, dtype=torch.float32)
+        x = torch.arange((pinned.LARGE_BYTES + 4 * pinned.PIECE_BYTES) // 4 + 7, dtype=torch.float32)
         kept = x.clone()
         source = x.cuda() if device == "cpu" else x
         y = ds.place(source, device, non_blocking=True)

@@ -18,19 +18,19 @@ from devshim.monitoring.instrumentation import is_suppressed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["passing"]
+__all__ = ["allow_gradients_of_copies"]
 
 _COPIES = ("ToCopyBackward0", "CopyBackwards")
 """The autograd nodes of ``x.to(device)`` and ``y.copy_(x)``."""
 
 _LOCK = Lock()
-_running: list[_Pass] = []
-"""The backward pass of each copy that is running now, in any thread."""
-_before = 0
+_running_copies: list[_BackwardPass] = []
+"""The backward pass of each gradient copy that is running now, in any thread."""
+_mode_before = 0
 """CUDA's mode before the first of these copies."""
 
 
-def passing(original: Any, is_open: Callable[[], bool]) -> Any:
+def allow_gradients_of_copies(original: Any, is_open: Callable[[], bool]) -> Any:
     """Return a wrapper of ``_engine_run_backward`` that lets the gradients of explicit copies pass unreported.
 
     Args:
@@ -43,63 +43,64 @@ def passing(original: Any, is_open: Callable[[], bool]) -> Any:
     def run(outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or is_suppressed() or not is_open():
             return original(outputs, *args, **kwargs)
-        run_through = _Pass(is_open)
-        handles = [handle for node in _copies(outputs) for handle in run_through.hooks(node)]
+        backward_pass = _BackwardPass(is_open)
+        handles = [handle for node in _copy_nodes(outputs) for handle in backward_pass.register_hooks(node)]
         try:
             return original(outputs, *args, **kwargs)
         finally:
             for handle in handles:
                 handle.remove()
-            run_through.end()
+            backward_pass.end()
 
     return run
 
 
-class _Pass:
+class _BackwardPass:
     """One backward pass, which may run several copies at once."""
 
     def __init__(self, is_open: Callable[[], bool]) -> None:
         self._is_open = is_open
 
-    def hooks(self, node: Any) -> tuple[Any, Any]:
+    def register_hooks(self, node: Any) -> tuple[Any, Any]:
         """Register hooks before and after a node."""
         return node.register_prehook(self._enter), node.register_hook(self._leave)
 
     def _enter(self, gradients: Any) -> None:
-        global _before
+        global _mode_before
         with _LOCK:
-            if not _running:
-                _before = torch.cuda.get_sync_debug_mode()
-                if _before == 1:
+            if not _running_copies:
+                _mode_before = torch.cuda.get_sync_debug_mode()
+                if _mode_before == 1:
                     torch.cuda.set_sync_debug_mode("default")
-            _running.append(self)
+            _running_copies.append(self)
 
     def _leave(self, *gradients: Any) -> None:
         with _LOCK:
-            if self in _running:
-                _running.remove(self)
-                self._set_back()
+            self._remove()
 
     def end(self) -> None:
         """Account for the nodes that have failed, after which PyTorch calls no hook."""
         with _LOCK:
-            while self in _running:
-                _running.remove(self)
-                self._set_back()
+            while self in _running_copies:
+                self._remove()
 
-    def _set_back(self) -> None:
-        if not _running and _before == 1 and torch.cuda.get_sync_debug_mode() == 0 and self._is_open():
+    def _remove(self) -> None:
+        """Remove one copy of this pass, if one is running, and restore CUDA's mode after the last of all passes."""
+        if self not in _running_copies:
+            return
+        _running_copies.remove(self)
+        if not _running_copies and _mode_before == 1 and torch.cuda.get_sync_debug_mode() == 0 and self._is_open():
             torch.cuda.set_sync_debug_mode("warn")
 
 
-def _copies(outputs: Iterable[Any]) -> list[Any]:
+def _copy_nodes(outputs: Iterable[Any]) -> list[Any]:
     """Return the nodes of explicit copies between devices in the graph that computed the outputs."""
-    first = [getattr(each, "grad_fn", None) or getattr(each, "node", None) for each in outputs]
+    roots = [getattr(each, "grad_fn", None) or getattr(each, "node", None) for each in outputs]
     seen: dict[Any, None] = {}
-    left = [node for node in first if node is not None]
-    while left:
-        node = left.pop()
+    pending = [node for node in roots if node is not None]
+    while pending:
+        node = pending.pop()
         if node not in seen:
             seen[node] = None  # kept alive: for a node that was released, Python would make another object
-            left.extend(following for following, _ in node.next_functions if following is not None)
+            pending.extend(following for following, _ in node.next_functions if following is not None)
     return [node for node in seen if type(node).__name__ in _COPIES]

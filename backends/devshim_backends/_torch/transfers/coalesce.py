@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
 
-SMALL = 1 << 18
+SMALL_BYTES = 1 << 18
 """Maximum bytes of a small tensor; above it, the fixed cost of a transfer is negligible beside the data's."""
-PARCEL = 1 << 24
+PARCEL_BYTES = 1 << 24
 """Maximum bytes of a parcel: free memory that a card needs in addition to the tensors themselves."""
-FEW = 4
+TOO_FEW = 4
 """Number of tensors of a dtype up to which a parcel saves nothing."""
 
 
@@ -66,7 +66,7 @@ class Parcel:
         self.free -= form.size * len(numbers)
 
 
-def together(xs: Sequence[Tensor], place: Any) -> list[Parcel]:
+def make_parcels(xs: Sequence[Tensor], target: Any) -> list[Parcel]:
     """Return the parcels to copy: small tensors of one dtype and device, a bounded number of bytes.
 
     Lazy conjugation and negation, zeros without memory, and inference tensors are allowed, because a single copy of
@@ -74,25 +74,25 @@ def together(xs: Sequence[Tensor], place: Any) -> list[Parcel]:
 
     Args:
         xs: Tensors.
-        place: The ``torch.device`` to copy them to.
+        target: The ``torch.device`` to copy them to.
     """
-    if pinned.is_followed():
+    if pinned.is_tracked():
         return []
-    lanes: dict[Any, list[Parcel]] = {}
+    parcels_by_dtype: dict[Any, list[Parcel]] = {}
     forms: dict[Any, Form] = {}
     stop = 0
-    for facts, run in groupby(_facts_of(xs)):  # similar tensors at once: a call for each would cost noticeable time
-        start, stop = stop, stop + len(list(run))
-        form = forms.get(facts)
+    for key, group in groupby(_keys_of(xs)):  # similar tensors at once: a call for each would cost noticeable time
+        start, stop = stop, stop + len(list(group))
+        form = forms.get(key)
         if form is None:
-            form = forms[facts] = _form(facts, place, lanes)
+            form = forms[key] = _form(key, target, parcels_by_dtype)
         if form.size:
             numbers = range(start, stop)
             if form.has_one or not all(map(torch.Tensor.is_contiguous, xs[start:stop])):
                 _fill([i for i in numbers if xs[i].is_contiguous() and pinned.has_plain_strides(xs[i])], form)
             else:
                 _fill(numbers, form)
-    return [parcel for lane in lanes.values() for parcel in lane if len(parcel.members) > FEW]
+    return [parcel for parcels in parcels_by_dtype.values() for parcel in parcels if len(parcel.members) > TOO_FEW]
 
 
 class Form(NamedTuple):
@@ -102,68 +102,70 @@ class Form(NamedTuple):
         size: The number of elements of each; 0 if they are not copied in a parcel.
         shape: The shape of each.
         has_one: True if an axis has length 1.
-        most: The maximum number of elements of a parcel.
-        lane: The parcels for such tensors; the last one is being filled.
+        max_size: The maximum number of elements of a parcel.
+        parcels: The parcels for such tensors; the last one is being filled.
     """
 
     size: int
     shape: Any
     has_one: bool
-    most: int
-    lane: list[Parcel]
+    max_size: int
+    parcels: list[Parcel]
 
 
-_FACTS = attrgetter("dtype", "device", "layout", "requires_grad", "shape")
+_KEY = attrgetter("dtype", "device", "layout", "requires_grad", "shape")
 _KINDS = {torch.Tensor, torch.nn.Parameter}
 """The classes whose copy is a plain tensor."""
 
 
-def _facts_of(xs: Sequence[Tensor]) -> list[Any]:
-    """Return `_FACTS` of each tensor; None for a subclass, which may return anything, and for a nested tensor."""
+def _keys_of(xs: Sequence[Tensor]) -> list[Any]:
+    """Return `_KEY` of each tensor; None for a subclass, which may return anything, and for a nested tensor."""
     if _KINDS.issuperset(map(type, xs)):
         with suppress(RuntimeError):  # a nested tensor has no shape
-            return list(map(_FACTS, xs))
-    return [_FACTS(x) if type(x) in _KINDS and not x.is_nested else None for x in xs]
+            return list(map(_KEY, xs))
+    return [_KEY(x) if type(x) in _KINDS and not x.is_nested else None for x in xs]
 
 
-def _form(facts: Any, place: Any, lanes: dict[Any, list[Parcel]]) -> Form:
-    """Return the form of the tensors with these `_FACTS`."""
-    if facts is None:
+def _form(key: Any, target: Any, parcels_by_dtype: dict[Any, list[Parcel]]) -> Form:
+    """Return the form of the tensors with these properties."""
+    if key is None:
         return Form(0, None, False, 0, [])
-    dtype, device, layout, requires_grad, shape = facts
+    dtype, device, layout, requires_grad, shape = key
     size = shape.numel()
-    is_block = dtype in pinned.PLAIN and layout is torch.strided and not (requires_grad and torch.is_grad_enabled())
-    if not pinned.is_on_the_way(device, place) or not is_block or size * dtype.itemsize > SMALL:
+    is_block = dtype in pinned.PLAIN_DTYPES and layout is torch.strided
+    needs_gradient = requires_grad and torch.is_grad_enabled()
+    is_small = size * dtype.itemsize <= SMALL_BYTES
+    if not (is_block and is_small and pinned.is_between_host_and_card(device, target)) or needs_gradient:
         size = 0
-    lane = lanes.setdefault((dtype, device), [Parcel(0)])
-    return Form(size, shape, 1 in shape, PARCEL // dtype.itemsize, lane)
+    parcels = parcels_by_dtype.setdefault((dtype, device), [Parcel(0)])
+    return Form(size, shape, 1 in shape, PARCEL_BYTES // dtype.itemsize, parcels)
 
 
 def _fill(numbers: Sequence[int], form: Form) -> None:
     """Add similar tensors to parcels, by number."""
     while numbers:
-        parcel = form.lane[-1]
+        parcel = form.parcels[-1]
         count = parcel.free // form.size
         if not count:
-            form.lane.append(Parcel(form.most))
+            form.parcels.append(Parcel(form.max_size))
             continue
-        taken, numbers = numbers[:count], numbers[count:]
-        parcel.add(taken, form)
+        members, numbers = numbers[:count], numbers[count:]
+        parcel.add(members, form)
 
 
-def send(xs: Sequence[Tensor], parcel: Parcel, place: Any, non_blocking: bool = False) -> list[Tensor]:
+def send(xs: Sequence[Tensor], parcel: Parcel, target: Any, non_blocking: bool = False) -> list[Tensor]:
     """Return copies on a card of a parcel's host tensors, each in memory of its own."""
-    host = pinned.pinned(sum(parcel.sizes), xs[0].dtype, place)
+    host = pinned.pinned(sum(parcel.sizes), xs[0].dtype, target)
     if parcel.is_flat:
         torch.cat(xs, out=host)
     elif parcel.shape:
         torch.cat(xs, out=host.view(-1, *parcel.shape[1:]))
     else:  # a view of each, made in Python, would take longer
         host.copy_(torch._C._nn.flatten_dense_tensors(xs))
-    made = _parted(host.to(place, non_blocking=True, copy=True), xs, parcel)
+    copies = _divide(host.to(target, non_blocking=True, copy=True), xs, parcel)
     if not non_blocking:
-        pinned.wait(place)  # otherwise only later work on this stream could read the copies
-    return made
+        pinned.wait(target)  # otherwise only later work on this stream could read the copies
+    return copies
 
 
 def fetch(xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
@@ -174,10 +176,10 @@ def fetch(xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
     host = pinned.pinned(joined.numel(), joined.dtype, source)
     host.copy_(joined, non_blocking=True)
     pinned.wait(source)
-    return _parted(host, xs, parcel)
+    return _divide(host, xs, parcel)
 
 
-def _parted(joined: Tensor, xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
+def _divide(joined: Tensor, xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor]:
     """Return the contents of a parcel, each tensor in memory of its own, on the parcel's device."""
     if parcel.shape:
         parts = joined.view(-1, *parcel.shape).unbind()
@@ -187,49 +189,49 @@ def _parted(joined: Tensor, xs: Sequence[Tensor], parcel: Parcel) -> list[Tensor
         parts = torch._C._nn.unflatten_dense_tensors(joined, xs)
     if hasattr(torch, "_foreach_clone"):
         return list(torch._foreach_clone(parts))
-    made = [torch.empty_like(part) for part in parts]  # for PyTorch before 2.13
-    torch._foreach_copy_(made, list(parts))
-    return made
+    copies = [torch.empty_like(part) for part in parts]  # for PyTorch before 2.13
+    torch._foreach_copy_(copies, list(parts))
+    return copies
 
 
-def copies(
-    xs: Sequence[Tensor], place: Any, copy: Callable[[Tensor], Tensor], non_blocking: bool = False
+def copy_all(
+    xs: Sequence[Tensor], target: Any, copy: Callable[[Tensor], Tensor], non_blocking: bool = False
 ) -> Iterable[Tensor]:
     """Return a copy of each tensor in order; a tensor that fits no parcel is copied singly.
 
     Args:
         xs: Tensors.
-        place: The ``torch.device`` to copy them to.
+        target: The ``torch.device`` to copy them to.
         copy: Copies one tensor.
         non_blocking: True if copies to a card may still be running when they are returned.
     """
-    taken = list(xs)
-    if len(taken) <= FEW:
-        return map(copy, taken)
-    found = together(taken, place)
-    if len(found) == 1 and len(found[0].members) == len(taken):
-        return _carried_together(taken, found[0], place, non_blocking) or map(copy, taken)
-    return _in_order(taken, found, place, copy, non_blocking)
+    tensors = list(xs)
+    if len(tensors) <= TOO_FEW:
+        return map(copy, tensors)
+    parcels = make_parcels(tensors, target)
+    if len(parcels) == 1 and len(parcels[0].members) == len(tensors):
+        return _copy_parcel(tensors, parcels[0], target, non_blocking) or map(copy, tensors)
+    return _in_order(tensors, parcels, target, copy, non_blocking)
 
 
 def _in_order(
-    taken: list[Tensor], found: list[Parcel], place: Any, copy: Callable[[Tensor], Tensor], non_blocking: bool
+    tensors: list[Tensor], parcels: list[Parcel], target: Any, copy: Callable[[Tensor], Tensor], non_blocking: bool
 ) -> Iterator[Tensor]:
     """Yield a copy of each tensor; a parcel is copied when its first tensor is due."""
-    first = {parcel.members[0]: parcel for parcel in found}
-    made: dict[int, Tensor] = {}
-    for i, x in enumerate(taken):
+    first = {parcel.members[0]: parcel for parcel in parcels}
+    copies: dict[int, Tensor] = {}
+    for i, x in enumerate(tensors):
         if i in first:
             members = first[i].members
-            arrived = _carried_together([taken[j] for j in members], first[i], place, non_blocking)
-            made.update(zip(members, arrived, strict=False))
+            arrived = _copy_parcel([tensors[j] for j in members], first[i], target, non_blocking)
+            copies.update(zip(members, arrived, strict=False))
             del arrived  # otherwise it would keep the last of them alive
-        yield made.pop(i) if i in made else copy(x)
+        yield copies.pop(i) if i in copies else copy(x)
 
 
-def _carried_together(xs: list[Tensor], parcel: Parcel, place: Any, non_blocking: bool) -> list[Tensor]:
+def _copy_parcel(xs: list[Tensor], parcel: Parcel, target: Any, non_blocking: bool) -> list[Tensor]:
     """Return copies of a parcel's tensors; none if memory did not suffice, as single copies may still fit."""
     try:
-        return fetch(xs, parcel) if place.type == "cpu" else send(xs, parcel, place, non_blocking)
+        return fetch(xs, parcel) if target.type == "cpu" else send(xs, parcel, target, non_blocking)
     except torch.OutOfMemoryError:
         return []

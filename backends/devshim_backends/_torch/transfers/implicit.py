@@ -12,8 +12,8 @@ from devshim.contract.backend import Backend
 from devshim.monitoring.instrumentation import MEETINGS, instrument_operands, instrument_reads
 from devshim.monitoring.use_checks import uses_checked
 from devshim_backends._torch.scopes import run_as_they_are
-from devshim_backends._torch.transfers.c_slots import items_of, put_back
-from devshim_backends._torch.transfers.operators import waits_told
+from devshim_backends._torch.transfers.c_slots import read_item_slots, restore_item_slots
+from devshim_backends._torch.transfers.operators import instrument_waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,16 +26,16 @@ class TorchTransferHooks(Backend):
 
     @contextmanager
     def report_implicit_transfers(self, report: Callable[[Device | None, Device, str], None]) -> Iterator[None]:
-        items = items_of(torch.Tensor)
-        met = [name for name in MEETINGS if name != "__getitem__" or items is not None]
+        items = read_item_slots(torch.Tensor)
+        operands = [name for name in MEETINGS if name != "__getitem__" or items is not None]
         with ExitStack() as stack:
             if items is not None:
-                stack.callback(put_back, torch.Tensor, items)
+                stack.callback(restore_item_slots, torch.Tensor, items)
             stack.enter_context(instrument_reads(torch.Tensor, self._where, report))
-            stack.enter_context(waits_told(self._where, report))
-            stack.enter_context(instrument_operands(torch.Tensor, self._where, report, names=met))
+            stack.enter_context(instrument_waits(self._where, report))
+            stack.enter_context(instrument_operands(torch.Tensor, self._where, report, names=operands))
             if items is not None:
-                put_back(torch.Tensor, items)
+                restore_item_slots(torch.Tensor, items)
             run_as_they_are(torch.Tensor)
             yield
 

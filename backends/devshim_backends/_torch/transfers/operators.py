@@ -30,136 +30,154 @@ import torch
 from devshim.devices.device import CPU, Device
 from devshim.monitoring.instrumentation import is_suppressed, patched, suppressed
 from devshim_backends._torch.devices import cuda_cards, has_context
-from devshim_backends._torch.transfers.backward import passing
+from devshim_backends._torch.transfers.backward import allow_gradients_of_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Report = Callable[[Device | None, Device, str], None]
 
-__all__ = ["waits_told"]
+__all__ = ["instrument_waits"]
 
-_WRITTEN = {
+_EXPLICIT = {
     torch.Tensor: ("to", "cpu", "cuda", "copy_", "type", "type_as", "new_tensor"),
     torch: ("tensor", "as_tensor", "asarray", "save", "load"),
     torch.cuda.Stream: ("synchronize",),
 }
 """Functions that copy explicitly, and wait where they must."""
-_ONCE = "Synchronization debug mode is a prototype"
-_TOLD = "called a synchronizing CUDA operation"
+_PROTOTYPE_WARNING = "Synchronization debug mode is a prototype"
+_SYNC_WARNING = "called a synchronizing CUDA operation"
 
 _INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_")
-_COUNTING = {
+_WAITING = {
     **dict.fromkeys(("nonzero", "masked_select", "bincount"), "{}()"),
     **dict.fromkeys(("_unique", "_unique2", "unique_dim"), "unique()"),
     **dict.fromkeys(("unique_consecutive", "unique_dim_consecutive"), "unique_consecutive()"),
     "equal": "equal()",
-    "_linalg_check_errors": "a check of torch.linalg",
+    "_linalg_check_errors": "an error check of torch.linalg",
 }
 """Operator -> the value for which the GPU waits: one that the result's shape depends on, or the result itself."""
 
 
 @contextmanager
-def waits_told(where: Callable[[Any], Device | None], report: Report) -> Iterator[None]:
+def instrument_waits(where: Callable[[Any], Device | None], report: Report) -> Iterator[None]:
     """Report operators that read a GPU's values internally, while the block is open."""
     with ExitStack() as stack:
         if torch.cuda.is_available():
-            stack.enter_context(_cuda_told(report))
+            stack.enter_context(_instrument_cuda(report))
         simulated = "devshim_backends._torch.simulation"
         if f"{simulated}.dispatch" in sys.modules:
             dispatch, kernels = sys.modules[f"{simulated}.dispatch"], sys.modules[f"{simulated}.kernels"]
-            stack.enter_context(patched(dispatch, {"_compute": _telling_compute(dispatch._compute, where, report)}))
-            stack.enter_context(patched(kernels, {"read": _telling_read(kernels.read, where, report)}))
+            stack.enter_context(patched(dispatch, {"_compute": _reporting_compute(dispatch._compute, where, report)}))
+            stack.enter_context(patched(kernels, {"read": _reporting_read(kernels.read, where, report)}))
         yield
 
 
 # ---------------------------------------------------------------------- CUDA
-class _Filter:
+class _SyncFilter:
     """A warnings filter's pattern, replaced by an object that sees each warning's text in the warning's own thread."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self.before: int | None = None
+        self.mode_before: int | None = None
         self.open = True
 
     def match(self, text: str) -> bool:
         """Return True if a warning comes from this guard's mode, and must not be shown."""
-        if not self.open or not text.startswith((_ONCE, _TOLD)):
+        if not self.open or not text.startswith((_PROTOTYPE_WARNING, _SYNC_WARNING)):
             return False
-        if text.startswith(_TOLD) and not is_suppressed():
-            self._report(_used(), CPU, "an operator that waits for the card")
-        return not self.before
+        if text.startswith(_SYNC_WARNING) and not is_suppressed():
+            self._report(_only_used_card(), CPU, "an operator that waits for the card")
+        return not self.mode_before
 
     def start(self) -> None:
         """Set the mode, if CUDA has started; a mode that other code has set stays, because it reports too."""
-        if self.open and self.before is None:
-            self.before = torch.cuda.get_sync_debug_mode()
-            if not self.before:
+        if self.open and self.mode_before is None:
+            self.mode_before = torch.cuda.get_sync_debug_mode()
+            if not self.mode_before:
                 torch.cuda.set_sync_debug_mode("warn")
 
     def stop(self) -> None:
         """Restore the mode, unless other code has changed it meanwhile."""
-        if self.before == 0 and torch.cuda.get_sync_debug_mode() == 1:
+        if self.mode_before == 0 and torch.cuda.get_sync_debug_mode() == 1:
             torch.cuda.set_sync_debug_mode("default")
         self.open = False
 
 
-_OPEN: list[_Filter] = []
+_OPEN_FILTERS: list[_SyncFilter] = []
 """The filters of the open guards."""
-_UNASKED = [True]
+_NOT_REGISTERED = [True]
 """Empty while a call of `_start` is registered with PyTorch for CUDA's start: PyTorch calls once per registration."""
 
 
 def _start() -> None:
     """Set the mode for the open guards."""
-    _UNASKED[:] = [True]
-    for each in list(_OPEN):
+    _NOT_REGISTERED[:] = [True]
+    for each in list(_OPEN_FILTERS):
         each.start()
 
 
 def _is_open() -> bool:
     """Return True if an open guard has set CUDA's mode."""
-    return any(each.before is not None for each in _OPEN)
+    return any(each.mode_before is not None for each in _OPEN_FILTERS)
 
 
-def _used() -> Device | None:
+def _only_used_card() -> Device | None:
     """Return the only card that this process has used; None if there are several."""
     used = [index for index in range(cuda_cards()) if has_context(index)]
     return Device("gpu", used[0]) if len(used) == 1 else None
 
 
 @contextmanager
-def _cuda_told(report: Report) -> Iterator[None]:
-    ours = _Filter(report)
-    warnings.filterwarnings("ignore", _TOLD, UserWarning)
-    entry: Any = ("ignore", ours, UserWarning, None, 0)
+def _instrument_cuda(report: Report) -> Iterator[None]:
+    """Set CUDA's mode as soon as CUDA has started, and pass its warnings to ``report``."""
+    sync_filter = _SyncFilter(report)
+    warnings.filterwarnings("ignore", _SYNC_WARNING, UserWarning)
+    entry: Any = ("ignore", sync_filter, UserWarning, None, 0)
     warnings.filters[0] = entry  # type: ignore[index]  # a list, whatever its stub says
-    with ExitStack() as stack:
-        for owner, names in _WRITTEN.items():
-            stack.enter_context(patched(owner, {name: _written(getattr(owner, name)) for name in names}))
-        stack.enter_context(patched(torch.Tensor, {"__setitem__": _number_written(torch.Tensor.__setitem__)}))
-        engine = torch.autograd._engine_run_backward  # `backward` and `grad` call it, under any name
-        stack.enter_context(patched(torch.autograd, {"_engine_run_backward": passing(engine, _is_open)}))
-        _OPEN.append(ours)
-        try:
-            _UNASKED.pop()
-        except IndexError:
-            pass  # another guard has registered it
-        else:
-            torch.cuda._lazy_call(_start)  # called at once if CUDA has been started
+    with _suppress_explicit_copies():
+        _OPEN_FILTERS.append(sync_filter)
+        _start_with_cuda()
         try:
             yield
         finally:
-            _OPEN.remove(ours)
-            ours.stop()
+            _OPEN_FILTERS.remove(sync_filter)
+            sync_filter.stop()
             if entry in warnings.filters:  # otherwise it is in a list that `warnings.catch_warnings` has set aside
                 warnings.filters.remove(entry)  # type: ignore[attr-defined]
 
 
-def _written(original: Any) -> Any:
+def _start_with_cuda() -> None:
+    """Call `_start` now if CUDA has started, and otherwise when it starts."""
+    try:
+        _NOT_REGISTERED.pop()
+    except IndexError:
+        return  # another guard has registered it
+    torch.cuda._lazy_call(_start)
+
+
+@contextmanager
+def _suppress_explicit_copies() -> Iterator[None]:
+    """Report no copies of functions that copy explicitly, nor the gradients of such copies."""
+    with ExitStack() as stack:
+        for owner, names in _EXPLICIT.items():
+            stack.enter_context(patched(owner, {name: _suppress_reports(getattr(owner, name)) for name in names}))
+        setitem = _suppress_reports(torch.Tensor.__setitem__, numbers_only=True)
+        stack.enter_context(patched(torch.Tensor, {"__setitem__": setitem}))
+        engine = torch.autograd._engine_run_backward  # `backward` and `grad` call it, under any name
+        engine = allow_gradients_of_copies(engine, _is_open)
+        stack.enter_context(patched(torch.autograd, {"_engine_run_backward": engine}))
+        yield
+
+
+def _suppress_reports(original: Any, numbers_only: bool = False) -> Any:
+    """Return a wrapper whose copies are not reported, or only if its last argument is not a Python number."""
+
     @functools.wraps(original)
     def method(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or is_suppressed():  # in this order: a compiler stops reading here
+            return original(*args, **kwargs)
+        if numbers_only and not isinstance(args[-1], (bool, int, float, complex)):
             return original(*args, **kwargs)
         with suppressed():
             return original(*args, **kwargs)
@@ -167,49 +185,40 @@ def _written(original: Any) -> Any:
     return method
 
 
-def _number_written(original: Any) -> Any:
-    """Return a ``__setitem__`` that does not report assigned numbers; other wrappers report its other copies."""
-
-    @functools.wraps(original)
-    def __setitem__(x: Any, index: Any, value: Any) -> Any:
-        if torch.compiler.is_compiling() or is_suppressed() or not isinstance(value, (bool, int, float, complex)):
-            return original(x, index, value)
-        with suppressed():
-            return original(x, index, value)
-
-    return __setitem__
-
-
 # ---------------------------------------------------------------------- simulated GPUs
-def _telling_compute(original: Any, where: Any, report: Report) -> Any:
+def _reporting_compute(original: Any, where: Any, report: Report) -> Any:
+    """Return a replacement for `dispatch._compute` that reports operators for which a real GPU waits."""
+
     def compute(plan: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        what = None if is_suppressed() else _waited_for(plan.name.partition("::")[2], args, kwargs)
-        card = None if what is None else where(next(x for x in args if isinstance(x, torch.Tensor)))
-        if what is None or card is None:
+        reason = None if is_suppressed() else _reason_to_wait(plan.name.partition("::")[2], args, kwargs)
+        gpu = None if reason is None else where(next(x for x in args if isinstance(x, torch.Tensor)))
+        if reason is None or gpu is None:
             return original(plan, args, kwargs)
-        report(card, CPU, what)
+        report(gpu, CPU, reason)
         with suppressed():
             return original(plan, args, kwargs)
 
     return compute
 
 
-def _telling_read(original: Any, where: Any, report: Report) -> Any:
+def _reporting_read(original: Any, where: Any, report: Report) -> Any:
+    """Return a replacement for `kernels.read` that reports ``x.item()``."""
+
     def read(x: Any) -> Any:
-        card = None if is_suppressed() else where(x)
-        if card is not None:
-            report(card, CPU, "item()")
+        gpu = None if is_suppressed() else where(x)
+        if gpu is not None:
+            report(gpu, CPU, "item()")
         return original(x)
 
     return read
 
 
-def _waited_for(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+def _reason_to_wait(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """Return a description of the value that a GPU waits for in an operator; None if it does not wait."""
     if name in _INDEXED:
         masked = any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1])
         return "what a mask selects" if masked and (name == "index" or args[2].numel() != 1) else None
     if name == "repeat_interleave":
         return None if kwargs.get("output_size") is not None else "repeat_interleave()"
-    told = _COUNTING.get(name)
-    return None if told is None else told.format(name)
+    reason = _WAITING.get(name)
+    return None if reason is None else reason.format(name)

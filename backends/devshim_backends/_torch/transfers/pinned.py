@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from devshim.contract.backend import Tensor
 
-LARGE = 1 << 26
+LARGE_BYTES = 1 << 26
 """Number of bytes from which copying in pieces is worth the buffers."""
-PIECE = 1 << 24
+PIECE_BYTES = 1 << 24
 
-PLAIN = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16}
-PLAIN |= {torch.float32, torch.float64, torch.complex64, torch.complex128}
+PLAIN_DTYPES = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+PLAIN_DTYPES |= {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
 """The dtypes that PyTorch's operators on lists of tensors support on every card; others are copied singly."""
 
 
@@ -42,11 +42,11 @@ def is_plain(x: Tensor) -> bool:
     return (
         type(x) in (torch.Tensor, torch.nn.Parameter)
         and x.layout is torch.strided
-        and x.dtype in PLAIN
+        and x.dtype in PLAIN_DTYPES
         and not x.is_nested
         and not (x.is_conj() or x.is_neg() or x._is_zerotensor() or x.is_inference())
         and torch._C._functorch.maybe_get_level(x) == -1  # not a wrapper of torch.func, which tracks operations
-        and not is_followed()
+        and not is_tracked()
     )
 
 
@@ -60,23 +60,23 @@ def has_plain_strides(x: Tensor) -> bool:
     return True
 
 
-def can_help(place: Any) -> bool:
+def may_apply(target: Any) -> bool:
     """Return True if a copy to a device may go between the host and a CUDA card."""
-    possible = place.type == "cuda" or (place.type == "cpu" and torch.cuda.is_initialized())
-    return bool(possible and not _is_traced())
+    possible = target.type == "cuda" or (target.type == "cpu" and torch.cuda.is_initialized())
+    return bool(possible and not _is_tracing())
 
 
-def _is_traced() -> bool:
+def _is_tracing() -> bool:
     """Return True if ``torch.jit.trace`` is recording; it must see one copy, and warns of decisions about sizes."""
     return torch._C._get_tracing_state() is not None
 
 
-def is_on_the_way(source: Any, place: Any) -> bool:
+def is_between_host_and_card(source: Any, target: Any) -> bool:
     """Return True if a copy between these devices goes from the host to a CUDA card, or from one to the host."""
-    return bool({source.type, place.type} == {"cpu", "cuda"})
+    return bool({source.type, target.type} == {"cpu", "cuda"})
 
 
-def is_followed() -> bool:
+def is_tracked() -> bool:
     """Return True if a transform of ``torch.func``, or forward differentiation, may track operations on tensors."""
     return forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None
 
@@ -98,79 +98,79 @@ def wait(card: Any) -> None:
         torch.cuda.current_stream(card).synchronize()
 
 
-def carried(x: Tensor, place: Any, non_blocking: bool = False) -> Tensor:
+def copy_to(x: Tensor, target: Any, non_blocking: bool = False) -> Tensor:
     """Return a copy on another device, in pieces where that is faster."""
-    if not is_large(x, place):
-        return x.to(place, None, non_blocking, True)
+    if not is_large(x, target):
+        return x.to(target, None, non_blocking, True)
     if x.requires_grad and torch.is_grad_enabled():
-        made: Tensor = _Carried.apply(x, place, non_blocking)
-        return made
+        result: Tensor = _CopyInPieces.apply(x, target, non_blocking)
+        return result
     x = x.detach()
-    return in_pieces(x, place, non_blocking) if x.is_cpu else out_in_pieces(x)
+    return send_in_pieces(x, target, non_blocking) if x.is_cpu else fetch_in_pieces(x)
 
 
-class _Carried(torch.autograd.Function):  # type: ignore[misc]
+class _CopyInPieces(torch.autograd.Function):  # type: ignore[misc]
     """A copy in pieces whose gradient also comes back in pieces."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, place: Any, non_blocking: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, target: Any, non_blocking: bool) -> Tensor:
         ctx.source = x.device
-        return carried(x, place, non_blocking)
+        return copy_to(x, target, non_blocking)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        return carried(gradient, ctx.source), None, None
+        return copy_to(gradient, ctx.source), None, None
 
 
-def _pieces(x: Tensor, made: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _pieces(x: Tensor, result: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield a tensor's pieces, each with its part of the result, which is one block of memory.
 
     A transposed tensor is cut in the order of its memory; a tensor with gaps is cut along its axes of longest stride.
     """
-    order = sorted(range(x.ndim), key=made.stride, reverse=True)
-    source, target = x.permute(order), made.permute(order)
+    order = sorted(range(x.ndim), key=result.stride, reverse=True)
+    source, target = x.permute(order), result.permute(order)
     if source.is_contiguous():
         source, target = source.reshape(-1), target.reshape(-1)
-    rows = max(PIECE // x.element_size() // source[0].numel(), 1)
+    rows = max(PIECE_BYTES // x.element_size() // source[0].numel(), 1)
     for start in range(0, len(source), rows):
         yield source[start : start + rows], target[start : start + rows]
 
 
-def in_pieces(x: Tensor, place: Any, non_blocking: bool = False) -> Tensor:
+def send_in_pieces(x: Tensor, target: Any, non_blocking: bool = False) -> Tensor:
     """Return a copy of a large host tensor on a card, sent in pieces through two pinned buffers."""
-    made = torch.empty_like(x, device=place)
+    result = torch.empty_like(x, device=target)
     buffers: list[Any] = [None, None]
     sent: list[Any] = [None, None]
-    for i, (piece, target) in enumerate(_pieces(x, made)):
+    for i, (piece, part) in enumerate(_pieces(x, result)):
         if sent[i % 2] is not None:
             sent[i % 2].synchronize()  # the buffer is still being read
         if buffers[i % 2] is None:
-            buffers[i % 2] = pinned(piece.numel(), x.dtype, place)
+            buffers[i % 2] = pinned(piece.numel(), x.dtype, target)
         buffer = buffers[i % 2][: piece.numel()].view(piece.shape)
         buffer.copy_(piece)
-        target.copy_(buffer, non_blocking=True)
-        sent[i % 2] = _event(place)
+        part.copy_(buffer, non_blocking=True)
+        sent[i % 2] = _event(target)
     if not non_blocking:
-        wait(place)
-    return made
+        wait(target)
+    return result
 
 
-def out_in_pieces(x: Tensor) -> Tensor:
+def fetch_in_pieces(x: Tensor) -> Tensor:
     """Return a copy of a large tensor of a card on the host, fetched in pieces through two pinned buffers."""
-    made = torch.empty_like(x, device="cpu")
+    result = torch.empty_like(x, device="cpu")
     buffers: list[Any] = [None, None]
-    under_way: list[tuple[Any, Tensor, Tensor]] = []  # the event of its arrival, the buffer, and the target
-    for i, (piece, target) in enumerate(_pieces(x, made)):
+    in_flight: list[tuple[Any, Tensor, Tensor]] = []  # the event of its arrival, the buffer, and the target
+    for i, (piece, part) in enumerate(_pieces(x, result)):
         if buffers[i % 2] is None:
             buffers[i % 2] = pinned(piece.numel(), x.dtype, x.device)
         buffer = buffers[i % 2][: piece.numel()].view(piece.shape)
         buffer.copy_(piece, non_blocking=True)
-        under_way.append((_event(x.device), buffer, target))
-        if len(under_way) == 2:
-            _empty(*under_way.pop(0))
-    for each in under_way:
-        _empty(*each)
-    return made
+        in_flight.append((_event(x.device), buffer, part))
+        if len(in_flight) == 2:
+            _drain(*in_flight.pop(0))
+    for each in in_flight:
+        _drain(*each)
+    return result
 
 
 def _event(card: Any) -> Any:
@@ -182,22 +182,22 @@ def _event(card: Any) -> Any:
     return event
 
 
-def _empty(arrived: Any, buffer: Tensor, target: Tensor) -> None:
+def _drain(arrived: Any, buffer: Tensor, target: Tensor) -> None:
     """Wait until a piece has arrived in its buffer, and copy it to the result."""
     if arrived is not None:
         arrived.synchronize()
     target.copy_(buffer)
 
 
-def is_large(x: Tensor, place: Any) -> bool:
+def is_large(x: Tensor, target: Any) -> bool:
     """Return True if a tensor is copied in pieces: it is large and plain, can be cut, and is not pinned already."""
-    if not is_on_the_way(x.device, place) or _is_traced() or x.numel() * x.element_size() < LARGE:
+    if not is_between_host_and_card(x.device, target) or _is_tracing() or x.numel() * x.element_size() < LARGE_BYTES:
         return False
-    return is_plain(x) and _can_be_cut(x) and not (x.is_cpu and x.is_pinned())
+    return is_plain(x) and _can_be_divided(x) and not (x.is_cpu and x.is_pinned())
 
 
-def _can_be_cut(x: Tensor) -> bool:
+def _can_be_divided(x: Tensor) -> bool:
     """Return True if a tensor is one block of memory, or a row along its axis of longest stride fits in a piece."""
     order = sorted(range(x.ndim), key=x.stride, reverse=True)
     row = x.numel() // x.shape[order[0]] * x.element_size()
-    return row <= PIECE or bool(x.permute(order).is_contiguous())
+    return row <= PIECE_BYTES or bool(x.permute(order).is_contiguous())
